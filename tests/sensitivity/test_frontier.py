@@ -3,7 +3,7 @@
 import pytest
 
 from privplan.planning.choices import decide_free_choices
-from privplan.planning.frontier import FrontierPoint, frontier
+from privplan.planning.frontier import frontier
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 
@@ -15,7 +15,7 @@ def answers():
     return frontier(make_spec(planning=PLANNING))
 
 
-def noises(answers: list[FrontierPoint], question: str) -> list[float]:
+def noises(answers, question):
     return [a.noise for a in answers if a.question == question and a.noise is not None]
 
 

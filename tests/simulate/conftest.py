@@ -1,7 +1,5 @@
 """Plans on the digits, solved once."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from privplan.spec.spec import Spec
 from tests.simulate.data import published
 
 
-def digits_spec(**changes: object) -> Spec:
+def digits_spec(**changes):
     """The preset for the digits, changed."""
     text = preset("digits")
     return Spec.parse({**yaml.safe_load(text), **changes})

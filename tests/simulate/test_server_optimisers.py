@@ -1,18 +1,14 @@
 """Server optimisers against torch.optim and plain loops; averages against their definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from privplan.evidence import EVIDENCE, VECTORS
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
 from privplan.spec.training import Averaging, ServerOptimiser
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.components import Server
 from simulate.engine.evaluation import measure
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import InterruptedRunError, execute, run_prepared
@@ -24,7 +20,7 @@ START = torch.tensor([1.0, -2.0, 0.5])
 STEPS = [torch.tensor([0.5, 0.0, -0.2]), torch.tensor([0.1, 0.3, 0.2]), torch.tensor([-1.0, 1, 0])]
 
 
-def path(server: Server, steps: list[Tensor] = STEPS) -> list[Tensor]:
+def path(server, steps=STEPS):
     """The released models after each step."""
     theta, state, found = START, server.start(START), []
     for step in steps:
@@ -33,7 +29,7 @@ def path(server: Server, steps: list[Tensor] = STEPS) -> list[Tensor]:
     return found
 
 
-def made(**options: object) -> Server:
+def made(**options):
     chosen = ServerOptimiser.model_validate(options)
     return SERVER_OPTIMISERS.get(chosen.optimizer)(chosen)
 

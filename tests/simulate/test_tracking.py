@@ -9,7 +9,6 @@ import pytest
 
 import privplan
 from privplan.plan import Plan
-from privplan.record import RunRecord
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared
 from simulate.tracking import TRACKERS, Callback
@@ -19,25 +18,25 @@ from tests.simulate.conftest import digits_spec
 class Recorder(Callback):
     """Notes every call."""
 
-    def __init__(self, stop_at: int = 0) -> None:
+    def __init__(self, stop_at=0):
         self.calls: list[tuple[str, int]] = []
         self.spent: Mapping[str, float] = {}
         self._stop_at = stop_at
 
-    def on_start(self, plan: Plan, record: RunRecord) -> None:
+    def on_start(self, plan, record):
         self.calls.append(("start", record.rounds_done))
 
-    def on_round(self, record: RunRecord) -> None:
+    def on_round(self, record):
         self.calls.append(("round", record.rounds_done))
         if record.rounds_done == self._stop_at:
             raise KeyboardInterrupt
 
-    def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
+    def on_end(self, record, spent):
         assert record.status == "complete"
         self.calls.append(("end", record.rounds_done))
         self.spent = spent
 
-    def close(self) -> None:
+    def close(self):
         self.calls.append(("close", 0))
 
 
@@ -48,7 +47,7 @@ def plan(tmp_path_factory):
     return path
 
 
-def _request(plan: Path, folder: Path, **more: object) -> Request:
+def _request(plan, folder, **more):
     return Request(Plan.load(plan), "planned", "digits", folder, device="cpu", **more)
 
 

@@ -1,7 +1,5 @@
 """``simulate.train``: own models on own data, resumed and refused; losses and metrics of tasks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -100,14 +98,14 @@ def test_wrong_data_are_refused(solved, field, changes):
     assert str(caught.value).startswith(f"{field}: ")
 
 
-def _changed(change) -> nn.Module:
+def _changed(change):
     module = Net()
     change(module)
     return module
 
 
 class _Unused(Net):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.spare = nn.Linear(2, 2)
 
@@ -124,7 +122,7 @@ class _InPlace(Net):
 
 
 class _Counting(Net):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.register_buffer("seen", torch.zeros(()))
 
@@ -138,7 +136,7 @@ class _Mixing(Net):
         return super().forward(x - x.mean(0))
 
 
-def _failing() -> nn.Module:
+def _failing():
     raise RuntimeError("broken\nsecond line")
 
 

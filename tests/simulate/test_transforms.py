@@ -1,7 +1,5 @@
 """A clipping norm that follows a private quantile, in one release with the updates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -14,13 +12,12 @@ from hypothesis import strategies as st
 from privplan.errors import InputError
 from privplan.evidence import read_evidence
 from privplan.ledger import history_of
-from privplan.plan import Clipping, Plan
+from privplan.plan import Clipping
 from privplan.planning.assemble import split_noise
 from privplan.planning.solver import solve
-from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, stream
 from privplan.verification.verify import judge, load_run
-from simulate.algorithm import Algorithm, compose
+from simulate.algorithm import compose
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import TransformContext
 from simulate.engine.loop import executed, initial_state, run_round
@@ -36,7 +33,7 @@ from tests.simulate.conftest import digits_spec
 SIGMA = 2.0
 
 
-def clipping(share: float = 0.1, quantile: float = 0.5) -> Clipping:
+def clipping(share=0.1, quantile=0.5):
     update, count = split_noise(SIGMA, share)
     return Clipping(
         quantile=quantile, count_noise_multiplier=count, update_noise_multiplier=update,
@@ -44,7 +41,7 @@ def clipping(share: float = 0.1, quantile: float = 0.5) -> Clipping:
     )  # fmt: skip
 
 
-def built(**changes: object) -> Algorithm:
+def built(**changes):
     plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA), **changes)
     plan = plan.model_copy(update={"clipping": clipping()})
     return replace(ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL)
@@ -110,14 +107,14 @@ def test_without_noise_the_norm_comes_to_the_quantile():
     assert float(progress.server[NORM]) == pytest.approx(15.0, rel=0.05)
 
 
-def of_method(name: str, plan: Plan, **values: float) -> Algorithm:
+def of_method(name, plan, **values):
     """A registered algorithm under a plan with adaptive clipping, on the tiny world's updates."""
     plan = plan.model_copy(update={"clipping": clipping()})
     built = ALGORITHMS.get(name).build(plan, Hyperparameters(values=values))
     return replace(built, local=tiny.LOCAL)
 
 
-def moved(algorithm: Algorithm) -> tuple[np.ndarray, float, list[ReleaseRecord]]:
+def moved(algorithm):
     """The step of the first round, the clipping norm after it, and its ledger lines."""
     setting, ledger = tiny.setting(algorithm), MemoryLedger("")
     begin = initial_state(setting)

@@ -1,22 +1,19 @@
 """Plans as projects of other frameworks; the projects are run by the slow tests of each."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from privplan.cli import main
 from tests.contrib.adapters.environments import run
 from tests.guard.plans import plan_of, two_groups
 
 
-def exported(folder: Path, target: str, **changes: object) -> Result:
+def exported(folder, target, **changes):
     """The command, on a plan of two groups."""
     two_groups(5, **changes).save(folder / "plan.json")
     arguments = ["export", str(folder / "plan.json"), "--to", target, "-o", str(folder / "out")]

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +18,6 @@ from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
 from privplan.guard.storage import MODEL, Storage
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from privplan.record import LEDGER
 from tests.contrib.adapters.environments import ROOT, flower, kill_all, lines_of, run, started
 from tests.contrib.adapters.flower_project.task import digits
@@ -30,13 +28,13 @@ PROJECT = ROOT / "tests" / "contrib" / "adapters" / "flower_project"
 CLIENTS, ROUNDS = 40, 12
 
 
-def plan(epsilon: float = 20.0, rounds: int = ROUNDS) -> Plan:
+def plan(epsilon=20.0, rounds=ROUNDS):
     """A strict and a loose group of 20 clients each."""
     groups = {"strict": (20, 6.0, 0.2, 3.0), "loose": (20, epsilon, 0.4, 1.5)}
     return plan_of(groups, rounds, delta=1e-3)
 
 
-def command(python: str, folder: Path, strategy: str = "FedAvg", rounds: int = ROUNDS) -> list[str]:
+def command(python, folder, strategy="FedAvg", rounds=ROUNDS):
     """The command of a run."""
     sizes = [str(CLIENTS), str(rounds), strategy]
     return [python, str(PROJECT / "run.py"), str(folder / "plan.json"), str(folder / "run"), *sizes]
@@ -120,12 +118,12 @@ def test_updates_that_are_not_finite_are_said(tmp_path, monkeypatch):
         assert f"{lost} of {lost} updates are not finite and count as zero" in done.stderr
 
 
-def lines(ledger: Path) -> int:
+def lines(ledger):
     """Number of lines of a ledger."""
     return len(ledger.read_text().splitlines())
 
 
-def stored_model(folder: Path, the_plan: Plan) -> str:
+def stored_model(folder, the_plan):
     """Hash of the last stored model, as the run prints it."""
     storage = Storage(folder, the_plan.digest, None)
     arrays = storage.model(storage.last(MODEL) or 0)
@@ -193,13 +191,13 @@ PATIENCE = 240
 """Seconds to wait for a round; each message starts a process."""
 
 
-def deployed_plan() -> Plan:
+def deployed_plan():
     """Two groups of two clients, all of which take part."""
     groups = {"strict": (2, 60.0, 1.0, 3.0), "loose": (2, 60.0, 1.0, 1.5)}
     return plan_of(groups, RELEASES, delta=1e-3, sampling="full")
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count):
     """Ports that nobody listens on."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
@@ -211,7 +209,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def deployed(folder: Path, version: str) -> Iterator[None]:
+def deployed(folder, version):
     """SuperLink, SuperNodes and a started run; all their processes are killed at the end."""
     binaries = Path(flower(version)).parent
     link, *nodes = free_ports(1 + NODES)
@@ -226,7 +224,7 @@ def deployed(folder: Path, version: str) -> Iterator[None]:
     }  # fmt: skip
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start(name: str, *arguments: str) -> None:
+    def start(name, *arguments):
         command = [str(binaries / name), "--insecure", *arguments]
         nothing = subprocess.DEVNULL
         processes.append(subprocess.Popen(command, env=environment, stdout=nothing, stderr=nothing))
@@ -252,13 +250,13 @@ def deployed(folder: Path, version: str) -> Iterator[None]:
             kill_all(process)
 
 
-def listening(port: int) -> bool:
+def listening(port):
     """Whether somebody accepts connections."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_for(condition) -> None:
+def wait_for(condition):
     """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -266,7 +264,7 @@ def wait_for(condition) -> None:
         time.sleep(0.05)
 
 
-def complete_lines(ledger: Path) -> list[str]:
+def complete_lines(ledger):
     """Complete lines of a ledger."""
     text = ledger.read_text() if ledger.exists() else ""
     return text[: text.rfind("\n") + 1].splitlines()

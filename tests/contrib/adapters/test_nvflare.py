@@ -1,9 +1,6 @@
 """NVFlare itself: a job in its simulator, run again after it was killed."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ import pytest
 from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from privplan.record import LEDGER
 from tests.contrib.adapters.environments import ROOT, kill_all, python_of, run, started
 from tests.guard.plans import plan_of
@@ -19,13 +15,13 @@ from tests.guard.plans import plan_of
 pytestmark = pytest.mark.slow
 
 
-def plan(rounds: int) -> Plan:
+def plan(rounds):
     """Four sites in two groups, all of which take part."""
     groups = {"strict": (2, 60.0, 1.0, 6.0), "loose": (2, 60.0, 1.0, 3.0)}
     return plan_of(groups, rounds, delta=1e-3, sampling="full")
 
 
-def command(folder: Path) -> list[str]:
+def command(folder):
     """The command of the job."""
     python = python_of("nvflare-2.9", ("nvflare==2.9.*",))
     script = ROOT / "tests" / "contrib" / "adapters" / "nvflare_project" / "run.py"

@@ -1,9 +1,6 @@
 """Opacus: the accountant registered with it, and DP-SGD under a plan."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,6 @@ from privplan.contrib.adapters.opacus import PrivplanAccountant, guarded  # noqa
 from privplan.errors import InputError  # noqa: E402
 from privplan.guard import Guard  # noqa: E402
 from privplan.ledger import read_ledger  # noqa: E402
-from privplan.plan import Plan  # noqa: E402
 from tests.guard.plans import plan_of, two_groups  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -104,25 +100,25 @@ def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
 SIZE = 200
 
 
-def plan(epsilon: float = 9.0, rounds: int = 20, ratio: float = 0.1) -> Plan:
+def plan(epsilon=9.0, rounds=20, ratio=0.1):
     """DP-SGD on 200 records."""
     return plan_of({"records": (SIZE, epsilon, ratio, 1.1)}, rounds)
 
 
-def data(size: int = SIZE) -> TensorDataset:
+def data(size=SIZE):
     """Two classes of points."""
     source = torch.Generator().manual_seed(1)
     labels = torch.arange(size) % 2
     return TensorDataset(torch.randn(size, 4, generator=source) + labels[:, None], labels)
 
 
-def begun(guard: Guard, size: int = SIZE) -> tuple[Any, Any, Any]:
+def begun(guard, size=SIZE):
     """A linear model, its optimiser and batches under a guard."""
     module = torch.nn.Linear(4, 2)
     return guarded(guard, module, torch.optim.SGD(module.parameters(), lr=0.5), data(size))
 
 
-def train(guard: Guard, most: int | None = None) -> list[int]:
+def train(guard, most=None):
     """Train, and return the sizes of the batches."""
     torch.manual_seed(0)
     private, stepper, batches = begun(guard)

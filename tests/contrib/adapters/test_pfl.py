@@ -1,14 +1,9 @@
 """pfl-research itself: federated averaging under a plan."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
-from privplan.plan import Plan
 from tests.contrib.adapters.environments import ROOT, lines_of, python_of, run
 from tests.guard.plans import plan_of, two_groups
 
@@ -16,13 +11,13 @@ pytestmark = pytest.mark.slow
 ROUNDS = 15
 
 
-def plan(epsilon: float = 60.0) -> Plan:
+def plan(epsilon=60.0):
     """Two groups of 100 users."""
     groups = {"strict": (100, 60.0, 0.2, 3.0), "loose": (100, epsilon, 0.3, 2.0)}
     return plan_of(groups, ROUNDS, delta=1e-3)
 
 
-def command(folder: Path, iterations: int) -> list[str]:
+def command(folder, iterations):
     """The command of a run."""
     python = python_of("pfl-0.6", ("pfl==0.6.*",))
     script = ROOT / "tests" / "contrib" / "adapters" / "pfl_run.py"

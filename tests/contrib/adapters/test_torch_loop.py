@@ -1,7 +1,5 @@
 """A plain PyTorch loop under a plan, interrupted and resumed."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np
@@ -17,13 +15,13 @@ from tests.guard.plans import two_groups  # noqa: E402
 POINTS = torch.randn(100, 6, generator=torch.Generator().manual_seed(3))
 
 
-def network() -> torch.nn.Module:
+def network():
     """A linear layer and a normalisation, whose buffers are averaged as well."""
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3))
 
 
-def train(guard: Guard, optimizer: bool, most: int | None = None) -> torch.nn.Module:
+def train(guard, optimizer, most=None):
     """Train for at most that many rounds; stops in the middle of the round after."""
     module = network()
     server = torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.5) if optimizer else None

@@ -1,7 +1,5 @@
 """Heads of statements in a local log and in time stamps of an authority made here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -31,7 +29,7 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def verdict(run: Path, *options: str) -> tuple[int, dict[str, str]]:
+def verdict(run, *options):
     done = CliRunner().invoke(
         main, ["verify", "--rounds=0", "--details", str(run), "--format", "json", *options]
     )

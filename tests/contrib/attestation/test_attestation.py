@@ -1,11 +1,7 @@
 """Signed statements: what verify reports of honest ones, and of each way to change them."""
 
-from __future__ import annotations
-
 import json
 import stat
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -25,7 +21,7 @@ from privplan.contrib.attestation.statements import Signed, Statement, cohort_co
 from privplan.errors import BrokenRunError, InputError
 from privplan.plan import Plan
 from privplan.record import PLAN
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import judge, load_run
 from tests.contrib.attestation import signed_run
 from tests.verification import honest_run
 
@@ -47,7 +43,7 @@ def run(tmp_path, server):
     return tmp_path / "run"
 
 
-def outcome(folder: Path) -> tuple[str, str, Verdict]:
+def outcome(folder):
     """Outcome and reason of the attestation, and the verdict."""
     verdict = judge(load_run(folder))
     [check] = [check for check in verdict.checks if check.name == "attestation"]
@@ -64,17 +60,17 @@ def test_an_honest_signed_run_is_kept_and_attested(run):
     assert "all 60 lines signed" in reason
 
 
-def swapped(lines: Lines) -> Lines:
+def swapped(lines):
     return [*lines[:5], lines[6], lines[5], *lines[7:]]
 
 
-def wrongly_signed(lines: Lines) -> Lines:
+def wrongly_signed(lines):
     data = json.loads(lines[1])
     letters = data["signature"]
     return [lines[0], lines[1].replace(letters, letters[::-1]), *lines[2:]]
 
 
-def signed_by(name: str) -> Callable[[Lines], Lines]:
+def signed_by(name):
     return lambda lines: [
         *lines[:4], lines[4].replace('"signer":"server"', f'"signer":"{name}"'), *lines[5:]
     ]  # fmt: skip

@@ -1,7 +1,5 @@
 """Guarded and simulated runs whose draws and lines are signed before they are used."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -11,11 +9,10 @@ from click.testing import CliRunner
 pytest.importorskip("cryptography")
 
 from privplan.cli import main
-from privplan.contrib.attestation import ATTESTATION, Signing, SigningKey, new_key, read_attestation
+from privplan.contrib.attestation import ATTESTATION, Signing, new_key, read_attestation
 from privplan.contrib.attestation.check import SIGNED
 from privplan.errors import InputError
 from privplan.guard import Guard
-from privplan.plan import Plan
 from privplan.verification.checks import check
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request
@@ -25,7 +22,7 @@ from tests.guard.test_kill import check_killed
 from tests.simulate.replay.runs import short_plan
 
 
-def guarded_plan(folder: Path, rounds: int = 6) -> tuple[Plan, SigningKey]:
+def guarded_plan(folder, rounds=6):
     """A plan that names its server, and the server's key."""
     key = new_key(folder / "key")
     signers = ({"name": "server", "role": "server", "key": key.public},)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from privplan.contrib.lint.judge import ALARMS, UNDETERMINED, Report, lint
+from privplan.contrib.lint.judge import ALARMS, UNDETERMINED, lint
 from privplan.contrib.lint.reading import Options
 from privplan.contrib.lint.script import UNKNOWN, Script
 
@@ -108,11 +107,11 @@ class Row(NamedTuple):
     truth: tuple[str, float, float, int] | None = None
 
 
-def after(line: str) -> tuple[str, str]:
+def after(line):
     return "#after", line
 
 
-def before(line: str) -> tuple[str, str]:
+def before(line):
     return "#before", line
 
 
@@ -215,11 +214,11 @@ ROWS = {
 }  # fmt: skip
 
 
-def population(of: str) -> int:
+def population(of):
     return 60_000 if of == "opacus" else 1000
 
 
-def reference(truth: tuple[str, float, float, int]) -> float:
+def reference(truth):
     law, noise, ratio, rounds = truth
     if law == "svt":
         return noise * rounds
@@ -315,14 +314,14 @@ for _ in range({runs}):
 """
 
 
-def linted(folder: Path, text: str, name: str = "train.py") -> Report:
+def linted(folder, text, name="train.py"):
     """The report on a file of Opacus about 10,000 records."""
     path = folder / name
     path.write_text(text)
     return lint(str(path), "opacus", Options(population=10_000))
 
 
-def training(model: str = "Net()", step: str = "pass", before: str = "", runs: str = "3") -> str:
+def training(model="Net()", step="pass", before="", runs="3"):
     return TRAINING.format(model=model, step=step, before=before, runs=runs)
 
 
@@ -363,7 +362,7 @@ def test_half_precision_matters_where_noise_is_added(tmp_path, step, alarms):
     assert [alarm.code for alarm in linted(tmp_path, training(step=step)).alarms] == alarms
 
 
-def _log(sigma: float, epsilon: float) -> str:
+def _log(sigma, epsilon):
     epochs = "".join(
         f"Train Epoch: {epoch} \tLoss: 0.4 (ε = {epsilon:.2f}, δ = 1e-06)\n"
         for epoch in range(1, 11)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from dp_accounting.pld import PLDAccountant
 
 from privplan.cli import main
-from privplan.contrib.lint.judge import ALARMS, Report, lint
+from privplan.contrib.lint.judge import ALARMS, lint
 from privplan.contrib.lint.reading import Options
 
 FOLDER = Path(__file__).parent
@@ -79,7 +79,7 @@ EDITS = {
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _folder():
     return tempfile.TemporaryDirectory()
 
 
@@ -98,11 +98,11 @@ class Case:
     truth: tuple[str, float, float, int, float] | None = None
 
     @property
-    def of(self) -> str:
+    def of(self):
         return self.file.partition("_")[0]
 
     @cached_property
-    def path(self) -> Path:
+    def path(self):
         if self.alarms and self.file in EDITS:
             base, *pairs = EDITS[self.file]
             text = (FOLDER / "sound" / base).read_text()
@@ -172,11 +172,11 @@ TRUE = [case for case in (*BROKEN, *SOUND) if case.truth]
 
 
 @cache
-def report(case: Case) -> Report:
+def report(case):
     return lint(str(case.path), case.of, Options(case.population, case.rounds, case.delta))
 
 
-def named(name: str) -> Case:
+def named(name):
     return next(one for one in (*BROKEN, *SOUND) if one.file == name)
 
 

@@ -75,7 +75,7 @@ def test_the_command_says_what_is_left(tmp_path):
     assert all(row["left"] < row["budget"] for row in json.loads(done.stdout))
 
 
-def stored(runs: float) -> Plan:
+def stored(runs):
     """A plan as 0.2.0 wrote it before, whose guarantee is of the best of that many runs."""
     plan = honest_run.plan()
     data = plan.model_dump(mode="json")

@@ -6,9 +6,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +54,7 @@ from tests.planning.published import papertables
 from tests.planning.published.papertables import OPTIMISED, RATIOS
 
 
-def toy_result(size: str = "full", **rows: tuple[float, ...]) -> Result:
+def toy_result(size="full", **rows):
     """One column with the values of two rows, printed 74 and 72 with errors of 0.1."""
     printed = {"high": 74.0, "low": 72.0}
     cells = tuple(
@@ -111,7 +109,7 @@ MEANS = {  # by hand: sum of weight times mean of Table 7
 }  # fmt: skip
 
 
-def spec(law: dict[str, Any]) -> Spec:
+def spec(law):
     data = {
         "name": "drawn",
         "unit": "record",
@@ -174,7 +172,7 @@ def test_faults_are_named(law, message):
         spec(law)
 
 
-def by_command(name: str, folder: Path) -> tuple[dict[tuple[str, str], Any], dict[str, str]]:
+def by_command(name, folder):
     """Cells by row and column, and verdicts by claim."""
     done = CliRunner().invoke(main, ["reproduce", name, "--format", "json", "-o", str(folder)])
     assert done.exit_code == 0, done.output
@@ -269,7 +267,7 @@ def test_the_reduced_size_keeps_noise_and_privacy():
     assert small["rounds"] == full["rounds"]
 
 
-def settings(clipping_norm: float = 1.0) -> list[Setting]:
+def settings(clipping_norm=1.0):
     spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
     methods = {
         "DP-FedAvg": Method("DP-FedAvg"),
@@ -278,7 +276,7 @@ def settings(clipping_norm: float = 1.0) -> list[Setting]:
     return [Setting("digits", spec, "digits", methods)]
 
 
-def table(clipping_norm: float = 1.0) -> Table:
+def table(clipping_norm=1.0):
     return Table(
         "toy-table-1",
         "Table 1",
@@ -287,7 +285,7 @@ def table(clipping_norm: float = 1.0) -> Table:
     )
 
 
-def refuse(arguments: Sequence[str]) -> Mapping[str, Any]:
+def refuse(arguments):
     raise AssertionError(f"trained again: {arguments}")
 
 
@@ -440,7 +438,7 @@ def test_dist1_has_negative_budgets():
     assert stats.norm.cdf(0, mean, deviation) == pytest.approx(0.0228, abs=1e-4)
 
 
-def scale_delta(epsilon: float, coordinates: int, ratio: float) -> float:
+def scale_delta(epsilon, coordinates, ratio):
     """Hockey-stick divergence of N(0, 1) from N(0, ratio^2) in all coordinates, ratio above 1.
 
     The privacy loss falls with |x|^2, which has a chi-square law under both.

@@ -14,13 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privplan import Plan, Spec, accountant, judge, load_run, solve
+from privplan import Spec, accountant, judge, load_run, solve
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.laws import law as laws
 from privplan.laws.law import LAWS
 from privplan.verification.checks.check import CHECKS
-from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.contrib.sensitivity import bench_plans, check_sensitivity
 from simulate.runs.request import Request
@@ -54,7 +53,7 @@ def examples():
     laws._INTERNED.update(known)
 
 
-def turns_plan(rounds: int = 8, **changes: object) -> Plan:
+def turns_plan(rounds=8, **changes):
     """A small plan in turns of four rounds, a budget for all."""
     data = bench_plans()["per group"].spec.model_dump(mode="json")
     groups = [{"name": one["name"], "clients": 12, "epsilon": 6.0} for one in data["groups"]]
@@ -63,7 +62,7 @@ def turns_plan(rounds: int = 8, **changes: object) -> Plan:
     return solve(Spec.parse({**data, "planning": planning, **changes}), second_opinion=False)
 
 
-def built(name: str, **values: float) -> Algorithm:
+def built(name, **values):
     """The algorithm in the small world without clipping and noise."""
     return ALGORITHMS.get(name).build(small.plan(), Hyperparameters(values=values))
 

@@ -1,7 +1,5 @@
 """Sensitivity tests: algorithms pass, planted faults fail, and the example of the page runs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from simulate.contrib.sensitivity.__main__ import command
 from simulate.contrib.sensitivity.neighbours import SensitivityReport, Violation
 from tests.contrib.sensitivity.planted import PLANTED, RULES
 from tests.sabotage.bench import patched
-from tests.sabotage.fault import Fault
 
 QUICK = ("planned", "CENTAUR", "DP-FedPGN")
 QUICK_FAULTS = (
@@ -33,7 +30,7 @@ QUICK_FAULTS = (
 )  # fmt: skip
 
 
-def failed_rules(fault: Fault) -> dict[str, str]:
+def failed_rules(fault):
     with patched(fault.patches):
         experiment = fault.breaks(bench_experiment(fault.algorithm, bench_plans()["per group"]))
         report = check_experiment(experiment)

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulate.algorithm import Algorithm
 from simulate.components import LocalResult, LocalRule
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd
-from simulate.models.network import Hypernetwork, Model
+from simulate.models.network import Hypernetwork
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import small
 from tests.simulate.algorithms.references.personal import (
@@ -33,12 +32,12 @@ from tests.simulate.algorithms.references.personal import (
 )
 
 
-def sent(algorithm: Algorithm) -> tuple[list[Tensor], MemoryLedger]:
+def sent(algorithm):
     """The sums of the first round before any noise, and the ledger's lines."""
     seen: list[Tensor] = []
     mechanism, journal = algorithm.mechanism, MemoryLedger("")
 
-    def release(round_, sums, weights, noise):  # type: ignore[no-untyped-def]
+    def release(round_, sums, weights, noise):
         seen.extend(part.total for part in sums)
         return mechanism.release(round_, sums, weights, noise)
 
@@ -137,7 +136,7 @@ def test_the_first_model_has_the_spread_of_a_usual_one():
             assert 0.9 < float(own.std() / other.std()) < 1.5
 
 
-def _split(model: Model, theta: Tensor) -> tuple[Tensor, ...]:
+def _split(model, theta):
     return theta.split([int(np.prod(shape)) for _, shape in model.shapes])
 
 

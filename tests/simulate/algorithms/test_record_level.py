@@ -1,7 +1,5 @@
 """Methods that protect records: DP-SGD at the clients, turns, weights and projections."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter
@@ -36,7 +34,6 @@ from simulate.algorithm import rotation
 from simulate.algorithms.fedavg import record_level
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
 from simulate.engine.cohort import client_updates
-from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import batches
 from simulate.runs.ledger_writer import MemoryLedger
@@ -51,7 +48,7 @@ from tests.simulate.algorithms.references.records import (
 )
 
 
-def with_noise(run: Experiment, sigma: float, norm: float) -> Experiment:
+def with_noise(run, sigma, norm):
     """The same run with other noise, and so many in every batch that it is the whole."""
     plan = run.algorithm.plan
     changes = {"noise_multiplier": sigma, "record_sampling_ratio": 1.0}
@@ -62,7 +59,7 @@ def with_noise(run: Experiment, sigma: float, norm: float) -> Experiment:
     return replace(run, algorithm=rebuilt)
 
 
-def plain_steps(run: Experiment, client: int, norm: float) -> torch.Tensor:
+def plain_steps(run, client, norm):
     """Full-batch steps with the gradient of every record clipped, by a loop over records."""
     group, theta = run.algorithm.plan.groups[0], run.start
     for _ in range(group.steps or 0):
@@ -318,7 +315,7 @@ def test_pursuit_takes_a_low_rank_and_a_sparse_part_apart():
     np.testing.assert_allclose(found_sparse.numpy(), sparse, atol=1e-4)
 
 
-def excess(weights: torch.Tensor, variances: np.ndarray) -> float:
+def excess(weights, variances):
     """Noise variance of the weighted mean over the least possible one, less 1."""
     found, oracle = weights.numpy() / float(weights.sum()), 1 / variances
     oracle = oracle / oracle.sum()

@@ -13,7 +13,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from privplan.errors import InputError
 from simulate.aggregators import project
@@ -66,7 +65,7 @@ def test_a_mutation_is_caught(case, fault):
         case.check(case.mutations[fault](case.build()))
 
 
-def dense(vector: Tensor, strength: float) -> Tensor:
+def dense(vector, strength):
     """The smoothed vector from the matrix of the system, in double precision."""
     size = vector.numel()
     neighbour = torch.roll(torch.eye(size, dtype=torch.float64), 1, 0)

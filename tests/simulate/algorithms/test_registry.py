@@ -7,18 +7,16 @@ import inspect
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from privplan.cli import main as privplan
 from privplan.errors import InputError
-from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from privplan.record import RECORD
-from simulate.algorithm import Algorithm, compose
+from simulate.algorithm import compose
 from simulate.algorithms.registry import (
     ALGORITHMS,
     GROUP,
@@ -75,7 +73,7 @@ def test_ratios_of_their_own_need_poisson_sampling(law):
     assert not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
 
 
-def toy(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+def toy(plan, hyperparameters):
     """DP-FedAvg with a smoothed step, defined outside the package."""
     return compose(
         "any name", plan, transforms=(clip(plan.spec.clipping_norm),), mechanism=gaussian_joint(),
@@ -83,7 +81,7 @@ def toy(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     )  # fmt: skip
 
 
-def registered(name: str) -> Any:
+def registered(name):
     """The decorator that registers ``toy`` under a name."""
     return register(
         name, plan=from_spec(strictest), unit="client", released="one noisy sum per round",
@@ -103,7 +101,7 @@ def restored():
     vars(ALGORITHMS).update(before)
 
 
-def call(*arguments: object) -> Result:
+def call(*arguments):
     return CliRunner().invoke(privplan, [str(one) for one in arguments])
 
 
@@ -153,7 +151,7 @@ def bare(plan, hyperparameters):
 """
 
 
-def with_entry_points(monkeypatch: pytest.MonkeyPatch, folder: Path, **functions: str) -> None:
+def with_entry_points(monkeypatch, folder, **functions):
     """Entry points of another distribution, by name; algorithms are looked for again."""
     (folder / "other_distribution.py").write_text(MODULE)
     monkeypatch.syspath_prepend(folder)
@@ -163,7 +161,7 @@ def with_entry_points(monkeypatch: pytest.MonkeyPatch, folder: Path, **functions
         for name, function in functions.items()
     )
 
-    def select(group: str) -> importlib.metadata.EntryPoints:
+    def select(group):
         return found.select(group=group)
 
     for module in ("privplan.registry", "simulate.algorithms.registry"):

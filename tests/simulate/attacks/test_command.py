@@ -1,12 +1,10 @@
 """``privplan attack``: output, files, resuming, runs, bad input in one line."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import EntryPoint
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import privplan.cli
 from simulate.attacks import report
@@ -19,7 +17,7 @@ def _command(monkeypatch):
     monkeypatch.setattr(privplan.cli, "_extensions", lambda *group: {} if group else points)
 
 
-def call(*arguments: object) -> Result:
+def call(*arguments):
     return CliRunner().invoke(privplan.cli.main, [str(argument) for argument in arguments])
 
 

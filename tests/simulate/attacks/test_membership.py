@@ -1,16 +1,13 @@
 """Membership: rates beside the certificate's curve, LiRA, units, sabotage."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from privplan.accounting.tradeoff import TradeOff, tradeoff
+from privplan.accounting.tradeoff import tradeoff
 from privplan.errors import InputError
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.measures import clopper_pearson
@@ -22,11 +19,10 @@ from simulate.attacks.membership import (
     rates,
     scores_of_run,
 )
-from simulate.data.dataset import Dataset
 from simulate.data.registry import load
 
 
-def _plan(relation: str = "add_remove", sampling: str = "full", rounds: int = 20) -> Plan:
+def _plan(relation="add_remove", sampling="full", rounds=20):
     spec = {
         "name": "members", "groups": [{"name": "all", "clients": 16, "epsilon": 0.5}],
         "delta": 0.01, "rounds": rounds, "cohort": 16 if sampling == "full" else 8,
@@ -37,12 +33,12 @@ def _plan(relation: str = "add_remove", sampling: str = "full", rounds: int = 20
     return solve(Spec.parse(spec))
 
 
-def _few() -> Dataset:
+def _few():
     data = load("digits")
     return replace(data, train_x=data.train_x[:64], train_y=data.train_y[:64])
 
 
-def _curve(epsilon: float) -> TradeOff:
+def _curve(epsilon):
     return tradeoff(lambda e: np.maximum(0.0, 1 - np.exp(e - epsilon)), 1e-6, epsilon)
 
 

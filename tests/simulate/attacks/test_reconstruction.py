@@ -1,14 +1,10 @@
 """Reconstruction: closed forms against the truth, IG and its objective, null rows, HyperFL."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.inversion import (
@@ -33,14 +29,14 @@ from simulate.attacks.measures import (
     scores,
 )
 from simulate.attacks.settings import PlanRound
-from simulate.attacks.view import Options, View
+from simulate.attacks.view import Options
 from simulate.data.registry import load
 from simulate.engine.loop import initial_state
 
 IMAGES = 6
 
 
-def _plan(network: str = "mlp-digits", parameters: int = 2410, rate: float = 0.01) -> Plan:
+def _plan(network="mlp-digits", parameters=2410, rate=0.01):
     spec = Spec.parse(
         {
             "name": "attacked", "groups": [{"name": "all", "clients": 40, "epsilon": 4.0}],
@@ -62,15 +58,15 @@ def cnn():
     return _plan("cnn-digits", 2730)
 
 
-def _scene(plan: Plan, name: str, **changes: object) -> PlanRound:
+def _scene(plan, name, **changes):
     return PlanRound(plan, name, load("digits"), images=IMAGES, **changes)  # type: ignore[arg-type]
 
 
-def _views(scene: PlanRound) -> list[View]:
+def _views(scene):
     return [scene[index].view for index in range(len(scene))]
 
 
-def _quiet(done: int, total: int) -> None:
+def _quiet(done, total):
     assert 0 < done <= total
 
 
@@ -108,7 +104,7 @@ def test_labels_of_a_sum_are_found_as_a_multiset(plan):
     assert hits >= 4  # of 6
 
 
-def _against_nulls(scene: PlanRound, images: list[Tensor]) -> list[str]:
+def _against_nulls(scene, images):
     originals = [scene.truth(index).images for index in range(len(scene))]
     among = candidates(scene.data, scene.rows.ravel(), 0)
     nulls = null_scores(images, originals, among, 0)
@@ -169,11 +165,11 @@ def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl():
     assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
 
 
-def _inputs(scene: PlanRound, views: list[View]) -> Tensor:
+def _inputs(scene, views):
     return torch.stack([view.inputs(scene.truth(index).images) for index, view in enumerate(views)])
 
 
-def _assert_zero_at_the_truth(views: list[View], inputs: Tensor) -> None:
+def _assert_zero_at_the_truth(views, inputs):
     objective = dense_objective(views)
     assert float(objective(inputs, 1.0).max()) < 1e-4
     assert float(objective(inputs.roll(1, 0), 1.0).min()) > 1e-2

@@ -1,10 +1,7 @@
 """Canaries: their directions, coins and turns; runs that carry them; and what verdicts say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from privplan.auditing import AUDIT, VIEWS
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import by_law
 from simulate.algorithms.registry import algorithm
@@ -26,7 +22,7 @@ from simulate.runs.run import InterruptedRunError, execute
 EACH = 200
 
 
-def request_for(plan: Plan, folder: Path, **changes: object) -> Request:
+def request_for(plan, folder, **changes):
     return replace(Request(plan, "planned", "digits", folder, seed=4, canaries=EACH), **changes)
 
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.planning.solver import solve
@@ -18,7 +18,7 @@ from simulate.runs import compare
 from tests.simulate.conftest import digits_spec
 
 
-def call(*arguments: object) -> Result:
+def call(*arguments):
     """A command line in a terminal where no line of these tests is wrapped."""
     return CliRunner(env={"COLUMNS": "250"}).invoke(main, [str(argument) for argument in arguments])
 
@@ -89,7 +89,7 @@ def test_compare_in_processes_gives_the_same(short_path, tmp_path):
     assert one == two
 
 
-def only(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def only(names, monkeypatch):
     """Leave only these algorithms in the registry."""
     subset: Registry[AlgorithmEntry] = Registry("algorithm", "privplan.none")
     for name in names:

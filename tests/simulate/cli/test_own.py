@@ -1,14 +1,12 @@
 """``privplan simulate --data --model`` and ``check-data``: sources, and bad input in one line."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from PIL import Image
 
 from privplan.cli import main
@@ -59,7 +57,7 @@ STATISTICS = {
 }
 
 
-def write_own_data(folder: Path) -> None:
+def write_own_data(folder):
     """Write a plan, and own data in every form."""
     plan(folder).save(folder / "plan.json")
     known = arrays()
@@ -124,7 +122,7 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def simulate(words: str) -> Result:
+def simulate(words):
     return CliRunner().invoke(main, ["simulate", "plan.json", *shlex.split(words)])
 
 
@@ -210,11 +208,11 @@ CHECKED = {
 """Words after ``check-data``, by the field that the refusal names."""
 
 
-def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
+def cases(table):
     return [(field, words) for field, lines in table.items() for words in lines]
 
 
-def refused(done: Result, field: str) -> None:
+def refused(done, field):
     """One line per fault, the first of which names the field; nothing is written."""
     assert done.exit_code == 2, done.output
     lines = done.stderr.strip().splitlines()
@@ -244,7 +242,7 @@ def test_check_data_refuses_wrong_data(workplace, monkeypatch, field, words):
     refused(run(f"check-data {words}"), field)
 
 
-def run(words: str) -> Result:
+def run(words):
     return CliRunner().invoke(main, shlex.split(words))
 
 
@@ -294,7 +292,7 @@ def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatc
     assert len(tested.test_y) == len(tested.train_y) == 400
 
 
-def write_line_spec(workplace: Path) -> None:
+def write_line_spec(workplace):
     """Write line.yaml, the spec of a small regression, into the folder."""
     spec = (workplace / "spec.yaml").read_text()
     (workplace / "line.yaml").write_text(spec.replace("my-net", "line").replace(": 50}", ": 5}"))

@@ -1,9 +1,5 @@
 """Training on a GPU against the same training on a CPU; skipped where there is none."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -26,7 +22,7 @@ def plan():
     return privplan.solve(digits_spec(rounds=4))
 
 
-def _theta(folder: Path) -> torch.Tensor:
+def _theta(folder):
     end = checkpoint.load(folder, torch.device("cpu"))
     return end.theta
 

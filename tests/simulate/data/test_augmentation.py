@@ -1,23 +1,18 @@
 """Random shifts and flips: what they do, how often, and that only the client decides them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.spec.training import Augmentation
 from privplan.streams import Purpose, streams
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.dataset import augmented
-from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
@@ -25,7 +20,7 @@ from simulate.runs.run import execute
 from tests.simulate import small
 
 
-def moved(image: np.ndarray, down: int, right: int, mirrored: bool) -> np.ndarray:
+def moved(image, down, right, mirrored):
     """A picture moved by padding and cutting: another way to the same pixels."""
     wide = np.pad(image, ((0, 0), (9, 9), (9, 9)), mode="edge")
     height, width = image.shape[1:]
@@ -33,7 +28,7 @@ def moved(image: np.ndarray, down: int, right: int, mirrored: bool) -> np.ndarra
     return cut[..., ::-1] if mirrored else cut
 
 
-def changed(x: Tensor, rule: Augmentation, seed: int = 3) -> Tensor:
+def changed(x, rule, seed=3):
     return augmented(x, rule, streams(seed, Purpose.AUGMENTATION, 1, clients=np.arange(len(x))))
 
 
@@ -56,13 +51,13 @@ def test_a_row_does_not_depend_on_rows_after_it():
     assert torch.equal(changed(x[:, :, :2], rule), changed(x, rule)[:, :, :2])
 
 
-def with_rule(rule: Augmentation | None) -> Plan:
+def with_rule(rule):
     plan = small.plan()
     local = plan.spec.local.model_copy(update={"augmentation": rule})
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
 
 
-def solved(unit: str, rule: Augmentation) -> Plan:
+def solved(unit, rule):
     """A plan of clients, or of records, some of whose mini-batches are empty."""
     records, length = unit == "record", "epochs" if unit == "record" else "steps"
     held = {"records": 6} if records else {}
@@ -76,11 +71,11 @@ def solved(unit: str, rule: Augmentation) -> Plan:
     return solve(Spec.parse(data), second_opinion=False)
 
 
-def world(rule: Augmentation | None) -> Experiment:
+def world(rule):
     return small.setting(ALGORITHMS.get("planned").build(with_rule(rule)))
 
 
-def rows(experiment: Experiment, clients: list[int], round_: int = 1) -> tuple[Tensor, Tensor]:
+def rows(experiment, clients, round_=1):
     context = RoundContext(round_, experiment.start, {}, None, {})
     group = experiment.algorithm.plan.groups[0]
     batch = client_batch(experiment, context, group, np.array(clients), round_=round_)

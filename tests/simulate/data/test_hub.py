@@ -1,10 +1,6 @@
 """Local copies in the format of the library ``datasets``, and a transformer trained on one."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +26,7 @@ def _offline(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "library")
 
 
-def tokenizer(root: Path, name: str = "GLUE") -> None:
+def tokenizer(root, name="GLUE"):
     """A tokenizer of six words, as the library saves it."""
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(WORDS, unk_token="<unk>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -39,7 +35,7 @@ def tokenizer(root: Path, name: str = "GLUE") -> None:
     made.save(str(folder / "tokenizer.json"))
 
 
-def task_copy(task: str) -> Any:
+def task_copy(task):
     """Three records for training and two for validation; the test labels are secret."""
     names = DATASETS.get(task).columns
     label = datasets.ClassLabel(names=["no", "yes"])

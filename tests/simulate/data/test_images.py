@@ -1,7 +1,5 @@
 """Images: their files, archives and downloads, colours, sizes, and pickles that are data only."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -15,7 +13,6 @@ import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,18 +29,18 @@ from tests.simulate.data import published
 FILES = tuple(DATASETS.get("fashion-mnist").sums)
 
 
-def idx(values: np.ndarray) -> bytes:
+def idx(values):
     """IDX format of bytes, from its published description."""
     header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
     return header + values.astype(np.uint8).tobytes()
 
 
-def idx_of_integers(values: np.ndarray) -> bytes:
+def idx_of_integers(values):
     """IDX format of 32-bit integers, likewise."""
     return b"\0\0\x0c" + idx(values)[3 : 4 + 4 * values.ndim] + values.astype(">i4").tobytes()
 
 
-def small_files() -> dict[str, bytes]:
+def small_files():
     draw = np.random.default_rng(0)
     return {
         FILES[0]: idx(draw.integers(0, 256, (20, 28, 28))),
@@ -171,26 +168,26 @@ IMAGES = draw.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
 LABELS = [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 9, 9]
 
 
-def batch(rows: slice, key: bytes = b"labels") -> bytes:
+def batch(rows, key=b"labels"):
     """A pickled batch as CIFAR's are: a dictionary of bytes, rows of channels, a list."""
     content = {key: LABELS[rows], b"data": IMAGES[rows].reshape(-1, 3072), b"batch_label": b"one"}
     return pickle.dumps(content, protocol=2)
 
 
-def python_files() -> dict[str, bytes]:
+def python_files():
     """Two records in each of the six files of CIFAR-10."""
     names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
     return {name: batch(slice(2 * row, 2 * row + 2)) for row, name in enumerate(names)}
 
 
-def written(folder: Path, files: dict[str, bytes]) -> Path:
+def written(folder, files):
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return folder
 
 
-def check_cifar_10(data: Dataset) -> None:
+def check_cifar_10(data):
     assert data.name == "cifar-10"
     np.testing.assert_array_equal(data.train_x, IMAGES[:10])
     np.testing.assert_array_equal(data.test_x, IMAGES[10:])
@@ -219,7 +216,7 @@ def test_cifar_100_has_fine_labels(tmp_path):
     np.testing.assert_array_equal(data.test_x, IMAGES[9:])
 
 
-def archive(folder: str, files: dict[str, bytes]) -> bytes:
+def archive(folder, files):
     """A tar archive, compressed."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as packed:
@@ -230,13 +227,13 @@ def archive(folder: str, files: dict[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, content: bytes) -> str:
+def answering(monkeypatch, content):
     """Every address answers with this; returns its sum."""
     monkeypatch.setattr(urllib.request, "urlopen", lambda address, timeout: io.BytesIO(content))
     return hashlib.sha256(content).hexdigest()
 
 
-def with_checksum(monkeypatch: pytest.MonkeyPatch, name: str, checksum: str) -> None:
+def with_checksum(monkeypatch, name, checksum):
     """A data set whose published archive has another sum."""
     row = DATASETS.get(name)
     changed = replace(row, archive=replace(row.archive, checksum=checksum))
@@ -265,7 +262,7 @@ def test_an_archive_writes_nothing_outside(name, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("outside"))
 
 
-def svhn_files(folder: Path) -> Path:
+def svhn_files(folder):
     folder.mkdir(parents=True)
     labels = np.array([[10], [1], [9]], np.uint8)
     for part, first in (("train", 0), ("test", 3)):
@@ -290,7 +287,7 @@ def test_svhn_from_its_files(tmp_path):
         load("svhn", tmp_path)
 
 
-def cinic_files(folder: Path) -> dict[str, bytes]:
+def cinic_files(folder):
     files = {}
     for part in ("train", "test"):
         for label, name in enumerate(CLASSES):
@@ -323,14 +320,14 @@ def test_cinic_10_from_folders_of_images(tmp_path):
         load("cinic-10", tmp_path)
 
 
-def png_of_size(side: int) -> bytes:
+def png_of_size(side):
     """The start of an image, which says that it has this many rows and columns."""
     header = b"IHDR" + struct.pack(">2I5B", side, side, 8, 2, 0, 0, 0)
     end = struct.pack(">I", zlib.crc32(header)) + b"\0\0\0\0IDAT"
     return b"\x89PNG\r\n\x1a\n\0\0\0\x0d" + header + end
 
 
-def emnist_files() -> dict[str, bytes]:
+def emnist_files():
     letters = np.zeros((4, 28, 28), np.uint8)
     letters[:, 3, 20] = 200  # stored on its side: column 3, row 20
     files = {}
@@ -369,7 +366,7 @@ def test_a_colour_has_its_own_centre_and_spread(tmp_path):
     np.testing.assert_allclose(seen[1, 1, 0], expected, rtol=1e-5, atol=1e-6)
 
 
-def own_images(shape: tuple[int, ...], count: int = 5, **options: object) -> Dataset:
+def own_images(shape, count=5, **options):
     source = torch.Generator().manual_seed(1)
     x = torch.randint(256, (count, *shape), generator=source).to(torch.uint8)
     y = torch.zeros(count, dtype=torch.int64)
@@ -429,10 +426,10 @@ def test_a_file_of_python_3_is_read(protocol, tmp_path):
 class Call:
     """Calls a function when it is unpickled."""
 
-    def __init__(self, function: Any, *arguments: Any) -> None:
+    def __init__(self, function, *arguments):
         self.call = function, arguments
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return self.call
 
 

@@ -1,7 +1,5 @@
 """Natural splits (LEAF, the roles of Shakespeare's plays), published data, and CSV dialects."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -28,7 +26,7 @@ from simulate.data.sources import read_csv
 from tests.simulate import tiny
 
 
-def leaf_file(held: dict[str, tuple[list, list]]) -> bytes:
+def leaf_file(held):
     """A file in LEAF's format; its counts are of no use, as in some published ones."""
     content = {
         "users": list(held),
@@ -38,12 +36,12 @@ def leaf_file(held: dict[str, tuple[list, list]]) -> bytes:
     return json.dumps(content).encode()
 
 
-def written(path: Path, content: bytes) -> None:
+def written(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def text_of(tokens_: torch.Tensor) -> str:
+def text_of(tokens_):
     return "".join(CHARACTERS[token] for token in tokens_)
 
 
@@ -73,7 +71,7 @@ def test_a_role_s_later_text_is_for_testing(records):
         assert test[-1] == records - 1
 
 
-def roles() -> dict[str, str]:
+def roles():
     """A role of 1,080 characters, one of 100, and one too short for a window."""
     draw = np.random.default_rng(0)
     spoken = lambda length: "".join(draw.choice(list(CHARACTERS), length))  # noqa: E731
@@ -95,7 +93,7 @@ def test_shakespeare_from_roles(name, tmp_path):
     assert text_of(data.train_x[900]) == said["PLAY_MIDDLE"][:80]
 
 
-def windows_of(text: str) -> tuple[list[str], list[str]]:
+def windows_of(text):
     return [text[first : first + 80] for first in range(len(text) - 80)], list(text[80:])
 
 
@@ -118,12 +116,12 @@ def test_shakespeare_from_leaf_s_files(tmp_path):
     assert [CHARACTERS[label] for label in data.test_y] == middle[1]
 
 
-def grey(number: int) -> list[float]:
+def grey(number):
     """784 values, the first of them the number's share of ten."""
     return [number / 10] + 783 * [1.0]
 
 
-def femnist_files(root: Path) -> Path:
+def femnist_files(root):
     held = {
         "f0001": ([grey(row % 10) for row in range(20)], [row % 62 for row in range(20)]),
         "f0000": ([grey(5)], [61]),
@@ -155,7 +153,7 @@ def test_femnist_by_writer(tmp_path):
 DATA = Path(os.environ.get("PRIVPLAN_DATA", "."))
 
 
-def needs(name: str) -> pytest.MarkDecorator:
+def needs(name):
     """Skips a test where a file or folder of the data is not there."""
     return pytest.mark.skipif(not (DATA / name).exists(), reason=f"PRIVPLAN_DATA has no {name}")
 

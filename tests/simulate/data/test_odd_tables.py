@@ -1,7 +1,5 @@
 """Tables that would train on something else than their owner means are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ ROWS = "".join(f"0.{n},{'fm'[n % 2]},p{n // 3},{n % 2}\n" for n in range(9))
 OPTIONS = {"label": "ill", "client": "patient"}
 
 
-def read(folder: Path, text: str, test: str | None = None, **options: object) -> Data:
+def read(folder, text, test=None, **options):
     (folder / "s.json").write_text(
         '{"age": {"mean": 0, "std": 1}, "sex": {"categories": ["f", "m"]}}'
     )

@@ -1,7 +1,5 @@
 """How records are spread over clients, what each is tested on, and parts of a data set."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -36,7 +34,7 @@ CLIENTS = 400
 WIDE = tuple(group.model_copy(update={"clients": CLIENTS // 2}) for group in GROUPS)
 
 
-def label_counts(held: Partition) -> np.ndarray:
+def label_counts(held):
     counts = [np.bincount(LABELS[held.records(one)], minlength=10) for one in range(CLIENTS)]
     return np.array(counts)
 
@@ -217,7 +215,7 @@ def test_the_sets_of_dominant_classes_are_the_published_ones():
     assert [len(kind) for kind in dominant_sets(62)] == [10, 26, 26]
 
 
-def correlation(held: Partition) -> float:
+def correlation(held):
     """Between being in the second group and the mean of a client's labels, of ranks."""
     means = np.array([LABELS[held.records(one)].mean() for one in range(CLIENTS)])
     ranks = np.argsort(np.argsort(means, kind="stable"), kind="stable")

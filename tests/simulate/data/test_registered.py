@@ -1,9 +1,6 @@
 """A data set, a model and a partition of another package, used through the command line."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +12,7 @@ from privplan.cli import main
 from privplan.errors import InputError
 from privplan.spec.presets import preset
 from simulate.data.dataset import Dataset
-from simulate.data.partition.clients import Partition
-from simulate.data.partition.schemes import PARTITIONS, PartitionRequest, SchemeKind, scheme
+from simulate.data.partition.schemes import PARTITIONS, SchemeKind, scheme
 from simulate.data.registry import DATASETS, load
 from simulate.models.fast import Chain
 from simulate.models.layers import Linear, Relu
@@ -25,7 +21,7 @@ from simulate.models.registry import MODELS, model
 CLASSES = ("dark", "bright")
 
 
-def toy_dataset(data: Path, download: bool) -> Dataset:
+def toy_dataset(data, download):
     """Images of 2x2 pixels; a bright image has pixels above 127."""
     draw = np.random.default_rng(0)
     parts = []
@@ -36,19 +32,19 @@ def toy_dataset(data: Path, download: bool) -> Dataset:
     return Dataset("toy", *parts, CLASSES, mean=128.0, std=64.0)
 
 
-def toy_model(name: str, *, shape: tuple[int, ...] = (1, 2, 2), classes: int = 2) -> Chain:
+def toy_model(name, *, shape=(1, 2, 2), classes=2):
     """A perceptron with three hidden units."""
     width = int(np.prod(shape))
     return Chain(name, shape, classes, (Linear(width, 3), Relu(), Linear(3, classes)))
 
 
-def toy_partition(request: PartitionRequest) -> Partition:
+def toy_partition(request):
     """Records by their index modulo the number of clients."""
     clients = request.clients
     return request.stored([np.arange(one, len(request.labels), clients) for one in range(clients)])
 
 
-def parse(rest: str) -> object:
+def parse(rest):
     if rest:
         raise ValueError(rest)
     return toy_partition

@@ -15,14 +15,13 @@ import torch
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.streams import Purpose, stream
-from simulate.algorithm import Algorithm, compose, whole
+from simulate.algorithm import compose, whole
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
-from simulate.components import ClientBatch, LocalResult, LocalRule, Split
+from simulate.components import LocalResult, LocalRule
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine import loop
 from simulate.engine.evaluation import AccuracyMeasures, by_group, measure
-from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round, train
 from simulate.engine.round import ABSENT, batches, schedule
 from simulate.local.sgd import PADDING
@@ -43,7 +42,7 @@ from tests.simulate.tiny import noise, one_round
 STRICT = LOOSE = np.array([6.0, 8.0])
 
 
-def build(name: str, aggregation: str = "paper", **plan: object) -> Algorithm:
+def build(name, aggregation="paper", **plan):
     """An algorithm of the catalogue under a tiny plan, with the local rule of this world."""
     algorithm = ALGORITHMS.get(name).build(tiny.plan(**plan), Hyperparameters(aggregation))
     return replace(algorithm, local=tiny.LOCAL)
@@ -98,7 +97,7 @@ def test_the_learning_rate_decays_per_round():
     np.testing.assert_allclose(moved, np.array([6.0, 8.0]) * (1 + 0.5 + 0.25), rtol=1e-5)
 
 
-def masked(kept: float, split: Split | None = None) -> Algorithm:
+def masked(kept, split=None):
     plan = tiny.plan(release="joint", sigmas=(2.0, 2.0))
     transforms = (random_mask(kept), clip(5.0))
     return compose(
@@ -178,22 +177,22 @@ def test_batches_do_not_depend_on_who_else_is_trained():
 ACROSS = ["FedAvg", "planned", "DP-FedSAM", "DP-FedPGN", "DP-FedAvg-BLUR", "PPSGD", "CENTAUR"]
 
 
-def experiment_of(name: str) -> Experiment:
+def experiment_of(name):
     plan = solve(digits_spec(rounds=3))
     return prepare(Request(plan, name, "digits", Path("unused"), seed=3))
 
 
-def watched(local: LocalRule, batches: list[int]) -> LocalRule:
+def watched(local, batches):
     """The rule, which also notes how many clients each batch has."""
 
-    def train(batch: ClientBatch) -> LocalResult:
+    def train(batch):
         batches.append(len(batch.clients))
         return local.train(batch)
 
     return replace(local, train=train)
 
 
-def three_rounds(setting: Experiment, local: LocalRule) -> tuple[torch.Tensor, str, list[int]]:
+def three_rounds(setting, local):
     """Model and chain of the ledger after three rounds, and the batches that were trained."""
     batches: list[int] = []
     algorithm = replace(setting.algorithm, local=watched(local, batches))

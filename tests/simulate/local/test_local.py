@@ -30,7 +30,6 @@ from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models import fast, modular
 from simulate.models.fast import Chain
 from simulate.models.layers import Conv, Linear, Pool, Relu
-from simulate.models.network import Model
 from simulate.models.registry import MODELS, model
 
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
@@ -46,11 +45,11 @@ ODD = Chain(
 )  # fmt: skip
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def records(network: Model, *lead: int) -> tuple[Tensor, Tensor]:
+def records(network, *lead):
     """Records [*lead, ...] and labels: tokens, or images; a chain's have flat areas (ties)."""
     draw, shape = generator(1), (*lead, *network.input_shape)
     if len(network.input_shape) == 1:
@@ -63,11 +62,11 @@ def records(network: Model, *lead: int) -> tuple[Tensor, Tensor]:
     return x, torch.randint(0, network.classes, lead, generator=draw)
 
 
-def starts(network: Model, clients: int) -> Tensor:
+def starts(network, clients):
     return torch.stack([network.initial(generator(seed)) for seed in range(clients)])
 
 
-def gradient(network: Model, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def gradient(network, theta, x, y):
     """Gradient of the mean cross-entropy [d], by autograd on the plain module."""
     module = network.module()
     nn.utils.vector_to_parameters(theta.clone(), module.parameters())
@@ -75,7 +74,7 @@ def gradient(network: Model, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.cat([value.grad.flatten() for value in module.parameters()])
 
 
-def close(network: Model, found: Tensor, expected: Tensor) -> None:
+def close(network, found, expected):
     """Equal in relative norm; in a deep module rounding moves single activations across zero."""
     limit = 1e-5 if isinstance(network, Chain) else 1e-3
     assert float((found - expected).norm()) <= limit * float(expected.norm())
@@ -174,11 +173,11 @@ def test_a_forked_process_starts_threads_of_its_own():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def clipped(single: Tensor, norm: float) -> Tensor:
+def clipped(single, norm):
     return single * (norm / single.norm(dim=1, keepdim=True)).clamp(max=1)
 
 
-def cohort(network: Model, size: int = 21) -> tuple[Tensor, Tensor, Tensor]:
+def cohort(network, size=21):
     """Parameters, records and labels; client 1 has a few records, client 2 none."""
     x, y = records(network, 3, size)
     y[1, size // 5 :], y[2] = PADDING, PADDING

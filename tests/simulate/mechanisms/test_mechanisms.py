@@ -1,7 +1,5 @@
 """Components fit each other, samplers keep their laws, and the noise that is drawn is booked."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
@@ -26,7 +24,7 @@ from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
 from simulate.aggregators import literal, mean, unmixed
 from simulate.algorithm import by_law, compose
-from simulate.components import GroupSum, Mechanism, Released, Transform
+from simulate.components import GroupSum, Released, Transform
 from simulate.engine.loop import initial_state, train
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, unprotected
 from simulate.runs import run as checkpoint
@@ -142,7 +140,7 @@ SIZE = 50_000
 WEIGHTS = {"strict": 0.3, "loose": 0.3}
 
 
-def sums(bound: float | None = 5.0) -> list[GroupSum]:
+def sums(bound=5.0):
     return [
         GroupSum(
             group=group, total=torch.full((SIZE,), 3.0, dtype=torch.float64),
@@ -153,11 +151,11 @@ def sums(bound: float | None = 5.0) -> list[GroupSum]:
     ]  # fmt: skip
 
 
-def drawn_noise(index: int) -> np.random.Generator:
+def drawn_noise(index):
     return stream(1, Purpose.NOISE, 1, index)
 
 
-def drawn(release: Released, total: float) -> np.ndarray:
+def drawn(release, total):
     return release.vector.double().numpy() - total
 
 
@@ -206,7 +204,7 @@ def test_no_protection_is_booked_as_none():
     assert (record.family, record.noise_std, record.dimension) == ("none", 0, 0)
 
 
-def _counting() -> Mechanism:
+def _counting():
     """The sum in the clear, with a count of the rounds."""
     plain = unprotected()
 
@@ -242,7 +240,7 @@ def test_a_run_goes_on_from_the_state_in_a_checkpoint(tmp_path):
 BANDS, ROUNDS, FEW = 3, 8, 40
 
 
-def group_sums(totals: torch.Tensor) -> list[GroupSum]:
+def group_sums(totals):
     """Sums of both groups of the tiny plan, [2, FEW]."""
     return [
         GroupSum(

@@ -1,10 +1,7 @@
 """Models of the registry against their plain modules, and initial parameters from a file."""
 
-from __future__ import annotations
-
 import hashlib
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,24 +11,24 @@ from privplan.planning.choices import recipe_lines
 from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm
 from simulate.models.fast import Chain
-from simulate.models.network import Model, save, started
+from simulate.models.network import save, started
 from simulate.models.registry import MODELS, model
 from tests.simulate import small
 
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def plain(network: Model, theta: torch.Tensor) -> nn.Sequential:
+def plain(network, theta):
     module = network.module()
     nn.utils.vector_to_parameters(theta, module.parameters())
     return module
 
 
-def records(network: Model, *lead: int, seed: int = 1) -> torch.Tensor:
+def records(network, *lead, seed=1):
     """Random records [*lead, *input_shape]: images, or characters for a shape of one side."""
     shape = (*lead, *network.input_shape)
     if len(network.input_shape) == 1:
@@ -107,11 +104,11 @@ def file(tmp_path):
     return tmp_path / "start.npy"
 
 
-def seeded(seed: int = 3) -> torch.Generator:
+def seeded(seed=3):
     return torch.Generator().manual_seed(seed)
 
 
-def pretrained(path: Path, source: str) -> Initial:
+def pretrained(path, source):
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Initial(file=str(path), sha256=digest, source=source, head="drawn")
 

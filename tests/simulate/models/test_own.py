@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 import simulate
@@ -31,17 +31,17 @@ from tests.simulate.own_runs import SPEC, Net, data
 class Dropped(nn.Module):
     """A residual module with dropout."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
         self.drop = nn.Dropout(0.5)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         hidden = x + self.drop(torch.relu(self.first(x)))
         return self.last(functional.dropout(hidden, 0.2, self.training))
 
 
-def dropped() -> Modular:
+def dropped():
     x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
     model = OwnModel(Dropped, {}, "Dropped").model("m", simulate.Data(x, y).prepared(())[0])
     assert isinstance(model, Modular)
@@ -49,7 +49,7 @@ def dropped() -> Modular:
     return model
 
 
-def seeded_batches(clients: int, steps: int) -> tuple[Tensor, Tensor]:
+def seeded_batches(clients, steps):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(clients, steps, 5, 4, generator=generator)
     y = torch.randint(0, 2, x.shape[:3], generator=generator)
@@ -121,12 +121,12 @@ def test_fix_replaces_batch_normalisation_and_keeps_its_scale():
 class Tied(Net):
     """A net whose frozen first layer is used twice."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first.requires_grad_(False)
         self.again = self.first
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.last(torch.relu(self.again(x) + self.first(x)) * self.scale)
 
 
@@ -148,7 +148,7 @@ def test_frozen_parameters_stay_on_the_server():
     assert OwnModel(changed, {}, "a").digest() != OwnModel(own.fresh(), {}, "a").digest()
 
 
-def _groups() -> tuple:
+def _groups():
     return solve(Spec.parse(load_yaml(SPEC, "spec")), second_opinion=False).groups
 
 
@@ -187,7 +187,7 @@ CLASSES = 3
 
 
 @st.composite
-def architectures(draw: st.DrawFn) -> tuple[nn.Sequential, tuple[int, ...]]:
+def architectures(draw):
     """A random sequence of layers, and the shape of its records."""
     flat = draw(st.booleans())
     channels, side = draw(st.integers(1, 3)), draw(st.integers(6, 11))
@@ -216,9 +216,7 @@ def architectures(draw: st.DrawFn) -> tuple[nn.Sequential, tuple[int, ...]]:
     return nn.Sequential(*parts, nn.Linear(features, CLASSES)), shape
 
 
-def random_records(
-    shape: tuple[int, ...], clients: int, steps: int, batch: int
-) -> tuple[Tensor, Tensor]:
+def random_records(shape, clients, steps, batch):
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(clients, steps, batch, *shape, generator=generator)
     y = torch.randint(0, CLASSES, x.shape[:3], generator=generator)
@@ -256,7 +254,7 @@ class _Scaled(nn.Sequential):
         return 2 * super().forward(x)
 
 
-def _hooked() -> nn.Sequential:
+def _hooked():
     module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     module[1].register_forward_hook(lambda part, inputs, output: 2 * output)
     return module

@@ -1,9 +1,5 @@
 """Frozen models with adapters, and transformers from disk, on tiny ones made here."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -19,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 TINY = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -39,7 +35,7 @@ def weights(tmp_path_factory):
     return folder
 
 
-def by_the_library(folder: Path, x: torch.Tensor) -> torch.Tensor:
+def by_the_library(folder, x):
     """Logits of the library's own loading and masking."""
     kind = "SequenceClassification" if x.dtype == torch.int64 else "ImageClassification"
     loaded = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder).eval()
@@ -49,7 +45,7 @@ def by_the_library(folder: Path, x: torch.Tensor) -> torch.Tensor:
         return loaded(pixel_values=x).logits
 
 
-def some(shape: tuple[int, ...], lead: tuple[int, ...]) -> torch.Tensor:
+def some(shape, lead):
     """Images, or tokens of which the last ones are blank (token 1)."""
     if len(shape) == 3:
         return torch.rand(*lead, *shape, generator=generator(1))

@@ -1,7 +1,5 @@
 """One run over two processes: the same result, and what happens when one of them dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
 from privplan.streams import NoiseKey
@@ -48,7 +45,7 @@ def plan():
     return solve(digits_spec(rounds=3))
 
 
-def over_two_processes(plan: Plan, folder: Path, *names: str) -> Path:
+def over_two_processes(plan, folder, *names):
     """The folder, with a run of each algorithm over two processes."""
     plan.save(folder / "plan.json")
     command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *names]
@@ -67,7 +64,7 @@ def secure_folder(plan, tmp_path_factory):
     return over_two_processes(plan, tmp_path_factory.mktemp("secure"), *SECURE)
 
 
-def _environment() -> dict[str, str]:
+def _environment():
     root = str(Path(__file__).parents[3])
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
 
@@ -97,7 +94,7 @@ def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_p
             assert one.largest_norm == near
 
 
-def _close(ours: torch.Tensor, expected: torch.Tensor) -> None:
+def _close(ours, expected):
     torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
 
 
@@ -155,7 +152,7 @@ def test_a_rank_that_is_killed(victim, tmp_path):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
 
-def _rank_of(agent: int, number: int, ledger: Path) -> int:
+def _rank_of(agent, number, ledger):
     """The process of a rank, once training has begun."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -168,7 +165,7 @@ def _rank_of(agent: int, number: int, ledger: Path) -> int:
     raise AssertionError("it never trained")
 
 
-def _variables(process: str) -> list[bytes]:
+def _variables(process):
     return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
 
 

@@ -1,7 +1,5 @@
 """Proxy runs that forecasts are made from, and pilots that measure constants on public data."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.forecast.features import ProxyRun, ProxyTable
@@ -26,7 +23,7 @@ from simulate.cli.proxy import pilot as pilot_command
 from simulate.data.partition.schemes import scheme
 from simulate.engine.loop import initial_state, run_round
 from simulate.proxy import pilot as estimators
-from simulate.proxy.pilot import Estimate, Pilot, pilot_experiment, run
+from simulate.proxy.pilot import Pilot, pilot_experiment, run
 from simulate.proxy.search import (
     DRAWN,
     PROXY_JOURNAL,
@@ -153,7 +150,7 @@ SPEC = preset("digits")
 SMALL = ["--dataset", "digits", "--rounds", "2", "--clients", "12"]
 
 
-def pilot_of(tmp_path: Path, **changes: object) -> Pilot:
+def pilot_of(tmp_path, **changes):
     (tmp_path / "spec.yaml").write_text(SPEC)
     asked = Pilot(Spec.load(tmp_path / "spec.yaml"), "digits", rounds=2, clients=12)
     return replace(asked, **changes)
@@ -211,15 +208,15 @@ CURVATURES = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.25], dtype=torch.float64)
 SIZE = len(CURVATURES)
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def near(found: Estimate, truth: float) -> bool:
+def near(found, truth):
     return found.error > 0 and abs(found.value - truth) <= 5 * found.error
 
 
-def quadratic(theta: Tensor) -> Tensor:
+def quadratic(theta):
     return CURVATURES * (theta - 1)
 
 
@@ -255,7 +252,7 @@ def test_dissimilarity_of_scattered_optima():
     assert near(found, scatter**2 * float((CURVATURES**2).sum()))
 
 
-def grouped(means: Tensor, per_group: int, seed: int) -> tuple[Tensor, np.ndarray]:
+def grouped(means, per_group, seed):
     owners = np.repeat(np.arange(len(means)), per_group)
     return means[owners] + drawn(len(owners), means.shape[1], seed=seed), owners
 

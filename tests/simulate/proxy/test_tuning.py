@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from privplan.errors import InputError
 from privplan.files import load_yaml
-from privplan.plan import Plan
 from privplan.planning.baselines import uniform
 from privplan.planning.choices import recipe_lines
 from privplan.planning.solver import solve
@@ -64,7 +62,7 @@ def plan():
     return solve(Spec.parse(DATA), second_opinion=False)
 
 
-def mean_noise(plan: Plan) -> float:
+def mean_noise(plan):
     """Noise of the mean update over C: the standard deviation on the sum over its divisor."""
     std = max(group.noise_multiplier * group.scale for group in plan.groups)
     return std / sum(group.scale * group.expected_cohort for group in plan.groups)
@@ -101,7 +99,7 @@ def test_the_augmentation_of_the_spec_stays(plan):
     assert Spec.parse(kept.applied({**DATA, "local": local})).local == given.local
 
 
-def scored(task: tuple[Setting, Trial]) -> float:
+def scored(task):
     """A stand-in for a run: best at momentum 0.5 and step 1."""
     recipe = task[1].recipe
     return float(np.exp(-abs(np.log(recipe.step)) - abs(recipe.momentum - 0.5))) * 0.9
@@ -181,7 +179,7 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     assert solve(plan.spec, second_opinion=False).digest == plan.digest
 
 
-def tuned(folder: Path, name: str, text: str = TEXT, **options: object) -> Result:
+def tuned(folder, name, text=TEXT, **options):
     """Result of ``privplan tune`` for an algorithm; the spec is ``tuned.yaml``."""
     (folder / "spec.yaml").write_text(text)
     arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", name]
@@ -224,13 +222,13 @@ def test_recipes_that_cannot_be_tuned_are_refused(change, message):
         search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4)
 
 
-def pretrained(folder: Path, *words: str) -> Result:
+def pretrained(folder, *words):
     (folder / "spec.yaml").write_text(TEXT)
     arguments = ["--dataset", "digits", "-o", str(folder / "warm.yaml"), *words]
     return CliRunner().invoke(pretrain_command, [str(folder / "spec.yaml"), *arguments])
 
 
-def better(task: tuple[Setting, int]) -> float:
+def better(task):
     """A stand-in for a run that pretrained parameters help."""
     return 0.7 if "initial" in task[0].spec["model"] else 0.6
 

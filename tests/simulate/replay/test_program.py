@@ -46,7 +46,7 @@ def test_the_package_imports_no_part_of_the_engine():
                 assert not own or name.startswith(ALLOWED), (path.name, name)
 
 
-def code_lines(source: str) -> int:
+def code_lines(source):
     """Lines with code: neither blank nor only a comment or a docstring."""
     blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
     lines: set[int] = set()

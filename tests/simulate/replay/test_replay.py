@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,7 +138,7 @@ def test_an_interrupt_while_evidence_is_written_loses_none_of_it(
         assert (folder / name).read_bytes() == (run / name).read_bytes(), name
 
 
-def forge(folder: Path) -> None:
+def forge(folder):
     """A complete run folder from the plan and random numbers; nothing is trained."""
     plan, source, chain, text = short_plan(), random.Random(1), "", ""
     folder.mkdir()
@@ -275,7 +274,7 @@ def test_other_data_are_refused(run):
 SEED = 3
 
 
-def run_of(folder: Path, planning: str, algorithm: str = "GDPFed+") -> Path:
+def run_of(folder, planning, algorithm="GDPFed+"):
     """The folder of a run."""
     execute(Request(short_plan(planning=planning), algorithm, "digits", folder, seed=SEED))
     return folder
@@ -313,7 +312,7 @@ def test_gdpfed_plus_is_gdpfed_under_a_plan_that_keeps_all_coordinates(tmp_path)
         assert replayed(folders[1]).outcome == "passed"
 
 
-def clients(folder: Path) -> tuple[set[int], set[int]]:
+def clients(folder):
     """Clients that took part in some round of a run, and all clients."""
     world = Replay(folder).world
     rounds = range(1, world.plan.spec.rounds + 1)

@@ -1,9 +1,6 @@
 """Runs with secure noise: resumed and replayed with the key, and what stays hidden without it."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -21,9 +18,7 @@ from simulate.runs.run import InterruptedRunError, execute
 from tests.simulate.replay.runs import comparison, short_plan
 
 
-def request(
-    tmp_path: Path, name: str = "GDPFed+", noise: str = "secure", **planned: str
-) -> Request:
+def request(tmp_path, name="GDPFed+", noise="secure", **planned):
     plan = short_plan(**planned)
     return Request(
         plan, name, "digits", tmp_path / "run", seed=3, noise=noise, own_unit=True,
@@ -31,7 +26,7 @@ def request(
     )  # fmt: skip
 
 
-def replay(folder: Path, key: Path | None, rounds: int | None = None):
+def replay(folder, key, rounds=None):
     return Replay(folder, noise_key=key).run(rounds, None, lambda done, total: None)
 
 

@@ -1,14 +1,10 @@
 """The journal: written before use, replayed instead of written twice, never mended quietly."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from privplan.errors import InputError
 from privplan.ledger import read_ledger
-from privplan.record import LEDGER, ReleaseRecord
+from privplan.record import LEDGER
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.loop import train
 from simulate.runs.ledger_writer import FileLedger, MemoryLedger
@@ -18,14 +14,14 @@ from tests.simulate.engine.test_engine import build
 DIGEST = "d" * 64
 
 
-def releases() -> list[ReleaseRecord]:
+def releases():
     """The six releases of a whole run, two per round."""
     ledger = MemoryLedger(DIGEST)
     train(tiny.setting(build("GDPFed")), ledger)
     return ledger.records
 
 
-def written(folder: Path, count: int = 6) -> str:
+def written(folder, count=6):
     """A ledger with the first releases; returns the chain after the fourth."""
     ledger, records, chain = FileLedger(folder, DIGEST, DIGEST), releases(), ""
     for index in range(0, count, 2):

@@ -1,9 +1,6 @@
 """Runs that share noise without purpose are reported; those of one comparison's seed are not."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -42,7 +39,7 @@ def comparison(tmp_path_factory):
     return folder
 
 
-def compared(folder: Path, partition: str, name: str, *more: str):
+def compared(folder, partition, name, *more):
     common = ["--algorithms", "GDPFed,GDPFed+", "--seeds", "2", "--partition", partition]
     command = ["compare", str(folder / "plan.json"), *common, "-o", str(folder / name), *more]
     return CliRunner().invoke(main, command)

@@ -6,9 +6,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -40,21 +38,21 @@ def reference(short_plan, tmp_path_factory):
     return folder
 
 
-def request_for(plan: Plan, folder: Path, **changes: object) -> Request:
+def request_for(plan, folder, **changes):
     return replace(Request(plan, "GDPFed+", "digits", folder, seed=5), **changes)
 
 
-def stop_after(round_: int, error: type[BaseException]) -> Callable[[int, int], None]:
+def stop_after(round_, error):
     """A report that raises once a round is done."""
 
-    def report(done: int, rounds: int) -> None:
+    def report(done, rounds):
         if done == round_:
             raise error
 
     return report
 
 
-def assert_same(folder: Path, reference: Path) -> None:
+def assert_same(folder, reference):
     """Checkpoint, ledger, plan and metrics are the same, bit for bit."""
     for name in (CHECKPOINT, LEDGER, NOISE_EVIDENCE, PLAN):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name

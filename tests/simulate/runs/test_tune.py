@@ -13,7 +13,7 @@ import scipy.stats
 import torch
 
 from privplan.errors import InputError
-from privplan.plan import Clipping, Plan
+from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS, algorithm
@@ -36,7 +36,7 @@ from simulate.runs.tune import (
 )
 
 
-def quiet(done: int, total: int) -> None:
+def quiet(done, total):
     """Progress that nobody looks at."""
 
 
@@ -110,7 +110,7 @@ def test_the_private_quantile_is_tuned_at_equal_guarantees(name, short_plan, tmp
     assert fixed.point.quantile is None
 
 
-def replace_quantile(plan: Plan, quantile: float) -> Clipping:
+def replace_quantile(plan, quantile):
     """The plan's clipping with another quantile and the same noise."""
     return plan.clipping.model_copy(update={"quantile": quantile})
 
