@@ -30,11 +30,8 @@ def test_a_plan_is_attacked_and_the_same_command_resumes(short_path, tmp_path, m
     assert "leaks: " in done.stdout
     data = json.loads((output / "attacks.json").read_text())
     first, *_, last = data["rows"]
-    assert (first["algorithm"], first["epsilon"], last["algorithm"]) == (
-        "FedAvg",
-        "inf",
-        "DP-FedAvg",
-    )
+    assert (first["algorithm"], last["algorithm"]) == ("FedAvg", "DP-FedAvg")
+    assert first["epsilon"] == "inf"
     assert first["scores"]["identified"][0] == 1.0
     assert last["epsilon"] <= 2.0
     assert set(first["nulls"]) == {"mean image", "noise", "another image's update"}
@@ -67,21 +64,15 @@ def test_a_round_of_a_run_is_replayed(short_path, short_plan, tmp_path):
     assert set(row["groups"]) == set(groups)
     assert row["group"] == max(groups, key=lambda name: groups[name])
     assert f"group {row['group']}, delta" in done.stdout
-    ignored = call(*arguments, "--clients", 3, "--dataset", "mnist")
-    ignored_too = call(*arguments, "--partition", "iid", "--set", "rho=1", "--noise", "0.5")
-    assert (ignored.exit_code, ignored_too.exit_code) == (2, 2)
-    rule = "must be left out for a run, which is replayed as it was, found"
-    for field, found in (("clients", "3"), ("dataset", "mnist")):
+    ignored = call(*arguments, "--clients", 3, "--dataset", "mnist", "--set", "rho=1")
+    assert ignored.exit_code == 2
+    for field, found in (("clients", "3"), ("dataset", "mnist"), ("set", "rho=1")):
+        rule = "must be left out for a run, which is replayed as it was, found"
         assert f"{field}: {rule} '{found}'" in ignored.stderr
-    for field, found in (("set", "rho=1"), ("noise", "0.5")):
-        assert f"{field}: {rule} '{found}'" in ignored_too.stderr
     (run / "ledger.jsonl").write_text("\n".join(lines[:1]) + "\n")
     short = call(*arguments)
     assert short.exit_code == 2
     assert "ledger: must hold the " in short.stderr
-    beyond = call("attack", run, "--round", 9)
-    assert beyond.exit_code == 2
-    assert "round: must be in [1, 8], the rounds that were run, found 9" in beyond.stderr
 
 
 def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_path):

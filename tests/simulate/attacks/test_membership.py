@@ -1,16 +1,27 @@
-"""Membership: rates beside the certificate's curve, LiRA, units, sabotage."""
+"""Membership: rates beside the certificate's curve, LiRA, sabotage; measures of attacks."""
+
+from __future__ import annotations
 
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from privplan.accounting.tradeoff import tradeoff
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks.measures import clopper_pearson
+from simulate.attacks.measures import (
+    CANDIDATES,
+    Candidates,
+    candidates,
+    clopper_pearson,
+    matched,
+    mean_interval,
+    ssim,
+)
 from simulate.attacks.membership import (
     Membership,
     certified_curve,
@@ -20,9 +31,10 @@ from simulate.attacks.membership import (
     scores_of_run,
 )
 from simulate.data.registry import load
+from simulate.engine.round import positions
 
 
-def _plan(relation="add_remove", sampling="full", rounds=20):
+def members_plan(relation="add_remove", sampling="full", rounds=20):
     spec = {
         "name": "members", "groups": [{"name": "all", "clients": 16, "epsilon": 0.5}],
         "delta": 0.01, "rounds": rounds, "cohort": 16 if sampling == "full" else 8,
@@ -60,11 +72,7 @@ def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not():
     assert perfect[0]["tpr"][0] == 1.0
     chance = rates(source.random(600), included, _curve(0.5))
     assert not any(line["crosses"] for line in chance)
-
-
-def test_no_attack_crosses_without_a_guarantee():
-    included = np.arange(200) % 2 == 0
-    trivial = tradeoff(np.zeros_like, 0.5, math.inf)
+    trivial = tradeoff(np.zeros_like, 0.5, math.inf)  # no guarantee
     assert not any(line["crosses"] for line in rates(included * 1.0, included, trivial))
 
 
@@ -80,9 +88,7 @@ def test_lira_separates_two_gaussians_whose_means_differ_by_target():
 
 @pytest.mark.parametrize("sampling", ["full", "poisson", "fixed_size"])
 def test_absent_clients_are_never_drawn(sampling):
-    from simulate.engine.round import positions
-
-    attack = Membership(_plan(sampling=sampling, rounds=6), "DP-FedAvg", _few(), targets=4)
+    attack = Membership(members_plan(sampling=sampling, rounds=6), "DP-FedAvg", _few(), targets=4)
     seen = set()
     for run in range(4):
         absent = attack._target_positions[~attack.included(run)]
@@ -95,7 +101,7 @@ def test_absent_clients_are_never_drawn(sampling):
 
 
 def test_under_replace_one_the_records_of_absent_clients_are_replaced():
-    attack = Membership(_plan("replace_one", rounds=2), "DP-FedAvg", _few(), targets=4)
+    attack = Membership(members_plan("replace_one", rounds=2), "DP-FedAvg", _few(), targets=4)
     world, included = attack.experiment(0), attack.included(0)
     for target, coin in enumerate(included):
         client = int(attack._target_positions[target])
@@ -104,20 +110,54 @@ def test_under_replace_one_the_records_of_absent_clients_are_replaced():
 
 
 def test_a_run_has_finite_scores_and_shadows_are_enough():
-    attack = Membership(_plan(rounds=2), "DP-FedAvg", _few(), targets=4)
+    attack = Membership(members_plan(rounds=2), "DP-FedAvg", _few(), targets=4)
     assert len(attack._records(0)) == 4
     found = scores_of_run(attack, 0)
     assert len(found["odds"]) == 4
     assert all(math.isfinite(value) for value in found["odds"])
     with pytest.raises(InputError, match="shadows: must be at least 64"):
-        Membership(_plan(rounds=2), "DP-FedAvg", _few(), shadows=63)
+        Membership(members_plan(rounds=2), "DP-FedAvg", _few(), shadows=63)
     assert certified_curve(replace(attack, algorithm="FedAvg")).advantage == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "crosses"), [(1.0, False), (1e-6, True)])
 def test_sabotaged_noise_crosses_the_certificate(factor, crosses):
-    attack = Membership(_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor)
+    attack = Membership(members_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor)
     found = membership(attack)
     lines = [line for levels in found["scores"].values() for line in levels]
     assert any(line["crosses"] for line in lines) == crosses
+
+
+def test_ssim_of_equal_and_of_opposite_images():
+    pytest.importorskip("skimage", reason="scikit-image is missing: SSIM is not available")
+    source = torch.Generator().manual_seed(0)
+    image = torch.rand(1, 3, 16, 16, generator=source)
+    assert ssim(image, image) == pytest.approx([1.0])
+    found = ssim(1 - image, image)
+    assert found[0] < -0.5
+
+
+def test_re_identification_is_by_the_nearest_of_a_thousand():
+    data = load("digits")
+    among = candidates(data, np.array([0, 1]), 0)
+    assert len(among.images) == CANDIDATES - 1
+    originals = data.train_x[:2].float() / 16
+    assert among.identified(originals, originals).tolist() == [True, True]
+    assert among.identified(originals[[1, 0]], originals).tolist() == [False, False]
+    assert not among.identified(among.images[:2], originals).any()
+    ties = Candidates(originals[:1])
+    assert not ties.identified(originals[:1], originals[:1]).any()
+
+
+def test_the_order_of_images_in_a_release_does_not_matter():
+    originals = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    order = torch.tensor([2, 0, 3, 1])
+    assert torch.equal(matched(originals[order], originals), originals[order])
+    assert torch.equal(matched(originals[[3]], originals), originals[[3]])
+
+
+def test_the_interval_of_a_mean_is_students():
+    mean, low, high = mean_interval(np.array([1.0, 2.0, 3.0]))
+    assert (mean, high - mean) == pytest.approx((2.0, 4.302652729749462 / np.sqrt(3)))
+    assert low == pytest.approx(2 - (high - 2))
