@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,12 @@ class NoiseKey:
             rule = f"must be the key of the run, with commitment {commitment}"
             raise InputError.one(what, rule, key.commitment)
         return key
+
+
+def key_beside(folder: Path) -> Path:
+    """Where the key of a run on own data is kept: beside its folder, which may be handed on."""
+    whole = Path(os.path.abspath(folder))
+    return whole.with_name(f"{whole.name}.key")
 
 
 class SecureStream:

@@ -107,11 +107,13 @@ def train(
     callbacks: Sequence[Callback] = (),
     track: Sequence[str] = (),
     precision: str = "float32",
+    noise: str = "secure",
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
 
     An interrupted run resumes when called again with the same arguments and folder, to the same
-    result; a finished one is returned without training.
+    result; a finished one is returned without training. Cohorts and noise are of a secret key,
+    in a file beside the folder (``run.key``): whoever has it can remove the noise.
 
     Args:
         plan: the solved plan or the path of its file.
@@ -137,6 +139,8 @@ def train(
             ``simulate.Callback``.
         track: names of trackers: ``tensorboard``, ``mlflow``, ``wandb``.
         precision: of products in local training on a GPU, ``float32`` or ``tf32``.
+        noise: ``secure``, ``secure-discrete`` or, for rehearsals that everybody who has the seed
+            can undo, ``seeded``.
 
     Raises:
         PrivplanError: one line per fault of the plan, the data or the model.
@@ -167,6 +171,7 @@ def train(
         metric=metric,
         track=tuple(track),
         precision=precision,
+        noise=noise,
     )
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)

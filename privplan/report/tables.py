@@ -224,6 +224,7 @@ def group_table(verdict: Verdict) -> Table:
     single = first.one_run is None
     missing = no_score(verdict) if verdict.not_finite else ""
     within = {"broken": "not shown"}.get(verdict.outcome, verdict.outcome)
+    within = "rehearsal" if verdict.rehearsal and within == "kept" else within
     cells: dict[str, Cell] = {
         "group": lambda group: group.group,
         "clients": lambda group: group.clients,
@@ -279,6 +280,7 @@ def headline(verdict: Verdict) -> str:
         names = ", ".join(one.name for one in verdict.not_shown)
         lacks = ", ".join(verdict.not_shown[0].missing)
         return f"unverified, not shown: {names} (missing: {lacks})"
+    begin = "a rehearsal: whoever has the seed removes the noise; " * verdict.rehearsal
     if verdict.level == "recorded":
         why = f": {verdict.not_executed}" if verdict.not_executed else ""
         found = f"kept as recorded (not executed again for this verdict{why})"
@@ -295,7 +297,7 @@ def headline(verdict: Verdict) -> str:
     if verdict.fell_away:
         away = "; ".join(f"{one.name} ({', '.join(one.missing)})" for one in verdict.fell_away)
         found += f"; not checked here: {away}"
-    return found
+    return begin + found
 
 
 def worst_line(verdict: Verdict) -> str:

@@ -122,6 +122,7 @@ class Verdict(Value):
         checks: lines of the verdict; they decide ``outcome`` and ``evidence``.
         metric: what the accuracies of the verdict are; records of other tasks name another.
         not_finite: whether the score was measured and is not a finite number.
+        own_data: whether the run says that its data are no registered public ones.
         plan_digest: of the plan that the run executed; compare it with the approved one.
         unit: whom the budgets protect.
         rounds: of the plan.
@@ -141,6 +142,7 @@ class Verdict(Value):
     accuracy_by_class: dict[str, float]
     metric: str = Field(ACCURACY, exclude_if=lambda metric: metric == ACCURACY)
     not_finite: bool = Field(False, exclude_if=lambda found: not found)
+    own_data: bool = Field(False, exclude_if=lambda own: not own)
     plan_digest: str
     unit: Unit
     rounds: int
@@ -201,6 +203,11 @@ class Verdict(Value):
     def simulation_only(self) -> bool:
         """Whether the noise can be drawn again from the run's record."""
         return self.noise == "seeded"
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether the people of own data have noise that everybody who has the seed removes."""
+        return self.own_data and self.simulation_only
 
     @property
     def identity(self) -> str:
@@ -402,6 +409,7 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
         accuracy_by_class=run.record.accuracy_by_class,
         metric=run.record.metric,
         not_finite=run.record.accuracy is None and bool(last) and last[0].accuracy is None,
+        own_data=bool(run.record.configuration.get("own_data")),
         plan_digest=run.plan.digest,
         unit=run.plan.unit,
         rounds=run.plan.spec.rounds,

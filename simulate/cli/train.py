@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from simulate.runs.compare import ComparisonRow
     from simulate.runs.request import Request
 
+NOISE = click.option(
+    "--noise",
+    type=click.Choice(["seeded", "secure", "secure-discrete"]),
+    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a grid.  "
+    "[secure with --data, else seeded]",
+)
 COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
 
 
@@ -99,18 +105,13 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
     "from below.",
 )
 @report_options
-@click.option(
-    "--noise",
-    type=click.Choice(["seeded", "secure", "secure-discrete"]),
-    default="seeded",
-    show_default=True,
-    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a grid.",
-)
+@NOISE
 @click.option(
     "--noise-key-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where the secret key is written (mode 600), to resume and to replay the run.",
+    help="Where the secret key is written (mode 600), to resume and to replay the run; beside the "
+    "folder with --data.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
@@ -171,6 +172,8 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({plan.identity})"
     )
     render.text(f"plot: {output / PLOT}")
+    if request.key_file is not None:
+        render.text(f"key of the noise: {request.key_file}; whoever has it removes the noise")
     render.text(f"what was spent: privplan verify {shlex.quote(str(output))}")
 
 
@@ -198,6 +201,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     "may be repeated.",
 )
 @report_options
+@NOISE
 @click.option(
     "--tune",
     is_flag=True,

@@ -25,7 +25,7 @@ from privplan.evidence import Comparison, Difference, ReplayReport
 from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
-from privplan.streams import NoiseKey
+from privplan.streams import NoiseKey, key_beside
 from simulate.data.partition.clients import client_arrays
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
@@ -206,6 +206,9 @@ class Replay:
         self.missing = "" if self.evidence else "hashes of releases and models (evidence.jsonl)"
         self.world: World | None = None
         settings, key = record.configuration, None
+        beside = key_beside(folder)
+        if noise_key is None and settings.get("noise_commitment") and beside.is_file():
+            noise_key = beside
         if noise_key is not None:
             key = NoiseKey.load_committed(noise_key, settings.get("noise_commitment"), "noise-key")
         method, own = method_of(plan, record), own or OwnParts()

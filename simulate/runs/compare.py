@@ -223,7 +223,8 @@ def _outcomes(verdicts: Sequence[Verdict]) -> str:
     """Number of verdicts that are kept, and of those that are unverified."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     unverified = f" ({counts['unverified']} unverified)" if counts["unverified"] else ""
-    return f"{counts['kept']}/{len(verdicts)}{unverified}"
+    rehearsed = " (rehearsals)" if any(verdict.rehearsal for verdict in verdicts) else ""
+    return f"{counts['kept']}/{len(verdicts)}{unverified}{rehearsed}"
 
 
 def _law(group: GroupVerdict) -> str:
@@ -239,10 +240,13 @@ def _caption(rows: Sequence[ComparisonRow]) -> str:
         for group in row.verdicts[0].groups:
             units.setdefault(_law(group), set()).add(row.unit)
     laws = [f"{law} (unit {', '.join(sorted(names))})" for law, names in units.items()]
+    shared = "all algorithms of one seed share cohorts and streams of noise on purpose, so that "
+    shared += "their differences are comparable"
+    if any(verdict.noise == "secure" for row in rows for verdict in row.verdicts):
+        shared = "cohorts and noise of each run are of a key of its own"
     return (
         f"epsilon: largest realised upper bound at {'; '.join(laws)}; unit: whom the budget "
-        "protects, clients or single records; kept: verdicts; all algorithms of one seed share "
-        "cohorts and streams of noise on purpose, so that their differences are comparable"
+        f"protects, clients or single records; kept: verdicts; {shared}"
     )
 
 

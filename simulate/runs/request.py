@@ -12,7 +12,7 @@ from privplan.errors import InputError
 from privplan.ledger import Witnessing
 from privplan.plan import Plan
 from privplan.record import RECORD
-from privplan.streams import NoiseKey
+from privplan.streams import NoiseKey, key_beside
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.data.dataset import Dataset, validation_split
 from simulate.data.own import Data
@@ -59,9 +59,11 @@ class Request:
     metric: Any = None  # as simulate.tasks.metric_of takes it
     track: tuple[str, ...] = ()  # names of trackers
     precision: str = "float32"  # of products in local training on a GPU, or tf32
-    noise: str = "seeded"  # one of NOISES
-    # where the key of a new run is written, or read to continue a run; None to keep it in memory
-    # only, so that the run can be neither continued nor replayed
+    # one of NOISES; if left out secure for own data, whose people are to be protected, else seeded
+    noise: str | None = None
+    # where the key of a new run is written, or read to continue a run; None for a file beside the
+    # folder with own data, else to keep it in memory only, so that the run is neither continued
+    # nor replayed
     noise_key_file: Path | None = None
     witnessing: Witnessing | None = None  # opens what testifies to the run
     # share of the training records that stand in for the test records, in tuning
@@ -73,6 +75,18 @@ class Request:
     def task(self) -> str:
         """Name of the task that the data are labelled for."""
         return MULTI_CLASS if self.own_data is None else self.own_data.task
+
+    @property
+    def source_of_noise(self) -> str:
+        """The kind of noise, one of NOISES where it is known."""
+        return self.noise or NOISES[self.own_data is not None]
+
+    @property
+    def key_file(self) -> Path | None:
+        """Where the key of the noise is kept; None for seeded noise and for memory only."""
+        if self.own_data is None or self.source_of_noise == NOISES[0]:
+            return self.noise_key_file
+        return self.noise_key_file or key_beside(self.folder)
 
     @property
     def partition_name(self) -> str:
@@ -133,7 +147,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         canaries=request.canaries,
         metric=metric,
         key=key,
-        discrete=request.noise == NOISES[2],
+        discrete=request.source_of_noise == NOISES[2],
     )
 
 
@@ -155,9 +169,9 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     A key is for one run: two runs with one key may share noise. The main rank sends it to the
     others by the channel on which they send sums without noise.
     """
-    if request.noise not in NOISES:
+    if request.source_of_noise not in NOISES:
         raise InputError.one("noise", f"must be one of {', '.join(NOISES)}", request.noise)
-    if request.noise == NOISES[0]:
+    if request.source_of_noise == NOISES[0]:
         if request.noise_key_file is not None:
             found = str(request.noise_key_file)
             raise InputError.one("noise-key-file", "is only for --noise secure", found)
@@ -166,14 +180,14 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     def own() -> list[bytes]:
         if not ranks.is_main:
             return []
-        path = request.noise_key_file
+        path = request.key_file
         if (request.folder / RECORD).exists():
             if path is None:
                 rule = f"must be given for the run with secure noise in {request.folder}"
                 raise InputError.one("noise-key-file", rule, "nothing")
             return [NoiseKey.load(path).content]
         if path is not None and path.exists():
-            rule = "must be a new file for a new run, since a key is for one run"
+            rule = "must be a new file for a new run, since a key is for one run; move the old one"
             raise InputError.one("noise-key-file", rule, str(path))
         return [NoiseKey.new().content]
 

@@ -206,6 +206,8 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
     if experiment.key is not None:
         configuration["noise"] = "secure-discrete" if experiment.discrete else "secure"
         configuration["noise_commitment"] = experiment.key.commitment
+    if request.own_data is not None:
+        configuration["own_data"] = True
     if request.own_model is not None:
         configuration["own_model"] = request.own_model.digest()
         if request.task != MULTI_CLASS:
@@ -499,8 +501,8 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     stack.enter_context(locked(folder))
     before = existing_run(folder, initial)
     if before is None:
-        if experiment.key is not None and request.noise_key_file is not None:
-            experiment.key.save(request.noise_key_file)
+        if experiment.key is not None and request.key_file is not None:
+            experiment.key.save(request.key_file)
         plan.save(folder / PLAN)
         initial.save(folder)
     elif not (folder / PLAN).exists():  # the record has the digest of this plan

@@ -68,7 +68,8 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
         )
     return {
         "format": FORMAT,
-        "status": "plan, not executed" if verdict is None else f"run, verdict {verdict.outcome}",
+        "status": "plan, not executed" if verdict is None
+        else f"{'rehearsal' if verdict.rehearsal else 'run'}, verdict {verdict.outcome}",
         "deployment": {
             "name": _NOT_STATED,
             "curator": _NOT_STATED,
@@ -122,7 +123,8 @@ _RELEASED = {
 
 def _mechanism(plan: Plan, run: Run | None) -> dict[str, str]:
     """Noise and releases: those that the ledger of a run states, else what the plan asks for."""
-    found = [("record" if plan.unit == "record" else plan.release, "gaussian", True)]
+    first = "record" if plan.unit == "record" else str(plan.release)
+    found = [(first, "gaussian", True)]
     if run is not None:
         found = []
         for one in run.ledger.records:
