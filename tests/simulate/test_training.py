@@ -9,8 +9,12 @@ from torch import nn
 
 import simulate
 from privplan.errors import InputError
+from privplan.report import tables
+from privplan.streams import NoiseKey
 from simulate.models.network import Objective, with_seeds, without_seeds
 from simulate.models.own import OwnModel
+from simulate.own_parts import OwnParts
+from simulate.replay.replay import Replay
 from simulate.runs.run import InterruptedRunError
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of, task_of
 from tests.simulate.own_runs import Net, arrays, data, plan
@@ -23,7 +27,9 @@ def solved(tmp_path_factory):
 
 def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
     own = data()
-    run = simulate.train(solved, model=Net, data=own, seed=1, folder=tmp_path / "run")
+    run = simulate.train(
+        solved, model=Net, data=own, seed=1, folder=tmp_path / "run", noise="seeded"
+    )
     assert run.metric == "accuracy"
     assert set(run.by_group) == {"strict", "loose"}
     assert run.verdict.kept
@@ -40,18 +46,47 @@ def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
         if done == 2:
             raise KeyboardInterrupt
 
-    whole = simulate.train(solved, model=Net, data=data(), seed=3, folder=tmp_path / "whole")
+    asked = {"model": Net, "data": data(), "seed": 3, "noise": "seeded"}
+    whole = simulate.train(solved, folder=tmp_path / "whole", **asked)
     with pytest.raises(InterruptedRunError):
-        simulate.train(solved, model=Net, data=data(), seed=3, folder=tmp_path / "cut", report=stop)
-    resumed = simulate.train(solved, model=Net, data=data(), seed=3, folder=tmp_path / "cut")
+        simulate.train(solved, folder=tmp_path / "cut", report=stop, **asked)
+    resumed = simulate.train(solved, folder=tmp_path / "cut", **asked)
     assert not resumed.reused
     assert resumed.record.chain == whole.record.chain
     for one, other in zip(resumed.model().parameters(), whole.model().parameters(), strict=True):
         assert torch.equal(one, other)
-    again = simulate.train(solved, model=Net, data=data(), seed=3, folder=tmp_path / "cut")
+    again = simulate.train(solved, folder=tmp_path / "cut", **asked)
     assert again.reused
     with pytest.raises(InputError, match="own_model: must be as in"):
-        simulate.train(solved, model=_Renamed, data=data(), seed=3, folder=tmp_path / "cut")
+        simulate.train(solved, folder=tmp_path / "cut", **{**asked, "model": _Renamed})
+
+
+def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tmp_path):
+    def stop(done, rounds):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    asked = {"model": Net, "data": data(), "folder": tmp_path / "run"}
+    with pytest.raises(InterruptedRunError):
+        simulate.train(solved, report=stop, **asked)
+    run, key = simulate.train(solved, **asked), tmp_path / "run.key"
+    assert (run.record.noise, key.stat().st_mode & 0o777) == ("secure", 0o600)
+    assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]
+    assert tables.headline(run.verdict).startswith("kept as recorded")
+    own = OwnParts(data(), OwnModel(Net, {}, "Net", False))
+    assert Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome == "passed"
+    (tmp_path / "run.key").rename(tmp_path / "other.key")
+    with pytest.raises(InputError, match="must be a file that can be read"):
+        simulate.train(solved, **asked)
+
+
+def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
+    run = simulate.train(solved, model=Net, data=data(), folder=tmp_path / "run", noise="seeded")
+    assert not (tmp_path / "run.key").exists()
+    begin = "a rehearsal: whoever has the seed removes the noise; kept as recorded"
+    assert tables.headline(run.verdict).startswith(begin)
+    assert {row[-1] for row in tables.group_table(run.verdict)[2]} == {"rehearsal"}
+    assert run.verdict.model_dump(mode="json")["own_data"] is True
 
 
 class _Renamed(Net):

@@ -122,8 +122,8 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def simulate(words):
-    return CliRunner().invoke(main, ["simulate", "plan.json", *shlex.split(words)])
+def simulate(words, noise=" --noise seeded"):
+    return CliRunner().invoke(main, ["simulate", "plan.json", *shlex.split(words + noise)])
 
 
 def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
