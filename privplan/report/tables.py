@@ -223,8 +223,7 @@ def group_table(verdict: Verdict) -> Table:
     first = verdict.groups[0]
     single = first.one_run is None
     missing = no_score(verdict) if verdict.not_finite else ""
-    within = {"broken": "not shown"}.get(verdict.outcome, verdict.outcome)
-    within = "rehearsal" if verdict.rehearsal and within == "kept" else within
+    within = {"broken": "not shown"}.get(verdict.outcome, verdict.word)
     cells: dict[str, Cell] = {
         "group": lambda group: group.group,
         "clients": lambda group: group.clients,

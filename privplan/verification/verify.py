@@ -210,6 +210,11 @@ class Verdict(Value):
         return self.own_data and self.simulation_only
 
     @property
+    def word(self) -> str:
+        """The outcome in a table: that of a rehearsal is never a bare kept."""
+        return "rehearsal" if self.kept and self.rehearsal else self.outcome
+
+    @property
     def identity(self) -> str:
         """Which plan, whom it protects and under which relation, as tables state it."""
         return identity(self.plan_digest, self.unit, self.worst.relation)

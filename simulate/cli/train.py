@@ -203,6 +203,11 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 @report_options
 @NOISE
 @click.option(
+    "--book",
+    metavar="BOOK",
+    help="Add all runs to this budget book; a file, or any SQLAlchemy address.",
+)
+@click.option(
     "--tune",
     is_flag=True,
     help="Tune each method by itself, with equal numbers of runs and one accountant; else all "
@@ -230,6 +235,7 @@ def compare_command(
     form: str,
     tune: bool,
     trials: int,
+    book: str | None,
     output: Path,
     **options: Any,
 ) -> None:
@@ -238,7 +244,8 @@ def compare_command(
     Each run has its own folder; finished runs are reused and interrupted ones resumed. Runs that
     repeat noise, other than those of one seed under several algorithms, are reported. With --tune
     each method first gets its own clipping norm, learning rate and hyperparameters, chosen on
-    training records that are held out; all then spend the same epsilon.
+    training records that are held out; all then spend the same epsilon. On own data it says before
+    and after what all runs spend together.
     """
     from privplan.cli import render
     from privplan.forecast.target import reached_line
@@ -254,6 +261,7 @@ def compare_command(
         run_folders,
         select,
     )
+    from simulate.runs.together import planned, recorded, refuse_shared_noise, together
     from simulate.runs.tune import (
         TUNED_TABLE,
         same_accountant,
@@ -273,6 +281,11 @@ def compare_command(
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)
+    refuse_shared_noise(base, book)
+    tuned = trials if tune else 0
+    if own.data is not None:
+        for line in together(planned(base, names, chosen, tuned)):
+            render.warn(f"before the first run: {line}")
     where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
 
     def status(row: ComparisonRow) -> None:
@@ -302,6 +315,17 @@ def compare_command(
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     for line in repeated_noise(runs, others):
         render.warn(line)
+    if own.data is not None:
+        trial = ((plan, of, tuned) for plan, of, _ in planned(base, names, chosen, tuned) if tuned)
+        for line in together([*recorded(base, names, chosen), *trial]):
+            render.warn(f"spent: {line}")
+    if book is not None:
+        from privplan.book.entry import booking_of
+        from privplan.book.store import add, address_of, shown
+
+        for run in runs:
+            add(address_of(book), booking_of(run, ""))
+        render.status(f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}")
     table = TUNED_TABLE if tune else TABLE
     if form == "table":
         render.text(f"table {output / table}, plot {output / PLOT}")

@@ -123,7 +123,7 @@ def _line(
     ]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
-    told = [verdict.outcome, verdict.plan_digest[:SHORT]]
+    told = [verdict.word, verdict.plan_digest[:SHORT]]
     return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *told]
 
 
@@ -178,7 +178,7 @@ def finished_line(row: ComparisonRow) -> str:
     return (
         f"{row.algorithm}: {row.metric} {mean} (sd {deviation}), "
         f"epsilon {epsilons} ({laws}; unit {row.unit}; "
-        f"plan {_plans(row)}), kept {_outcomes(row.verdicts)}"
+        f"plan {_plans(row)}), kept {outcomes(row.verdicts)}"
     )
 
 
@@ -196,7 +196,7 @@ def _cells(row: ComparisonRow) -> list[str]:
         _score(row, row.deviation),
         *(_measured(row, row.accuracy_of(name)) for name in row.groups),
         *epsilon_cells(row),
-        _outcomes(row.verdicts),
+        outcomes(row.verdicts),
         _plans(row),
     ]
 
@@ -219,7 +219,7 @@ def _score(row: ComparisonRow, value: float) -> str:
     return f"{100 * value:.2f}" if row.metric == ACCURACY else f"{value:.4g}"
 
 
-def _outcomes(verdicts: Sequence[Verdict]) -> str:
+def outcomes(verdicts: Sequence[Verdict]) -> str:
     """Number of verdicts that are kept, and of those that are unverified."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     unverified = f" ({counts['unverified']} unverified)" if counts["unverified"] else ""

@@ -45,6 +45,7 @@ from simulate.runs.compare import (
     csv_text,
     epsilon_cells,
     least,
+    outcomes,
     request_for,
     require_own,
     scores_of,
@@ -306,7 +307,6 @@ def tuned_table(
 
 
 def _cells(one: TunedRow, best: TunedRow) -> list[str]:
-    kept = sum(verdict.kept for verdict in one.row.verdicts)
     values = {"rate": one.rate, **_own_values(one)}
     # the group and the class with the least accuracy, averaged over the seeds
     parts = ([score.own_by_group for score in one.scores], [score.by_class for score in one.scores])
@@ -325,7 +325,7 @@ def _cells(one: TunedRow, best: TunedRow) -> list[str]:
         "" if one is best else _percent(behind, sign=True),
         *(f"{name} {100 * value:.2f}" for name, value in worst),
         *epsilon_cells(one.row),
-        f"{kept}/{len(one.row.verdicts)}",
+        outcomes(one.row.verdicts),
     ]
 
 
@@ -383,7 +383,7 @@ def _lines(one: TunedRow) -> Iterator[list[object]]:
         head += [scores.own, scores.everybody, *least(scores.by_class)]
         for group in verdict.groups:
             own = scores.own_by_group.get(group.group)
-            spent = [group.budget, group.realised_upper, verdict.outcome]
+            spent = [group.budget, group.realised_upper, verdict.word]
             yield [*head, group.group, own, *spent]
 
 

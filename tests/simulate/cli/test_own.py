@@ -1,6 +1,7 @@
 """``privplan simulate --data --model`` and ``check-data``: sources, and bad input in one line."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -341,3 +342,22 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch):
         refused = run(f"proxy pilot line.yaml {words}")
         assert refused.exit_code == 2
         assert refused.stderr.splitlines()[-1].startswith(f"privplan: {line}"), refused.stderr
+
+
+def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeypatch):
+    monkeypatch.chdir(workplace)
+    words = "compare plan.json --algorithms planned,DP-FedAvg --seeds 2 --model own_code:Net"
+    asked = [*words.split(), "--data", "mine.npz", "-o", "all"]
+    done = CliRunner().invoke(main, [*asked, "--book", "b.sqlite"])
+    assert done.exit_code == 0, done.stderr
+    shown = CliRunner().invoke(main, ["book", "show", "--address", "b.sqlite", "--format", "json"])
+    booked = {one["group"]: one["epsilon_upper"] for one in json.loads(shown.stdout)}
+    for begin in ("before the first run", "spent"):
+        found = re.findall(rf"{begin}: (\w+): 4 runs .* together epsilon ([\d.]+) for each client",
+                           done.stderr)  # fmt: skip
+        assert {name: float(value) for name, value in found} == pytest.approx(booked, rel=1e-3)
+    again = CliRunner().invoke(main, [*asked[:-1], "seeded", "--noise", "seeded"])
+    assert again.stderr.count("together epsilon inf") == 4  # their noise is the same
+    assert "2/2 (rehearsals)" in again.stdout
+    refused = CliRunner().invoke(main, [*asked, "--noise", "seeded", "--book", "b.sqlite"])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)

@@ -1,0 +1,75 @@
+"""What several runs on the same people spend together: exact composition, per group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.certificate import laws
+from privplan.accounting.release import History, Relation, Release, SamplingLaw, named_law
+from privplan.errors import InputError
+from privplan.ledger import history_of
+from privplan.plan import Plan
+from privplan.verification.verify import GUARANTEE, load_run
+from simulate.algorithms.registry import ALGORITHMS
+from simulate.runs.compare import request_for
+from simulate.runs.request import NOISES, Request, prepare
+
+Spent = tuple[Plan, Mapping[str, History], int]
+"""A plan, what one run under it releases of each group, and the number of such runs."""
+_BARE = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
+
+
+def planned(
+    base: Request, algorithms: Sequence[str], seeds: Sequence[int], tried: int
+) -> Iterator[Spent]:
+    """What the runs of a comparison will spend; ``tried`` more of each method tune it."""
+    for name in algorithms:
+        entry = ALGORITHMS.get(name)
+        if entry.released == "nothing":
+            continue
+        plan = prepare(request_for(base, name, seeds[0])).algorithm.plan
+        bare = entry.unit == "none" or _shared(base, len(algorithms) + tried)
+        releases = {one.name: _BARE if bare else plan.history(one) for one in plan.groups}
+        yield plan, releases, len(seeds) + tried
+
+
+def _shared(base: Request, runs_of_a_seed: int) -> bool:
+    """Whether runs of one seed draw the same noise, which a difference of two releases removes."""
+    return base.source_of_noise == NOISES[0] and runs_of_a_seed > 1
+
+
+def recorded(base: Request, algorithms: Sequence[str], seeds: Sequence[int]) -> Iterator[Spent]:
+    """What the ledgers of the runs of a comparison say that they released."""
+    shared = _shared(base, len(algorithms))
+    for request in (request_for(base, name, seed) for name in algorithms for seed in seeds):
+        run = load_run(request.folder)
+        if any(not release.noise.silent for release in run.ledger.records):
+            names = [group.name for group in run.plan.groups]
+            of = {one: _BARE if shared else history_of(run.ledger.records, one) for one in names}
+            yield run.plan, of, 1
+
+
+def together(spent: Iterable[Spent]) -> Iterator[str]:
+    """One line for each group and unit: the epsilon of all these releases at once."""
+    parts = list(spent)
+    kinds = dict.fromkeys((g.name, p.unit, p.spec.relation) for p, _, _ in parts for g in p.groups)
+    for name, unit, relation in kinds:
+        same = [part for part in parts if (part[0].unit, part[0].spec.relation) == (unit, relation)]
+        pairs = ((one, count * times) for _, of, times in same for one, count in of[name])
+        whole, groups = History(pairs), [plan.group(name) for plan, _, _ in same]
+        delta = min(group.delta for group in groups)
+        found = accountant(GUARANTEE).epsilon(whole, delta, Relation(relation)).upper
+        count, budget = sum(times for _, _, times in same), max(one.epsilon for one in groups)
+        law = f"{named_law(laws(whole), unit)} sampling, {relation}, accountant {GUARANTEE}"
+        yield (
+            f"{name}: {count} runs on the same people, together epsilon {found:.4g} for each "
+            f"{unit} (budget of one run {budget:g}) at delta {delta:.3g}, {law}"
+        )
+
+
+def refuse_shared_noise(base: Request, book: str | None) -> None:
+    """Raise an error for a book of runs with seeded noise: runs of one seed share theirs."""
+    if book is not None and base.source_of_noise == NOISES[0]:
+        rule = "must be left out with seeded noise, which runs of one seed share; --noise secure"
+        raise InputError.one("book", rule, book)
