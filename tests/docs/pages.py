@@ -36,12 +36,11 @@ class Page:
     codes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     slow: bool = False  # whether the page takes more than a few seconds
     needs: str = ""  # a package without which the page is skipped
+    prints: str | None = None  # what python blocks print; empty: the indented lines of the page
 
 
 ELSEWHERE = {
     "CONTRIBUTING.md": "test_contributing.py",
-    "docs/adapters.md": "test_guard.py",
-    "docs/guard.md": "test_guard.py",
     "docs/attestation.md": "../contrib/attestation/test_runs.py",
     "docs/pretraining.md": "test_recipe.py",
     "docs/recipe.md": "test_recipe.py",
@@ -81,6 +80,13 @@ def _models(folder: Path) -> dict[str, Any]:
     return {"generator": torch.Generator().manual_seed(0), "images": torch.zeros(1, 3, 32, 32)}
 
 
+def _guarded(folder: Path) -> dict[str, Any]:
+    from tests.guard.plans import two_groups
+
+    two_groups().save(folder / "plan.json")
+    return {}
+
+
 def _own_data(folder: Path) -> dict[str, Any]:
     """A folder of 20 patients with 20 records each, and the statistics that the page prints."""
     x, client = np.random.default_rng(0).normal(size=(400, 4)), np.arange(400) % 20
@@ -117,6 +123,9 @@ PAGES = {
         slow=True,
     ),
     "docs/accounting.md": Page(needs="opacus"),
+    "docs/adapters.md": Page(
+        names=_guarded, codes={"export plan.json --to opacus": (2,)}, prints="True\nTrue ()\n"
+    ),
     "docs/algorithms.md": Page(),
     "docs/attacks.md": Page(
         before=DIGITS, words={"--steps 50": "--steps 2", "--images 10": "--images 3"}
@@ -138,6 +147,7 @@ PAGES = {
         words={"--seeds 5 --kinds correlated,correlated-eps60 --data-dir DATA": "--help"}
     ),
     "docs/data.md": Page(),
+    "docs/guard.md": Page(names=_guarded, prints=""),
     "docs/hyperfl.md": Page(before=DIGITS, names=_view),
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),

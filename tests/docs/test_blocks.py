@@ -34,6 +34,11 @@ def _blocks(page: str) -> list[tuple[str, str, str]]:
     return FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
 
 
+def _indented(page: str) -> str:
+    text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    return "".join(re.findall(r"^    (.*\n)", text, re.MULTILINE))
+
+
 def _pages() -> list[str]:
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     return sorted(str(path.relative_to(ROOT)) for path in files)
@@ -107,7 +112,10 @@ def _toml(text: str) -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_the_blocks_of_the_page_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = PAGES[name]
     if page.needs:
@@ -143,6 +151,8 @@ def test_the_blocks_of_the_page_run(
             _toml(text)
         elif kind == "json":
             json.loads(text)
+    if page.prints is not None:
+        assert capsys.readouterr().out == (page.prints or _indented(name))
 
 
 def _declared_commands(monkeypatch: pytest.MonkeyPatch) -> None:

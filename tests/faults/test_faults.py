@@ -31,7 +31,7 @@ from simulate.runs import run
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from tests.faults.test_kill import _run_is_same as same
+from tests.faults.test_kill import run_is_same as same
 from tests.simulate.conftest import digits_spec
 
 ROUNDS = 5

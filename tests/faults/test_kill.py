@@ -30,58 +30,47 @@ PROCESSES = "compare in processes"
 class Work:
     """One command that may be killed."""
 
-    arguments: Callable[[Path, Path], Arguments]  # its arguments for an output
-    # checks what a killed process left, against an output that nothing disturbed
-    sound: Callable[[Path, Path], None]
+    arguments: str  # its words, with names for its input and output
+    sound: Callable[[Path, Path], None]  # checks what a kill left, against an undisturbed output
     same: Callable[[Path, Path], None]  # checks the output in the end against the same
     kills: int  # how many processes the long suite kills at work
 
-
-def _simulate(inputs: Path, output: Path) -> Arguments:
-    plan = str(inputs / PLAN)
-    return ["simulate", plan, "--algorithm", "GDPFed+", "--seed", "5", "-o", str(output)]
-
-
-def _compare(inputs: Path, output: Path) -> Arguments:
-    plan = str(inputs / PLAN)
-    named = ["--algorithms", "GDPFed+,FedAvg", "--seeds", "2"]
-    return ["compare", plan, *named, "--jobs", "1", "-o", str(output)]
+    def words(self, inputs: Path, output: Path) -> Arguments:
+        """The arguments for an output."""
+        names = {"plan": inputs / PLAN, "spec": inputs / "spec.yaml", "output": output}
+        return self.arguments.format(**names).split()
 
 
-def _compare_in_processes(inputs: Path, output: Path) -> Arguments:
-    return [*_compare(inputs, output), "--jobs", "2"]
+def _equal(folder: Path, whole: Path, *names: str, partly: bool = False) -> None:
+    """These files are those of the undisturbed output; some may be missing."""
+    for name in names:
+        if not partly or (folder / name).exists():
+            assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def _what_if(inputs: Path, output: Path) -> Arguments:
-    varied = ["--vary", "groups.strict.epsilon=0.5:2:6", "--vary", "rounds=5:20:3"]
-    return ["what-if", str(inputs / "spec.yaml"), *varied, "--workers", "1", "-o", str(output)]
-
-
-def _solve(inputs: Path, output: Path) -> Arguments:
-    plan = ["-o", str(output / PLAN), "--plot", str(output / "plan.png"), "--no-second-opinion"]
-    return ["solve", str(inputs / "spec.yaml"), *plan]
+def _begins(folder: Path, whole: Path, name: str) -> None:
+    """A file that grows is the beginning of the undisturbed one."""
+    if (folder / name).exists():
+        assert (whole / name).read_bytes().startswith((folder / name).read_bytes())
 
 
 def _run_is_sound(folder: Path, whole: Path) -> None:
-    """Every file is whole, and the ledger is the beginning of the undisturbed one."""
-    ledger, expected = folder / LEDGER, (whole / LEDGER).read_bytes()
-    if ledger.exists():
-        assert expected.startswith(ledger.read_bytes())
-    if (folder / PLAN).exists():
-        assert (folder / PLAN).read_bytes() == (whole / PLAN).read_bytes()
+    _begins(folder, whole, LEDGER)
+    _equal(folder, whole, PLAN, partly=True)
     if (folder / RECORD).exists():
         record = json.loads((folder / RECORD).read_text())
         if record["status"] == "complete":
-            _run_is_same(folder, whole)
+            run_is_same(folder, whole)
     if (folder / CHECKPOINT).exists():
         found = checkpoint.load(folder, torch.device("cpu"))
         assert found is not None
-        assert found.chain.encode() in ledger.read_bytes()  # no state before its releases
+        ledger = (folder / LEDGER).read_bytes()
+        assert found.chain.encode() in ledger  # no state before its releases
 
 
-def _run_is_same(folder: Path, whole: Path) -> None:
-    for name in (CHECKPOINT, LEDGER, PLAN):
-        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+def run_is_same(folder: Path, whole: Path) -> None:
+    """But for the seconds that it took."""
+    _equal(folder, whole, CHECKPOINT, LEDGER, PLAN)
     records = [json.loads((one / RECORD).read_text()) for one in (folder, whole)]
     for record in records:
         del record["wall_seconds"]
@@ -100,41 +89,44 @@ def _comparison_is_sound(folder: Path, whole: Path) -> None:
 def _comparison_is_same(folder: Path, whole: Path) -> None:
     assert len(_runs(folder)) == len(_runs(whole)) == 4
     for run in _runs(folder):
-        _run_is_same(run, whole / run.relative_to(folder))
-    for name in ("results.csv", "accuracy.csv"):
-        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+        run_is_same(run, whole / run.relative_to(folder))
+    _equal(folder, whole, "results.csv", "accuracy.csv")
 
 
 def _sweep_is_sound(folder: Path, whole: Path) -> None:
-    if (folder / JOURNAL).exists():
-        assert (whole / JOURNAL).read_bytes().startswith((folder / JOURNAL).read_bytes())
-    if (folder / TABLE).exists():
-        assert (folder / TABLE).read_bytes() == (whole / TABLE).read_bytes()
+    _begins(folder, whole, JOURNAL)
+    _equal(folder, whole, TABLE, partly=True)
 
 
 def _sweep_is_same(folder: Path, whole: Path) -> None:
-    for name in (JOURNAL, TABLE):
-        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    _equal(folder, whole, JOURNAL, TABLE)
 
 
 def _plan_is_sound(folder: Path, whole: Path) -> None:
-    for name in (PLAN, "plan.png"):
-        if (folder / name).exists():
-            assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    _equal(folder, whole, PLAN, "plan.png", partly=True)
 
 
 def _plan_is_same(folder: Path, whole: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {PLAN, "plan.png"}
-    _plan_is_sound(folder, whole)
+    _equal(folder, whole, PLAN, "plan.png")
 
 
+COMPARE = "compare {plan} --algorithms GDPFed+,FedAvg --seeds 2 --jobs 1 -o {output}"
+VARY = "--vary groups.strict.epsilon=0.5:2:6 --vary rounds=5:20:3"
 WORK = {
-    "simulate": Work(_simulate, _run_is_sound, _run_is_same, 20),
-    "compare": Work(_compare, _comparison_is_sound, _comparison_is_same, 5),
-    PROCESSES: Work(_compare_in_processes, _comparison_is_sound, _comparison_is_same, 5),
-    "what-if": Work(_what_if, _sweep_is_sound, _sweep_is_same, 10),
-    "solve": Work(_solve, _plan_is_sound, _plan_is_same, 10),
-}
+    "simulate": Work(
+        "simulate {plan} --algorithm GDPFed+ --seed 5 -o {output}", _run_is_sound, run_is_same, 20
+    ),
+    "compare": Work(COMPARE, _comparison_is_sound, _comparison_is_same, 5),
+    PROCESSES: Work(f"{COMPARE} --jobs 2", _comparison_is_sound, _comparison_is_same, 5),
+    "what-if": Work(
+        f"what-if {{spec}} {VARY} --workers 1 -o {{output}}", _sweep_is_sound, _sweep_is_same, 10
+    ),
+    "solve": Work(
+        "solve {spec} -o {output}/plan.json --plot {output}/plan.png --no-second-opinion",
+        _plan_is_sound, _plan_is_same, 10,
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +174,11 @@ def killed(name: str, kills: int, inputs: Path, folder: Path, generator: random.
     """
     work, whole, said = WORK[name], folder / "whole", folder / "said"
     finished(["--version"], said)  # the process that others are forked from loads everything
-    seconds = finished(work.arguments(inputs, whole), said)
+    seconds = finished(work.words(inputs, whole), said)
     count, chain = Count(), 0
     while count.killed < kills or chain:
         output = folder / str(count.compared)
-        arguments = work.arguments(inputs, output)
+        arguments = work.words(inputs, output)
         ended = count.killed == kills or chain == CHAIN
         if ended:
             finished(arguments, said)
