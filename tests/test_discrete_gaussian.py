@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from privplan.discrete_gaussian import (
-    LARGEST,
-    Uniform,
-    discrete_gaussian,
-    grid_of,
-    scale_for,
-)
+from privplan.discrete_gaussian import LARGEST, Uniform, discrete_gaussian, grid_of, scale_for
 from privplan.errors import InputError
 from privplan.streams import NoiseKey
 

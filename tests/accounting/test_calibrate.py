@@ -7,11 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.accounting.accountant import accountant
-from privplan.accounting.calibrate import (
-    calibrate,
-    least_certified,
-    noise_multiplier,
-)
+from privplan.accounting.calibrate import calibrate, least_certified, noise_multiplier
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError, UnsupportedError
 

@@ -4,10 +4,7 @@ import pytest
 from scipy.special import ndtr
 
 from privplan.accounting.calibrate import MOST_ROUNDS
-from privplan.accounting.certificate import (
-    Composition,
-    composition,
-)
+from privplan.accounting.certificate import Composition, composition
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError
 

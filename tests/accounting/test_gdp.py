@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from privplan.accounting.gdp import (
-    GdpAccountant,
-    central_limit,
-    epsilon_of,
-    log_delta_of,
-    mu_of,
-)
+from privplan.accounting.gdp import GdpAccountant, central_limit, epsilon_of, log_delta_of, mu_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 

@@ -64,10 +64,7 @@ def test_conversion_equals_opacus(opacus_rdp):
     assert epsilon_of_rdp(rdp, 1e-5) == pytest.approx(theirs, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("relation", "distance"),
-    [(AR, 1), (ZO, 1), (RO, 2)],
-)
+@pytest.mark.parametrize(("relation", "distance"), [(AR, 1), (ZO, 1), (RO, 2)])
 def test_full_participation_is_the_gaussian_closed_form(relation, distance):
     ours = rdp_of_release(Release(2.0, 1.0, FULL), relation)
     np.testing.assert_allclose(ours, ORDERS * distance**2 / (2 * 2.0**2))

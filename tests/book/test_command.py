@@ -81,10 +81,7 @@ def test_a_hostile_address_is_one_line_without_its_password(
 
 @pytest.mark.parametrize(
     ("where", "said"),
-    [
-        ("/proc/book.sqlite", "unable to open"),
-        ("corrupt.sqlite", "not a database"),
-    ],
+    [("/proc/book.sqlite", "unable to open"), ("corrupt.sqlite", "not a database")],
 )
 def test_a_book_that_cannot_be_written_is_one_line(tmp_path: Path, where: str, said: str) -> None:
     _corrupt(tmp_path)

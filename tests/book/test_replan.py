@@ -20,6 +20,7 @@ from privplan.plan import Plan, book_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.book.runs import run, two_groups
+from tests.planning.problems import members
 from tests.verification.honest_run import spec
 
 
@@ -31,10 +32,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> list[BookedRun]:
 
 
 def _spec(strict: float = 1.0, loose: float = 3.0, **changes: object) -> Spec:
-    groups = [
-        {"name": "strict", "clients": 800, "epsilon": strict},
-        {"name": "loose", "clients": 700, "epsilon": loose},
-    ]
+    groups = [members("strict", 800, strict), members("loose", 700, loose)]
     return spec(**{"groups": groups, **changes})
 
 

@@ -11,7 +11,7 @@ from privplan.cli import main
 from privplan.plan import Plan
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan, refused
-from tests.planning.problems import spec_data
+from tests.planning.problems import members, spec_data
 
 
 def spec_in(folder: Path, **changes: object) -> Path:
@@ -84,10 +84,7 @@ def test_no_file_that_is_read_is_written_over(option: str, tmp_path: Path) -> No
 def test_budgets_that_are_too_far_apart_are_named(
     least: float, most: float, tmp_path: Path
 ) -> None:
-    groups = [
-        {"name": "strict", "clients": 200, "epsilon": least},
-        {"name": "loose", "clients": 300, "epsilon": most},
-    ]
+    groups = [members("strict", 200, least), members("loose", 300, most)]
     line = refused("solve", spec_in(tmp_path, groups=groups), code=3)
     said = f"groups.strict.epsilon: {least:g} among budgets from {least:g} to {most:g}"
     assert line.startswith(f"{said} leaves the group a sampling ratio of")

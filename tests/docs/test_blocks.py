@@ -107,15 +107,11 @@ def _toml(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if p.slow else []) for n, p in PAGES.items()],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if p.slow else []) for n, p in PAGES.items()]
 )
 @pytest.mark.filterwarnings("ignore")
 def test_the_blocks_of_the_page_run(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = PAGES[name]
     if page.needs:

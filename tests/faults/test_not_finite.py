@@ -43,10 +43,7 @@ def stretched() -> Transform:
     return Transform("stretched", apply, lambda before, group: before)
 
 
-@pytest.mark.parametrize(
-    "vector",
-    [(np.nan, 1.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, np.nan)],
-)
+@pytest.mark.parametrize("vector", [(np.nan, 1.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, np.nan)])
 def test_none_enters_the_sum(vector: tuple[float, float]) -> None:
     algorithm = replace(build("FedAvg"), local=sending(vector))
     step, records, _ = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 4)))

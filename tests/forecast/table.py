@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privplan.forecast.features import Coverage, PlanFeatures, ProxyRun, ProxyTable
-from privplan.forecast.model import (
-    PARAMETERS,
-    Curve,
-    Point,
-    from_log_odds,
-    log_odds,
-)
+from privplan.forecast.model import PARAMETERS, Curve, Point, from_log_odds, log_odds
 
 _OWN = {"sigma": 1.0, "far": 0.05, "near": 0.1, "rho": 0.4, "gradient": 1.5, "kappa": 0.5}
 _VALUES = [_OWN.get(name, centre) for name, (centre, _) in PARAMETERS.items()]

@@ -47,48 +47,39 @@ def _accounting() -> Iterator[Case]:
     delta = "--delta 6.98e-5"
     full = "--noise-multiplier 2 --rounds 10 --delta 1e-5 --sampling full"
     account = (
-        call(f"account {MECHANISM} {delta}"),
-        call(f"account {MECHANISM} {delta} --format json"),
-        call(f"account {MECHANISM} {delta} --sampling fixed_size --relation replace_one"),
-        call(f"account {MECHANISM} {delta} --relation zero_out --format json"),
-        call(f"account {full} --format json"),
-        call(f"account {full} --relation replace_one --format json"),
-        call(f"account {full} --relation zero_out"),
-        call(f"account {MECHANISM} --clients 6000 --accountant rdp --accountant gdp"),
-        call(f"account {MECHANISM} --delta 0.01 --sampling fixed_size --clients 110"),
-        call(f"account {MECHANISM} {delta} --relation replace_one --accountant prv"),
+        f"account {MECHANISM} {delta}",
+        f"account {MECHANISM} {delta} --format json",
+        f"account {MECHANISM} {delta} --sampling fixed_size --relation replace_one",
+        f"account {MECHANISM} {delta} --relation zero_out --format json",
+        f"account {full} --format json",
+        f"account {full} --relation replace_one --format json",
+        f"account {full} --relation zero_out",
+        f"account {MECHANISM} --clients 6000 --accountant rdp --accountant gdp",
+        f"account {MECHANISM} --delta 0.01 --sampling fixed_size --clients 110",
+        f"account {MECHANISM} {delta} --relation replace_one --accountant prv",
     )
-    yield Case("account", account)
-    everything = (call(f"account {MECHANISM} {delta} --all --format json"),)
-    yield Case("account-all", everything)
-    asked = "calibrate --epsilon 0.5"
+    yield Case("account", tuple(map(call, account)))
+    yield Case("account-all", (call(f"account {MECHANISM} {delta} --all --format json"),))
+    asked, noise = "calibrate --epsilon 0.5", "--noise-multiplier 1.5"
+    ratio, rounds, json = "--sampling-ratio 0.02", "--rounds 50", "--format json"
     law = "--sampling fixed_size --relation replace_one"
     calibrate = (
-        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50"),
-        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50 --format json"),
-        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50 --accountant rdp --format json"),
-        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50 {law} --format json"),
-        call("calibrate --epsilon 3 --delta 1e-5 --rounds 20 --sampling full --format json"),
-        call(
-            f"{asked} {delta} --solve-for sampling_ratio --noise-multiplier 1.5 --rounds 50 "
-            "--format json"
-        ),
-        call(
-            f"{asked} {delta} --solve-for rounds --noise-multiplier 1.5 --sampling-ratio 0.02 "
-            "--format json"
-        ),
-        call(
-            f"{asked} --solve-for cohort --noise-multiplier 1.5 --rounds 50 --clients 6000 "
-            "--format json"
-        ),
-        call(f"{asked} --solve-for delta {MECHANISM} --format json"),
+        f"{asked} {delta} {ratio} {rounds}",
+        f"{asked} {delta} {ratio} {rounds} {json}",
+        f"{asked} {delta} {ratio} {rounds} --accountant rdp {json}",
+        f"{asked} {delta} {ratio} {rounds} {law} {json}",
+        f"calibrate --epsilon 3 --delta 1e-5 --rounds 20 --sampling full {json}",
+        f"{asked} {delta} --solve-for sampling_ratio {noise} {rounds} {json}",
+        f"{asked} {delta} --solve-for rounds {noise} {ratio} {json}",
+        f"{asked} --solve-for cohort {noise} {rounds} --clients 6000 {json}",
+        f"{asked} --solve-for delta {MECHANISM} {json}",
     )
-    yield Case("calibrate", calibrate)
+    yield Case("calibrate", tuple(map(call, calibrate)))
     tradeoff = (
         call(f"account {MECHANISM} {delta} --tradeoff curve.png", "./"),
-        call(f"account {MECHANISM} {delta} --tradeoff --format json"),
-        call(f"account {full} --tradeoff --format json"),
-        call(f"account {MECHANISM} {delta} --sampling fixed_size --tradeoff --format json"),
+        call(f"account {MECHANISM} {delta} --tradeoff {json}"),
+        call(f"account {full} --tradeoff {json}"),
+        call(f"account {MECHANISM} {delta} --sampling fixed_size --tradeoff {json}"),
     )
     yield Case("tradeoff", tradeoff)
 
@@ -100,17 +91,10 @@ def _sweeps() -> Iterator[Case]:
     varied = "--vary cohort=1:120:3 --workers 1 -o out"
     steps = (spec("fixed-size-uniform"), call(f"what-if spec.yaml {varied}", "out/what-if.csv"))
     yield Case("what-if-infeasible", steps)
-    steps = (
-        spec("full-balanced"),
-        call("what-if spec.yaml --frontier -o out"),
-        call("what-if spec.yaml --frontier --format json"),
-    )
+    frontier = call("what-if spec.yaml --frontier --format json")
+    steps = (spec("full-balanced"), call("what-if spec.yaml --frontier -o out"), frontier)
     yield Case("frontier", steps)
-    steps = (
-        spec("budgets-from-file"),
-        spec("budgets.csv", "budgets.csv"),
-        call("what-if spec.yaml --frontier --format json"),
-    )
+    steps = (spec("budgets-from-file"), spec("budgets.csv", "budgets.csv"), frontier)
     yield Case("frontier-budgets", steps, slow=True)
 
 
@@ -178,15 +162,10 @@ def _broken_runs() -> Iterator[Case]:
         call("book add run --address book.sqlite"), call(simulate),
     )  # fmt: skip
     yield Case("broken-ledger", steps)
-    steps = (*begun, Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'))
-    steps = (
-        *steps,
-        call("verify run --rounds 0 --details"),
-        call("verify run --rounds 0 --format json"),
-    )
-    yield Case("broken-record", steps)
-    steps = (*begun, Put("run/record.json", "{"), call("verify run --rounds 0 --details"))
-    steps = (*steps, Put("run/plan.json", "[]"), call("verify run --rounds 0 --details"))
+    verify = call("verify run --rounds 0 --details")
+    steps = (*begun, Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'), verify)
+    yield Case("broken-record", (*steps, call("verify run --rounds 0 --format json")))
+    steps = (*begun, Put("run/record.json", "{"), verify, Put("run/plan.json", "[]"), verify)
     yield Case("broken-files", steps)
 
 

@@ -16,7 +16,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -211,7 +210,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="cases; all when left out")
     parser.add_argument("--exact", action="store_true", help="compare every digit")
     parser.add_argument("--write", action="store_true", help="store the answers anew")
-    parser.add_argument("--times", action="store_true", help="print the seconds of each case")
     return parser.parse_args()
 
 
@@ -224,10 +222,7 @@ def run() -> int:
         return 2
     different = 0
     for name in asked.names or CASES:
-        begun = time.perf_counter()
         found = answered(name)
-        if asked.times:
-            print(f"{time.perf_counter() - begun:7.2f} s  {name}", flush=True)
         if asked.write:
             _store(name, found)
         elif shown := difference(name, found, asked.exact):

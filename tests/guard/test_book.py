@@ -23,16 +23,14 @@ from privplan.record import LEDGER
 from privplan.spec.spec import Spec
 from tests.guard.plans import SIZE, plan_of, two_groups
 from tests.guard.plans import train as loop
+from tests.planning.problems import members
 
 DELTA = 1e-4
 
 
 def spec(epsilon: float, rounds: int = 12, **changes: object) -> Spec:
     """A strict and a loose group."""
-    groups = [
-        {"name": "strict", "clients": 300, "epsilon": epsilon},
-        {"name": "loose", "clients": 200, "epsilon": 3 * epsilon},
-    ]
+    groups = [members("strict", 300, epsilon), members("loose", 200, 3 * epsilon)]
     data = {
         "name": "guarded", "groups": groups, "rounds": rounds, "cohort": 30, "delta": DELTA,
         "clipping_norm": 0.5, "model": {"name": "cnn-digits", "parameters": SIZE},

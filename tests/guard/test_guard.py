@@ -22,8 +22,7 @@ from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups
 
 
 @pytest.mark.parametrize(
-    ("sampling", "release"),
-    [("poisson", "joint"), ("poisson", "per_group"), ("full", "joint")],
+    ("sampling", "release"), [("poisson", "joint"), ("poisson", "per_group"), ("full", "joint")]
 )
 def test_a_finished_run_keeps_its_plan(tmp_path: Path, sampling: str, release: str) -> None:
     everyone = {"strict": (60, 20.0, 1.0, 8.0), "loose": (40, 40.0, 1.0, 6.0)}

@@ -13,16 +13,17 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.spec.spec import Spec
+from privplan.values import Value
 from privplan.verification.verify import Verdict
 from tests.command import refused
 from tests.planning.problems import make_spec, spec_data
 
-CLASSES = {
-    kinds.PLAN: Plan,
-    kinds.SPEC: Spec,
-    kinds.RECORD: RunRecord,
-    kinds.VERDICT: Verdict,
-    kinds.TABLE: ProxyTable,
+FILES: dict[str, tuple[str, type[Value]]] = {
+    "plan": (kinds.PLAN, Plan),
+    "spec": (kinds.SPEC, Spec),
+    "record": (kinds.RECORD, RunRecord),
+    "verdict": (kinds.VERDICT, Verdict),
+    "table": (kinds.TABLE, ProxyTable),
 }
 READERS = {
     kinds.PLAN: ["explain", "FILE"],
@@ -37,28 +38,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kinds")
     solve(make_spec(), second_opinion=False).save(folder / "plan.json")
     (folder / "spec.json").write_text(json.dumps(spec_data()))
-    for name, kind in (
-        ("record", kinds.RECORD),
-        ("verdict", kinds.VERDICT),
-        ("table", kinds.TABLE),
-    ):
-        fields = dict.fromkeys(CLASSES[kind].model_fields, 1)
+    for name in ("record", "verdict", "table"):
+        fields = dict.fromkeys(FILES[name][1].model_fields, 1)
         (folder / f"{name}.json").write_text(json.dumps(fields))
     return folder
 
 
-FILES = {
-    "plan": kinds.PLAN,
-    "spec": kinds.SPEC,
-    "record": kinds.RECORD,
-    "verdict": kinds.VERDICT,
-    "table": kinds.TABLE,
-}
-
-
 @pytest.mark.parametrize(
     ("wanted", "file"),
-    [(wanted, file) for wanted in READERS for file in FILES if FILES[file] != wanted],
+    [(wanted, file) for wanted in READERS for file in FILES if FILES[file][0] != wanted],
 )
 def test_a_file_of_another_kind_is_one_line(
     wanted: str, file: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -66,7 +54,7 @@ def test_a_file_of_another_kind_is_one_line(
     monkeypatch.chdir(folder)
     arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[wanted]]
     line = refused(*arguments)
-    assert f": must be {wanted}, not {FILES[file]}" in line
+    assert f": must be {wanted}, not {FILES[file][0]}" in line
     assert ", found 'fields " in line
 
 

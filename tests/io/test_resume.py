@@ -9,14 +9,7 @@ import pytest
 
 from privplan.errors import InputError
 from privplan.files import LOCK, locked
-from privplan.processes import (
-    InterruptedSweepError,
-    Journal,
-    finish,
-    in_jobs,
-    key_of,
-    resumable,
-)
+from privplan.processes import InterruptedSweepError, Journal, finish, in_jobs, key_of, resumable
 
 POINTS = [{"number": number} for number in range(4)]
 ITEMS = {key_of(point): point["number"] for point in POINTS}

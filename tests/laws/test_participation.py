@@ -46,10 +46,7 @@ def test_dispersion_is_a_bound_on_honest_false_alarms() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    counts=st.lists(st.integers(0, 60), min_size=1, max_size=60),
-    ratio=st.floats(0.001, 0.999),
-)
+@given(counts=st.lists(st.integers(0, 60), min_size=1, max_size=60), ratio=st.floats(0.001, 0.999))
 def test_p_values_are_chances(counts: list[int], ratio: float) -> None:
     for value in (total_p_value(counts, 60, ratio), dispersion_p_value(counts, 60, ratio)):
         assert 0 <= value <= 1

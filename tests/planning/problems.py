@@ -30,14 +30,16 @@ def make_problem(**changes: Any) -> Problem:
     return Problem(**{**given, **changes})
 
 
+def members(name: str, clients: int, epsilon: float, **more: Any) -> dict[str, Any]:
+    """Plain data of a group."""
+    return {"name": name, "clients": clients, "epsilon": epsilon, **more}
+
+
 def spec_data(**changes: Any) -> dict[str, Any]:
     """Plain data of a small spec."""
     data: dict[str, Any] = {
         "name": "small",
-        "groups": [
-            {"name": "strict", "clients": 200, "epsilon": 1.0},
-            {"name": "loose", "clients": 300, "epsilon": 4.0},
-        ],
+        "groups": [members("strict", 200, 1.0), members("loose", 300, 4.0)],
         "delta": 1e-4,
         "rounds": 10,
         "cohort": 50,
@@ -64,15 +66,15 @@ def given_plan(
     """A certified plan of each group's sampling ratio and noise multiplier."""
     groups, rows = [], []
     least = min(sigma for _, sigma in numbers.values())
-    for group in spec.groups:
-        ratio, sigma = numbers[group.name]
-        named: dict[str, Any] = {"delta": spec.delta_of(group), "relation": Relation(spec.relation)}
+    for one in spec.groups:
+        ratio, sigma = numbers[one.name]
+        named: dict[str, Any] = {"delta": spec.delta_of(one), "relation": Relation(spec.relation)}
         history = History.repeated(Release(sigma, ratio, spec.sampling), spec.rounds)
-        rows += certify(history, group=group.name, accountants=("pld",), **named)
+        rows += certify(history, group=one.name, accountants=("pld",), **named)
         groups.append(
             GroupPlan(
-                name=group.name, clients=group.clients, epsilon=group.epsilon,
-                delta=named["delta"], sampling_ratio=ratio, expected_cohort=ratio * group.clients,
+                name=one.name, clients=one.clients, epsilon=one.epsilon,
+                delta=named["delta"], sampling_ratio=ratio, expected_cohort=ratio * one.clients,
                 noise_multiplier=sigma, kept_fraction=1.0, weight=1 / len(spec.groups),
                 scale=least / sigma if release == "joint" else 1.0,
             )

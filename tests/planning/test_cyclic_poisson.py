@@ -14,6 +14,7 @@ from privplan.planning.choices import relative_noise
 from privplan.planning.inverse import solve_for_noise, with_uploads
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from tests.planning.problems import members
 
 TURNS = 5
 
@@ -79,10 +80,7 @@ def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan: Plan) 
 
 
 def test_groups_whose_calibration_needs_a_second_search() -> None:
-    groups = [
-        {"name": "strict", "clients": 37, "epsilon": 3.0},
-        {"name": "loose", "clients": 53, "epsilon": 10.0},
-    ]
+    groups = [members("strict", 37, 3.0), members("loose", 53, 10.0)]
     given = {"groups": groups, "rounds": 20, "cohort": 10, "relation": "replace_one"}
     solved = solve(Spec.parse({**data(**given), "model": {"name": "own", "parameters": 14}}))
     for group in solved.groups:

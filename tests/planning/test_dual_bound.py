@@ -14,17 +14,14 @@ from privplan.planning.search import (
     relative_gap,
     weights_of,
 )
-from tests.planning.problems import make_spec
+from tests.planning.problems import make_spec, members
 
 Floats = NDArray[np.float64]
 
 
 def unlike_groups() -> Task:
     """Two groups whose weights must be nearly their shares: h^2 is 1,000 times the error."""
-    groups = [
-        {"name": "strict", "clients": 900, "epsilon": 2.0},
-        {"name": "loose", "clients": 3000, "epsilon": 9.0},
-    ]
+    groups = [members("strict", 900, 2.0), members("loose", 3000, 9.0)]
     planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 3.0}
     model = {"name": "mlp-digits", "parameters": 3}
     spec = make_spec(groups=groups, cohort=800, rounds=40, model=model, planning=planning)

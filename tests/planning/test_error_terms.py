@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from privplan.planning.error import (
-    Coefficients,
-    best,
-    mean_noise_multiplier,
-    terms,
-)
+from privplan.planning.error import Coefficients, best, mean_noise_multiplier, terms
 
 positive = st.floats(0.05, 20)
 

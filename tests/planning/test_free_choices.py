@@ -6,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.choices import (
-    decide_free_choices,
-    lost_signal,
-    total_error,
-)
+from privplan.planning.choices import decide_free_choices, lost_signal, total_error
 from privplan.planning.objectives import clip_bias
 from privplan.planning.problem import fewest_clients
 from privplan.planning.solver import solve

@@ -23,7 +23,7 @@ from privplan.planning.problem import problem_of
 from privplan.report.tables import plan_table
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from tests.planning.problems import make_spec
+from tests.planning.problems import make_spec, members
 from tests.planning.published.papertables import IDP_RATIOS
 
 
@@ -119,10 +119,7 @@ def test_more_epsilon_affords_more_and_more_noise_too(
 
 
 def test_a_ratio_stops_at_everybody() -> None:
-    groups = [
-        {"name": "strict", "clients": 100, "epsilon": 1.0},
-        {"name": "loose", "clients": 100, "epsilon": 50.0},
-    ]
+    groups = [members("strict", 100, 1.0), members("loose", 100, 50.0)]
     plan = individual_sample(make_spec(groups=groups, cohort=150))
     assert plan.groups[1].sampling_ratio == 1.0
     assert spent(plan)[1] < 50.0

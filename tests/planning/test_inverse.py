@@ -14,6 +14,7 @@ from privplan.planning.explain import risks_of
 from privplan.planning.inverse import noise_norm, solve_for_noise, with_uploads
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from tests.planning.problems import members
 
 BASE: dict[str, Any] = {
     "name": "inverse",
@@ -27,10 +28,7 @@ def _spec(*groups: dict[str, Any], **changes: Any) -> Spec:
     return Spec.parse({**BASE, "groups": list(groups), **changes})
 
 
-TWO = (
-    {"name": "strict", "clients": 300, "epsilon": 1.0},
-    {"name": "loose", "clients": 300, "epsilon": 4.0},
-)
+TWO = (members("strict", 300, 1.0), members("loose", 300, 4.0))
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])

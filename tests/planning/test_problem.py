@@ -8,14 +8,11 @@ from privplan.errors import InfeasibleError
 from privplan.planning.noise import least_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from tests.planning.problems import make_problem, make_spec
+from tests.planning.problems import make_problem, make_spec, members
 
 
 def groups(**first: Any) -> list[dict[str, Any]]:
-    return [
-        {"name": "strict", "clients": 200, "epsilon": 1.0, **first},
-        {"name": "loose", "clients": 300, "epsilon": 4.0},
-    ]
+    return [members("strict", 200, 1.0, **first), members("loose", 300, 4.0)]
 
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
@@ -29,9 +26,9 @@ def test_limits_hold(release: str) -> None:
 
 def floors_of(first: float, second: float | None, **planning: Any) -> Spec:
     groups: list[dict[str, Any]] = [
-        {"name": "strict", "clients": 200, "epsilon": 1.0, "min_weight": first},
-        {"name": "middle", "clients": 200, "epsilon": 2.0, "min_weight": second},
-        {"name": "loose", "clients": 300, "epsilon": 4.0},
+        members("strict", 200, 1.0, min_weight=first),
+        members("middle", 200, 2.0, min_weight=second),
+        members("loose", 300, 4.0),
     ]
     return make_spec(groups=groups, planning={"ratios": "balanced", **planning})
 

@@ -27,15 +27,15 @@ from privplan.planning.records import (
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from tests.planning.problems import make_spec, spec_data
+from tests.planning.problems import make_spec, members, spec_data
 
 
 def record_data(**changes: Any) -> dict[str, Any]:
     """Two groups of clients with 100 and 240 records, 5 rounds."""
     data = spec_data(unit="record", cohort=None, rounds=5, planning={})
     data["groups"] = [
-        {"name": "strict", "clients": 3, "epsilon": 1.0, "records": 100, "batch_size": 10},
-        {"name": "loose", "clients": 2, "epsilon": 4.0, "records": 240, "batch_size": 50},
+        members("strict", 3, 1.0, records=100, batch_size=10),
+        members("loose", 2, 4.0, records=240, batch_size=50),
     ]
     return {**data, **changes}
 

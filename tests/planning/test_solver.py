@@ -10,7 +10,7 @@ from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
-from tests.planning.problems import make_spec
+from tests.planning.problems import make_spec, members
 
 
 def keeps_every_budget(plan: Plan) -> bool:
@@ -75,8 +75,8 @@ def test_noise_is_the_least_that_the_accountant_allows() -> None:
 
 def test_given_ratios_are_taken() -> None:
     groups = [
-        {"name": "a", "clients": 100, "epsilon": 1.0, "sampling_ratio": 0.1},
-        {"name": "b", "clients": 100, "epsilon": 2.0, "sampling_ratio": 0.3, "delta": 1e-5},
+        members("a", 100, 1.0, sampling_ratio=0.1),
+        members("b", 100, 2.0, sampling_ratio=0.3, delta=1e-5),
     ]
     plan = solve(make_spec(groups=groups, cohort=None, planning={"ratios": "given"}))
     assert [g.sampling_ratio for g in plan.groups] == pytest.approx([0.1, 0.3])
@@ -102,10 +102,7 @@ def test_closed_form_says_loudly_when_its_conditions_fail() -> None:
 
 def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee() -> None:
     """At epsilon 8 Theorem 1 asks for sigma = 0.3 or so, far below its condition."""
-    groups = [
-        {"name": "a", "clients": 250, "epsilon": 6.0},
-        {"name": "b", "clients": 250, "epsilon": 8.0},
-    ]
+    groups = [members("a", 250, 6.0), members("b", 250, 8.0)]
     plan = solve(make_spec(groups=groups, rounds=3, planning={"accountant": "closed_form"}))
     assert keeps_every_budget(plan)
     assert any("raised to" in line and "by pld" in line for line in plan.warnings)
@@ -139,8 +136,8 @@ def test_the_strictest_plan_is_one_mean_under_the_smallest_budget() -> None:
 
 def test_variants_of_given_ratios_use_their_cohort() -> None:
     groups = [
-        {"name": "a", "clients": 100, "epsilon": 1.0, "sampling_ratio": 0.1},
-        {"name": "b", "clients": 300, "epsilon": 2.0, "sampling_ratio": 0.3},
+        members("a", 100, 1.0, sampling_ratio=0.1),
+        members("b", 300, 2.0, sampling_ratio=0.3),
     ]
     spec = make_spec(groups=groups, cohort=None, planning={"ratios": "given"})
     assert [g.sampling_ratio for g in uniform(spec).groups] == pytest.approx([0.25, 0.25])
@@ -152,10 +149,7 @@ def test_the_same_spec_gives_the_same_plan() -> None:
 
 def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> None:
     """RDP certifies no epsilon below 1.24e-5 here; its bound must not make a plan infeasible."""
-    groups = [
-        {"name": "large", "clients": 3000, "epsilon": 3.0, "delta": 1e-4},
-        {"name": "tiny", "clients": 3000, "epsilon": 1e-5, "delta": 1e-8},
-    ]
+    groups = [members("large", 3000, 3.0, delta=1e-4), members("tiny", 3000, 1e-5, delta=1e-8)]
     planning = {"accountant": "pld", "ratios": "balanced"}
     plan = solve(make_spec(groups=groups, cohort=60, rounds=20, planning=planning))
     assert keeps_every_budget(plan)
@@ -163,10 +157,7 @@ def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> No
 
 
 def test_a_negligible_group_spends_its_budget() -> None:
-    groups = [
-        {"name": "large", "clients": 300, "epsilon": 9.0, "delta": 1e-5},
-        {"name": "small", "clients": 3000, "epsilon": 0.2, "delta": 1e-5},
-    ]
+    groups = [members("large", 300, 9.0, delta=1e-5), members("small", 3000, 0.2, delta=1e-5)]
     planning = {"accountant": "pld", "ratios": "noise", "release": "per_group"}
     plan = solve(make_spec(groups=groups, cohort=60, rounds=50, planning=planning))
     spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}

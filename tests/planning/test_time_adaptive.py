@@ -11,7 +11,7 @@ from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import individual_sample, time_adaptive
 from privplan.report.tables import plan_table
-from tests.planning.problems import make_spec
+from tests.planning.problems import make_spec, members
 
 
 def spent(plan: Plan) -> list[float]:
@@ -42,10 +42,7 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio() -> None:
 def test_every_budget_is_kept_and_used_up(
     rounds: float, factor: float, epsilon: float, more: float
 ) -> None:
-    groups = [
-        {"name": "strict", "clients": 200, "epsilon": epsilon},
-        {"name": "loose", "clients": 300, "epsilon": epsilon * more},
-    ]
+    groups = [members("strict", 200, epsilon), members("loose", 300, epsilon * more)]
     plan = time_adaptive(make_spec(groups=groups, cohort=30), saved=rounds, factor=factor)
     for group, found in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < found <= group.epsilon

@@ -59,11 +59,6 @@ def _line(number: int, change: Callable[[str], str]) -> Callable[[str], str]:
 DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "empty": (lambda text: "", "evidence.jsonl is empty"),
     "header is no JSON": (_line(1, lambda line: "{" + line), "line 1 of evidence.jsonl does not"),
-    "another version": (
-        _line(1, lambda line: line.replace('"version":1', '"version":2')),
-        "line 1 of evidence.jsonl does not",
-    ),
-    "header cut off": (lambda text: text[:50], "line 1 of evidence.jsonl does not"),
     "one digit of the header": (
         _line(1, lambda line: line.replace('"parameters":24', '"parameters":25')),
         "line 1 of evidence.jsonl does not",

@@ -49,11 +49,6 @@ def test_means_agree(
 @pytest.mark.parametrize(
     ("by_class", "by_group", "rule"),
     [
-        (
-            CLASSES,
-            {"strict": 0.99, "loose": 0.99},
-            "by group, which are no means of those by class",
-        ),
         (CLASSES, {"strict": 0.1, "loose": 0.3}, "by group, which are no means of those by class"),
         ({"0": 0.99}, {"strict": 0.1, "loose": 0.3}, "a mean of those by class or by group"),
         ({"0": 0.5, "1": 0.6}, {"strict": 0.5, "loose": 0.6}, "by class or by group"),
