@@ -52,8 +52,8 @@ FROM_LOSSES = ("pld", "prv")
 _CLOSE = 2e-3
 """A Newton step that is smaller ends the search: the slope is known within some percent."""
 _CLOSE_COARSE = 5e-3
-_CLOSE_EXACT = 3e-4
-_CLOSE_BY_GUESS = 1e-5
+_CLOSE_EXACT = 5e-5
+_CLOSE_BY_GUESS = 5e-5
 _READING_REACH = 0.15
 """How far from the budget log epsilon may be for the plan of its composition to serve again."""
 _MOST_STEPS = 40
@@ -250,7 +250,7 @@ def guarantee(epsilon: float) -> Accountant:
 
 _RTOL = 1e-4
 """How far below its budget epsilon may be."""
-_AIM = 0.8
+_AIM = 0.95
 """Part of that by which an estimate is aimed below; bounds are above it by some 2e-5 to 5e-5."""
 _TRIES = 4
 
@@ -455,6 +455,8 @@ _GRAIN = math.log(2.0)
 """Ends of curves are multiples of this in log q, so that plans of similar cohorts share them."""
 _AROUND, _CLOSE_AROUND = 0.35, 0.1
 """How far a parabola reaches to either side in log q; beyond it is constant."""
+_NEXT = 0.02
+"""Centres of parabolas are multiples of this in log q, so that the points of a sweep share them."""
 
 
 @dataclass(frozen=True)
@@ -485,23 +487,27 @@ class NoiseCurve:
         return _AROUND if self.accountant in FROM_LOSSES else _CLOSE_AROUND
 
     def refined(self, ratio: float) -> NoiseCurve:
-        """The curve with its parabola around a ratio."""
+        """The curve with its parabola around a ratio, or within ``_NEXT`` of it."""
         if self.low == self.high:
             return self
-        coarse = replace(self, parabola=(0.0, 0.0, 0.0))
-        missing: list[float] = []
-        slope: float | None = None
-        reach = self.reach
-        centre = min(math.log(ratio), self.high - reach)
-        for place in (centre, centre - reach, centre + reach):
-            ratio = math.exp(place)
-            expected = math.log(NoiseCurves([coarse]).at(np.array([ratio]))[0][0])
-            start = expected + (missing[0] if missing else 0.0)
-            found, slope = root(self.budget, ratio, self.accountant, start, slope)
-            missing.append(found - expected)
-        here, below, above = missing
-        parabola = here, (above - below) / 2, (above + below) / 2 - here
-        return replace(coarse, centre=centre, parabola=parabola)
+        centre = min(round(math.log(ratio) / _NEXT) * _NEXT, self.high - self.reach)
+        return _refined(replace(self, centre=0.0, parabola=(0.0, 0.0, 0.0)), centre)
+
+
+@lru_cache(maxsize=4096)
+def _refined(coarse: NoiseCurve, centre: float) -> NoiseCurve:
+    """The curve with its parabola around a place in log q."""
+    missing: list[float] = []
+    slope: float | None = None
+    for place in (centre, centre - coarse.reach, centre + coarse.reach):
+        ratio = math.exp(place)
+        expected = math.log(NoiseCurves([coarse]).at(np.array([ratio]))[0][0])
+        start = expected + (missing[0] if missing else 0.0)
+        found, slope = root(coarse.budget, ratio, coarse.accountant, start, slope)
+        missing.append(found - expected)
+    here, below, above = missing
+    parabola = here, (above - below) / 2, (above + below) / 2 - here
+    return replace(coarse, centre=centre, parabola=parabola)
 
 
 class NoiseCurves:

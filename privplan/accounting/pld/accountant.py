@@ -263,7 +263,7 @@ class ComposedLoss:
         if enough is not None:
             for scale in (1.0, _FINER):
                 upper = _from_above(self.directions, delta, self.tolerance, scale)
-                if enough * (1 - self.tolerance) <= upper <= enough:
+                if (scale < 1 or enough * (1 - self.tolerance) <= upper) and upper <= enough:
                     return Interval(0.0, upper)
                 if not enough < upper <= enough * (1 + _WORTH * self.tolerance):
                     break

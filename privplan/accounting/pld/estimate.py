@@ -7,7 +7,9 @@ of the cost of bounds. With ``K(z) = T log E exp(z L)`` and any ``t > 0``
     z = t - iu,
 
 since ``1 / (z (1 + z))`` is the transform of ``max(0, 1 - exp(-x))``. At the saddle point ``t``
-the integrand fades fast, and the trapezoidal rule is off only by what wraps around its period. The
+the integrand fades fast, and the trapezoidal rule is off only by what wraps around its period.
+Where clients take part rarely it does not fade, for the probability that nearly nothing is lost; a
+window then ends it, which smooths that probability and leaves what lies as far away as epsilon. The
 expectation is a Gauss-Legendre rule over the outcomes of one round, whose losses are split between
 the six points of a lattice around them, so that one transform gives all ``u``.
 """
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import erfc, ndtr
 
 from privplan.accounting.pld.convolution import fast_length
 from privplan.accounting.pld.pairs import Array, log_mixture
@@ -36,8 +38,11 @@ _MISSED = 15.0
 _FADED = 1e-6
 _FREQUENT = 7.5
 """Highest frequency that is looked at first, in inverse deviations of the loss."""
+_SMOOTH = 110.0
+"""Highest frequency at most, over the distance of epsilon from the loss of rounds in which a client
+hardly takes part: so far from there the density is smooth. A smooth window ends the integral."""
 _SPLIT = 2e-5
-_MOST_POINTS = 1 << 16
+_MOST_POINTS = 1 << 18
 _MOST_STEPS = 40
 _MOST_TRIES = 5
 _MOST_TILT = 1e4
@@ -124,7 +129,10 @@ def _read(
     """
     width = _width(rule, rounds, tilt)
     period = _period(rule, rounds, delta, epsilon, tilt, width)
-    highest = max(_FREQUENT / max(math.sqrt(rounds) * _core(rule), 1e-300), 0.7 * _FREQUENT / width)
+    middle, core = _core(rule)
+    highest = max(_FREQUENT / max(math.sqrt(rounds) * core, 1e-300), 0.7 * _FREQUENT / width)
+    smooth = _SMOOTH / max(epsilon - rounds * middle, 1e-300)
+    windowed, highest = smooth < highest, min(smooth, highest)
     for _ in range(_MOST_TRIES):
         step = 2 * (_SPLIT / rounds) ** (1 / 6) / highest
         if not period / step < _MOST_POINTS:
@@ -136,6 +144,8 @@ def _read(
         u = apart * np.arange(min(int(highest / apart) + 3, len(moments)))
         z = tilt - 1j * u
         terms = np.exp(rounds * np.log(moments[: len(u)]) + 1j * u * epsilon) / (z * (1 + z))
+        if windowed:
+            terms *= erfc(12 * u / highest - 8) / 2
         if np.abs(terms[-3:]).max() < _FADED * abs(terms[0]):
             break
         highest *= 2
@@ -174,11 +184,12 @@ def _period(
     return max(above, (_MISSED - log_delta) / tilt)
 
 
-def _core(rule: _Rule) -> float:
-    """Half of the distance of the quantiles of the tilted loss at one normal deviation."""
+def _core(rule: _Rule) -> tuple[float, float]:
+    """Median of the tilted loss, and half of the distance of its quantiles at one deviation."""
     order = np.argsort(rule.losses)
-    low, high = np.interp((0.1587, 0.8413), np.cumsum(rule.masses[order]), rule.losses[order])
-    return float(high - low) / 2
+    masses, losses = np.cumsum(rule.masses[order]), rule.losses[order]
+    low, middle, high = np.interp((0.1587, 0.5, 0.8413), masses, losses)
+    return float(middle), float(high - low) / 2
 
 
 def _tilted(losses: Array, log_masses: Array, tilt: float) -> _Rule:

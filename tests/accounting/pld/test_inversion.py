@@ -17,6 +17,9 @@ CASES = [
     ("poisson", "add_remove", 0.8, 0.007, 28, 1e-5),
     ("poisson", "add_remove", 40.0, 0.2, 800, 1e-7),
     ("poisson", "add_remove", 0.6, 0.05, 300, 1e-6),
+    ("poisson", "add_remove", 0.3, 0.0007, 280, 1.4e-4),  # rare participation
+    ("poisson", "add_remove", 1.59, 0.00492, 603, 3.9e-9),
+    ("fixed_size", "add_remove", 1.859, 0.00194, 710, 9.2e-8),
     ("poisson", "replace_one", 2.0, 0.1, 100, 1e-5),
     ("fixed_size", "add_remove", 2.5, 0.03, 60, 1e-5),
     ("fixed_size", "replace_one", 3.0, 0.05, 200, 1e-6),
