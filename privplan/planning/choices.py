@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from privplan.accounting.calibrate import PLD
+from privplan.errors import InputError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, failed_conditions
+from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_of
 from privplan.planning.problem import (
     Limits,
@@ -214,8 +217,18 @@ def _local_line(spec: Spec) -> str:
 
 
 def task_of(spec: Spec, problem: Problem) -> Task:
-    """The search task of a spec."""
+    """The search task of a spec; weights by a rule are floors that leave no choice.
+
+    Raises:
+        InputError: for a rule by which weights follow cohorts, which no search minimises over.
+    """
     limits = limits_of(spec, problem)
+    if spec.weighting in WEIGHTS and spec.weighting != "uniform":
+        text = f"must be optimal, population or uniform with ratios: {spec.planning.ratios}"
+        raise InputError.one("planning.weights", text, spec.weighting)
+    if spec.weighting != "optimal":
+        fixed = weights(spec.weighting, limits.min_cohorts, limits.min_cohorts, problem.clients)
+        limits = replace(limits, min_weights=fixed)
     if "ratios" not in spec.planning.free or problem.cohort == problem.population:
         fixed = drawable(problem, uniform_cohorts(problem))
         limits = Limits(fixed, fixed, limits.min_weights)
@@ -224,7 +237,6 @@ def task_of(spec: Spec, problem: Problem) -> Task:
         limits,
         objective_of(spec).coefficients(spec, problem),
         spec.release,
-        spec.weighting,
         spec.planning.accountant,
     )
 
@@ -238,12 +250,10 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
     if spec.planning.accountant == "closed_form":
         lines = failed_conditions(problem, found.cohorts, found.noise)
     lines += [
-        f"groups.{name}.min_weight: {least:g} does not hold, the rule {task.rule} gives "
-        f"{weight:.4g}"
-        for name, least, weight in zip(
-            problem.names, task.limits.min_weights, found.weights, strict=True
-        )
-        if weight < least - 1e-9
+        f"groups.{group.name}.min_weight: {group.min_weight:g} does not hold, the rule "
+        f"{spec.weighting} gives {weight:.4g}"
+        for group, weight in zip(spec.groups, found.weights, strict=True)
+        if weight < (group.min_weight or 0.0) - 1e-9
     ]
     biased = "a larger planning.heterogeneity or " * ("bias" in objective_of(spec).assumed)
     lines += [

@@ -26,20 +26,27 @@ With a tight accountant inserted instead of the closed form the problem is degen
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.planning.bounds import StepConstants
-from privplan.planning.error import ReleaseKind, mean_noise_multiplier, participation
+from privplan.planning.error import ReleaseKind, fill, mean_noise_multiplier, participation
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import Problem
-from privplan.planning.search import descend, differences
+from privplan.planning.search import project
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
+Objective = Callable[[Floats], tuple[float, Floats]]
+"""Cohorts -> value and gradient."""
 
+_MOST_STEPS = 300
+_LEAST_GAIN = 1e-11
+_MEMORY = 5
 _CONVEX_UP_TO = 1 / 6
 _STARTS = 24
 
@@ -165,6 +172,58 @@ def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats
     found = [descend(differences(objective), begin, least, clients, total) for begin in starts]
     values = np.array([objective(cohorts) for cohorts in found])
     return found[int(values.argmin())], int(np.sum(values <= values.min() * (1 + 1e-6)))
+
+
+def descend(
+    objective: Objective,
+    start: Floats,
+    lower: Floats,
+    upper: Floats,
+    total: float,
+) -> Floats:
+    """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
+
+    Spectral projected gradients (Birgin, Martinez and Raydan 2000). Distances are measured relative
+    to the root of the values: where costs fall as 1 / r, the curvature of all groups is then alike.
+    """
+    x = project(start, lower, upper, total)
+    value, slope = objective(x)
+    least, at, recent = value, x, deque([value], _MEMORY)
+    pull = slope - float(slope @ x) / float(x.sum())
+    length = 0.5 / max(float(np.abs(pull).max()), 1e-300)
+    for _ in range(_MOST_STEPS):
+        step = fill(x - length * x * slope, x, lower, upper, total)[0] - x
+        predicted = float(slope @ step)
+        if predicted > -_LEAST_GAIN * abs(value):
+            break
+        part = 1.0
+        while True:
+            moved = x + part * step
+            found, new = objective(moved)
+            if found <= max(recent) + 1e-4 * part * predicted:
+                break
+            part /= 2
+            if part < 1e-8:
+                return at
+        change, bend = moved - x, float((moved - x) @ (new - slope))
+        squares = float(change @ (change / x))
+        length = min(max(squares / bend, 1e-3 * length), 1e3 * length) if bend > 0 else 10 * length
+        x, value, slope = moved, found, new
+        recent.append(value)
+        if value < least:
+            least, at = value, x
+    return at
+
+
+def differences(objective: Callable[[Floats], float]) -> Objective:
+    """The objective with its gradient by central differences."""
+
+    def both(at: Floats) -> tuple[float, Floats]:
+        steps = np.diag(1e-6 * at)
+        rises = [objective(at + step) - objective(at - step) for step in steps]
+        return objective(at), np.array(rises) / (2e-6 * at)
+
+    return both
 
 
 def degenerate_warning(

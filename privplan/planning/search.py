@@ -6,11 +6,9 @@ calibrated exactly at its end; the result is compared with a lower bound from La
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +18,10 @@ from privplan.planning.error import (
     Coefficients,
     ReleaseKind,
     best,
-    error_below_peak,
-    error_of_rule,
     fill,
     floor_prices,
-    least_error,
     mean_noise_multiplier,
     terms,
-    weights,
 )
 from privplan.planning.noise import (
     GUARANTEE,
@@ -39,120 +33,6 @@ from privplan.planning.noise import (
 from privplan.planning.problem import Limits, Problem, whole_cohorts
 
 Floats = NDArray[np.float64]
-Objective = Callable[[Floats], tuple[float, Floats]]
-"""Cohorts -> value and gradient."""
-
-# --- Local minimisation under bounds and one sum constraint. -------------------------------------
-
-_MOST_STEPS = 300
-_FEW_STEPS = 20
-_LEAST_GAIN = 1e-11
-_MEMORY = 5
-
-
-def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Floats:
-    """Projects values onto [lower, upper] and the sum ``total``, in Euclidean norm."""
-    return fill(values, np.ones_like(values), lower, upper, total)[0]
-
-
-def descend(
-    objective: Objective,
-    start: Floats,
-    lower: Floats,
-    upper: Floats,
-    total: float,
-    steps: int = _MOST_STEPS,
-) -> Floats:
-    """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
-
-    Spectral projected gradients (Birgin, Martinez and Raydan 2000). Distances are measured relative
-    to the root of the values: where costs fall as 1 / r, the curvature of all groups is then alike.
-    docs/decisions/optimiser.md compares it with other solvers.
-    """
-    x = project(start, lower, upper, total)
-    value, slope = objective(x)
-    least, at, recent = value, x, deque([value], _MEMORY)
-    pull = slope - float(slope @ x) / float(x.sum())
-    length = 0.5 / max(float(np.abs(pull).max()), 1e-300)
-    for _ in range(steps):
-        step = fill(x - length * x * slope, x, lower, upper, total)[0] - x
-        predicted = float(slope @ step)
-        if predicted > -_LEAST_GAIN * abs(value):
-            break
-        part = 1.0
-        while True:
-            moved = x + part * step
-            found, new = objective(moved)
-            if found <= max(recent) + 1e-4 * part * predicted:
-                break
-            part /= 2
-            if part < 1e-8:
-                return at
-        change, bend = moved - x, float((moved - x) @ (new - slope))
-        squares = float(change @ (change / x))
-        length = min(max(squares / bend, 1e-3 * length), 1e3 * length) if bend > 0 else 10 * length
-        x, value, slope = moved, found, new
-        recent.append(value)
-        if value < least:
-            least, at = value, x
-    return at
-
-
-def differences(objective: Callable[[Floats], float]) -> Objective:
-    """The objective with its gradient by central differences."""
-
-    def both(at: Floats) -> tuple[float, Floats]:
-        steps = np.diag(1e-6 * at)
-        rises = [objective(at + step) - objective(at - step) for step in steps]
-        return objective(at), np.array(rises) / (2e-6 * at)
-
-    return both
-
-
-def _slsqp(
-    objective: Objective,
-    constraints: Callable[[Floats], tuple[Floats, Floats]],
-    start: Floats,
-    lower: Floats,
-    upper: Floats,
-) -> Floats:
-    """A local minimiser over cohorts and a peak, by SciPy: for objectives with kinks.
-
-    Constraints are values that must not be negative, and their Jacobian. The cohorts sum to what
-    they do at the start.
-    """
-    from scipy.optimize import minimize  # slow to load
-
-    scale = np.append(np.full(len(start) - 1, start[:-1].sum()), start[-1])
-    worth = abs(objective(start)[0])
-
-    def scaled(x: Floats) -> tuple[float, Floats]:
-        value, gradient = objective(x * scale)
-        return value / worth, gradient * scale / worth
-
-    total: Any = {
-        "type": "eq",
-        "fun": lambda x: x[:-1].sum() - 1,
-        "jac": lambda x: np.append(np.ones(len(x) - 1), 0.0),
-    }
-    within: Any = {
-        "type": "ineq",
-        "fun": lambda x: constraints(x * scale)[0] / start[-1],
-        "jac": lambda x: constraints(x * scale)[1] * scale / start[-1],
-    }
-    found = minimize(
-        scaled,
-        start / scale,
-        jac=True,
-        bounds=[*zip(lower / scale, upper / scale, strict=True)],
-        constraints=[total, within],
-        method="SLSQP",
-        options={"ftol": 1e-9, "maxiter": 50},
-    )
-    values = np.asarray(found.x, dtype=float) * scale
-    return values if np.all(np.isfinite(values)) else start
-
-
 # --- The search task, and the error of a choice of cohorts. --------------------------------------
 
 
@@ -164,7 +44,6 @@ class Task:
     limits: Limits  # bounds on the decisions
     coefficients: Coefficients  # coefficients of the error terms
     release: ReleaseKind  # one noisy sum of all groups, or one per group
-    rule: str  # ``optimal``, or a rule of ``privplan.planning.error`` that the weights follow
     accountant: str  # the accountant that calibrates
 
     @property
@@ -172,18 +51,9 @@ class Task:
         """N_m, shape (groups,)."""
         return np.asarray(self.problem.clients, dtype=float)
 
-    @property
-    def has_kinks(self) -> bool:
-        """Whether the largest w_m sigma_m / r_m may change its group where the error is least."""
-        return self.release == "joint" and (
-            self.rule != "optimal" or bool(self.limits.min_weights.any())
-        )
-
 
 def weights_of(task: Task, cohorts: Floats, noise: Floats) -> Floats:
-    """Weights for given cohorts and noise: the best, or those of the rule."""
-    if task.rule != "optimal":
-        return weights(task.rule, cohorts, noise, task.problem.clients)
+    """The best weights for given cohorts and noise."""
     floors = task.limits.min_weights
     return best(cohorts, noise, task.coefficients, task.release, floors).weights
 
@@ -198,55 +68,115 @@ def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
     return curves.at(cohorts / task.clients)[0]
 
 
+# --- Local minimisation: a primal-dual interior-point method. ------------------------------------
+#
+# The error is a sum over groups in their cohorts r and weights w. What couples the groups is the
+# sum of the cohorts, that of the weights and, in one sum of all groups, the peak
+# t >= w_m sigma_m / r_m of all groups, a variable of its own. So Newton's equations are 2 x 2 for
+# each group and 3 x 3 for the rest, and some ten steps are enough for any number of groups. Steps
+# dr, dw and dt are relative to r, w and t. Four conditions of each group stay positive: r above
+# and below its bounds, w above its floor, and log t above log (w sigma / r).
+# docs/decisions/optimiser.md compares it with other solvers.
+
+_MOST_STEPS = 60
+_SMALLEST = 1e-7
+"""Part of the error that the conditions' prices may still be worth at the end."""
+_INSIDE = 0.05
+"""How far inside its bounds a search starts, as a part of the way to their middle."""
+_BEND = 1e-3
+"""Relative distance of ratios by which the second derivative of the noise is a difference."""
+_AROUND = np.array([1 - _BEND, 1.0, 1 + _BEND])
+_BY_R, _BY_W, _BY_T = np.array([[1.0, -1, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]])[:, :, None]
+"""What the conditions gain with dr, dw and dt; the last one with dr by the slope of the noise."""
+
+
+def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Floats:
+    """Projects values onto [lower, upper] and the sum ``total``, in Euclidean norm."""
+    return fill(values, np.ones_like(values), lower, upper, total)[0]
+
+
+def _far(values: Floats, steps: Floats) -> float:
+    """The part of the steps, at most all, after which the values are still positive."""
+    return min(0.995 / max(float(np.max(-steps / values)), 1e-300), 1.0)
+
+
 def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
-    """The local minimiser that is reached from cohorts within the limits."""
-    limits, floors, clients = task.limits, task.limits.min_weights, task.clients
-    by_rule = task.rule != "optimal"
-
-    def smooth(cohorts: Floats) -> tuple[float, Floats]:
-        noise, slopes = curves.at(cohorts / clients)
-        given = cohorts, noise, slopes, task.coefficients, task.release
-        if by_rule:
-            return error_of_rule(task.rule, clients, *given)[:2]
-        return least_error(*given, floors)
-
-    if not (task.has_kinks and by_rule):
-        bounds = limits.min_cohorts, limits.max_cohorts, task.problem.cohort
-        begin = descend(smooth, begin, *bounds, _FEW_STEPS if task.has_kinks else _MOST_STEPS)
-    if not task.has_kinks:
-        return begin
-
-    # the largest w_m sigma_m / r_m becomes a variable that bounds every part
-
-    def below_peak(x: Floats) -> tuple[float, Floats]:
-        cohorts, peak = x[:-1], float(x[-1])
-        noise, slopes = curves.at(cohorts / clients)
-        given = cohorts, noise, slopes, task.coefficients
-        if not by_rule:
-            return error_below_peak(*given, floors, peak)
-        error, gradient, _ = error_of_rule(task.rule, clients, *given, task.release)
-        price = task.coefficients.noise
-        return error + price * peak**2, np.append(gradient, 2 * price * peak)
-
-    def room(x: Floats) -> tuple[Floats, Floats]:
-        cohorts, peak = x[:-1], float(x[-1])
-        noise, slopes = curves.at(cohorts / clients)
-        if by_rule:
-            given = cohorts, noise, slopes, task.coefficients, task.release
-            parts = error_of_rule(task.rule, clients, *given)[2]
-            chosen = weights(task.rule, cohorts, noise, clients)
-            left = peak - chosen * noise / cohorts
-            return left, np.column_stack([-parts, np.ones_like(cohorts)])
-        reach = cohorts / noise  # the largest weights are peak * reach: as much as floors, 1 in all
-        by_cohort = peak * (1 - slopes) / noise
-        left = np.append(peak * reach - floors, peak * reach.sum() - 1)
-        jacobian = np.vstack([np.diag(by_cohort), by_cohort])
-        return left * peak, np.column_stack([jacobian, np.append(reach, reach.sum())]) * peak
-
-    noise = _noise(task, curves, begin)
-    peak = mean_noise_multiplier(weights_of(task, begin, noise), begin, noise, "joint")
-    lower, upper = np.append(limits.min_cohorts, 0.0), np.append(limits.max_cohorts, np.inf)
-    return _slsqp(below_peak, room, np.append(begin, peak), lower, upper)[:-1]
+    """The cohorts of a local minimum that is reached from cohorts within the limits."""
+    limits, given, clients = task.limits, task.coefficients, task.clients
+    low, high, floors = limits.min_cohorts, limits.max_cohorts, limits.min_weights
+    total, width, left = task.problem.cohort, high - low, 1 - float(floors.sum())
+    joint, shares = task.release == "joint", given.shares
+    moving, free = width > 1e-9 * high, np.full(len(low), left > 1e-9)
+    on = np.array([moving, moving, free, np.full(len(low), joint)])
+    r: Floats = begin + _INSIDE * (low + (total - low.sum()) / width.sum() * width - begin)
+    noise = curves.at(r / clients)[0]
+    w = best(r, noise, given, task.release, floors).weights
+    w = np.where(free, w + 2 * _INSIDE * (floors + left / len(low) - w), floors)
+    t = 1.1 * mean_noise_multiplier(w, r, noise, "joint")
+    start = terms(w, r, noise, given, task.release).total
+    peak, each = np.array([joint, not joint]) * given.noise / start
+    sampling, bias = given.sampling / start, given.bias / start / shares
+    above = np.maximum(np.log(t * r / (noise * w)), 0.1)
+    barrier = 0.1 / len(low)
+    dual: Floats | None = None
+    for _ in range(_MOST_STEPS):
+        slack = np.where(
+            on, np.array([(r - low) / r, (high - r) / r, (w - floors) / w, above]), 1.0
+        )
+        dual = barrier * on / slack if dual is None else dual
+        sigma, slopes = curves.at((r / clients)[:, None] * _AROUND)
+        noise, rise = sigma[:, 1], 1 - slopes[:, 1]
+        bend = (slopes[:, 2] - slopes[:, 0]) / (2 * _BEND)
+        by_r = np.vstack([_BY_R[:3] * moving, rise * moving])
+        by_w = _BY_W * free
+        # gradient and second derivatives of the error less what the conditions are worth
+        missing = on[3] * (np.log(t * r / (noise * w)) - slack[3])
+        stiff = dual / slack
+        push = barrier * on / slack
+        push[3] -= stiff[3] * missing
+        spread, apart, own = sampling * w**2 / r, each * (w * noise / r) ** 2, 2 * bias * w
+        in_r = (-spread - 2 * apart * rise) * moving - (push * by_r).sum(axis=0)
+        in_w = (2 * (spread + apart) + own * (w - shares)) * free - (push * by_w).sum(axis=0)
+        rr = 2 * spread + apart * (4 * rise**2 + 2 * bend + 2 * rise) + dual[3] * (bend + rise)
+        rr = np.where(moving, rr, 1.0) + (stiff * by_r**2).sum(axis=0)
+        ww = 2 * (spread + apart) + own * w - dual[3]
+        ww = np.where(free, ww, 1.0) + (stiff * by_w**2).sum(axis=0)
+        rw = (-2 * spread - 4 * apart * rise) * (moving & free) + (stiff * by_r * by_w).sum(axis=0)
+        middle, apart_by = (rr + ww) / 2, np.hypot((rr - ww) / 2, rw)
+        lift = np.maximum(1e-8 * (middle + apart_by) - (middle - apart_by), 0.0)
+        rr, ww = rr + lift, ww + lift
+        # what couples the groups: the peak, and both sums
+        sides = np.array(
+            [[stiff[3] * by_r[3], r * moving, 0 * r], [-stiff[3] * free, 0 * w, w * free]]
+        )
+        columns = np.concatenate([sides, -np.array([in_r, in_w])[:, None]], axis=1)
+        solved = np.stack([ww * columns[0] - rw * columns[1], rr * columns[1] - rw * columns[0]])
+        solved /= rr * ww - rw**2
+        inner = np.einsum("kim,kjm->ij", sides, solved)
+        matrix = inner[:, :3] * np.array([-1.0, 1.0, 1.0])
+        matrix[0, 0] += 2 * peak * t**2 + float((dual[3] + stiff[3]).sum()) + (not joint)
+        matrix[2, 2] += not free.any()
+        gaps = np.array([push[3].sum() - 2 * peak * t**2, total - r.sum(), 1 - w.sum()])
+        gaps[2] *= free.any()
+        dt, *prices = np.linalg.solve(matrix, gaps - inner[:, 3])
+        dr, dw = (
+            solved[:, 3] - solved[:, 0] * dt + solved[:, 1] * prices[0] + solved[:, 2] * prices[1]
+        )
+        gain = by_r * dr + by_w * dw + _BY_T * on * dt
+        gain[3] += missing
+        change = barrier * on / slack - dual - stiff * gain
+        if not np.all(np.isfinite(change)):
+            break
+        part = min(_far(slack, gain), _far(np.ones(1), np.array([dt])))
+        length = _far(np.where(on, dual, 1.0), change)
+        grown = [1 + part * dr, 1 + part * dr, 1 + part * dw, np.ones_like(dr)]
+        r, w, t = r * grown[0], w * grown[2], t * (1 + part * dt)
+        above, dual = slack[3] + part * gain[3], (dual + length * change) * np.array(grown)
+        left_over = float((dual * (slack + part * gain)).sum())
+        barrier = left_over / max(int(on.sum()), 1) * (0.1 if min(part, length) > 0.5 else 0.7)
+        if left_over < _SMALLEST and max(abs(dt), float(np.abs(dr).max())) < 1e-3:
+            break
+    return r
 
 
 # --- Lower bounds on the error over all cohorts and weights, by Lagrangian duality. --------------
@@ -392,18 +322,14 @@ def allocate(task: Task) -> Allocation:
     task, curves, starts = _prepared(task)
     used = starts[:_FEW_STARTS]
     curves, cohorts, agreeing = _optimum(task, curves, used)
-    by_rule = task.rule != "optimal"  # for which there is no bound
-    gap, hints = (1.0, []) if by_rule else relative_gap(task, curves, cohorts, _SETTLED)
+    gap, hints = relative_gap(task, curves, cohorts, _SETTLED)
     if len(starts) > 1 and gap > _SETTLED:
         used = [*used, *hints, *starts[_FEW_STARTS:]][:_STARTS]
         curves, cohorts, agreeing = _optimum(task, curves, used)
-        gap = 1.0 if by_rule else relative_gap(task, curves, cohorts, _SETTLED)[0]
-    status = f"best of {len(used)} searches, {agreeing} of them agree"
-    if by_rule:
-        status = f"multi-start: {status}; no bound for weights by the rule {task.rule}"
-    else:
-        kind = "optimal" if gap <= _PROVEN else "multi-start"
-        status = f"{kind}: within {gap:.2g} of the dual bound; {status}"
+        gap = relative_gap(task, curves, cohorts, _SETTLED)[0]
+    kind = "optimal" if gap <= _PROVEN else "multi-start"
+    status = f"{kind}: within {gap:.2g} of the dual bound; "
+    status += f"best of {len(used)} searches, {agreeing} of them agree"
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
         status += "; then rounded to whole cohorts"
@@ -494,8 +420,6 @@ def _optimum(
         if (value := error_of(task, cohorts, _noise(task, curves, cohorts))) < least:
             least, found = value, (curves, cohorts)
         if not far.any():
-            if task.has_kinks:
-                break
             # other searches may end lower on the refined curves
             other, _ = _search(task, curves, [cohorts, *starts])
             if np.all(np.abs(np.log(other / cohorts)) <= reaches):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from privplan.planning.search import descend, differences
+from privplan.planning.published import descend, differences
 
 
 @settings(max_examples=30, deadline=None)
