@@ -106,12 +106,12 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
     low, high, floors = limits.min_cohorts, limits.max_cohorts, limits.min_weights
     total, width, left = task.problem.cohort, high - low, 1 - float(floors.sum())
     joint, shares = task.release == "joint", given.shares
-    moving, free = width > 1e-9 * high, np.full(len(low), left > 1e-9)
+    moving, free = width > 1e-9 * high, np.full(len(low), left > 1e-6)
     on = np.array([moving, moving, free, np.full(len(low), joint)])
     r: Floats = begin + _INSIDE * (low + (total - low.sum()) / width.sum() * width - begin)
     noise = curves.at(r / clients)[0]
     w = best(r, noise, given, task.release, floors).weights
-    w = np.where(free, w + 2 * _INSIDE * (floors + left / len(low) - w), floors)
+    w = np.maximum(w + 2 * _INSIDE * (floors + left / len(low) - w), 1e-12)
     t = 1.1 * mean_noise_multiplier(w, r, noise, "joint")
     start = terms(w, r, noise, given, task.release).total
     peak, each = np.array([joint, not joint]) * given.noise / start
