@@ -9,7 +9,7 @@ from typing import Any
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
-from simulate.components import ClientBatch, LocalResult, Server
+from simulate.components import ClientBatch, Server
 
 Mutation = Callable[[Algorithm], Algorithm]
 
@@ -50,22 +50,18 @@ def double_weights(one: Algorithm) -> Algorithm:
     )
 
 
-def slower(one: Algorithm) -> Algorithm:
-    """Clients train with half of the learning rate."""
-    train = one.local.train
+def _with_batches(change: Callable[[ClientBatch], ClientBatch]) -> Mutation:
+    """The algorithm whose clients train on other batches."""
 
-    def changed_train(batch: ClientBatch) -> LocalResult:
-        return train(replace(batch, learning_rate=batch.learning_rate / 2))
+    def changed(one: Algorithm) -> Algorithm:
+        train = one.local.train
+        return replace(one, local=replace(one.local, train=lambda batch: train(change(batch))))
 
-    return replace(one, local=replace(one.local, train=changed_train))
+    return changed
 
 
-def without_momentum(one: Algorithm) -> Algorithm:
-    """Clients train without momentum."""
-    train = one.local.train
-    return replace(
-        one, local=replace(one.local, train=lambda batch: train(replace(batch, momentum=0.0)))
-    )
+slower = _with_batches(lambda batch: replace(batch, learning_rate=batch.learning_rate / 2))
+without_momentum = _with_batches(lambda batch: replace(batch, momentum=0.0))
 
 
 def backwards(one: Algorithm) -> Algorithm:

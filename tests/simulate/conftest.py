@@ -1,21 +1,30 @@
 """Plans on the digits, solved once."""
 
-import os
-from pathlib import Path
-
 import pytest
 import yaml
 
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from tests.simulate.data import published
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
 
 
 def digits_spec(**changes):
     """The preset for the digits, changed."""
     text = preset("digits")
     return Spec.parse({**yaml.safe_load(text), **changes})
+
+
+def interrupt(request: Request, after: int) -> None:
+    """Begin a run, and interrupt it after a round."""
+
+    def stop(done: int, rounds: int) -> None:
+        if done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError, match=f"{after} of .* rounds are saved in .*resumes"):
+        execute(request, stop)
 
 
 @pytest.fixture(scope="session")
@@ -41,14 +50,3 @@ def short_path(short_plan, tmp_path):
     """``plan.json`` of the short plan."""
     short_plan.save(tmp_path / "plan.json")
     return tmp_path / "plan.json"
-
-
-@pytest.fixture(scope="session")
-def cifar_10_folder(tmp_path_factory):
-    """A data folder with CIFAR-10's usual files; skips where PRIVPLAN_DATA has none to make."""
-    data = Path(os.environ.get("PRIVPLAN_DATA", "."))
-    if (data / "cifar-10-batches-py").is_dir():
-        return data
-    if not (data / "CIFAR10" / "train.npz").is_file():
-        pytest.skip("PRIVPLAN_DATA has no CIFAR-10")
-    return published.cifar_10(data / "CIFAR10", tmp_path_factory.mktemp("cifar-10"))

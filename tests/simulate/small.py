@@ -40,29 +40,17 @@ rate) to what it sends, of the global vector's length, and what it keeps then.""
 
 def plan(release: str = "joint") -> Plan:
     """Three groups of which half takes part; nothing is clipped, noise is below rounding."""
-    spec = Spec.parse(
-        {
-            "name": "small",
-            "groups": [
-                {"name": name, "clients": CLIENTS, "epsilon": epsilon}
-                for name, epsilon in EPSILONS.items()
-            ],
-            "delta": 0.01,
-            "rounds": ROUNDS,
-            "cohort": COHORT,
-            "sampling": "poisson",
-            "clipping_norm": 1e3,
-            "local": {
-                "steps": STEPS,
-                "batch_size": 100,
-                "learning_rate": RATE,
-                "learning_rate_decay": DECAY,
-                "momentum": MOMENTUM,
-            },
-            "model": {"name": "mlp-digits", "parameters": 2410},
-        }
-    )
     groups = [
+        {"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in EPSILONS.items()
+    ]
+    spec = Spec.parse({
+        "name": "small", "groups": groups, "delta": 0.01, "rounds": ROUNDS, "cohort": COHORT,
+        "sampling": "poisson", "clipping_norm": 1e3,
+        "local": {"steps": STEPS, "batch_size": 100, "learning_rate": RATE,
+                  "learning_rate_decay": DECAY, "momentum": MOMENTUM},
+        "model": {"name": "mlp-digits", "parameters": 2410},
+    })  # fmt: skip
+    planned = [
         GroupPlan(
             name=group.name, clients=CLIENTS, epsilon=group.epsilon, delta=0.01, sampling_ratio=0.5,
             expected_cohort=CLIENTS / 2, noise_multiplier=1e-15, kept_fraction=1.0, weight=weight,
@@ -70,10 +58,9 @@ def plan(release: str = "joint") -> Plan:
         for group, weight in zip(spec.groups, WEIGHTS, strict=True)
     ]  # fmt: skip
     return Plan(
-        spec=spec, release=release, groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0), bound={},
-        mean_noise_std=0.0, status="given",
-        certificate=(),
+        spec=spec, release=release, groups=tuple(planned),
+        objective=ObjectiveValue(name="given", value=0.0), bound={}, mean_noise_std=0.0,
+        status="given", certificate=(),
     )  # fmt: skip
 
 
@@ -186,16 +173,7 @@ def averaged(world: Experiment, client: Client) -> Tensor:
 def averaged_with_own(
     world: Experiment, client: OwnClient, theta: Tensor
 ) -> tuple[Tensor, dict[int, Tensor]]:
-    """As ``averaged``, of clients who keep something.
-
-    Args:
-        world: the setting.
-        client: what a client does.
-        theta: first global vector.
-
-    Returns:
-        The last global vector, and what each client keeps, by number.
-    """
+    """As ``averaged``, from a vector: the last one, and what each client keeps, by number."""
     own: dict[int, Tensor] = {}
     for round_ in range(1, ROUNDS + 1):
         total, rate = torch.zeros_like(theta), world.learning_rate(round_)

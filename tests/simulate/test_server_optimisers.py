@@ -11,10 +11,10 @@ from privplan.spec.training import Averaging, ServerOptimiser
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.evaluation import measure
 from simulate.runs.request import Request, prepare
-from simulate.runs.run import InterruptedRunError, execute, run_prepared
+from simulate.runs.run import execute, run_prepared
 from simulate.server import SERVER_OPTIMISERS, add, averaged
 from tests.simulate import tiny
-from tests.simulate.conftest import digits_spec
+from tests.simulate.conftest import digits_spec, interrupt
 
 START = torch.tensor([1.0, -2.0, 0.5])
 STEPS = [torch.tensor([0.5, 0.0, -0.2]), torch.tensor([0.1, 0.3, 0.2]), torch.tensor([-1.0, 1, 0])]
@@ -95,14 +95,9 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
     data = {"rounds": 4, "averaging": {}}
     plan = solve(digits_spec(**data, server={"optimizer": "yogi"}), second_opinion=False)
 
-    def stop(done, total):
-        if done == 2:
-            raise KeyboardInterrupt
-
     once, twice = (Request(plan, "planned", "digits", tmp_path / name) for name in ("one", "two"))
     execute(once)
-    with pytest.raises(InterruptedRunError):
-        execute(twice, stop)
+    interrupt(twice, 2)
     execute(twice)
     for name in (CHECKPOINT, EVIDENCE, LEDGER, VECTORS):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 import privplan
-from privplan.plan import Plan
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared
 from simulate.tracking import TRACKERS, Callback
-from tests.simulate.conftest import digits_spec
 
 
 class Recorder(Callback):
@@ -40,29 +36,22 @@ class Recorder(Callback):
         self.calls.append(("close", 0))
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plan") / "plan.json"
-    privplan.solve(digits_spec(rounds=3)).save(path)
-    return path
-
-
 def _request(plan, folder, **more):
-    return Request(Plan.load(plan), "planned", "digits", folder, device="cpu", **more)
+    return Request(plan, "planned", "digits", folder, device="cpu", **more)
 
 
-def test_a_callback_sees_start_every_round_and_the_end(plan, tmp_path):
-    request, recorder = _request(plan, tmp_path / "run"), Recorder()
+def test_a_callback_sees_start_every_round_and_the_end(short_plan, tmp_path):
+    request, recorder = _request(short_plan, tmp_path / "run"), Recorder()
     run_prepared(request, prepare(request), callbacks=[recorder])
-    rounds = [("round", number) for number in (1, 2, 3)]
-    assert recorder.calls == [("start", 0), *rounds, ("end", 3), ("close", 0)]
+    rounds = [("round", number) for number in range(1, 9)]
+    assert recorder.calls == [("start", 0), *rounds, ("end", 8), ("close", 0)]
     verdict = privplan.judge(privplan.load_run(tmp_path / "run"))
     for group in verdict.groups:
         upper, lower = group.realised_upper, group.realised_lower
         assert lower <= recorder.spent[group.group] <= min(upper * (1 + 2e-3), group.budget or 0)
 
 
-def test_a_tracker_changes_nothing_of_the_run(plan, tmp_path, monkeypatch):
+def test_a_tracker_changes_nothing_of_the_run(short_plan, tmp_path, monkeypatch):
     folders: list[Path] = []
 
     def build(folder):
@@ -70,8 +59,8 @@ def test_a_tracker_changes_nothing_of_the_run(plan, tmp_path, monkeypatch):
         return Recorder()
 
     monkeypatch.setitem(TRACKERS._components, "recorder", build)
-    plain = _request(plan, tmp_path / "plain")
-    tracked = _request(plan, tmp_path / "tracked", track=("recorder",))
+    plain = _request(short_plan, tmp_path / "plain")
+    tracked = _request(short_plan, tmp_path / "tracked", track=("recorder",))
     records = [run_prepared(one, prepare(one)).record for one in (plain, tracked)]
     assert records[0].chain == records[1].chain
     assert records[0].metrics == records[1].metrics

@@ -37,14 +37,10 @@ def spec(**changes: object) -> Spec:
             {"name": "strict", "clients": 2, "epsilon": 1.0},
             {"name": "loose", "clients": 2, "epsilon": 2.0},
         ],
-        "delta": 0.01,
-        "rounds": 3,
-        "cohort": 4,
-        "sampling": "full",
-        "clipping_norm": NORM,
+        "delta": 0.01, "rounds": 3, "cohort": 4, "sampling": "full", "clipping_norm": NORM,
         "local": {"steps": 1, "batch_size": 1, "learning_rate": 1.0, "learning_rate_decay": 0.5},
         "model": {"name": "tiny", "parameters": 2},
-    }
+    }  # fmt: skip
     return Spec.parse({**data, **changes})
 
 
@@ -70,9 +66,8 @@ def plan(
     ]  # fmt: skip
     return Plan(
         spec=the_spec, release=release, groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0), bound={},
-        mean_noise_std=0.0, status="given",
-        certificate=(),
+        objective=ObjectiveValue(name="given", value=0.0), bound={}, mean_noise_std=0.0,
+        status="given", certificate=(),
     )  # fmt: skip
 
 

@@ -33,12 +33,9 @@ FLOWER_142_NEEDS = (
 
 @cache
 def python_of(name: str, packages: tuple[str, ...], alone: tuple[str, ...] = ()) -> str:
-    """The interpreter of an environment; skips the test when it cannot be made.
+    """The interpreter of an environment with packages, some of them without their dependencies.
 
-    Args:
-        name: name of the environment.
-        packages: what is installed with its dependencies.
-        alone: what is installed without them.
+    Skips the test when it cannot be made.
     """
     kept = os.environ.get("PRIVPLAN_TEST_ENVIRONMENTS")
     folder = Path(kept or tempfile.mkdtemp(prefix="privplan-")) / name

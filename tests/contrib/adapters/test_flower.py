@@ -107,17 +107,6 @@ def test_one_round_more_than_planned_is_refused(tmp_path):
     assert lines_of(done.stdout)[-1] == {"saved": 2, "rounds": 3}
 
 
-def test_updates_that_are_not_finite_are_said(tmp_path, monkeypatch):
-    monkeypatch.setenv("NOT_FINITE", "40")
-    plan(rounds=2).save(tmp_path / "plan.json")
-    done = run(command(flower("1.42"), tmp_path, rounds=2))
-    assert done.returncode == 0, done.stderr[-2000:]
-    records = read_ledger(tmp_path / "run", plan(rounds=2).digest).records
-    for record in records:
-        lost = sum(share.excluded or 0 for share in record.shares)
-        assert f"{lost} of {lost} updates are not finite and count as zero" in done.stderr
-
-
 def lines(ledger):
     """Number of lines of a ledger."""
     return len(ledger.read_text().splitlines())

@@ -5,7 +5,7 @@ import pytest
 from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
 from tests.contrib.adapters.environments import ROOT, lines_of, python_of, run
-from tests.guard.plans import plan_of, two_groups
+from tests.guard.plans import plan_of
 
 pytestmark = pytest.mark.slow
 ROUNDS = 15
@@ -56,12 +56,6 @@ def test_pfl_halts_before_the_budget_is_exceeded(tmp_path):
     with Guard(plan(epsilon=1.6), tmp_path / "run") as guard:
         assert guard.epsilon("loose").upper <= 1.6
         assert not guard.may_release()
-
-
-def test_a_plan_with_one_sum_per_group_is_refused(tmp_path):
-    two_groups(3, release="per_group").save(tmp_path / "plan.json")
-    done = run(command(tmp_path, 3))
-    assert "plan.release: must be joint; pfl adds the updates of all groups" in done.stderr
 
 
 def test_an_exported_project_runs(tmp_path):

@@ -16,9 +16,10 @@ from privplan.guard import Guard
 from privplan.verification.checks import check
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import execute
 from tests.guard.plans import train, two_groups
 from tests.guard.test_kill import check_killed
+from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import short_plan
 
 
@@ -91,12 +92,7 @@ def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypat
         witnessing=Signing(tmp_path / "server.pem"),
     )  # fmt: skip
 
-    def stop(done, rounds):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(InterruptedRunError):
-        execute(asked, stop)
+    interrupt(asked, 2)
     execute(asked)
     verdict = judge(load_run(asked.folder))
     assert verdict.outcome == "kept"
@@ -108,13 +104,6 @@ def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypat
     monkeypatch.undo()
     with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
         execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))
-
-
-@pytest.mark.parametrize("name", ["keys", "anchor"])
-def test_commands_of_0_1_name_those_of_now(name):
-    done = CliRunner().invoke(main, [name, "new", "--log", "x"])
-    assert done.exit_code == 2
-    assert f"{name}: was removed in 0.2; use privplan attest {name}" in done.output
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "attestation.md").read_text()

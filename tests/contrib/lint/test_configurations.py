@@ -120,9 +120,6 @@ MEDIAN = "float(np.median(norms))"
 ROWS = {
     # Opacus
     "opacus tutorial": Row(OPACUS, truth=RECORDS),
-    "opacus ghost": Row(
-        OPACUS, ((SINGLE_CLIP, f'{SINGLE_CLIP}\n    grad_sample_mode="ghost",'),), truth=RECORDS
-    ),
     "opacus per layer": Row(
         OPACUS,
         ((SINGLE_CLIP, 'max_grad_norm=[0.5, 0.5],\n    clipping="per_layer",'),),
@@ -143,10 +140,6 @@ ROWS = {
     ),
     "opacus exponential noise": Row(
         OPACUS, (before("scheduler = ExponentialNoise(optimizer, gamma=0.8)"),
-                 after("scheduler.step()")), UNDETERMINED,
-    ),
-    "opacus step noise": Row(
-        OPACUS, (before("scheduler = StepNoise(optimizer, step_size=2, gamma=0.8)"),
                  after("scheduler.step()")), UNDETERMINED,
     ),
     "opacus lambda noise": Row(
@@ -183,7 +176,6 @@ ROWS = {
     # Flower
     "flower server side": Row(FLOWER, truth=COHORTS),
     "flower less noise": Row(FLOWER, (before("strategy.noise_multiplier = 0.2"),), UNDETERMINED),
-    "flower clip": Row(FLOWER, (before("strategy.clipping_norm *= 0.9"),), UNDETERMINED),
     "flower fraction": Row(
         FLOWER, (before("strategy.strategy.fraction_train = 0.5"),), UNDETERMINED
     ),
@@ -204,7 +196,6 @@ ROWS = {
     ),
     "pfl in turn as sampled": Row(PFL, ((DIRECT, ACCOUNTED),), "not-sampled"),
     "pfl less noise": Row(PFL, (before("mechanism.relative_noise_stddev *= 0.5"),), UNDETERMINED),
-    "pfl clip": Row(PFL, (before("mechanism.clipping_bound = norms.mean()"),), UNDETERMINED),
     # NVFlare
     "nvflare svt": Row(NVFLARE, truth=("svt", 0.3, 1.0, 5)),
     "nvflare svt changed": Row(NVFLARE, (before("private.epsilon = 9.0"),), UNDETERMINED),

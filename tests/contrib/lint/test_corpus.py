@@ -137,7 +137,6 @@ BROKEN = (
     Case("opacus_delta.py", ("delta",), 10000, truth=(*RECORDS[:4], 1e-3)),
     Case("opacus_half.py", ("half-precision",), 10000, truth=RECORDS),
     Case("opacus_overrun.py", ("overrun", "understated"), 10000),
-    Case("opacus_helper.py", ("fresh-accountant",), 2000),
     Case("pfl_local.py", ("local-noise", "understated"), 100_000),
     Case("pfl_random.py", ("with-replacement",), 2000, None, 1e-5),
     Case("pfl_noise_scale.py", ("noise-scale", "understated"), 100_000),

@@ -40,7 +40,7 @@ from privplan.contrib.reproduction.epsilon_distribution import (
 from privplan.contrib.reproduction.papers import gdpfed_plus
 from privplan.contrib.reproduction.robust_hdp import noise_scale
 from privplan.contrib.reproduction.runs import run_table
-from privplan.contrib.reproduction.tables import PAPERS, Method, Setting, Table, table_of, tables
+from privplan.contrib.reproduction.tables import PAPERS, Method, Setting, Table, tables
 from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
@@ -205,16 +205,6 @@ def test_table_5_of_gdpfed_plus(tmp_path):
     assert list(verdicts.values()) == ["not reproduced", "contradicted"]
 
 
-def test_figure_2_of_gdpfed_plus(tmp_path):
-    """Equal budgets of 1.5 have equal ratios; all columns keep the cohort of 2%."""
-    cells, verdicts = by_command("gdpfed-plus-figure-2", tmp_path)
-    assert list(verdicts.values()) == ["order reproduced", "reproduced"]
-    for first in (0.25, 1.0, 1.5):
-        column = f"epsilon_1 = {first:g}"
-        ratios = [cells[f"q{group}, FMNIST", column]["values"][0] for group in "123"]
-        assert sum(ratios) / 3 == pytest.approx(2.0)
-
-
 def test_settings_of_dp_fedpgn_and_dp2_fedsam(tmp_path):
     """sigma 0.8, q 0.1, T 300, delta 1/500: 13.46 by Poisson sampling, 76.97 by fixed cohorts.
 
@@ -313,18 +303,6 @@ def test_runs_are_trained_once_and_resume(tmp_path):
         run_table(table(), "reduced", [0, 1], tmp_path, refuse)
 
 
-@pytest.mark.parametrize("size", ["full", "reduced"])
-def test_hyperfl_s_methods_with_noise_protect_records(size):
-
-    for setting in table_of("hyperfl-table-1").trained[size]():
-        for row, method in setting.methods.items():
-            spec = Spec.parse({**setting.spec, **method.changes})
-            private = row in {"DP-FedAvg", "CENTAUR", "PPSGD"}
-            assert spec.unit == ("record" if private else "client")
-            entry = ALGORITHMS.get(method.algorithm)
-            assert (entry.unit == "record" or entry.record_level) is private
-
-
 def test_every_declared_setting_is_a_valid_spec():
     """Also of full sizes, which no machine of the tests can train."""
     checked: set[str] = set()
@@ -343,21 +321,6 @@ def test_every_declared_setting_is_a_valid_spec():
                     spec = Spec.parse(with_distribution(data))
                     built = model(spec.model.name)
                     assert built.parameters == spec.model.parameters, (one.name, size, row)
-
-
-def test_the_reduced_tables_of_robust_hdp_keep_its_distributions():
-    """Budgets, clients, batch sizes and partition are the paper's; records are half of them."""
-    for name in ("4", "16", "17", "22"):
-        table = table_of(f"robust-hdp-table-{name}")
-        full = {one.column: one for one in table.trained["full"]()}
-        for small in table.trained["reduced"]():
-            law, paper = (one.spec["epsilon_distribution"] for one in (small, full[small.column]))
-            assert {**law, "records": 2 * law["records"]} == paper
-            assert law["batch_sizes"] == ([128] if name == "4" else [16, 32, 64, 128])
-            assert small.partition == full[small.column].partition
-            for row, method in small.methods.items():
-                rate = full[small.column].methods[row].changes["local"]["learning_rate"]
-                assert method.changes["local"]["learning_rate"] == pytest.approx(10 * rate)
 
 
 def test_a_reconstruction_is_measured_by_the_attack(tmp_path):

@@ -145,45 +145,25 @@ def _on_private_data(model, theta, data, workers=1, rows=None, *rest) -> Accurac
 
 
 OWN = (
-    Fault(
-        "clipping skipped for non-finite norms",
-        "The norm overflows single precision, and such an update is not clipped.",
-        "sensitivity",
-        breaks=clipped_by(_overflowing),
-    ),
-    Fault(
-        "personal state mixed between clients",
-        "Each client's head moves towards the mean head of the cohort.",
-        "personal state",
-        breaks=_trained(_mixed_heads),
-        algorithm="CENTAUR",
-    ),
-    Fault(
-        "updates mixed between clients who send for themselves",
-        "A client sends a part of the other clients' updates.",
-        "other releases",
-        breaks=_trained(_mixed_updates),
-        algorithm="DPFedAvg",
-    ),
-    Fault(
-        "statistics of batches in the model",
-        "A mean over private records is written into the model beside the releases.",
-        "model",
-        breaks=_beside_the_releases,
-    ),
-    Fault(
-        "step divided by the realised cohort",
-        "The ledger's weights are the plan's; the step uses the recorded number of participants.",
-        "model",
-        breaks=_by_realised_cohort,
-    ),
-    Fault(
-        "accuracy on private records",
-        "The metrics of a round are measured on the clients' training records.",
-        "metrics",
-        patches=((loop, "measure", _on_private_data),),
-    ),
-)
+    Fault("clipping skipped for non-finite norms",
+          "The norm overflows single precision, and such an update is not clipped.",
+          "sensitivity", breaks=clipped_by(_overflowing)),
+    Fault("personal state mixed between clients",
+          "Each client's head moves towards the mean head of the cohort.",
+          "personal state", breaks=_trained(_mixed_heads), algorithm="CENTAUR"),
+    Fault("updates mixed between clients who send for themselves",
+          "A client sends a part of the other clients' updates.",
+          "other releases", breaks=_trained(_mixed_updates), algorithm="DPFedAvg"),
+    Fault("statistics of batches in the model",
+          "A mean over private records is written into the model beside the releases.",
+          "model", breaks=_beside_the_releases),
+    Fault("step divided by the realised cohort",
+          "The ledger's weights are the plan's; the step uses the number of participants.",
+          "model", breaks=_by_realised_cohort),
+    Fault("accuracy on private records",
+          "The metrics of a round are measured on the clients' training records.",
+          "metrics", patches=((loop, "measure", _on_private_data),)),
+)  # fmt: skip
 RULES = {
     "scaled after clipping": "sensitivity", "updates added twice": "sensitivity",
     "updates added five times": "sensitivity", "weighted by size inside the sum": "sensitivity",

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from privplan import Spec, accountant, judge, load_run, solve
 from privplan.accounting.families import NOISE_FAMILIES
@@ -81,36 +81,6 @@ def test_fedprox_is_sgd_on_a_proximal_loss(examples):
     torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
     without = small.moved(built("DP-FedProx", mu=0.0))
     assert float((without - expected).norm()) > 0.05 * float(expected.norm())
-
-
-def test_scaffold_is_its_algorithm_1(examples):
-    """Three rounds of option II with x, c and each c_i as vectors of their own."""
-    algorithm = built("DP-SCAFFOLD-like")
-    world = small.setting(algorithm)
-    length = world.model.parameters
-    x, c = world.start[:length], torch.zeros(length)
-    own: dict[int, Tensor] = {}
-    for round_ in range(1, small.ROUNDS + 1):
-        rate, moves, changes = world.learning_rate(round_), [], []
-        for number in map(int, np.concatenate(small.participants(world, round_))):
-            mine, y = own.get(number, torch.zeros(length)), x.clone()
-            batches = small.mini_batches(world, round_, number)
-            for images, labels in batches:
-                network = small.network_at(world, y)
-                small.loss(network, images, labels).backward()
-                slope = torch.cat([part.grad.flatten() for part in network.parameters()])
-                y = y - rate * (slope - mine + c)
-            new = mine - c + (x - y) / (small.STEPS * rate)
-            moves.append(y - x)
-            changes.append(new - mine)
-            own[number] = new
-        x = x + torch.stack(moves).sum(0) / small.COHORT
-        c = c + torch.stack(changes).sum(0) / (3 * small.CLIENTS)
-    found = small.played(algorithm)
-    torch.testing.assert_close(found.theta[:length], x, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(found.theta[length:], c, rtol=1e-3, atol=1e-5)
-    for number, kept in own.items():
-        torch.testing.assert_close(found.personal[number], kept, rtol=1e-3, atol=1e-5)
 
 
 def test_a_tree_gives_each_prefix_the_noise_of_its_nodes(examples):

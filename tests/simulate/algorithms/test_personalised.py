@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from simulate.components import LocalResult, LocalRule
+from simulate.components import LocalRule
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
-from simulate.local.sgd import additive_sgd
 from simulate.models.network import Hypernetwork
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import small
 from tests.simulate.algorithms.references.personal import (
     ALL,
     BODY,
-    CASES,
     CLIENT,
     HEAD,
     HEADS,
@@ -74,20 +71,6 @@ def test_an_offset_never_enters_a_release():
     assert [record.dimension for record in journal.records] == [ALL]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.25, 4.0])
-def test_alpha_is_the_ratio_of_shared_to_personal_steps(alpha):
-    seen: list[LocalResult] = []
-
-    def watch(work):
-        seen.append(additive_sgd(alpha).train(work))
-        return seen[-1]
-
-    sent(replace(OFFSETS.build(), local=LocalRule("watched", watch)))
-    for trained in seen:
-        assert trained.personal.any()
-        torch.testing.assert_close(trained.updates, alpha * trained.personal, rtol=1e-5, atol=1e-8)
-
-
 @pytest.mark.parametrize("case", CLIENT, ids=lambda case: case.name)
 def test_embedding_and_head_never_enter_a_release(case):
     """Even a local rule that puts them into the update cannot send them."""
@@ -115,29 +98,6 @@ def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     assert {len(one.vector) for one in seen} == {length}
     assert [record.family for record in journal.records] == ["none"] * len(seen)
     assert len({one.client for one in seen}) == len(seen) == sum(map(len, participants(world, 1)))
-
-
-def test_every_client_starts_from_one_embedding_and_one_head():
-    for case in CASES:
-        world = small.setting(case.build())
-        own = world.personal_start
-        clients = np.arange(4)
-        rows = None if own is None else own.expand(4, -1)
-        thetas = world.algorithm.split.use(world.model, world.start, rows, clients)
-        torch.testing.assert_close(thetas, thetas[:1].expand(4, -1), rtol=0, atol=0)
-
-
-def test_the_first_model_has_the_spread_of_a_usual_one():
-    world = small.setting(CLIENT[0].build())
-    found = world.algorithm.split.use(world.model, world.start, None, np.arange(0))[0]
-    usual = world.model.initial(torch.Generator().manual_seed(0))
-    for own, other in zip(_split(world.model, found), _split(world.model, usual), strict=True):
-        if len(own) > 100:
-            assert 0.9 < float(own.std() / other.std()) < 1.5
-
-
-def _split(model, theta):
-    return theta.split([int(np.prod(shape)) for _, shape in model.shapes])
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -1,23 +1,19 @@
 """Methods that protect records: DP-SGD at the clients, turns, weights and projections."""
 
 import math
-import os
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.ledger import history_of
 from privplan.planning.baselines import by_record
-from privplan.planning.records import noise_variances
 from privplan.planning.solver import solve
-from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.aggregators import (
@@ -28,7 +24,6 @@ from simulate.aggregators import (
     noise_estimates,
     projected_clients,
     public_from,
-    pursuit,
 )
 from simulate.algorithm import rotation
 from simulate.algorithms.fedavg import record_level
@@ -220,20 +215,15 @@ def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan):
 def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     """What stays at a client is noisy, what leaves it is accounted for step by step."""
     spec = {
-        "name": "records",
-        "unit": "record",
+        "name": "records", "unit": "record", "delta": 1e-3, "rounds": 3, "cohort": 5,
         "groups": [
             {"name": "strict", "clients": 4, "epsilon": 2.0, "records": 40, "batch_size": 10},
             {"name": "loose", "clients": 6, "epsilon": 8.0, "records": 40},
         ],
-        "delta": 1e-3,
-        "rounds": 3,
-        "cohort": 5,
-        "clipping_norm": 1.0,
+        "clipping_norm": 1.0, "model": {"name": "mlp-digits", "parameters": 2410},
         "local": {"epochs": 2, "batch_size": 20, "learning_rate": 0.2, "momentum": 0.5},
-        "model": {"name": "mlp-digits", "parameters": 2410},
         "planning": {"accountant": "rdp", "weights": "epsilon"},
-    }
+    }  # fmt: skip
     plan = solve(Spec.parse(spec), second_opinion=False)
     execute(Request(plan, name, "digits", tmp_path / "run", seed=2))
     run = load_run(tmp_path / "run")
@@ -270,15 +260,6 @@ def test_pfa_projects_private_clients_onto_public_ones():
     np.testing.assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
 
 
-def test_pfa_keeps_the_leading_public_directions():
-    public = [released([10.0, 0.0, 0.0], 3.0), released([0.0, 1.0, 0.0], 3.0)]
-    sent = [*public, released([1.0, 4.0, 5.0], 1.0)]
-    one, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
-    two, _ = projected_clients(2).combine(sent, torch.zeros(3), {})
-    np.testing.assert_allclose(one.numpy() * 7, [31.0, 3.0, 0.0], atol=1e-5)
-    np.testing.assert_allclose(two.numpy() * 7, [31.0, 7.0, 0.0], atol=1e-5)
-
-
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
 def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
     """No other interval split has a smaller sum of squares, by brute force with NumPy."""
@@ -296,23 +277,12 @@ def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
 def test_pfa_with_budgets_that_all_differ_has_several_public_clients():
     """Budgets 1, 1.2, 3 and 3.3: the two upper ones are public, and are not projected."""
     sent = [
-        released([1.0, 2.0, 5.0], 1.0),
-        released([2.0, 1.0, 7.0], 1.2),
-        released([4.0, 0.0, 0.0], 3.0),
-        released([0.0, 2.0, 0.0], 3.3),
-    ]
+        released([1.0, 2.0, 5.0], 1.0), released([2.0, 1.0, 7.0], 1.2),
+        released([4.0, 0.0, 0.0], 3.0), released([0.0, 2.0, 0.0], 3.3),
+    ]  # fmt: skip
     step, _ = projected_clients(2).combine(sent, torch.zeros(3), {})
     expected = np.array([1 * 1 + 1.2 * 2 + 3 * 4, 1 * 2 + 1.2 * 1 + 3.3 * 2, 0.0]) / 8.5
     np.testing.assert_allclose(step.numpy(), expected, atol=1e-5)
-
-
-def test_pursuit_takes_a_low_rank_and_a_sparse_part_apart():
-    draw = np.random.default_rng(0)
-    low = draw.normal(size=(120, 2)) @ draw.normal(size=(2, 40))
-    sparse = np.where(draw.random((120, 40)) < 0.05, draw.normal(0, 10, (120, 40)), 0)
-    found_low, found_sparse = pursuit(torch.from_numpy(low + sparse))
-    np.testing.assert_allclose(found_low.numpy(), low, atol=1e-4)
-    np.testing.assert_allclose(found_sparse.numpy(), sparse, atol=1e-4)
 
 
 def excess(weights, variances):
@@ -335,32 +305,3 @@ def test_blocks_of_clients_are_on_one_scale():
     """More clients than one decomposition has: weights stay those of one matrix within 5%."""
     updates, variances = common_signal(240, 0.5)
     assert excess(1 / noise_estimates(updates, 1000), variances) < 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("PRIVPLAN_DATA" not in os.environ, reason="PRIVPLAN_DATA is not set")
-def test_table_3_of_robust_hdp():
-    """Estimated weights against oracle weights after the first round on Fashion-MNIST.
-
-    Published (Table 3): the noise variance of the mean is the oracle's to the printed digits,
-    and WeiAvg, DPFedAvg and minimum epsilon follow in this order.
-    """
-    text = preset("robust-hdp-fmnist")
-    spec = Spec.parse(yaml.safe_load(text))
-    run = run_of("Robust-HDP", solve(spec), "shards:8", "fashion-mnist")
-    sent, _ = client_updates(run, context_of(run))
-    own = dict(zip([g.name for g in spec.groups], noise_variances(run.algorithm.plan), strict=True))
-    variances = np.array([own[update.group.name] for update in sent])
-    weights = 1 / noise_estimates(torch.stack([one.vector for one in sent]), 200_000).numpy()
-    found, oracle = weights / weights.sum(), (1 / variances) / (1 / variances).sum()
-    assert np.corrcoef(found, oracle)[0, 1] > 0.99
-    least = (oracle**2 * variances).sum()
-    assert (found**2 * variances).sum() / least < 1.01
-    plan = run.algorithm.plan
-    others = [
-        by_record(plan, {}, weights="epsilon").objective.value,
-        by_record(plan, {}, weights="population").objective.value,
-        by_record(plan, {}, weights="population", strict=True).objective.value,
-    ]
-    unit = spec.model.parameters * spec.local.learning_rate**2
-    assert [least / unit, *others] == sorted([least / unit, *others])

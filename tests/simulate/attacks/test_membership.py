@@ -19,7 +19,6 @@ from simulate.attacks.measures import (
     candidates,
     clopper_pearson,
     matched,
-    mean_interval,
     ssim,
 )
 from simulate.attacks.membership import (
@@ -155,9 +154,3 @@ def test_the_order_of_images_in_a_release_does_not_matter():
     order = torch.tensor([2, 0, 3, 1])
     assert torch.equal(matched(originals[order], originals), originals[order])
     assert torch.equal(matched(originals[[3]], originals), originals[[3]])
-
-
-def test_the_interval_of_a_mean_is_students():
-    mean, low, high = mean_interval(np.array([1.0, 2.0, 3.0]))
-    assert (mean, high - mean) == pytest.approx((2.0, 4.302652729749462 / np.sqrt(3)))
-    assert low == pytest.approx(2 - (high - 2))

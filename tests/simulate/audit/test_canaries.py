@@ -17,7 +17,8 @@ from simulate.algorithm import by_law
 from simulate.algorithms.registry import algorithm
 from simulate.audit import check_canaries, directions, make_canaries
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import execute
+from tests.simulate.conftest import interrupt
 
 EACH = 200
 
@@ -103,12 +104,7 @@ def test_an_honest_run_with_canaries_is_kept_and_bounded_from_below(audited):
 
 
 def test_an_interrupted_run_resumes_to_the_same_evidence(audited, short_plan, tmp_path):
-    def stop(done, rounds):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(InterruptedRunError):
-        execute(request_for(short_plan, tmp_path / "run"), stop)
+    interrupt(request_for(short_plan, tmp_path / "run"), 3)
     assert not (tmp_path / "run" / AUDIT).exists()
     execute(request_for(short_plan, tmp_path / "run"))
     assert (tmp_path / "run" / AUDIT).read_bytes() == (audited / AUDIT).read_bytes()

@@ -9,13 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.planning.solver import solve
 from privplan.record import RunRecord
-from privplan.registry import Registry
-from simulate.algorithms import registry
-from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry
-from simulate.runs import compare
-from tests.simulate.conftest import digits_spec
+from simulate.algorithms.registry import ALGORITHMS
 
 
 def call(*arguments):
@@ -87,36 +82,6 @@ def test_compare_in_processes_gives_the_same(short_path, tmp_path):
         assert done.exit_code == 0, done.stderr
     one, two = ((tmp_path / jobs / "results.csv").read_text() for jobs in ("1", "2"))
     assert one == two
-
-
-def only(names, monkeypatch):
-    """Leave only these algorithms in the registry."""
-    subset: Registry[AlgorithmEntry] = Registry("algorithm", "privplan.none")
-    for name in names:
-        subset.register(name, ALGORITHMS.get(name))
-    for module in (registry, compare):
-        monkeypatch.setattr(module, "ALGORITHMS", subset)
-
-
-def test_compare_with_all_says_what_cannot_execute_the_plan(tmp_path, monkeypatch):
-    spec = digits_spec(rounds=2, sampling="fixed_size")
-    solve(spec).save(tmp_path / "plan.json")
-    some = ("FedAvg", "IDP-FedAvg-Sample", "Time-adaptive HDPFL")
-    only(some, monkeypatch)
-    arguments = ("compare", tmp_path / "plan.json", "--seeds", 1, "-o", tmp_path / "results")
-    done = call(*arguments, "--algorithms", "all")
-    assert done.exit_code == 0
-    warning, row = done.stderr.splitlines()
-    assert warning == (
-        "warning: --algorithms all leaves out IDP-FedAvg-Sample, Time-adaptive HDPFL: "
-        "plan.sampling: must be poisson, found 'fixed_size'"
-    )
-    assert row.startswith("FedAvg: accuracy")
-    assert "FedAvg" in done.stdout
-    named = call(*arguments, "--algorithms", ",".join(some))
-    assert named.exit_code == 2
-    [line] = named.stderr.splitlines()
-    assert "plan.sampling: must be poisson for IDP-FedAvg-Sample" in line
 
 
 def test_compare_leaves_folders_of_others_alone(short_path, tmp_path):

@@ -12,14 +12,8 @@ from simulate.models.registry import model
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from tests.simulate.conftest import digits_spec
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.fixture(scope="module")
-def plan():
-    return privplan.solve(digits_spec(rounds=4))
 
 
 def _theta(folder):
@@ -28,12 +22,14 @@ def _theta(folder):
 
 
 @pytest.mark.parametrize("algorithm", ["planned", "GDPFed+", "DP-FedAvg"])
-def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, plan, tmp_path):
+def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
     for device in ("cpu", "cuda"):
-        execute(Request(plan, algorithm, "digits", tmp_path / device, 1, device))
+        execute(Request(short_plan, algorithm, "digits", tmp_path / device, 1, device))
     cpu, gpu = (_theta(tmp_path / device) for device in ("cpu", "cuda"))
     assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
-    ledgers = [read_ledger(tmp_path / device, plan.digest).records for device in ("cpu", "cuda")]
+    ledgers = [
+        read_ledger(tmp_path / device, short_plan.digest).records for device in ("cpu", "cuda")
+    ]
     for left, right in zip(*ledgers, strict=True):
         assert [share.participants for share in left.shares] == [
             share.participants for share in right.shares
@@ -43,9 +39,9 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, plan, tmp_path):
     assert privplan.judge(privplan.load_run(tmp_path / "cuda")).outcome == "kept"
 
 
-def test_the_same_seed_gives_the_same_bits(plan, tmp_path):
+def test_the_same_seed_gives_the_same_bits(short_plan, tmp_path):
     for name in ("one", "two"):
-        execute(Request(plan, "planned", "digits", tmp_path / name, 1, "cuda"))
+        execute(Request(short_plan, "planned", "digits", tmp_path / name, 1, "cuda"))
     assert torch.equal(_theta(tmp_path / "one"), _theta(tmp_path / "two"))
 
 
@@ -79,13 +75,13 @@ def test_clipped_sums_of_records_are_those_of_a_cpu():
     assert float(gpu.norm(dim=1).max()) <= 8 * (1 + 1e-5)
 
 
-def test_tf32_changes_updates_and_never_the_bound(plan, tmp_path):
+def test_tf32_changes_updates_and_never_the_bound(short_plan, tmp_path):
     for precision in ("float32", "tf32"):
         request = Request(
-            plan, "planned", "digits", tmp_path / precision, 1, "cuda", precision=precision
+            short_plan, "planned", "digits", tmp_path / precision, 1, "cuda", precision=precision
         )
         execute(request)
-        for line in read_ledger(tmp_path / precision, plan.digest).records:
+        for line in read_ledger(tmp_path / precision, short_plan.digest).records:
             assert all(share.largest_norm <= share.clip_bound for share in line.shares)
     thetas = [_theta(tmp_path / precision).numpy() for precision in ("float32", "tf32")]
     np.testing.assert_allclose(thetas[1], thetas[0], rtol=0.1, atol=0.05)

@@ -1,19 +1,14 @@
 """Local copies in the format of the library ``datasets``, and a transformer trained on one."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
-from privplan.cli import main
 from privplan.errors import MissingDataError
 from simulate.data.formats.glue import LENGTH
 from simulate.data.formats.images import CHARACTERS
 from simulate.data.registry import DATASETS, load
-from simulate.models.registry import model
 
 datasets = pytest.importorskip("datasets")
 tokenizers = pytest.importorskip("tokenizers")
@@ -90,19 +85,14 @@ def test_a_task_is_fetched_once_and_kept(tmp_path, monkeypatch):
 
 
 def test_femnist_from_a_saved_copy(tmp_path):
-    images = [Image.fromarray(np.full((28, 28), 10 * row, np.uint8)) for row in range(22)]
-    features = datasets.Features(
-        {
-            "image": datasets.Image(),
-            "writer_id": datasets.Value("string"),
-            "character": datasets.ClassLabel(names=list(CHARACTERS)),
-        }
-    )
+    features = datasets.Features({
+        "image": datasets.Image(), "writer_id": datasets.Value("string"),
+        "character": datasets.ClassLabel(names=list(CHARACTERS)),
+    })  # fmt: skip
     rows = {
-        "image": images,
-        "writer_id": ["b" if row % 2 else "a" for row in range(22)],
-        "character": list(range(22)),
-    }
+        "image": [Image.fromarray(np.full((28, 28), 10 * row, np.uint8)) for row in range(22)],
+        "writer_id": ["b" if row % 2 else "a" for row in range(22)], "character": list(range(22)),
+    }  # fmt: skip
     made = datasets.Dataset.from_dict(rows, features=features)
     made.save_to_disk(str(tmp_path / "femnist"))
     data = load("femnist", tmp_path)
@@ -112,63 +102,3 @@ def test_femnist_from_a_saved_copy(tmp_path):
 
 
 transformers = pytest.importorskip("transformers")
-
-SPEC = """
-name: sentences
-groups:
-  - {{name: strict, clients: 6, epsilon: 4.0}}
-  - {{name: loose, clients: 6, epsilon: 16.0}}
-delta: 0.01
-rounds: 3
-cohort: 6
-sampling: poisson
-relation: add_remove
-clipping_norm: 1.0
-local: {{steps: 6, batch_size: 8, learning_rate: 0.1}}
-model: {{name: "roberta:{folder}", parameters: {parameters}}}
-planning: {{}}
-"""
-
-
-@pytest.fixture
-def sentences(tmp_path):
-    """Opinions of films in six words, a transformer of two blocks, and a spec that names it."""
-    tokenizer(tmp_path)
-    parts = {}
-    for part, count in {"train": 240, "validation": 60}.items():
-        label = np.random.default_rng(count).integers(2, size=count)
-        text = [("bad", "good")[value] + " film" * (1 + row % 3) for row, value in enumerate(label)]
-        parts[part] = datasets.Dataset.from_dict({"sentence": text, "label": label.tolist()})
-    datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "GLUE" / "sst2"))
-    folder = tmp_path / "weights"
-    config = transformers.RobertaConfig(
-        vocab_size=len(WORDS), max_position_embeddings=130, num_labels=2,
-        pad_token_id=WORDS["<pad>"], hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=24, initializer_range=0.2,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        transformers.RobertaForSequenceClassification(config).save_pretrained(folder)
-    path = tmp_path / "spec.yaml"
-    found = model(f"roberta:{folder}").parameters
-    path.write_text(SPEC.format(folder=folder, parameters=found))
-    return path
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    ["planned", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FedAvg", "HyperFL-LPM"))],
-)
-def test_it_trains_and_is_judged(algorithm, sentences, tmp_path):
-    plan, run = tmp_path / "plan.json", tmp_path / "run"
-    asked = ["--algorithm", algorithm, "--dataset", "sst2", "--data-dir", str(tmp_path)]
-    for words in (
-        ["solve", str(sentences), "-o", str(plan)],
-        ["simulate", str(plan), *asked, "-o", str(run)],
-    ):
-        done = CliRunner().invoke(main, words)
-        assert done.exit_code == 0, done.output
-    record = json.loads((run / "record.json").read_text())
-    assert record["accuracy"] > (0.9 if algorithm == "FedAvg" else 0.4)
-    judged = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(run)])
-    assert judged.exit_code == (0 if algorithm == "planned" else 4), judged.output

@@ -31,7 +31,6 @@ from simulate.runs import run as checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
-from simulate.tasks import records_within_share
 from simulate.transforms import clip, keep_largest, random_mask, shortened
 from tests.sabotage.fault import with_components
 from tests.simulate import small, tiny
@@ -277,20 +276,6 @@ def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, mo
     assert earlier.metrics[-1].accuracy == expected.accuracy
     assert earlier.measures is None
     assert loop.evaluation_rows(setting, len(setting.data.test_y)) is None
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
-        ((16, 3, 120, 50, 10_000), 4912),  # with 10,000 in the end 12% of 288,000 passes
-        ((50, 5, 120, 50, 10_000), 10_888),
-        ((8, 1, 10, 5, 10_000), 1000),  # too short a run: at least so many
-        ((1, 1, 120, 50, 100), 2060),
-    ],
-)
-def test_the_records_of_an_evaluation_during_training(run, expected):
-    """Rounds, every how many of them, cohort, images of a client, test records."""
-    assert records_within_share(*run) == expected
 
 
 CLIENTS = 10**6

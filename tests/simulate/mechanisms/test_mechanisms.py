@@ -30,9 +30,10 @@ from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, 
 from simulate.runs import run as checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import execute
 from simulate.transforms import clip
 from tests.simulate import tiny
+from tests.simulate.conftest import interrupt
 
 ROOT = Path(simulate.__file__).parent
 
@@ -309,13 +310,8 @@ def test_a_run_is_verified_from_its_ledger(request_):
 
 
 def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
-    def report(done, rounds):
-        if done == 5:
-            raise KeyboardInterrupt
-
     again = replace(request_, folder=tmp_path / "run")
-    with pytest.raises((InterruptedRunError, KeyboardInterrupt)):
-        execute(again, report=report)
+    interrupt(again, 5)
     part = judge(load_run(again.folder))
     for group in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
         assert group.realised_lower < group.realised_upper < group.budget

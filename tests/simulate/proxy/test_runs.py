@@ -28,9 +28,7 @@ from simulate.proxy.search import (
     DRAWN,
     PROXY_JOURNAL,
     Variation,
-    label_skew,
     proxy_run,
-    trained,
     variations,
     varied,
 )
@@ -78,18 +76,6 @@ def test_a_run_has_the_groups_classes_and_accuracies():
     assert total == pytest.approx(run["accuracy"], abs=0.05)
 
 
-def test_skew_is_nothing_for_iid_clients_and_one_for_clients_of_one_class():
-    plan = solve(Spec.parse({**PLAIN, "rounds": 1}), second_opinion=False)
-
-    def skew(partition):
-        setting = SETTING.model_copy(update={"partition": partition})
-        return label_skew(trained(setting, plan, 0.1, 0)[0])
-
-    assert skew("iid") < 0.03
-    assert skew("dirichlet:0.3") == pytest.approx(0.25, abs=0.06)  # (1.3 / 4 - 0.1) / 0.9
-    assert skew("shards:1") > 0.7
-
-
 def test_the_command_writes_a_table_and_resumes(tmp_path):
     spec, out = tmp_path / "spec.yaml", tmp_path / "proxy.json"
     spec.write_text(TEXT)
@@ -126,13 +112,9 @@ def test_drawn_partitions_are_of_all_kinds():
     kinds = Counter(one.partition.partition(":")[0] for one in found)
     assert kinds["iid"] > 20
     assert kinds["dirichlet"] > 20
-    assert kinds["by-class"] > 80
     held = [one.partition for one in found if one.partition.startswith("by-class")]
     assert {text.count(",") for text in held} == {0, 1, 2, 3, 4}  # up to half of the classes
-    assert {text[9:].partition("=")[0] for text in held} == {"strict", "loose"}
-    for text in held:
-        scheme(text)
-    assert variations(Spec.parse(DATA), [DRAWN], 3, 3, 0.5, 10) == found[:3]
+    assert all(scheme(text) for text in held)
 
 
 def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group():
@@ -172,16 +154,6 @@ def test_groups_that_hold_other_classes_differ(tmp_path):
     apart = run(replace(asked, partition=f"by-class:{names[0]}=0,8,9")).heterogeneity
     assert alike.low == 0
     assert apart.low > alike.high
-
-
-def test_measured_norms_are_quantiles_of_the_same_norms(tmp_path):
-    found = run(pilot_of(tmp_path))
-    assert list(found.update_norms) == sorted(found.update_norms)
-    square = float(np.mean(np.square(found.update_norms)))
-    assert square == pytest.approx(found.update_norm.value**2, rel=0.1)
-    assert found.update_norm.low < found.update_norm.value < found.update_norm.high
-    assert np.log(10) < found.initial_gap.value < np.log(10) + 0.6
-    assert found.noise_curvature.value < found.smoothness.value
 
 
 def test_command_writes_a_spec_that_solve_accepts(tmp_path):

@@ -92,13 +92,6 @@ def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
         assert getattr(same, field) == getattr(plan.spec, field)
 
 
-def test_the_augmentation_of_the_spec_stays(plan):
-    local = {"augmentation": {"shift": 1, "flip": 0.5}}
-    given = Spec.parse({**DATA, "local": local})
-    kept = default_candidate(solve(given, second_opinion=False))
-    assert Spec.parse(kept.applied({**DATA, "local": local})).local == given.local
-
-
 def scored(task):
     """A stand-in for a run: best at momentum 0.5 and step 1."""
     recipe = task[1].recipe
@@ -138,23 +131,6 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
     (tmp_path / "whole" / "study.db").write_text("damaged")
     with pytest.raises(InputError, match="output: must be the storage of a search"):
         search("whole")
-
-
-def test_a_search_begins_with_what_the_method_trains_with(plan, monkeypatch):
-    begun: list[Candidate] = []
-
-    def noted(task):
-        begun.append(task[1].recipe)
-        return scored(task)
-
-    monkeypatch.setattr(search_module, "accuracy", noted)
-    search_recipe(SETTING, 4)
-    assert begun[0] == default_candidate(plan)
-    begun.clear()
-    search_recipe(SETTING.model_copy(update={"algorithm": "FedAvg"}), 4)
-    # FedAvg clips nothing: it would diverge with steps that are meant for clipped updates
-    assert begun[0] == default_candidate(solve(Spec.parse({**DATA, "recipe": "none"})))
-    assert begun[0].fields()["server"] == {"optimizer": "sgd", "learning_rate": 1.0}
 
 
 def test_the_command_writes_a_spec_with_its_evidence(tmp_path):

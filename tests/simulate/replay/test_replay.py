@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
 from privplan.verification.verify import judge, load_run
-from simulate.algorithms.gdpfed import gdpfed, gdpfed_plus
-from simulate.algorithms.registry import Hyperparameters
 from simulate.cli.replay import command
 from simulate.data.registry import load
 from simulate.engine import round as engine_round
@@ -26,9 +23,10 @@ from simulate.replay import rounds as again
 from simulate.replay.lines import planned_lines
 from simulate.replay.replay import Replay
 from simulate.runs import run as evidence_writer
-from simulate.runs.request import Request, prepare
-from simulate.runs.run import InterruptedRunError, execute, run_prepared
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
 from simulate.server import SERVER_OPTIMISERS
+from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
 
 HONEST = [
@@ -101,13 +99,8 @@ def test_rounds_between_stored_models_are_reached_from_the_nearest(tmp_path, mon
 
 
 def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run, tmp_path):
-    def stop(done, total):
-        if done == 2:
-            raise KeyboardInterrupt
-
     request = Request(short_plan(), "GDPFed+", "digits", tmp_path / "other", seed=3)
-    with pytest.raises(InterruptedRunError):
-        execute(request, stop)
+    interrupt(request, 2)
     execute(request)
     for name in (EVIDENCE, VECTORS, CLIENTS):
         assert (tmp_path / "other" / name).read_bytes() == (run / name).read_bytes(), name
@@ -294,22 +287,6 @@ def test_a_run_that_names_another_algorithm_fails(algorithm, name, tmp_path):
     assert report.outcome == "failed"
     if name == "GDPFed":
         assert "model" in {one.name for one in report.differences}
-
-
-def test_gdpfed_plus_is_gdpfed_under_a_plan_that_keeps_all_coordinates(tmp_path):
-    plan = short_plan()
-    assert {group.kept_fraction for group in plan.groups} == {1.0}
-    folders = []
-    for make in (gdpfed, gdpfed_plus):
-        folder = tmp_path / make.__name__
-        request = Request(plan, "GDPFed+", "digits", folder, seed=SEED)
-        run_prepared(request, replace(prepare(request), algorithm=make(plan, Hyperparameters())))
-        folders.append(folder)
-    for name in (LEDGER, VECTORS, EVIDENCE):
-        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
-    for name in ("GDPFed+", "GDPFed"):
-        RunRecord.load(folders[1]).model_copy(update={"algorithm": name}).save(folders[1])
-        assert replayed(folders[1]).outcome == "passed"
 
 
 def clients(folder):

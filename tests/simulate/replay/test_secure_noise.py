@@ -14,7 +14,8 @@ from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import execute
+from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import comparison, short_plan
 
 
@@ -123,12 +124,7 @@ def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path):
 def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
     asked = request(tmp_path, noise="secure-discrete")
 
-    def stop(done, rounds):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(InterruptedRunError):
-        execute(asked, stop)
+    interrupt(asked, 2)
     early = read_ledger(asked.folder, asked.plan.digest).records
     key = NoiseKey.load(tmp_path / "noise.key")
     with pytest.raises(InputError, match="noise-key-file: must be given for the run"):

@@ -9,30 +9,14 @@ from privplan.cli import main
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, RECORD
-from privplan.spec.spec import Spec
 from simulate.runs.compare import repeated_noise, run_folders
-
-SPEC = {
-    "name": "three groups",
-    "groups": [
-        {"name": "strict", "clients": 10, "epsilon": 2.0},
-        {"name": "medium", "clients": 10, "epsilon": 6.0},
-        {"name": "loose", "clients": 10, "epsilon": 12.0},
-    ],
-    "delta": 1e-3,
-    "rounds": 3,
-    "cohort": 18,
-    "clipping_norm": 0.3,
-    "local": {"steps": 2, "learning_rate": 0.2},
-    "model": {"name": "mlp-digits", "parameters": 2410},
-    "planning": {"accountant": "rdp", "ratios": "uniform", "weights": "inverse_variance"},
-}
+from tests.simulate.conftest import digits_spec
 
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repeated")
-    solve(Spec.parse(SPEC), second_opinion=False).save(folder / "plan.json")
+    solve(digits_spec(rounds=3), second_opinion=False).save(folder / "plan.json")
     done = compared(folder, "iid", "first")
     assert done.exit_code == 0, done.output
     assert "repeated noise" not in done.output

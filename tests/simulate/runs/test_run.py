@@ -21,7 +21,8 @@ from simulate.algorithms.registry import Hyperparameters
 from simulate.engine import round
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.request import Request
-from simulate.runs.run import PLOT, InterruptedRunError, execute
+from simulate.runs.run import PLOT, execute
+from tests.simulate.conftest import interrupt
 
 MOMENTS = sorted(random.Random(20).sample(range(1, 8), 3))
 
@@ -42,12 +43,12 @@ def request_for(plan, folder, **changes):
     return replace(Request(plan, "GDPFed+", "digits", folder, seed=5), **changes)
 
 
-def stop_after(round_, error):
+def crash_after(round_):
     """A report that raises once a round is done."""
 
     def report(done, rounds):
         if done == round_:
-            raise error
+            raise CrashError
 
     return report
 
@@ -82,8 +83,7 @@ def test_a_folder_holds_what_it_should(reference, short_plan):
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_then_the_same_request(moment, short_plan, tmp_path, reference):
     request = request_for(short_plan, tmp_path / "run")
-    with pytest.raises(InterruptedRunError, match=f"{moment} of 8 rounds are saved in .*resumes"):
-        execute(request, stop_after(moment, KeyboardInterrupt))
+    interrupt(request, moment)
     assert RunRecord.load(tmp_path / "run").rounds_done == moment
     assert not execute(request).reused
     assert_same(tmp_path / "run", reference)
@@ -93,7 +93,7 @@ def test_ctrl_c_then_the_same_request(moment, short_plan, tmp_path, reference):
 def test_a_crash_without_a_checkpoint_replays_the_ledger(moment, short_plan, tmp_path, reference):
     request = request_for(short_plan, tmp_path / "run")
     with pytest.raises(CrashError):
-        execute(request, stop_after(moment, CrashError))
+        execute(request, crash_after(moment))
     assert not (tmp_path / "run" / CHECKPOINT).exists()
     execute(request)
     assert_same(tmp_path / "run", reference)
@@ -151,7 +151,7 @@ def test_results_do_not_depend_on_batching_or_threads(short_plan, tmp_path, refe
 
 def test_a_finished_run_is_not_trained_again(short_plan, reference):
     before = {path.name: path.stat().st_mtime_ns for path in reference.iterdir()}
-    outcome = execute(request_for(short_plan, reference), stop_after(1, CrashError))
+    outcome = execute(request_for(short_plan, reference), crash_after(1))
     assert outcome.reused
     assert outcome.record == RunRecord.load(reference)
     after = {path.name: path.stat().st_mtime_ns for path in reference.iterdir()}
@@ -226,8 +226,7 @@ def test_a_folder_in_use_is_refused(short_plan, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x04}q\x00."])
 def test_a_damaged_checkpoint_is_one_line(content, short_plan, tmp_path, reference):
     request = request_for(short_plan, tmp_path / "run")
-    with pytest.raises(InterruptedRunError):
-        execute(request, stop_after(3, KeyboardInterrupt))
+    interrupt(request, 3)
     (tmp_path / "run" / CHECKPOINT).write_bytes(content)
     with pytest.raises(InputError, match="checkpoint: must be a sound checkpoint; remove it"):
         execute(request)

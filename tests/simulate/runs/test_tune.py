@@ -20,7 +20,7 @@ from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import validation_split
 from simulate.data.registry import load
 from simulate.runs import tune as tune_module
-from simulate.runs.compare import ComparisonRow, compare, least, scores_of, select
+from simulate.runs.compare import ComparisonRow, least, scores_of, select
 from simulate.runs.request import Request
 from simulate.runs.tune import (
     Point,
@@ -171,14 +171,6 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
         assert least(scores.by_class)[1] <= scores.everybody
     with pytest.raises(InputError, match="output: must not hold results of other settings"):
         tune(base, names, trials=3, seed=1)
-
-
-def test_own_and_global_are_equal_measures_for_one_model(short_plan, tmp_path):
-    """One model for all: the global accuracy is the run's own record's."""
-    base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
-    [row] = compare(base, ["FedAvg"], [2], 1, quiet)
-    run = replace(base, algorithm="FedAvg", seed=2, folder=tmp_path / "out" / "FedAvg" / "seed-2")
-    assert scores_of(run).everybody == pytest.approx(row.mean, abs=1e-12)
 
 
 def test_the_interval_is_student_s():

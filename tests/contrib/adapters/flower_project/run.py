@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -58,8 +57,6 @@ def client_train(message, context):
     rows = TRAIN[number :: int(CLIENTS)]
     weights, bias = (one.numpy() for one in message.content["arrays"].values())
     weights, bias = train(weights, bias, X[rows], Y[rows])
-    if number < int(os.environ.get("NOT_FINITE", 0)):
-        bias = bias * np.nan
     arrays = ArrayRecord([weights.astype("f4"), bias.astype("f4")])
     metrics = MetricRecord({"num-examples": len(rows)})
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
