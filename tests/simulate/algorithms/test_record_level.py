@@ -185,11 +185,7 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
     }  # fmt: skip
 
 
-@given(
-    clients=st.integers(1, 60),
-    cohort=st.floats(0.05, 1.0),
-    rounds=st.integers(1, 80),
-)
+@given(clients=st.integers(1, 60), cohort=st.floats(0.05, 1.0), rounds=st.integers(1, 80))
 def test_clients_take_turns(clients, cohort, rounds):
     draw, ratio = rotation().draw, cohort
     unused = np.random.default_rng(0)

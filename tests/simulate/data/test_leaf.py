@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from simulate.data.dataset import personal_test_records
-from simulate.data.formats.leaf import (
-    CHARACTERS,
-    WINDOW,
-    sliding_windows,
-    split_windows,
-)
+from simulate.data.formats.leaf import CHARACTERS, WINDOW, sliding_windows, split_windows
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.data.sources import read_csv

@@ -21,10 +21,7 @@ from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
 from simulate.engine.round import RoundContext, released_coordinates
-from simulate.parallel import (
-    Ranks,
-    rank_slice,
-)
+from simulate.parallel import Ranks, rank_slice
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute

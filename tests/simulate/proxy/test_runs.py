@@ -24,14 +24,7 @@ from simulate.data.partition.schemes import scheme
 from simulate.engine.loop import initial_state, run_round
 from simulate.proxy import pilot as estimators
 from simulate.proxy.pilot import Pilot, pilot_experiment, run
-from simulate.proxy.search import (
-    DRAWN,
-    PROXY_JOURNAL,
-    Variation,
-    proxy_run,
-    variations,
-    varied,
-)
+from simulate.proxy.search import DRAWN, PROXY_JOURNAL, Variation, proxy_run, variations, varied
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate.proxy.test_tuning import DATA, SETTING, TEXT
 

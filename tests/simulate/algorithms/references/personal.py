@@ -21,13 +21,7 @@ from simulate.local.sgd import additive_sgd, alternating, hypernetwork_sgd
 from simulate.models.network import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
 from tests.simulate import small
-from tests.simulate.case import (
-    Case,
-    backwards,
-    having,
-    slower,
-    without_momentum,
-)
+from tests.simulate.case import Case, backwards, having, slower, without_momentum
 
 RHO, HEAD_RATE, ALPHA = 0.3, 0.5, 0.4
 BODY, HEAD, ALL = 64 * 32 + 32, 330, 2410

@@ -17,12 +17,7 @@ from privplan.planning.records import solve_records
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
-from simulate.aggregators import (
-    as_planned,
-    by_noise,
-    by_norm,
-    client_mean,
-)
+from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.algorithm import Algorithm, additive, head
 from simulate.algorithms.registry import algorithm
 from simulate.components import ClientBatch, LocalResult, LocalRule, Released
@@ -35,12 +30,7 @@ from simulate.local.dp_sgd import dp_sgd, head_then_body, noisy_sum
 from simulate.models.registry import model
 from tests.simulate import small, tiny
 from tests.simulate.algorithms.references.personal import ALPHA, BODY, HEAD_RATE
-from tests.simulate.case import (
-    Case,
-    Mutation,
-    having,
-    slower,
-)
+from tests.simulate.case import Case, Mutation, having, slower
 
 
 def run_of(name: str, plan: Plan, held_as: str = "iid", data: str = "digits") -> Experiment:

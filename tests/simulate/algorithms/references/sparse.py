@@ -35,11 +35,7 @@ from tests.simulate.algorithms.references.sums import (
     check_groups,
     like_a_loop,
 )
-from tests.simulate.case import (
-    Case,
-    Mutation,
-    having,
-)
+from tests.simulate.case import Case, Mutation, having
 
 RHO, BETA, SMOOTHING = 0.3, 0.4, 0.7
 NUMBERS = {"rho": RHO, "beta": BETA}
