@@ -10,7 +10,7 @@ BENCHMARKS ?= commands simulation own_models guard security long_ledger populati
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all faults lint bench clean
+.PHONY: help install demo test test-all faults lint docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,7 +20,7 @@ install: $(INSTALLED) ## make the virtual environment and install everything int
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "privplan needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,tables,lora,metrics,notebooks,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,tables,lora,metrics,notebooks,docs,dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## planned beside GDPFed+ under the same budgets: plans, runs on images, verdicts
@@ -51,8 +51,11 @@ lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(INSTALLED) ## the documentation site, in docs/_build/html; warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
 bench: $(INSTALLED) ## speed, each of two things in one run, and what became slower than stored
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

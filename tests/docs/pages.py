@@ -44,6 +44,7 @@ ELSEWHERE = {
     "docs/attestation.md": "../contrib/attestation/test_runs.py",
     "docs/pretraining.md": "test_recipe.py",
     "docs/recipe.md": "test_recipe.py",
+    "docs/evidence/recipe.md": "test_recipe.py",
     "docs/sensitivity-tests.md": "../contrib/sensitivity/test_sensitivity.py",
 }
 """Pages whose blocks another test executes."""
@@ -117,8 +118,8 @@ CONCEPTS = ("certificate", "ledger", "relation", "release", "sampling-law")
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"
 PAGES = {
     "README.md": Page(
-        edits={"rounds: 50": "rounds: 2"},
-        words={"--seeds 3": "--seeds 1"},
+        edits={"rounds: 60": "rounds: 2"},
+        words={"--seeds 2": "--seeds 1"},
         codes={"solve spec.yaml --from-book": (0, 3)},
         slow=True,
     ),
@@ -133,18 +134,25 @@ PAGES = {
     "docs/book.md": Page(
         before=(*DIGITS, RUN),
         edits=SHORT,
+        codes={"solve": (0, 3), "book left": (0, 3)},
+    ),
+    "docs/budgets.md": Page(
         words={
             "reserve plan.json --run spring --population hospital": "budgets",
             "commit RESERVATION --plan plan.json --rounds 30 --population hospital": "budgets",
         },
-        codes={"solve": (0, 3), "book left": (0, 3)},
     ),
+    "docs/compare.md": Page(edits=SHORT, words={"--seeds 3": "--seeds 1"}),
     **{f"docs/concepts/{name}.md": Page() for name in CONCEPTS},
     "docs/compare-tuned.md": Page(
         before=DIGITS, edits=SHORT, words={"--trials 12": "--trials 2 --seeds 1"}, slow=True
     ),
-    "docs/correlated-noise.md": Page(
+    "docs/correlated-noise.md": Page(),
+    "docs/evidence/correlated-noise.md": Page(
         words={"--seeds 5 --kinds correlated,correlated-eps60 --data-dir DATA": "--help"}
+    ),
+    "docs/evidence/planning.md": Page(
+        words={"--seeds 5 --data-dir DATA --draw docs/accuracy.png": "--help"}
     ),
     "docs/data.md": Page(),
     "docs/guard.md": Page(names=_guarded, prints=""),
@@ -153,7 +161,7 @@ PAGES = {
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),
     "docs/own-data.md": Page(names=_own_data),
-    "docs/planning.md": Page(slow=True, words={"--seeds 5 --data-dir DATA": "--help"}),
+    "docs/planning.md": Page(slow=True),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),
     "docs/reproduction.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
     "docs/report.md": Page(before=(*DIGITS, RUN), edits=SHORT),
@@ -167,5 +175,9 @@ PAGES = {
     ),
     "docs/threat-model.md": Page(edits=SHORT),
     "docs/tracking.md": Page(before=DIGITS, edits=SHORT, names=_tracking),
+    "docs/tutorials/first-plan.md": Page(edits=SHORT, codes={"verify": (0, 2, 4)}),
+    "docs/tutorials/flower.md": Page(),
+    "docs/tutorials/meeting.md": Page(),
+    "docs/tutorials/own-data.md": Page(),
 }  # fmt: skip
 """Pages with blocks; a page that is in neither table fails the test."""

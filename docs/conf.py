@@ -1,0 +1,40 @@
+"""Settings of the documentation site: ``make docs`` builds it, warnings are errors."""
+
+import sys
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import generate
+
+project = "privplan"
+author = "privplan contributors"
+copyright = "privplan contributors, Apache License 2.0"
+release = version = package_version("privplan")
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_click",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build", "plugin-template"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+html_theme = "furo"
+html_title = f"privplan {version}"
+html_static_path: list[str] = []
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+generate.write(Path(__file__).parent)
+
+
+def setup(app: Any) -> None:
+    """Links of the pages to files of the repository become links of the site."""
+    app.connect("source-read", lambda app, name, text: text.insert(0, generate.on_site(text.pop())))

@@ -1,0 +1,167 @@
+"""Writes the pages of docs/reference that follow from the code: fields, registries, API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT_PAGES = ("CONTRIBUTING", "SECURITY", "CHANGELOG")
+"""Pages of the repository's root that the site has, too."""
+
+
+def write(docs: Path) -> None:
+    """Write all pages."""
+    folder = docs / "reference"
+    (folder / "fields.md").write_text(fields_page(), encoding="utf-8")
+    (folder / "registries.md").write_text(registries_page(), encoding="utf-8")
+    (folder / "api.md").write_text(api_page(), encoding="utf-8")
+    for name in ROOT_PAGES:
+        text = (docs.parent / f"{name}.md").read_text(encoding="utf-8")
+        (docs / f"{name.lower()}.md").write_text(on_site(text, "docs/"), encoding="utf-8")
+
+
+def on_site(text: str, folder: str = "") -> str:
+    """A page with its links as the site has them: to other pages, or to nothing outside of it."""
+    for name in ROOT_PAGES:
+        text = text.replace(f"](../{name}.md", f"]({name.lower()}.md")
+    text = re.sub(r"\[([^\]]*)\]\((?:\.\./)?(?:examples|docs/plugin-template)/[^)]*\)", r"\1", text)
+    return text.replace(f"]({folder}", "](") if folder else text
+
+
+def fields_page() -> str:
+    """Every field of a spec: what it means, what it may be, and its default."""
+    from privplan.spec.spec import Spec
+
+    schema = Spec.model_json_schema()
+    rows = "\n".join(
+        f"| `{path}` | {meaning} | {values}; {default} |"
+        for path, meaning, values, default in fields(schema, schema["$defs"])
+    )
+    return (
+        "# Fields of a spec\n\n"
+        "After this page you know every field that a spec may have. It is written from the schema "
+        "that `privplan init --schema` prints.\n"
+        "`groups.*` are the fields of each group. A field that is left out has its default; "
+        "a field that does not exist is refused with the nearest name.\n\n"
+        f"| field | meaning | values; default |\n|---|---|---|\n{rows}\n"
+    )
+
+
+def fields(
+    node: dict[str, Any], known: dict[str, Any], path: str = ""
+) -> Iterator[tuple[str, str, str, str]]:
+    """Path, meaning, values and default of each field below a node of the schema."""
+    for name, one in node.get("properties", {}).items():
+        where, found = f"{path}{name}", _resolved(one, known)
+        meaning = one.get("description") or found.get("description", "")
+        default = "required" if name in node.get("required", ()) else _shown(one.get("default"))
+        yield where, _cell(meaning.split("\n\n")[0]), _cell(_values(found)), _cell(default)
+        if "properties" in found:
+            yield from fields(found, known, f"{where}.")
+        items = _resolved(found.get("items", {}), known)
+        if "properties" in items:
+            yield from fields(items, known, f"{where}.*.")
+
+
+def _resolved(node: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """The node that a reference, or the first alternative that is not null, names."""
+    if "$ref" in node:
+        return known[node["$ref"].rpartition("/")[2]]
+    for one in node.get("anyOf", ()):
+        if "$ref" in one:
+            return _resolved(one, known)
+    return node
+
+
+def _values(node: dict[str, Any]) -> str:
+    alternatives = node.get("anyOf", [node])
+    return " or ".join(dict.fromkeys(filter(None, map(_one_value, alternatives))))
+
+
+def _one_value(node: dict[str, Any]) -> str:
+    if "enum" in node:
+        return ", ".join(map(str, node["enum"]))
+    if "const" in node:
+        return str(node["const"])
+    signs = {"gt": "above", "exclusiveMinimum": "above", "ge": "from", "minimum": "from",
+             "lt": "below", "exclusiveMaximum": "below", "le": "to", "maximum": "to"}  # fmt: skip
+    kinds = {"number": "number", "integer": "whole number", "string": "text",
+             "boolean": "true, false", "array": "list", "object": "fields"}  # fmt: skip
+    kind = kinds.get(node.get("type", ""), "")
+    limits = [f"{word} {node[key]:g}" for key, word in signs.items() if key in node]
+    return " ".join([kind, *limits]).strip()
+
+
+def _shown(default: Any) -> str:
+    return {None: "left out", True: "true", False: "false"}.get(
+        default if isinstance(default, bool | None) else "", f"`{default}`"
+    )
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("``", "`").strip()
+
+
+def registries_page() -> str:
+    """What can be named: sampling laws, accountants, algorithms, models, data, partitions."""
+    from privplan.accounting.accountant import ACCOUNTANTS
+    from privplan.laws.law import FAMILIES, LAWS
+    from privplan.spec.planning import OBJECTIVES
+    from privplan.verification.checks.check import CHECKS
+    from simulate.algorithms.registry import ALGORITHMS
+    from simulate.attacks.view import ATTACKS
+    from simulate.data.partition.schemes import PARTITIONS
+    from simulate.data.registry import DATASETS
+    from simulate.models.registry import MODELS
+    from simulate.server import SERVER_OPTIMISERS
+
+    rows = "\n".join(
+        f"| {name} | {entry.unit} | {_cell(entry.released)} | {_cell(entry.source)} |"
+        for name in ALGORITHMS.names()
+        for entry in [ALGORITHMS.get(name)]
+    )
+    lists = {
+        "Sampling laws": LAWS, "Families of sampling laws (name and number)": FAMILIES,
+        "Accountants": ACCOUNTANTS, "Objectives of the planner": OBJECTIVES,
+        "Optimisers of the server": SERVER_OPTIMISERS, "Models": MODELS, "Data sets": DATASETS,
+        "Partitions": PARTITIONS, "Attacks": ATTACKS, "Checks of a verdict": CHECKS,
+    }  # fmt: skip
+    named = "\n\n".join(
+        f"## {title}\n\n" + ", ".join(f"`{name}`" for name in registry.names())
+        for title, registry in lists.items()
+    )
+    return (
+        "# Names that the commands take\n\n"
+        "After this page you know every algorithm, model, data set and accountant by its name. It "
+        "is written from the registries; an installed package may add more.\n\n"
+        "## Algorithms\n\n`privplan simulate --algorithms` prints this list, too. The unit is whom "
+        "the algorithm protects.\n\n"
+        "| name | unit | what is released | source |\n|---|---|---|---|\n"
+        f"{rows}\n\n{named}\n"
+    )
+
+
+def api_page() -> str:
+    """The stable names of the Python API, from their docstrings."""
+    import privplan
+
+    blocks = [_described(name, where) for name, where in stable(privplan).items()]
+    return (
+        "# Python API\n\nAfter this page you can use every stable name from Python. "
+        "`import privplan` gives all of them.\n\n" + "\n".join(blocks)
+    )
+
+
+def stable(package: Any) -> dict[str, str]:
+    """Module of each public name."""
+    return dict(getattr(package, "STABLE", None) or package._WHERE)
+
+
+def _described(name: str, where: str) -> str:
+    from importlib import import_module
+
+    found = getattr(import_module(where), name)
+    kind = "autoclass" if isinstance(found, type) else "autofunction"
+    return f"```{{eval-rst}}\n.. {kind}:: {where}.{name}\n```\n"

@@ -1,0 +1,117 @@
+"""The documentation site: links, sizes, readability, and what its reference must hold."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from privplan.cli import main
+from privplan.spec.spec import Spec
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+LISTED = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).split()
+PAGES = [ROOT / name for name in LISTED if (ROOT / name).is_file()]
+APART = ("evidence", "reference", "decisions", "plugin-template")
+"""Folders of pages that are no guides."""
+EVIDENCE = ("reproduction", "reliability", "compare-tuned", "paper-audit", "hyperfl", "performance")
+REFERENCE = ("glossary", "objectives", "verification")
+GUIDES = [
+    page
+    for page in PAGES
+    if page.is_relative_to(DOCS)
+    and page.relative_to(DOCS).parts[0] not in APART
+    and page.stem not in (*EVIDENCE, *REFERENCE)
+]
+CORE = ["planning", "recipe", "own-data", "compare", "book", "guard", "forecast", "why", "limits",
+        "migrating", "citing", "index", "first-plan", "meeting", "flower"]  # fmt: skip
+"""Guides that most users read, with the tutorials."""
+WRITTEN = ("fields", "registries", "api", "contributing", "security", "changelog")
+"""Pages that the site's build writes."""
+
+
+def prose(text: str) -> str:
+    """A page without code, tables, headings and marks."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    lines = [one for one in text.splitlines() if not one.startswith(("|", "#", "    ", "!", "<"))]
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", "\n".join(lines))
+    return re.sub(r"`[^`]*`", "name", text).replace("*", "")
+
+
+def syllables(word: str) -> int:
+    groups = len(re.findall(r"[aeiouy]+", word))
+    return max(1, groups - (word.endswith("e") and not word.endswith("le") and groups > 1))
+
+
+def reading_ease(text: str) -> float:
+    """Flesch reading ease: 206.835 - 1.015 words per sentence - 84.6 syllables per word."""
+    sentences = [one for one in re.split(r"[.!?:;]\s|\n\n|\n- ", text) if re.search(r"[a-z]", one)]
+    words = re.findall(r"[a-z]+", text.lower())
+    spoken = sum(map(syllables, words)) / len(words)
+    return 206.835 - 1.015 * len(words) / len(sentences) - 84.6 * spoken
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"(?m)^#{1,6} (.+)$", page.read_text(encoding="utf-8"))
+    marks = (re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", one)).lower() for one in titles)
+    return {one.replace(" ", "-") for one in marks}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_with_links(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists() or found.stem in WRITTEN, target
+        if anchor and found.suffix == ".md" and found.exists():
+            assert anchor in anchors(found), target
+
+
+def prose_with_links(page: Path) -> str:
+    return re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_guides_are_short():
+    for page in GUIDES:
+        assert len(page.read_text(encoding="utf-8").split()) <= 1500, page
+    assert sum(len(p.read_text().split()) for p in GUIDES if p.stem in CORE) <= 15_000
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_guides_are_readable():
+    scores = {page.stem: reading_ease(prose(page.read_text(encoding="utf-8"))) for page in GUIDES}
+    assert sum(scores.values()) / len(scores) >= 50, sorted(scores.items(), key=lambda one: one[1])
+
+
+def test_every_guide_begins_with_what_its_reader_can_do():
+    for page in GUIDES:
+        if page.stem not in ("index", "README"):
+            assert "After this page" in page.read_text(encoding="utf-8")[:300], page
+
+
+def test_every_field_and_command_is_in_the_reference(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import generate
+
+    schema = Spec.model_json_schema()
+    rows = list(generate.fields(schema, schema["$defs"]))
+    assert len(rows) >= 80
+    assert all(meaning for _, meaning, _, _ in rows), [row for row in rows if not row[1]]
+    context = click.Context(main)
+    commands = [main.get_command(context, name) for name in main.list_commands(context)]
+    assert all(one is not None and one.help for one in commands)
+    assert "privplan.cli:main" in (DOCS / "reference" / "commands.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "reference" / "commands.html").stat().st_size > 10_000
