@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,24 +14,10 @@ from privplan.evidence import CLIENTS, EVIDENCE, read_evidence
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
 from privplan.verification.verify import Verdict, judge, load_run
-from simulate.runs.request import Request
-from simulate.runs.run import execute
-from tests.simulate.replay.runs import replayed, short_plan
+from tests.simulate.replay.runs import replayed
 
 READERS = ("record", "groups", "coordinates")
 """Checks that compare with the header of the evidence."""
-
-
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("evidence") / "run"
-    execute(Request(short_plan(planning="joint"), "planned", "digits", folder, seed=3))
-    return folder
-
-
-@pytest.fixture
-def run(honest: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(honest, tmp_path / "run"))
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:

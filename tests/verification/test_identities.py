@@ -15,18 +15,8 @@ from privplan.plan import Plan
 from privplan.record import PLAN
 from privplan.verification.checks.ledger import groups
 from privplan.verification.verify import load_run
-from simulate.runs.request import Request
-from simulate.runs.run import execute
-from tests.sabotage import plan
 
 Arrays = dict[str, np.ndarray]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("identities") / "run"
-    execute(Request(plan(), "planned", "digits", folder, seed=3))
-    return folder
 
 
 def changed(folder: Path, target: Path, change: Callable[[Arrays], None], *, honest: bool) -> Path:
@@ -57,9 +47,9 @@ def _copied(arrays: Arrays) -> None:
     records[starts[1] : starts[1] + 3] = records[starts[0] : starts[0] + 3]
 
 
-def test_an_honest_assignment_passes(run: Path, tmp_path: Path) -> None:
-    assert groups(load_run(run)).passed
-    copy = changed(run, tmp_path / "copy", lambda arrays: None, honest=True)
+def test_an_honest_assignment_passes(honest: Path, tmp_path: Path) -> None:
+    assert groups(load_run(honest)).passed
+    copy = changed(honest, tmp_path / "copy", lambda arrays: None, honest=True)
     assert groups(load_run(copy)).passed
 
 
@@ -71,21 +61,21 @@ def test_an_honest_assignment_passes(run: Path, tmp_path: Path) -> None:
     ],
 )
 def test_places_and_records_of_one_client_are_counted_once(
-    run: Path, tmp_path: Path, change: Callable[[Arrays], None], reason: str
+    honest: Path, tmp_path: Path, change: Callable[[Arrays], None], reason: str
 ) -> None:
-    found = groups(load_run(changed(run, tmp_path / "copy", change, honest=True)))
+    found = groups(load_run(changed(honest, tmp_path / "copy", change, honest=True)))
     assert found.failed
     assert reason in found.reason
 
 
-def test_an_assignment_that_the_run_did_not_write_fails(run: Path, tmp_path: Path) -> None:
-    found = groups(load_run(changed(run, tmp_path / "copy", _copied, honest=False)))
+def test_an_assignment_that_the_run_did_not_write_fails(honest: Path, tmp_path: Path) -> None:
+    found = groups(load_run(changed(honest, tmp_path / "copy", _copied, honest=False)))
     assert found.failed
     assert "not the assignment that the run wrote" in found.reason
 
 
-def test_an_assignment_that_is_gone_is_not_shown(run: Path, tmp_path: Path) -> None:
-    copy = changed(run, tmp_path / "copy", lambda arrays: None, honest=True)
+def test_an_assignment_that_is_gone_is_not_shown(honest: Path, tmp_path: Path) -> None:
+    copy = changed(honest, tmp_path / "copy", lambda arrays: None, honest=True)
     (copy / CLIENTS).unlink()
     found = groups(load_run(copy))
     assert found.outcome == "not shown"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,7 @@ from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
 from privplan.verification.checks import ledger as record_fields
 from privplan.verification.verify import Verdict, judge, load_run
 from simulate.engine import loop
-from simulate.runs.request import Request
-from simulate.runs.run import execute
-from tests.simulate.replay.runs import ROUNDS, short_plan
+from tests.simulate.replay.runs import ROUNDS
 
 Path_ = tuple[str | int, ...]
 VALUES: list[Any] = [
@@ -48,19 +45,6 @@ DECLARED = {
     NOISE_EVIDENCE: {"sum_norm", "tails", "close", "lag", "autocorrelation"},
 }  # fmt: skip
 """Fields, by file, that may have another value and nothing in the folder contradicts it."""
-
-
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("odd") / "run"
-    execute(Request(short_plan(planning="joint"), "planned", "digits", folder, seed=3))
-    assert judge(load_run(folder)).kept
-    return folder
-
-
-@pytest.fixture
-def run(honest: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(honest, tmp_path / "run"))
 
 
 def read(folder: Path, name: str) -> Any:
