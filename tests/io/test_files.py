@@ -1,13 +1,27 @@
-"""Output files: replaced as a whole, through links, and never in the place of a device."""
+"""Files: replaced as a whole, of the kind that is asked for, and numbers of YAML as written."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import threading
 from pathlib import Path
 
-from privplan.files import write_bytes
+import pytest
+
+from privplan import files as kinds
+from privplan.errors import InputError
+from privplan.files import load_yaml, write_bytes
+from privplan.forecast.features import ProxyTable
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.record import RunRecord
+from privplan.spec.spec import Spec
+from privplan.values import Value
+from privplan.verification.verify import Verdict
+from tests.command import refused
+from tests.planning.problems import make_spec, spec_data
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -37,3 +51,81 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
     reader.join(10)
     assert read == [b"content"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+FILES: dict[str, tuple[str, type[Value]]] = {
+    "plan": (kinds.PLAN, Plan),
+    "spec": (kinds.SPEC, Spec),
+    "record": (kinds.RECORD, RunRecord),
+    "verdict": (kinds.VERDICT, Verdict),
+    "table": (kinds.TABLE, ProxyTable),
+}
+READERS = {
+    kinds.PLAN: ["explain", "FILE"],
+    kinds.SPEC: ["solve", "FILE"],
+    kinds.TABLE: ["solve", "spec.json", "--forecast", "FILE"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan, a spec, and the first fields of the other kinds."""
+    folder = tmp_path_factory.mktemp("kinds")
+    solve(make_spec(), second_opinion=False).save(folder / "plan.json")
+    (folder / "spec.json").write_text(json.dumps(spec_data()))
+    for name in ("record", "verdict", "table"):
+        fields = dict.fromkeys(FILES[name][1].model_fields, 1)
+        (folder / f"{name}.json").write_text(json.dumps(fields))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file"),
+    [(wanted, file) for wanted in READERS for file in FILES if FILES[file][0] != wanted],
+)
+def test_a_file_of_another_kind_is_one_line(
+    wanted: str, file: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[wanted]]
+    line = refused(*arguments)
+    assert f": must be {wanted}, not {FILES[file][0]}" in line
+    assert ", found 'fields " in line
+
+
+def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
+    assert refused("explain", path).startswith("plan: must be a plan, not a spec, found ")
+    path.write_text("rounds: 3\n")
+    assert refused("explain", path) == f"plan: must be JSON, found '{path}'"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e3", "1e3"), ("1.0e+3", 1000.0), ("0x1f", 31), ("-7", -7), ("1_000", 1000)],
+)
+def test_numbers_are_those_of_yaml(text: str, value: object) -> None:
+    assert load_yaml(f"rounds: {text}", "spec") == {"rounds": value}
+
+
+@pytest.mark.parametrize("text", ["1:30", "-2:10:00", "1:30.5"])
+def test_numbers_to_base_60_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"spec: .*{text} is a number to base 60"):
+        load_yaml(f"rounds: {text}", "spec")
+
+
+def test_text_with_a_colon_stays() -> None:
+    assert load_yaml("partition: dirichlet:0.3\ntime: '1:30'", "spec") == {
+        "partition": "dirichlet:0.3",
+        "time": "1:30",
+    }
+
+
+@pytest.mark.parametrize("text", ["014", "-014", "+014", "0_14", "010", "007", "00_1"])
+def test_numbers_to_base_8_are_refused(text: str) -> None:
+    """As a number and as a name: the field does not matter, as for base 60."""
+    for document in (f"rounds: {text}", f"name: {text}", f"[1, {text}]", f"{text}: 1"):
+        with pytest.raises(InputError) as found:
+            load_yaml(document, "spec")
+        assert f"{text} is a number to base 8; write a decimal number" in str(found.value)

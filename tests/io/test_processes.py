@@ -1,18 +1,30 @@
-"""Work over processes: all results, and an end at once when it is interrupted."""
+"""Processes: work over several, their end, their threads, and sweeps that go on."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from privplan.errors import Fault, InputError, PrivplanError
-from privplan.processes import in_processes
+from privplan.files import LOCK, locked
+from privplan.processes import (
+    InterruptedSweepError,
+    Journal,
+    finish,
+    in_jobs,
+    in_processes,
+    key_of,
+    resumable,
+)
 
 
 def square(number: int) -> int:
@@ -64,3 +76,176 @@ def test_an_error_with_several_faults_crosses_processes_whole() -> None:
     error = pickle.loads(pickle.dumps(InputError(faults)))
     assert error.faults == faults
     assert str(error) == str(InputError(faults))
+
+
+ENDING = """
+import sys
+from privplan.processes import end_at_once
+
+class Freed:
+    def __del__(self):
+        print("freed")
+
+kept = Freed()
+with end_at_once():
+    import atexit, threading, time
+    atexit.register(lambda: print("called"))
+    threading.Thread(target=lambda: (time.sleep(0.2), print("joined"))).start()
+    print("written", end=" ")
+    {leave}
+"""
+
+
+def end(leave: str, stdout: object = subprocess.PIPE) -> tuple[str | None, str, int]:
+    call = [sys.executable, "-c", ENDING.format(leave=leave)]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(call, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered)
+    return done.stdout, done.stderr, done.returncode
+
+
+@pytest.mark.parametrize(("leave", "code"), [("sys.exit(7)", 7), ("sys.exit()", 0)])
+def test_output_is_complete_but_nothing_is_freed(leave: str, code: int) -> None:
+    assert end(leave) == ("written joined\ncalled\n", "", code)
+
+
+def test_errors_and_output_that_cannot_be_written_end_as_python_ends_them() -> None:
+    out, error, code = end("raise ValueError('found')")
+    assert (out, code) == ("written joined\ncalled\nfreed\n", 1)
+    assert "ValueError: found" in error
+    if Path("/dev/full").exists():
+        with open("/dev/full", "w") as nowhere:
+            _, error, code = end("sys.exit(0)", nowhere)
+        assert code == 120
+        assert "No space left" in error
+
+
+STARTED = """
+import os
+from privplan.processes import one_blas_thread
+
+one_blas_thread()
+before = len(os.listdir("/proc/self/task"))
+import numpy
+print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux")
+@pytest.mark.parametrize(
+    ("asked", "threads", "variable"),
+    [
+        ({}, 0, "1"),
+        ({"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1) - 1, "2"),
+        ({"OMP_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1) - 1, "None"),
+    ],
+)
+def test_numpy_starts_no_threads_unless_asked(
+    asked: dict[str, str], threads: int, variable: str
+) -> None:
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", STARTED]
+    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **asked})
+    started, setting = done.stdout.split()
+    assert int(started) == threads
+    assert setting == variable
+
+
+POINTS = [{"number": number} for number in range(4)]
+ITEMS = {key_of(point): point["number"] for point in POINTS}
+SQUARES = {key_of(point): point["number"] ** 2 for point in POINTS}
+
+
+def check(point: dict[str, int], result: int) -> None:
+    if result != point["number"] ** 2:
+        raise ValueError
+
+
+def journal(folder: Path, sweep: str = "one") -> Journal[int]:
+    return Journal(folder / "journal.jsonl", sweep, check)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_by_key_whatever_the_order_of_completion(jobs: int, tmp_path: Path) -> None:
+    counts: list[tuple[int, int]] = []
+    done = finish(
+        ITEMS, square, spread=in_jobs(jobs), journal=journal(tmp_path),
+        progress=lambda *count: counts.append(count),
+    )  # fmt: skip
+    assert done == SQUARES
+    assert counts == [(number, 4) for number in range(5)]
+    assert journal(tmp_path).load() == SQUARES
+
+
+def test_only_missing_items_are_computed(tmp_path: Path) -> None:
+    first = dict(list(ITEMS.items())[:2])
+    finish(first, square, spread=in_jobs(1), journal=journal(tmp_path))
+    asked: list[int] = []
+
+    def recorded(number: int) -> int:
+        asked.append(number)
+        return square(number)
+
+    assert finish(ITEMS, recorded, spread=in_jobs(1), journal=journal(tmp_path)) == SQUARES
+    assert asked == [2, 3]
+
+
+def test_ctrl_c_names_the_folder_and_releases_it(tmp_path: Path) -> None:
+    said = f"kept in {tmp_path}; the same command"
+    with pytest.raises(InterruptedSweepError, match=said), resumable(tmp_path):
+        raise KeyboardInterrupt
+    in_use = pytest.raises(InputError, match="must not be in use")
+    with resumable(tmp_path), in_use, locked(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    with pytest.raises(InterruptedSweepError, match="name a folder with -o"), resumable(None):
+        raise KeyboardInterrupt
+
+
+def test_a_refused_sweep_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Folders that it created, unless something was stored, and the lock of others."""
+
+    def refused(number: int) -> int:
+        if number == last:
+            raise InputError.one("number", "must be another", number)
+        return square(number)
+
+    def run(folder: Path) -> None:
+        with pytest.raises(InputError, match="must be another"), resumable(folder):
+            finish(ITEMS, refused, spread=in_jobs(1), journal=journal(folder))
+
+    last = 0
+    run(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "own.txt").write_text("kept")
+    run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
+    last = 2
+    run(tmp_path / "a" / "b")
+    assert len(journal(tmp_path / "a" / "b").load()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("nothing", "line 1 is none of a sweep"),
+        ("[]", "line 1 is none of a sweep"),
+        (json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 5}), "line 1 is none"),
+        (json.dumps({"sweep": "two", "point": {"number": 2}, "rows": 4}), "other settings"),
+    ],
+)
+def test_a_journal_of_another_sweep_is_refused(line: str, rule: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InputError, match=rule):
+        finish(ITEMS, square, spread=in_jobs(1), journal=journal(tmp_path))
+    assert path.read_text() == line + "\n"
+
+
+def test_an_incomplete_last_line_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    whole = json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 4}) + "\n"
+    path.write_text(whole + '{"sweep": "on')
+    assert journal(tmp_path).load() == {key_of({"number": 2}): 4}
+    assert journal(tmp_path).begin() == {key_of({"number": 2}): 4}
+    assert path.read_text() == whole

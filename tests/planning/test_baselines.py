@@ -1,16 +1,35 @@
-"""Plans that vary by round or protect records: their history, their rounds, their JSON."""
+"""Plans of published methods: segments, own clips and ratios, and savings by round."""
 
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import calibrate, noise_multiplier
 from privplan.accounting.release import History, Release
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
+from privplan.files import load_yaml
 from privplan.plan import Plan, Segment
+from privplan.planning.assemble import certificate_of
+from privplan.planning.baselines import (
+    Schedule,
+    affordable_ratios,
+    individual_clips,
+    individual_sample,
+    individual_scale,
+    time_adaptive,
+)
+from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
+from privplan.report.tables import plan_table
+from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from tests.planning.problems import make_spec, spec_data
+from tests.planning.problems import make_spec, members, spec_data
+from tests.planning.published.papertables import IDP_RATIOS
 
 
 def plan_with(**changes: Any) -> Plan:
@@ -72,3 +91,210 @@ def test_the_law_of_delta_counts_what_a_budget_protects() -> None:
     deltas = [spec.delta_of(group) for group in spec.groups]
     assert deltas == pytest.approx([100**-1.1, 1000**-1.1])
     assert spec.weighting == "inverse_variance"
+
+
+def published(name: str) -> Spec:
+    return Spec.parse(load_yaml(preset(name), "preset"))
+
+
+def spent(plan: Plan) -> list[float]:
+    return [row.epsilon_upper for row in plan.certificate if row.guarantee]
+
+
+def test_scale_has_one_noise_and_clips_that_average_to_c() -> None:
+    spec = make_spec(clipping_norm=0.8, planning={"accountant": "pld"})
+    plan = individual_scale(spec)
+    stds = [g.noise_multiplier * plan.clip_bound(g) for g in plan.groups]
+    assert stds == pytest.approx([stds[0]] * 2, rel=1e-12)
+    clips = [plan.clip_bound(group) for group in plan.groups]
+    assert np.average(clips, weights=[200, 300]) == pytest.approx(0.8)
+    assert clips[0] < 0.8 < clips[1]
+    assert [group.sampling_ratio for group in plan.groups] == [0.1, 0.1]
+    assert [group.weight for group in plan.groups] == pytest.approx([0.4, 0.6])
+    assert plan.mean_noise_std == pytest.approx(stds[0] / 50)
+    for group, epsilon in zip(plan.groups, spent(plan), strict=True):
+        least = noise_multiplier(group.epsilon, group.delta, sampling_ratio=0.1, rounds=10)
+        assert group.noise_multiplier == pytest.approx(least, rel=1e-4)
+        assert 0.99 * group.epsilon < epsilon <= group.epsilon
+    assert plan.release == "joint"
+    assert all(group.scale == 1 for group in plan.groups)
+    assert Plan.parse(json.loads(plan.to_json())) == plan
+    assert "clip" in plan_table(plan)[1]
+
+
+@given(
+    st.lists(st.floats(0.3, 20), min_size=2, max_size=6),
+    st.lists(st.integers(1, 500), min_size=6, max_size=6),
+    st.floats(0.1, 10),
+)
+def test_clips_are_ordered_as_budgets_and_make_one_deviation(
+    noise: list[float], clients: list[int], clip: float
+) -> None:
+    sigmas, people = np.array(noise), np.array(clients[: len(noise)], dtype=float)
+    found = individual_clips(sigmas, people, clip)
+    assert np.average(found, weights=people) == pytest.approx(clip)
+    assert found * sigmas == pytest.approx(np.full(len(noise), found[0] * sigmas[0]))
+
+
+def test_equal_budgets_are_dp_fedavg() -> None:
+    groups = [{"name": name, "clients": 200, "epsilon": 2.0} for name in ("a", "b")]
+    spec = make_spec(groups=groups, planning={"accountant": "pld"})
+    scale, sample = individual_scale(spec), individual_sample(spec)
+    for group in (*scale.groups, *sample.groups):
+        assert group.sampling_ratio == pytest.approx(50 / 400, rel=1e-3)
+    assert [g.clipping_norm for g in scale.groups] == pytest.approx([1.0, 1.0])
+    least = noise_multiplier(2.0, 1e-4, sampling_ratio=50 / 400, rounds=10)
+    assert sample.groups[0].noise_multiplier == pytest.approx(least, rel=1e-3)
+
+
+def test_sample_has_one_noise_and_uses_every_budget_up() -> None:
+    plan = individual_sample(make_spec())
+    noises = {group.noise_multiplier for group in plan.groups}
+    assert len(noises) == 1
+    for group, epsilon in zip(plan.groups, spent(plan), strict=True):
+        assert 0.999 * group.epsilon < epsilon <= group.epsilon
+        most = calibrate(
+            "sampling_ratio",
+            group.epsilon,
+            group.delta,
+            noise_multiplier=group.noise_multiplier,
+            rounds=10,
+        )
+        assert group.sampling_ratio == pytest.approx(most, rel=2e-4)
+    assert sum(g.expected_cohort for g in plan.groups) == pytest.approx(50, rel=1e-3)
+    assert plan.groups[0].sampling_ratio < plan.groups[1].sampling_ratio
+    assert plan.spec.planning.accountant == "pld"
+    assert all(group.segments is None for group in plan.groups)
+
+
+@given(st.floats(0.5, 6), st.floats(1.05, 3), st.floats(0.7, 5))
+@settings(max_examples=8, deadline=None)
+def test_more_epsilon_affords_more_and_more_noise_too(
+    epsilon: float, factor: float, noise: float
+) -> None:
+    budgets = [epsilon, epsilon * factor]
+    groups = [{"name": f"g{m}", "clients": 99, "epsilon": e} for m, e in enumerate(budgets)]
+    problem = problem_of(make_spec(groups=groups))
+    steady = (Schedule(((10, 1.0),)),) * 2
+    first, second = (
+        affordable_ratios(problem, steady, sigma, "pld", np.array([0.1, 0.1]))
+        for sigma in (noise, noise * factor)
+    )
+    assert first[0] <= first[1] * (1 + 1e-4)
+    assert np.all(first <= second * (1 + 1e-4))
+
+
+def test_a_ratio_stops_at_everybody() -> None:
+    groups = [members("strict", 100, 1.0), members("loose", 100, 50.0)]
+    plan = individual_sample(make_spec(groups=groups, cohort=150))
+    assert plan.groups[1].sampling_ratio == 1.0
+    assert spent(plan)[1] < 50.0
+    assert plan.groups[0].sampling_ratio == pytest.approx(0.5, rel=2e-3)
+
+
+def test_what_sample_and_scale_refuse() -> None:
+    with pytest.raises(InputError, match="sampling: must be poisson where each group has"):
+        individual_sample(make_spec(sampling="fixed_size"))
+    plan = individual_scale(make_spec(sampling="fixed_size", planning={"accountant": "pld"}))
+    assert [group.expected_cohort for group in plan.groups] == [20, 30]
+    thin = [g.model_copy(update={"noise_multiplier": g.noise_multiplier / 2}) for g in plan.groups]
+    with pytest.raises(InfeasibleError, match=r"groups\.strict\.epsilon: 1 is overspent: pld"):
+        certificate_of(plan.model_copy(update={"groups": tuple(thin)}))
+
+
+@pytest.mark.parametrize("name", IDP_RATIOS)
+def test_no_printed_ratios_share_one_noise_multiplier(name: str) -> None:
+    """The printed ratios of Sample make the cohort, but no single sigma meets the budgets.
+
+    Two of the four fall where epsilon grows. Under one sigma a larger budget always affords
+    a larger ratio, and one sigma has to be the largest that any group needs.
+    """
+    spec = published(name)
+    percent = np.array(IDP_RATIOS[name])
+    assert percent.mean() == pytest.approx(100 * spec.expected_cohort / spec.population, rel=1e-3)
+    rises = bool(np.all(np.diff(percent) > 0))
+    assert rises == (name in ("gdpfed-svhn", "gdpfed-cifar10"))
+    deltas = [spec.delta_of(group) for group in spec.groups]
+    needed = [
+        noise_multiplier(g.epsilon, delta, sampling_ratio=q / 100, rounds=spec.rounds)
+        for g, delta, q in zip(spec.groups, deltas, percent, strict=True)
+    ]
+    assert max(needed) > 1.3 * min(needed)
+    plan = individual_sample(spec)
+    ours = [100 * group.sampling_ratio for group in plan.groups]
+    assert np.all(np.diff(ours) > 0)
+    assert plan.groups[0].noise_multiplier < max(needed)
+    assert all(e <= g.epsilon for e, g in zip(spent(plan), plan.groups, strict=True))
+
+
+def test_the_ratios_of_the_rule() -> None:
+    """What the rule gives for the four data sets, in percent."""
+    found = {
+        name: [100 * group.sampling_ratio for group in individual_sample(published(name)).groups]
+        for name in IDP_RATIOS
+    }
+    assert found["gdpfed-fmnist"] == pytest.approx([0.54, 1.67, 3.79], abs=0.01)
+    assert found["gdpfed-svhn"] == pytest.approx([1.71, 4.62, 8.67], abs=0.02)
+    assert found["gdpfed-cifar10"] == pytest.approx([3.35, 9.29, 17.36], abs=0.03)
+    assert found["gdpfed-shakespeare"] == pytest.approx([3.61, 9.32, 17.07], abs=0.03)
+
+
+def test_the_default_saves_in_the_first_half_at_half_the_ratio() -> None:
+    plan = time_adaptive(make_spec())
+    for group in plan.groups:
+        early, late = group.segments or ()
+        assert (early.rounds, late.rounds) == (5, 5)
+        assert early.sampling_ratio == pytest.approx(late.sampling_ratio / 2)
+        assert early.noise_multiplier == late.noise_multiplier == group.noise_multiplier
+        mean = (early.sampling_ratio + late.sampling_ratio) / 2
+        assert group.sampling_ratio == pytest.approx(mean)
+        assert group.expected_cohort == pytest.approx(mean * group.clients)
+        assert plan.at_round(group, 5) == (early.sampling_ratio, early.noise_multiplier)
+        assert plan.at_round(group, 6) == (late.sampling_ratio, late.noise_multiplier)
+    assert len({group.noise_multiplier for group in plan.groups}) == 1
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(50, rel=1e-3)
+    assert Plan.parse(json.loads(plan.to_json())) == plan
+    assert "rounds x q" in plan_table(plan)[1]
+
+
+@pytest.mark.slow
+@given(st.floats(0, 0.9), st.floats(0.05, 1), st.floats(0.5, 3), st.floats(1.0, 4))
+@settings(max_examples=6, deadline=None)
+def test_every_budget_is_kept_and_used_up(
+    rounds: float, factor: float, epsilon: float, more: float
+) -> None:
+    groups = [members("strict", 200, epsilon), members("loose", 300, epsilon * more)]
+    plan = time_adaptive(make_spec(groups=groups, cohort=30), saved=rounds, factor=factor)
+    for group, found in zip(plan.groups, spent(plan), strict=True):
+        assert 0.999 * group.epsilon < found <= group.epsilon
+        history = plan.history(group)
+        assert history.rounds == 10
+        again = accountant("pld").epsilon(history, group.delta, "add_remove")
+        assert again.upper == found
+
+
+def test_equal_phases_are_one() -> None:
+    even = time_adaptive(make_spec(), saved=0.4, factor=1.0)
+    sample = individual_sample(make_spec())
+    for one, other in zip(even.groups, sample.groups, strict=True):
+        assert one.segments is not None
+        assert even.history(one) == sample.history(other)
+        assert one.sampling_ratio == pytest.approx(other.sampling_ratio, rel=1e-12)
+
+
+def test_saving_lets_a_group_spend_more_later() -> None:
+    sample, saved = individual_sample(make_spec()), time_adaptive(make_spec())
+    for one, other in zip(sample.groups, saved.groups, strict=True):
+        early, late = other.segments or ()
+        assert early.sampling_ratio < one.sampling_ratio < late.sampling_ratio
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(InputError, match=r"saved: must be in \[0, 1\), found 1"):
+        time_adaptive(make_spec(), saved=1)
+    with pytest.raises(InputError, match=r"factor: must be in \(0, 1\], found 0"):
+        time_adaptive(make_spec(), factor=0)
+    with pytest.raises(InputError, match="sampling: must be poisson"):
+        time_adaptive(make_spec(sampling="fixed_size"))
+    with pytest.raises(InfeasibleError, match=r"cohort: must be at most 375, .*found 450"):
+        time_adaptive(make_spec(cohort=450))

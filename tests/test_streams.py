@@ -1,4 +1,4 @@
-"""Cryptographic streams: their construction, their laws, and the files of their keys."""
+"""Streams of random numbers: of the seed, and cryptographic ones with the files of their keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,27 @@ from scipy.stats import binom, chisquare, kstest
 
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.law import SamplingLaw
-from privplan.streams import NoiseKey, fingerprint
+from privplan.streams import NoiseKey, fingerprint, stream, streams
+
+LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**64 - 1, 2**130 + 7])
+@pytest.mark.parametrize("before", [(), (7,), (2**33, 0)])
+def test_many_streams_are_those_of_one_at_a_time(seed: int, before: tuple[int, ...]) -> None:
+    together = streams(seed, 4, *before, clients=LAST)
+    for number, found in zip(LAST, together, strict=True):
+        expected = stream(seed, 4, *before, int(number))
+        for draw in range(2):
+            assert found.permutation(5).tolist() == expected.permutation(5).tolist(), draw
+            assert found.random(3).tolist() == expected.random(3).tolist()
+            assert found.integers(9, size=3).tolist() == expected.integers(9, size=3).tolist()
+
+
+def test_no_stream_of_no_numbers() -> None:
+    assert list(streams(1, 4, 2, clients=LAST[:0])) == []
+
 
 KEY = NoiseKey(bytes(range(32)))
 

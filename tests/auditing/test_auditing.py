@@ -1,6 +1,8 @@
-"""Empirical bounds against closed forms, a linear program, and seeded mechanisms."""
+"""Empirical bounds: closed forms, seeded mechanisms, the registry, the verdict on canaries."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +10,27 @@ from scipy import stats
 from scipy.optimize import linprog
 
 from privplan import auditing
+from privplan import auditing as module
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing import Guesses, auditors, count_guesses
+from privplan.auditing import (
+    VIEWS,
+    AuditEvidence,
+    Auditor,
+    GroupTraces,
+    Guesses,
+    auditors,
+    count_guesses,
+    empirical_epsilons,
+    exceeded,
+)
+from privplan.planning.solver import solve
+from privplan.registry import Registry
+from privplan.verification.verify import Run, judge, load_run
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate.conftest import digits_spec
 
 CONFIDENCE = 0.95
 VIOLATIONS = 11
@@ -148,3 +167,81 @@ def test_a_few_seeded_runs_stay_below_what_is_spent(name: str, mechanism: str) -
 @pytest.mark.parametrize(("name", "mechanism"), CASES)
 def test_no_more_violations_than_the_confidence_allows(name: str, mechanism: str) -> None:
     assert violations(name, mechanism, 100) <= VIOLATIONS
+
+
+NAMES = ["one run", "f-DP", "f-DP, Gaussian", "Gaussian"]
+TRACES = GroupTraces(group="all", included="0101", rounds=(0, 1, 0, 1), final=(0, 1, 0, 1))
+
+
+def constant(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+    """An epsilon that no run reaches."""
+    return 50.0
+
+
+toy = Auditor(constant, "bound")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[Auditor]:
+    fresh = Registry[Auditor]("auditor", "privplan.auditors", check=module._as_auditor)
+    for name in NAMES:
+        fresh.register(name, module.AUDITORS.get(name))
+    monkeypatch.setattr(module, "AUDITORS", fresh)
+    return fresh
+
+
+def check_toy() -> None:
+    epsilons = [one.epsilon for one in empirical_epsilons(TRACES, 1e-3) if one.method == "toy"]
+    assert epsilons == [50.0] * len(VIEWS)
+    evidence = AuditEvidence(plan_digest="", chain="", orthogonal=True, groups=(TRACES,))
+    lines = list(exceeded(evidence, {"all": (40.0, 1e-3)}, 1e-6))
+    assert len(lines) == len(VIEWS)
+    assert all("canaries lost epsilon 50 at least (toy" in line for line in lines)
+
+
+def test_auditors_are_listed_in_their_order() -> None:
+    assert list(auditors()) == NAMES
+
+
+def test_a_registered_auditor_is_used(registry: Registry[Auditor]) -> None:
+    registry.register("toy", toy)
+    assert list(auditors()) == [*NAMES, "toy"]
+    check_toy()
+
+
+@pytest.mark.parametrize("name", auditors())
+def test_more_confidence_never_raises_a_bound(name: str) -> None:
+    source = np.random.default_rng(7)
+    for _ in range(4):
+        included = source.random(150) < 0.5
+        scores = source.normal(size=150) + included * source.uniform(0, 5)
+        found = [auditors()[name].answer(scores, included, 1e-3, at) for at in (0.9, 0.95, 0.999)]
+        assert found == sorted(found, reverse=True)
+        assert found[0] >= 0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run") / "out"
+    plan = solve(digits_spec(rounds=2), second_opinion=False)
+    execute(Request(plan, "planned", "digits", folder, canaries=20))
+    return load_run(folder)
+
+
+def outcome(run: Run, order: list[int]) -> tuple[str, str]:
+    """The check of canaries, with these groups in a record that knows them."""
+    assert run.audit is not None
+    audit = run.audit.model_copy(update={"groups": tuple(run.audit.groups[at] for at in order)})
+    record = run.record.model_copy(update={"audit": audit.digest})
+    checks = {one.name: one for one in judge(replace(run, audit=audit, record=record)).checks}
+    return checks["audit"].outcome, checks["audit"].reason
+
+
+def test_canaries_are_of_each_group_once(run: Run) -> None:
+    assert run.audit is not None
+    count = len(run.audit.groups)
+    assert outcome(run, list(range(count)))[0] == "passed"
+    for order in ([*range(count), 0], list(range(1, count))):
+        status, reason = outcome(run, order)
+        assert status == "failed"
+        assert "not of each of the plan's groups once" in reason

@@ -1,0 +1,151 @@
+"""Short commands: init, explain, account and calibrate, doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+from click.testing import CliRunner
+from packaging.requirements import Requirement
+
+import privplan.cli.doctor as environment
+from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import UNKNOWNS
+from privplan.accounting.release import History, Relation, Release
+from privplan.cli import account as calibrate
+from privplan.cli import main
+from privplan.planning.solver import solve
+from privplan.spec.presets import PRESETS
+from privplan.spec.spec import Spec
+from tests.command import answer, privplan, refused
+from tests.planning.problems import make_spec
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_writes_a_commented_spec(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "spec.yaml"
+    answer("init", "--preset", name, "-o", path)
+    assert Spec.load(path).name == name
+    assert path.read_text().count("#") > 10
+
+
+def test_schema_is_json_schema() -> None:
+    schema = json.loads(answer("init", "--schema"))
+    assert {"groups", "rounds", "cohort", "planning"} <= set(schema["properties"])
+    assert all("description" in field for field in schema["properties"].values())
+
+
+def test_keeps_a_file_that_exists_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("mine")
+    assert "must not exist yet" in refused("init", "-o", path)
+    assert path.read_text() == "mine"
+    answer("init", "-o", path, "--force")
+    assert Spec.load(path).name == "digits"
+
+
+def test_one_bound_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    solve(make_spec(planning={"ratios": "balanced"})).save(path)
+    rows = json.loads(answer("explain", path, "--bound", "problem_1", "--format", "json"))
+    assert {row["term"] for row in rows} == {"local_variance", "sparsification", "privacy_noise"}
+    assert all(row["value"] is not None for row in rows)
+
+
+FIELDS = {"accountant", "epsilon_lower", "epsilon_upper", "delta", "sampling", "relation",
+          "version", "guarantee"}  # fmt: skip
+MECHANISM = ["--noise-multiplier", "1.5", "--sampling-ratio", "0.02", "--rounds", "50"]
+DELTA = ["--delta", "6.98e-5"]
+
+
+def test_account_json_rows():
+    found = json.loads(answer("account", *MECHANISM, *DELTA, "--format", "json"))
+    assert all(set(row) >= FIELDS for row in found)
+    by_name = {row["accountant"]: row for row in found}
+    assert by_name["pld"]["guarantee"] is True
+    assert not any(row["guarantee"] for name, row in by_name.items() if name != "pld")
+    truth = accountant("pld").epsilon(
+        History.repeated(Release(1.5, 0.02), 50), 6.98e-5, Relation.ADD_REMOVE
+    )
+    assert by_name["pld"]["epsilon_upper"] == truth.upper
+    assert by_name["pld"]["epsilon_upper"] < by_name["rdp"]["epsilon_upper"]
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(3000, True), (3, False)])
+def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(epsilon, least):
+    arguments = ["--epsilon", epsilon, "--delta", 1e-5, "--sampling-ratio", 0.04, "--rounds", 30]
+    done = privplan("calibrate", *arguments)
+    assert done.exit_code == 0
+    assert ("0.050005 is the least that can be calibrated by pld here" in done.stderr) == least
+    assert done.stdout.startswith("noise_multiplier: 0.050005 ") == least
+
+
+def test_calibrate_offers_every_unknown():
+    assert tuple(UNKNOWNS) == calibrate.UNKNOWNS
+
+
+REQUIRED = [
+    "numpy>=2.0",
+    "nosuchpackage[fast]>=3.1",
+    'torch>=2.6; extra == "simulate"',
+    'elsewhere; extra == "cluster"',
+    'pytest>=8; extra == "dev"',
+]
+
+
+@pytest.fixture(autouse=True)
+def _requirements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "requires", {"privplan": REQUIRED}.get)
+
+
+def test_a_missing_required_package_is_exit_code_2() -> None:
+    done = CliRunner().invoke(main, ["doctor", "--format", "json"])
+    assert done.exit_code == 2
+    found = json.loads(done.stdout)
+    by_name = {one["package"]: one for one in found["packages"]}
+    assert set(by_name) == {"numpy", "nosuchpackage", "torch", "elsewhere"}
+    assert by_name["numpy"]["found"] == numpy.__version__
+    assert by_name["nosuchpackage"] == {
+        "package": "nosuchpackage", "extra": None, "needed": ">=3.1", "found": None,
+        "problem": "missing",
+    }  # fmt: skip
+    assert found["missing"] == {"required": ["nosuchpackage"], "cluster": ["elsewhere"]}
+    assert found["devices"]["cpu_cores"] >= 1
+
+
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "requires", {"privplan": [REQUIRED[0], REQUIRED[3]]}.get)
+    done = CliRunner().invoke(main, ["doctor"])
+    assert done.exit_code == 0
+    assert (
+        "missing or broken, extra cluster: elsewhere; pip install 'privplan[cluster]'"
+        in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "needed", "problem"),
+    [
+        ("2.10.0", "a>=2.9", None),
+        ("2.6.0+cpu", "a>=2.6", None),
+        ("1.13.1", "a>=2", "not >=2"),
+        (None, "a", "missing"),
+        ("0.6.0rc1", "a>=0.5", None),
+    ],
+)
+def test_versions_are_compared_as_numbers(monkeypatch, found, needed, problem):
+    monkeypatch.setattr(environment, "_version", lambda name: found)
+    assert environment.problem(Requirement(needed)) == problem
+
+
+def test_a_pin_that_another_installation_broke_is_seen(monkeypatch):
+    needs = {
+        "privplan": ["outer>=1"],
+        "outer": ["inner<2; python_version > '3'", "x; extra == 'y'"],
+    }
+    monkeypatch.setattr(environment, "requires", needs.get)
+    monkeypatch.setattr(environment, "_version", {"outer": "1.0", "inner": "2.1"}.get)
+    [row] = environment.packages()
+    assert row["problem"] == "outer needs inner<2, found 2.1"
