@@ -28,8 +28,8 @@ from privplan.planning.solver import solve
 from privplan.report.tables import plan_table
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from tests.planning.papertables import IDP_RATIOS
 from tests.planning.problems import make_spec, members, spec_data
-from tests.planning.published.papertables import IDP_RATIOS
 
 
 def plan_with(**changes: Any) -> Plan:

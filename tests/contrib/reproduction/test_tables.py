@@ -50,8 +50,8 @@ from privplan.values import parse
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.registry import DATASETS
 from simulate.models.registry import model
+from tests.planning.papertables import OPTIMISED, RATIOS
 from tests.planning.published import papertables
-from tests.planning.published.papertables import OPTIMISED, RATIOS
 
 
 def toy_result(size="full", **rows):

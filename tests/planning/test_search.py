@@ -1,4 +1,4 @@
-"""Searched plans against brute force: 20 random problems of two and three groups."""
+"""Searched plans: against brute force, a general solver, and lower bounds."""
 
 import itertools
 import math
@@ -6,13 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import optimize
 
 from privplan.planning.choices import optimised, task_of
+from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import problem_of
-from privplan.planning.search import Task, error_of
+from privplan.planning.published import descend, differences
+from privplan.planning.search import (
+    Task,
+    _prepared,
+    error_of,
+    lower_bound,
+    relative_gap,
+    weights_of,
+)
 from privplan.spec.spec import Spec
-from tests.planning.problems import make_spec
+from tests.planning.problems import make_spec, members
 
 CASES = range(20)
 LONG = (4, 5, 12, 13, 15)
@@ -122,3 +135,75 @@ def test_loss_distributions_are_searched_as_well_as_moments() -> None:
         places = np.log(cohorts / found.cohorts)
         noise = np.exp([np.polyval(fit, x) for fit, x in zip(fits, places, strict=True)])
         assert ours <= error_of(task, cohorts, noise) * (1 + 1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 10**6))
+def test_descent_reaches_what_scipy_reaches(size: int, seed: int) -> None:
+    source = np.random.default_rng(seed)
+    costs, total = source.uniform(0.1, 5, size), 10.0
+    lower, upper = np.full(size, 0.05), source.uniform(4, 10, size)
+    upper[0] = total
+
+    def objective(values: np.ndarray) -> float:
+        return float(np.sum(costs / values) + 0.01 * np.sum(values**2))
+
+    start = np.full(size, total / size)
+    found = descend(lambda x: (objective(x), 0.02 * x - costs / x**2), start, lower, upper, total)
+    assert objective(descend(differences(objective), start, lower, upper, total)) == pytest.approx(
+        objective(found), rel=1e-8
+    )
+    theirs = optimize.minimize(
+        objective,
+        start,
+        bounds=list(zip(lower, upper, strict=True)),
+        constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}],
+        method="SLSQP",
+        options={"ftol": 1e-13},
+    )
+    assert found.sum() == pytest.approx(total)
+    assert np.all((found >= lower - 1e-12) & (found <= upper + 1e-9))
+    assert objective(found) <= theirs.fun * (1 + 1e-7)
+
+
+Floats = NDArray[np.float64]
+
+
+def unlike_groups() -> Task:
+    """Two groups whose weights must be nearly their shares: h^2 is 1,000 times the error."""
+    groups = [members("strict", 900, 2.0), members("loose", 3000, 9.0)]
+    planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 3.0}
+    model = {"name": "mlp-digits", "parameters": 3}
+    spec = make_spec(groups=groups, cohort=800, rounds=40, model=model, planning=planning)
+    return task_of(spec, problem_of(spec))
+
+
+def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size() -> None:
+    task, curves, _ = _prepared(unlike_groups())
+    clients = task.clients
+
+    def noise(cohorts: Floats) -> Floats:
+        return curves.at(cohorts / clients)[0]
+
+    grid = [np.array([r, 800 - r]) for r in np.linspace(1, 780, 600)]
+    errors = np.array([error_of(task, cohorts, noise(cohorts)) for cohorts in grid])
+
+    def gap(cohorts: Floats) -> float:
+        return relative_gap(task, curves, cohorts, 1e-4)[0]
+
+    best = grid[int(errors.argmin())]
+    assert 0 <= gap(best) < 0.1
+    for worse in (20, 500):
+        assert gap(grid[worse]) >= 1 - errors.min() / errors[worse] - 1e-6
+    weights = weights_of(task, best, noise(best))
+    nu = mean_noise_multiplier(weights, best, noise(best), task.release)
+    tangent = 2 * (float(errors.min()) + task.coefficients.bias) / nu
+    for_h, _ = lower_bound(task, curves, tangent, np.ones(2))
+    assert for_h < 0  # says less than that errors are not negative
+
+
+def test_a_plan_of_everybody_has_a_gap_of_at_most_one() -> None:
+    planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 50.0}
+    spec = make_spec(sampling="full", cohort=500, planning=planning)
+    status = optimised(spec, problem_of(spec)).status
+    assert float(status.split("within ")[1].split(" ")[0]) < 0.1
