@@ -193,13 +193,6 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--first-seed", type=SEED, default=0, show_default=True)
 @JOBS
-@click.option(
-    "--against",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A run folder or a comparison's folder whose noise must differ from this comparison's; "
-    "may be repeated.",
-)
 @report_options
 @NOISE
 @click.option(
@@ -231,7 +224,6 @@ def compare_command(
     seeds: int,
     first_seed: int,
     jobs: int,
-    against: tuple[Path, ...],
     form: str,
     tune: bool,
     trials: int,
@@ -241,8 +233,7 @@ def compare_command(
 ) -> None:
     """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
 
-    Each run has its own folder; finished runs are reused and interrupted ones resumed. Runs that
-    repeat noise, other than those of one seed under several algorithms, are reported. With --tune
+    Each run has its own folder; finished runs are reused and interrupted ones resumed. With --tune
     each method first gets its own clipping norm, learning rate and hyperparameters, chosen on
     training records that are held out; all then spend the same epsilon. On own data it says before
     and after what all runs spend together.
@@ -257,8 +248,6 @@ def compare_command(
         counted,
         finished_line,
         printed_table,
-        repeated_noise,
-        run_folders,
         select,
     )
     from simulate.runs.together import planned, recorded, refuse_shared_noise, together
@@ -272,7 +261,6 @@ def compare_command(
 
     if not tune:
         refuse_options(context, ("trials",), "must be left out without --tune")
-    others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
     base = request_of(plan, "", output, options, own)
     base = replace(base, plan=same_accountant(base.plan)) if tune else base
@@ -313,8 +301,6 @@ def compare_command(
                 if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
                     render.text(f"planned: {reached}")
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
-    for line in repeated_noise(runs, others):
-        render.warn(line)
     if own.data is not None:
         trial = ((plan, of, tuned) for plan, of, _ in planned(base, names, chosen, tuned) if tuned)
         for line in together([*recorded(base, names, chosen), *trial]):

@@ -6,10 +6,9 @@ import csv
 import io
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import torch
 
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
-from privplan.files import csv_cell, load_json, read_lines, write_bytes, write_text
+from privplan.files import csv_cell, write_bytes, write_text
 from privplan.plan import Plan
 from privplan.processes import Progress, finish, in_jobs, resumable
-from privplan.record import ACCURACY, LEDGER, RECORD, ReleaseRecord, RunRecord
+from privplan.record import ACCURACY, RECORD, ReleaseRecord, RunRecord
 from privplan.report.plots import comparison_panels
 from privplan.report.style import picture
 from privplan.report.tables import no_score
@@ -463,69 +462,3 @@ def clipped_share(records: Iterable[ReleaseRecord]) -> float | None:
     shares = [share for record in records for share in record.shares if share.clip_bound]
     taken = sum(share.cohort or 0 for share in shares)
     return sum(share.clipped or 0 for share in shares) / taken if taken else None
-
-
-# --- Runs that drew their noise from equal states of the generator, such as runs of one seed. ----
-#
-# Subtracting two releases with equal noise cancels it, so such runs must not be composed as if
-# they were independent. The runs of one seed in a comparison share their noise on purpose; all
-# other repetitions are reported.
-
-
-@dataclass(frozen=True)
-class _DrawnNoise:
-    """Hashes of the states of the generator before each draw of a run's noise."""
-
-    folder: Path
-    record: RunRecord
-    states: Counter[str]
-    compared: bool  # whether the run is one of the comparison
-
-    def shares_on_purpose(self, other: _DrawnNoise) -> bool:
-        """Whether two algorithms of one comparison have one seed and one data set."""
-        one, two = self.record, other.record
-        same = (one.seed, one.dataset) == (two.seed, two.dataset)
-        same = same and one.configuration.get("data") == two.configuration.get("data")
-        return self.compared and other.compared and same and one.algorithm != two.algorithm
-
-
-def run_folders(folder: Path) -> list[Path]:
-    """Run folders in a folder: itself, or those of a comparison."""
-    found = [path.parent for level in ("", "*/", "*/*/") for path in folder.glob(level + RECORD)]
-    if not found:
-        raise InputError.one("against", "must be a run folder or a comparison's", str(folder))
-    return sorted(found)
-
-
-def repeated_noise(runs: Sequence[Path], others: Sequence[Path] = ()) -> Iterator[str]:
-    """One line per run with repeated noise, and per pair of runs with equal noise."""
-    drawn = [_drawn(folder, compared=True) for folder in runs]
-    known = {run.folder.resolve() for run in drawn}
-    drawn += [_drawn(one, compared=False) for one in others if one.resolve() not in known]
-    owners: dict[str, list[int]] = defaultdict(list)
-    for number, run in enumerate(drawn):
-        repeated = sum(run.states.values()) - len(run.states)
-        if repeated and run.compared:
-            yield f"repeated noise: {run.folder} draws {repeated} times from an earlier state"
-        for state in run.states:
-            owners[state].append(number)
-    equal = Counter(pair for numbers in owners.values() for pair in combinations(numbers, 2))
-    for (first, second), count in sorted(equal.items()):
-        one, other = drawn[first], drawn[second]
-        if one.compared and not one.shares_on_purpose(other):
-            yield (
-                f"repeated noise: {one.folder} and {other.folder} have {count} equal noise "
-                "states (the same seed?), so subtracting their releases cancels the noise"
-            )
-
-
-def _drawn(folder: Path, *, compared: bool) -> _DrawnNoise:
-    states: Counter[str] = Counter()
-    for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
-        try:
-            states[str(load_json(line)["release"]["noise_state"])] += 1
-        except (ValueError, KeyError, TypeError):
-            rule = "must be as the run wrote it"
-            raise InputError.one("ledger", rule, f"line {number} of {folder / LEDGER}") from None
-    del states[""]
-    return _DrawnNoise(folder, RunRecord.load(folder), states, compared)
