@@ -1,16 +1,20 @@
-"""What-if sweeps: every combination, resumed where they stopped, tidy tables."""
+"""What-if sweeps and frontiers: every combination, resumed, and directions that must hold."""
+
+from __future__ import annotations
 
 import csv
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
 from privplan.errors import InputError
+from privplan.planning.choices import decide_free_choices
+from privplan.planning.frontier import frontier
 from privplan.planning.sweep import JOURNAL, TABLE, parse_vary, sweep, with_point
 from privplan.processes import InterruptedSweepError
-from tests.planning.problems import spec_data
+from privplan.spec.spec import Spec
+from tests.command import answer, privplan
+from tests.planning.problems import make_spec, spec_data
 
 DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
 VARIES = [parse_vary("groups.strict.epsilon=0.5:2:2"), parse_vary("rounds=20:40:2")]
@@ -117,10 +121,9 @@ def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(varied, written, so
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps({**DATA, "groups": groups}))
     words = ["what-if", str(spec), "--workers", "1", "--format", "json"]
-    done = CliRunner().invoke(main, [*words, "--vary", f"groups.a.{varied}"])
-    assert done.exit_code == 0, done.stderr
+    done = answer(*words, "--vary", f"groups.a.{varied}")
     found: dict[float, bool] = {}
-    for row in json.loads(done.stdout):
+    for row in json.loads(done):
         [value] = [row[name] for name in row if name.startswith("groups.a.")]
         found[value] = "error" not in row
     assert list(found.values()) == sound
@@ -130,10 +133,59 @@ def test_command_writes_table_and_plot(tmp_path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps(DATA))
     arguments = ["what-if", str(spec), "--vary", "rounds=5:10:2", "--workers", "1"]
-    done = CliRunner().invoke(main, [*arguments, "-o", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.stderr
+    done = answer(*arguments, "-o", tmp_path / "out")
     assert (tmp_path / "out" / "what-if.png").read_bytes().startswith(b"\x89PNG")
-    assert "rounds" in done.stdout
-    refused = CliRunner().invoke(main, ["what-if", str(spec), "--vary", "rounds"])
+    assert "rounds" in done
+    refused = privplan("what-if", spec, "--vary", "rounds")
     assert refused.exit_code == 2
     assert len(refused.stderr.splitlines()) == 1
+
+
+PLANNING = {"accountant": "rdp", "ratios": "balanced"}
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return frontier(make_spec(planning=PLANNING))
+
+
+def noises(answers, question):
+    return [a.noise for a in answers if a.question == question and a.noise is not None]
+
+
+def test_more_rounds_more_noise_more_clients_less_more_budget_less(answers):
+    assert noises(answers, "rounds") == sorted(noises(answers, "rounds"))
+    assert noises(answers, "cohort") == sorted(noises(answers, "cohort"), reverse=True)
+    assert noises(answers, "epsilon") == sorted(noises(answers, "epsilon"), reverse=True)
+
+
+def test_free_rounds_and_cohort_are_decided_first():
+    data = spec_data(planning={"accountant": "rdp", "max_uploads": 600})
+    del data["clipping_norm"]
+    data["planning"]["free"] = ["ratios", "weights", "rounds", "cohort"]
+    spec = Spec.parse(data)
+    decided = decide_free_choices(spec)[0]
+    assert decided.rounds != spec.rounds
+    found = {one.what: one for one in frontier(spec) if one.question == "rounds"}
+    own = found[str(decided.rounds)]
+    assert own.change == pytest.approx(0, abs=1e-9)
+    assert own.note == ""
+    assert found[str(2 * decided.rounds)].note == "beyond planning.max_uploads: 600"
+
+
+def test_every_group_has_a_shadow_price_below_zero(answers):
+    prices = {a.what: a.change for a in answers if a.question == "shadow_price"}
+    assert set(prices) == {"strict", "loose"}
+    assert all(price is not None and price < 0 for price in prices.values())
+
+
+def test_wrong_constants_cost_little_and_never_gain(answers):
+    regrets = [a.change for a in answers if a.question == "wrong_constant"]
+    assert len(regrets) == 4
+    assert all(regret is not None and -1e-3 <= regret < 0.5 for regret in regrets)
+
+
+def test_doubling_the_cohort_goes_on_to_everybody_and_finds_the_knee(answers):
+    cohorts = [float(a.what) for a in answers if a.question == "cohort"]
+    assert (cohorts[0], cohorts[-1]) == (12.5, 500)
+    assert [a.what for a in answers if a.question == "knee"]

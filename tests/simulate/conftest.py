@@ -6,7 +6,6 @@ import yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 
 
@@ -16,10 +15,10 @@ def digits_spec(**changes):
     return Spec.parse({**yaml.safe_load(text), **changes})
 
 
-def interrupt(request: Request, after: int) -> None:
+def interrupt(request, after):
     """Begin a run, and interrupt it after a round."""
 
-    def stop(done: int, rounds: int) -> None:
+    def stop(done, rounds):
         if done == after:
             raise KeyboardInterrupt
 

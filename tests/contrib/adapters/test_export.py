@@ -6,9 +6,8 @@ import sys
 import tomllib
 
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
+from tests.command import privplan
 from tests.contrib.adapters.environments import run
 from tests.guard.plans import plan_of, two_groups
 
@@ -17,7 +16,7 @@ def exported(folder, target, **changes):
     """The command, on a plan of two groups."""
     two_groups(5, **changes).save(folder / "plan.json")
     arguments = ["export", str(folder / "plan.json"), "--to", target, "-o", str(folder / "out")]
-    return CliRunner().invoke(main, arguments)
+    return privplan(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_an_exported_project_of_opacus_trains_and_resumes(tmp_path):
     pytest.importorskip("opacus")
     plan_of({"records": (100, 9.0, 0.1, 1.1)}, 6).save(tmp_path / "plan.json")
     arguments = ["export", str(tmp_path / "plan.json"), "--to", "opacus", "-o", str(tmp_path / "o")]
-    assert "wrote" in CliRunner().invoke(main, arguments).output
+    assert "wrote" in privplan(*arguments).output
     for _ in range(2):
         done = run([sys.executable, "-W", "ignore", str(tmp_path / "o" / "train.py")])
         assert done.returncode == 0, done.stderr

@@ -6,16 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
-from privplan.cli import main
 from privplan.contrib.attestation import ATTESTATION, SigningKey, new_key
 from privplan.contrib.attestation.anchors import ANCHORS, LocalLog, TimeStamps, anchor, post_to
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN
+from tests.command import answer, privplan, refused
 from tests.contrib.attestation import signed_run
 from tests.verification import honest_run
 
@@ -30,9 +29,7 @@ def run(tmp_path):
 
 
 def verdict(run, *options):
-    done = CliRunner().invoke(
-        main, ["verify", "--rounds=0", "--details", str(run), "--format", "json", *options]
-    )
+    done = privplan("verify", "--rounds=0", "--details", run, "--format", "json", *options)
     rows = json.loads(done.stdout)["checks"] if done.exit_code in (0, 4, 5) else []
     return done.exit_code, {row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows}
 
@@ -41,9 +38,7 @@ def test_a_head_in_a_local_log(run, tmp_path):
     log = tmp_path / "log"
     assert "anchors" not in verdict(run)[1]
     for _ in range(2):
-        done = CliRunner().invoke(main, ["attest", "anchor", str(run), "--log", str(log)])
-        assert done.exit_code == 0, done.stderr
-        assert "anchored 62 statements" in done.stdout
+        assert "anchored 62 statements" in answer("attest", "anchor", run, "--log", log)
     code, rows = verdict(run, "--anchor-log", str(log))
     assert (code, rows["anchors"]) == (0, "passed: 2 heads, the last after 62 statements")
     code, rows = verdict(run)
@@ -83,11 +78,9 @@ def test_a_shortened_log_and_damaged_files_are_one_line(run, tmp_path):
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     log.write_text(log.read_text().replace('"head":"', '"head":"0'))
-    done = CliRunner().invoke(
-        main, ["verify", "--rounds=0", "--details", str(run), "--anchor-log", str(log)]
+    assert "log: must be an unbroken log, but line 1 is not" in refused(
+        "verify", "--rounds=0", "--details", run, "--anchor-log", log
     )
-    assert done.exit_code == 2
-    assert "log: must be an unbroken log, but line 1 is not" in done.stderr
     (run / ANCHORS).write_text("{}\n")
     assert verdict(run)[0] == 2
     (run / ANCHORS).unlink()
@@ -96,9 +89,7 @@ def test_a_shortened_log_and_damaged_files_are_one_line(run, tmp_path):
         ([run, "--tsa", "file:///x"], "tsa: must be an address with https://"),
         ([tmp_path, "--log", log], "plan: must be a file that exists"),
     ):
-        done = CliRunner().invoke(main, ["attest", "anchor", *map(str, words)])
-        assert done.exit_code == 2
-        assert text in done.stderr
+        assert text in refused("attest", "anchor", *map(str, words))
     with pytest.raises(InputError, match="tsa: must respond"):
         post_to("http://127.0.0.1:9/")(b"")
 
@@ -112,7 +103,7 @@ def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(tmp_pat
         ("run/plan.json", "must be an unbroken log, but line 1 is not"),
     ):
         words = ["verify", "--rounds=0", str(tmp_path / "run"), "--anchor-log"]
-        done = CliRunner().invoke(main, [*words, str(tmp_path / name)])
+        done = privplan(*words, tmp_path / name)
         assert done.exit_code == 2, name
         assert done.stderr == f"privplan: log: {text}, found '{tmp_path / name}'\n"
         assert not (tmp_path / "run" / "verdict.json").exists()

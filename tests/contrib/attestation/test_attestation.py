@@ -4,12 +4,10 @@ import json
 import stat
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
 from privplan.book.entry import booking_of
-from privplan.cli import main
 from privplan.contrib.attestation import (
     ATTESTATION,
     Attestor,
@@ -22,6 +20,7 @@ from privplan.errors import BrokenRunError, InputError
 from privplan.plan import Plan
 from privplan.record import PLAN
 from privplan.verification.verify import judge, load_run
+from tests.command import privplan, refused
 from tests.contrib.attestation import signed_run
 from tests.verification import honest_run
 
@@ -219,8 +218,8 @@ def test_a_commitment_hides_and_binds_the_cohort():
 
 def test_keys_from_the_command_line(tmp_path):
     path = tmp_path / "server.pem"
-    made = CliRunner().invoke(main, ["attest", "keys", "new", str(path)])
-    shown = CliRunner().invoke(main, ["attest", "keys", "show", str(path)])
+    made = privplan("attest", "keys", "new", path)
+    shown = privplan("attest", "keys", "show", path)
     assert made.exit_code == 0
     assert made.stdout == shown.stdout
     assert SigningKey.load(path).public in made.stdout
@@ -230,13 +229,13 @@ def test_keys_from_the_command_line(tmp_path):
         ("show", "none", "signing-key: must be a file that can be read"),
         ("show", "", "signing-key: must be a file that can be read"),
     ):
-        done = CliRunner().invoke(main, ["attest", "keys", action, str(tmp_path / name)])
+        done = privplan("attest", "keys", action, tmp_path / name)
         assert done.exit_code == 2
         assert text in done.stderr
     path.chmod(0o644)
-    done = CliRunner().invoke(main, ["attest", "keys", "show", str(path)])
-    assert done.exit_code == 2
-    assert "must be accessible to its owner only (chmod 600)" in done.stderr
+    assert "must be accessible to its owner only (chmod 600)" in refused(
+        "attest", "keys", "show", path
+    )
 
 
 def test_signers_are_checked(server):

@@ -4,11 +4,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
-from privplan.cli import main
 from privplan.contrib.attestation import ATTESTATION, Signing, new_key, read_attestation
 from privplan.contrib.attestation.check import SIGNED
 from privplan.errors import InputError
@@ -17,6 +15,7 @@ from privplan.verification.checks import check
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.command import answer
 from tests.guard.plans import train, two_groups
 from tests.guard.test_kill import check_killed
 from tests.simulate.conftest import interrupt
@@ -114,13 +113,12 @@ def test_the_example(tmp_path, monkeypatch):
     outputs = []
     for line in PAGE.split("```bash\n")[1].split("```")[0].splitlines():
         words, _, target = line.partition(" >> ")
-        done = CliRunner().invoke(main, shlex.split(words)[1:])
-        assert done.exit_code == 0, (line, done.output)
+        done = answer(*shlex.split(words)[1:])
         if target:
             path = tmp_path / target
             text = path.read_text().replace("rounds: 60", "rounds: 4")
-            path.write_text(text + done.stdout)
-        outputs.append(" ".join(done.stdout.split()))
+            path.write_text(text + done)
+        outputs.append(" ".join(done.split()))
     assert "passed: " in outputs[-2]
     assert "replayed (rounds executed again), attested (releases signed before use)" in outputs[-1]
     assert "simulation only" not in outputs[-1]

@@ -244,30 +244,6 @@ def test_a_documented_configuration(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('scheduler = StepNoise(optimizer, 2, 0.8)', "noise multiplier: line 19 changes it"),
-        ("optimizer.sample_rate = 0.5", "sampling law: line 19 changes it"),
-    ],
-)  # fmt: skip
-def test_the_line_that_changes_a_quantity_is_named(line, said, tmp_path):
-    (tmp_path / "train.py").write_text(OPACUS.replace("#before", line))
-    report = lint(str(tmp_path / "train.py"), "opacus", Options(60_000, None, 1e-5))
-    assert any(one.startswith(said) for one in report.undetermined)
-    assert report.claims == ()
-
-
-def test_claims_in_comments_are_said_not_to_be_read(tmp_path):
-    text = OPACUS.replace("#before", '# private with epsilon = 0.1\nprint("eps: 0.2, as promised")')
-    (tmp_path / "train.py").write_text(text)
-    report = lint(str(tmp_path / "train.py"), "opacus", Options(60_000, None, 1e-5))
-    assert [one for one in report.notes if "not read as a claim" in one] == [
-        f"line {line} says epsilon {value} in a comment or a text, which is not read as a claim"
-        for line, value in ((19, "0.1"), (20, "0.2"))
-    ]
-
-
-@pytest.mark.parametrize(
     ("line", "code"),
     [("noise_schedule: exponential", 5), ("sigma_decay: 0.9", 5), ("noise_schedule: constant", 0)],
 )

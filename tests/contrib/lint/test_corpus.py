@@ -11,12 +11,11 @@ from pathlib import Path
 
 import dp_accounting
 import pytest
-from click.testing import CliRunner
 from dp_accounting.pld import PLDAccountant
 
-from privplan.cli import main
 from privplan.contrib.lint.judge import ALARMS, lint
 from privplan.contrib.lint.reading import Options
+from tests.command import answer, privplan
 
 FOLDER = Path(__file__).parent
 
@@ -247,7 +246,7 @@ def test_a_log_with_dropouts_has_wider_bounds():
     ],
 )
 def test_bad_input_is_one_line(words, said):
-    done = CliRunner().invoke(main, ["lint", *words])
+    done = privplan("lint", *words)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"privplan: {said}")
     assert done.stderr.count("\n") == 1
@@ -255,15 +254,13 @@ def test_bad_input_is_one_line(words, said):
 
 def test_the_command_line_and_json():
     case = named("flower_accounted.py")
-    done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower", "--format", "json"])
-    assert done.exit_code == 0
-    data = json.loads(done.stdout)
+    data = json.loads(answer("lint", case.path, "--of", "flower", "--format", "json"))
     assert data["format"] == "privplan.contrib.lint/1"
     assert data["rows"][0]["relation"] == "add_remove"
     assert data["mechanisms"][0]["law"] == "fixed_size"
     broken = named("nvflare_percentile.json")
-    done = CliRunner().invoke(main, ["lint", str(broken.path), "--of", "nvflare", "--rounds", "2",
-                                     "--delta", "1e-5", "--format", "json"])  # fmt: skip
+    options = ("--rounds=2", "--delta=1e-5", "--format=json")
+    done = privplan("lint", broken.path, "--of", "nvflare", *options)
     assert done.exit_code == ALARMS
     assert json.loads(done.stdout)["rows"][0]["upper"] == "inf"
 

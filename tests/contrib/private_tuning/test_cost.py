@@ -16,7 +16,6 @@ from privplan.accounting.rdp import ORDERS
 from privplan.accounting.rdp import RdpAccountant as OwnRdp
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book.entry import booking_of
-from privplan.cli import main
 from privplan.contrib.private_tuning.command import command
 from privplan.contrib.private_tuning.cost import PrivateTuning, costs
 from privplan.contrib.private_tuning.selection import (
@@ -31,6 +30,7 @@ from privplan.report.tables import group_table, worst_line
 from privplan.spec.spec import Spec
 from privplan.values import digest, parse
 from privplan.verification.verify import judge, load_run
+from tests.command import refused
 from tests.planning.test_recipe import DATA
 from tests.verification import honest_run
 
@@ -101,9 +101,9 @@ def test_a_book_counts_no_choice_between_runs(tmp_path):
     with pytest.raises(InputError, match=said):
         past_runs([], "staff", tuned, [])
     arguments = ["book", "reserve", str(tmp_path / "run" / "plan.json"), "--run", "one"]
-    done = CliRunner().invoke(main, [*arguments, "--address", str(tmp_path / "book.sqlite")])
-    assert done.exit_code == 2
-    assert "certificate: cannot go with a book" in done.stderr
+    assert "certificate: cannot go with a book" in refused(
+        *arguments, "--address", tmp_path / "book.sqlite"
+    )
 
 
 def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):

@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
 from privplan.contrib.public_register.report import page, registry_report
 from privplan.plan import Plan
 from privplan.verification.verify import judge, load_run
 from tests.book.runs import run
+from tests.command import answer
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +46,7 @@ def test_a_run_is_reported_with_its_verdict(plan):
 
 def test_the_command_writes_both_files(plan, tmp_path):
     output = tmp_path / "public"
-    done = CliRunner().invoke(main, ["report", "--registry", str(plan), "-o", str(output)])
-    assert done.exit_code == 0, done.output
+    answer("report", "--registry", plan, "-o", output)
     report = json.loads(output.with_suffix(".json").read_text())
     assert output.with_suffix(".md").read_text() == page(report)
     assert {"guarantee", "mechanism", "adversary", "adaptivity", "not_covered"} <= set(report)

@@ -1,7 +1,5 @@
 """The algorithms in examples/algorithms: what each registers, trains and pays for."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import subprocess

@@ -14,19 +14,7 @@ from simulate.engine.round import participants
 from simulate.models.network import Hypernetwork
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import small
-from tests.simulate.algorithms.references.personal import (
-    ALL,
-    BODY,
-    CLIENT,
-    HEAD,
-    HEADS,
-    HIDDEN,
-    OFFSETS,
-    SERVER,
-    after,
-    with_head,
-    with_own,
-)
+from tests.simulate.algorithms.references import personal
 
 
 def sent(algorithm):
@@ -44,46 +32,49 @@ def sent(algorithm):
     return seen, journal
 
 
-@pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", personal.HEADS, ids=lambda case: case.name)
 def test_a_head_never_enters_a_release(case):
     """Even a local rule that puts it into the update cannot send it."""
     plain, journal = sent(case.build())
-    leaking, _ = sent(after(with_head)(case.build()))
+    leaking, _ = sent(personal.after(personal.with_head)(case.build()))
     for one, other in zip(plain, leaking, strict=True):
-        assert len(one) == BODY
+        assert len(one) == personal.BODY
         assert one.any()
         torch.testing.assert_close(one, other, rtol=0, atol=0)
     [record] = journal.records
-    assert record.dimension == (BODY if case.build().mechanism.noisy else 0)
+    assert record.dimension == (personal.BODY if case.build().mechanism.noisy else 0)
 
 
 def test_an_offset_never_enters_a_release():
     """Where nothing is learnt clients send zero, whatever they keep."""
-    algorithm = OFFSETS.build()
+    algorithm = personal.OFFSETS.build()
     rule = algorithm.local.train
 
     def still(work):
-        kept = work.theta.new_full((len(work.clients), ALL), 1e3)
+        kept = work.theta.new_full((len(work.clients), personal.ALL), 1e3)
         return rule(replace(work, personal=kept, learning_rate=0.0))
 
     seen, journal = sent(replace(algorithm, local=LocalRule("still", still)))
     assert not any(one.any() for one in seen)
-    assert [record.dimension for record in journal.records] == [ALL]
+    assert [record.dimension for record in journal.records] == [personal.ALL]
 
 
-@pytest.mark.parametrize("case", CLIENT, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", personal.CLIENT, ids=lambda case: case.name)
 def test_embedding_and_head_never_enter_a_release(case):
     """Even a local rule that puts them into the update cannot send them."""
     plain, _ = sent(case.build())
-    leaking, _ = sent(after(with_own)(case.build()))
+    leaking, _ = sent(personal.after(personal.with_own)(case.build()))
     made = small.setting(case.build()).model.head.start
-    assert {len(one) for one in plain} == {Hypernetwork(made, HIDDEN).parameters}
+    assert {len(one) for one in plain} == {Hypernetwork(made, personal.HIDDEN).parameters}
     for one, other in zip(plain, leaking, strict=True):
         assert one.any()
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("case", "length"), list(zip(SERVER, (BODY + HEAD, BODY), strict=True)))
+LENGTHS = (personal.BODY + personal.HEAD, personal.BODY)
+
+
+@pytest.mark.parametrize(("case", "length"), zip(personal.SERVER, LENGTHS, strict=True))
 def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     algorithm, journal, seen = case.build(), MemoryLedger(""), []
     alone = algorithm.mechanism.release_client

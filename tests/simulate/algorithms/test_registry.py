@@ -1,15 +1,11 @@
 """The registry of algorithms: lookup, requirements, hyperparameters, and other distributions."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
 
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main as privplan
 from privplan.errors import InputError
 from privplan.planning.baselines import strictest
 from privplan.record import RECORD
@@ -27,6 +23,7 @@ from simulate.algorithms.registry import (
 from simulate.mechanisms import gaussian_joint
 from simulate.server import laplacian
 from simulate.transforms import clip
+from tests.command import answer, privplan
 from tests.simulate import tiny
 
 KNOWN = {"name": "mlp-digits", "parameters": 2410}
@@ -91,33 +88,28 @@ def restored():
     vars(ALGORITHMS).update(before)
 
 
-def call(*arguments):
-    return CliRunner().invoke(privplan, [str(one) for one in arguments])
-
-
 @pytest.mark.usefixtures("restored")
 def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(short_path, tmp_path):
     assert registered("Toy")(toy) is toy
     listed = {
-        one["algorithm"]: one for one in json.loads(call("simulate", "--algorithms=json").stdout)
+        one["algorithm"]: one
+        for one in json.loads(privplan("simulate", "--algorithms=json").stdout)
     }
     assert listed["Toy"]["released"] == "one noisy sum per round"
     assert listed["Toy"]["hyperparameters"]["strength"]["default"] == 0.5
     row = "| Toy | client | one noisy sum per round | this test | strength=0.5 |"
-    assert row in call("simulate", "--algorithms=markdown").stdout.splitlines()
+    assert row in privplan("simulate", "--algorithms=markdown").stdout.splitlines()
 
     run = tmp_path / "run"
     options = ("--seed", 3, "--device", "cpu")
-    done = call("simulate", short_path, "--algorithm=toy", *options, "--set=strength=2", "-o", run)
-    assert done.exit_code == 0, done.stderr
+    answer("simulate", short_path, "--algorithm=toy", *options, "--set=strength=2", "-o", run)
     record = json.loads((run / RECORD).read_text())
     assert record["algorithm"] == "Toy"
     assert record["configuration"]["numbers"] == {"strength": 2.0}
-    assert call("verify", run).exit_code == 0
+    assert privplan("verify", run).exit_code == 0
 
     arguments = ("compare", short_path, "--algorithms=FedAvg,Toy", "--seeds=1", "--device=cpu")
-    done = call(*arguments, "-o", tmp_path / "results")
-    assert done.exit_code == 0, done.stderr
+    answer(*arguments, "-o", tmp_path / "results")
     assert len(list((tmp_path / "results" / "Toy").glob(f"seed-*/{RECORD}"))) == 1
     table = (tmp_path / "results" / "results.csv").read_text()
     assert re.search(r"^Toy,client,", table, re.MULTILINE)

@@ -1,7 +1,5 @@
 """Membership: rates beside the certificate's curve, LiRA, sabotage; measures of attacks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -5,11 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from privplan.accounting.release import SamplingLaw
 from privplan.auditing import AUDIT, VIEWS
-from privplan.cli import main
 from privplan.errors import InputError
 from privplan.ledger import read_ledger
 from privplan.verification.verify import judge, load_run
@@ -18,6 +16,7 @@ from simulate.algorithms.registry import algorithm
 from simulate.audit import check_canaries, directions, make_canaries
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.command import privplan
 from tests.simulate.conftest import interrupt
 
 EACH = 200
@@ -127,7 +126,7 @@ def test_evidence_that_was_edited_is_named(audited, short_plan, tmp_path):
     for damaged in (text[:-100], "[" * 5000, text.replace('"final": [', '"final": [1.0,', 1)):
         (tmp_path / "run" / AUDIT).write_text(damaged)
         words = ["verify", "--rounds=0", "--details", str(tmp_path / "run")]
-        done = CliRunner().invoke(main, words)
+        done = privplan(*words)
         assert done.exit_code == 2
         assert len(done.stderr.splitlines()) == 1
         assert "audit" in done.stderr

@@ -1,7 +1,5 @@
 """``privplan simulate`` and ``privplan compare``: output, exit codes, bad input in one line."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.cli import main
 from privplan.errors import InputError
 from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
@@ -27,6 +25,7 @@ from simulate.data.partition.schemes import (
 from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
+from tests.command import answer
 from tests.simulate import tiny
 from tests.simulate.conftest import digits_spec
 
@@ -331,9 +330,7 @@ def test_a_part_keeps_the_classes_and_the_test_records():
 def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path):
     solve(digits_spec(rounds=2)).save(tmp_path / "plan.json")
     words = [str(tmp_path / "plan.json"), "--dataset=digits:300", f"--output={tmp_path / 'run'}"]
-    ran = CliRunner().invoke(main, ["simulate", *words, "--algorithm=DP-FedAvg", "--format=json"])
-    assert ran.exit_code == 0, ran.output
+    ran = answer("simulate", *words, "--algorithm=DP-FedAvg", "--format=json")
     assert "digits:300" in (tmp_path / "run" / "record.json").read_text()
-    assert json.loads(ran.stdout)["accuracy"] > 0
-    replayed = CliRunner().invoke(main, ["replay", str(tmp_path / "run")])
-    assert replayed.exit_code == 0, replayed.output
+    assert json.loads(ran)["accuracy"] > 0
+    answer("replay", tmp_path / "run")

@@ -29,6 +29,15 @@ from simulate.server import SERVER_OPTIMISERS
 from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
 
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of an honest run of GDPFed+."""
+    folder = tmp_path / "run"
+    execute(Request(short_plan(), "GDPFed+", "digits", folder, seed=3))
+    return folder
+
+
 HONEST = [
     ("FedAvg", {}), ("DP-FedAvg", {"sampling": "fixed_size"}),
     ("GDPFed", {"sampling": "fixed_size"}), ("GDPFed-op", {}), ("DPFedAvg", {}),

@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
 from privplan.errors import InputError
 from privplan.evidence import NOISE_EVIDENCE, VECTORS, ReplayReport
 from privplan.ledger import read_ledger
@@ -15,6 +13,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.command import privplan
 from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import comparison, short_plan
 
@@ -66,7 +65,7 @@ def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path):
     execute(asked)
     with_key = replay(asked.folder, asked.noise_key_file)
     assert with_key.save(asked.folder) == with_key
-    found = CliRunner().invoke(main, ["replay", str(asked.folder)])
+    found = privplan("replay", asked.folder)
     assert found.exit_code == 5, found.output
     assert ReplayReport.load(asked.folder) == with_key
     (asked.folder / REPLAY).write_text("{}")

@@ -27,14 +27,7 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.server import LAST_STEP, add, remembering
 from simulate.transforms import clip, keep_largest, shift, sparsify
 from tests.simulate import small, tiny
-from tests.simulate.algorithms.references.sums import (
-    PRICE,
-    RADIUS,
-    SUMS,
-    blur_client,
-    check_groups,
-    like_a_loop,
-)
+from tests.simulate.algorithms.references import sums
 from tests.simulate.case import Case, Mutation, having
 
 RHO, BETA, SMOOTHING = 0.3, 0.4, 0.7
@@ -169,7 +162,7 @@ def check_kept(algorithm: Algorithm) -> None:
     """The strict group's larger coordinate by absolute value, and both of the loose group's."""
     world = tiny.setting(replace(algorithm, local=LocalRule("against", against)))
     step, _, _ = tiny.one_round(world)
-    strict, loose = tiny.noise(0, 10.0) - SUMS, tiny.noise(1, 2.5) - SUMS
+    strict, loose = tiny.noise(0, 10.0) - sums.SUMS, tiny.noise(1, 2.5) - sums.SUMS
     assert strict[1] < -abs(strict[0]) < 0 < strict[0]  # by sign the other one is larger
     expected = tiny.WEIGHTS[0] / 4 * np.array([0.0, strict[1]]) + tiny.WEIGHTS[1] / 4 * loose
     np.testing.assert_allclose(step, expected, rtol=1e-5)
@@ -217,7 +210,7 @@ def top_k_of_the_step(one: Algorithm) -> Algorithm:
 def sparse_blur_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
     """BLUR, after which the smaller coordinates of the change are taken back."""
     start = small.flat(network)
-    blur_client(network, batches, rate)
+    sums.blur_client(network, batches, rate)
     change = small.flat(network) - start
     kept = change.abs() >= change.abs().sort(descending=True).values[round(SENT * len(change)) - 1]
     nn.utils.vector_to_parameters(start + change * kept, network.parameters())
@@ -234,7 +227,7 @@ def common_support(fraction: float) -> Transform:
 
 CASES = (
     *PGN_CASES,
-    Case("GDPFed+", tiny.plan(kept=KEPT), check_groups(kept=KEPT), {
+    Case("GDPFed+", tiny.plan(kept=KEPT), sums.check_groups(kept=KEPT), {
         "no sparsification": having(aggregator=literal()),
         "sparse before the noise": lambda one: replace(
             one, aggregator=literal(), transforms=(*one.transforms, sparsify(KEPT))
@@ -248,7 +241,7 @@ CASES = (
         "the largest by sign": top_k_by(largest_by_sign),
         "the largest of the step": top_k_of_the_step,
     }),
-    Case("DP-FedAvg-BLUR+LUS", small.plan(), like_a_loop(sparse_blur_client), {
+    Case("DP-FedAvg-BLUR+LUS", small.plan(), sums.like_a_loop(sparse_blur_client), {
         "no penalty": having(local=plain_sgd()),
         "dense": lambda one: replace(one, transforms=one.transforms[1:]),
         "the other coordinates": lambda one: replace(
@@ -257,5 +250,5 @@ CASES = (
         "the cohort's largest coordinates": lambda one: replace(
             one, transforms=(common_support(SENT), *one.transforms[1:])
         ),
-    }, {"price": PRICE, "radius": RADIUS / 1e3, "kept": SENT}),
+    }, {"price": sums.PRICE, "radius": sums.RADIUS / 1e3, "kept": SENT}),
 )  # fmt: skip

@@ -1,0 +1,138 @@
+"""pfl-research and NVFlare themselves: federated averaging under a plan."""
+
+import time
+
+import numpy as np
+import pytest
+
+from privplan.contrib.adapters.export import export
+from privplan.guard import Guard
+from privplan.ledger import read_ledger
+from privplan.record import LEDGER
+from tests.contrib.adapters.environments import ROOT, kill_all, lines_of, python_of, run, started
+from tests.guard.plans import plan_of
+
+pytestmark = pytest.mark.slow
+ROUNDS = 15
+
+
+def plan(epsilon=60.0):
+    """Two groups of 100 users."""
+    groups = {"strict": (100, 60.0, 0.2, 3.0), "loose": (100, epsilon, 0.3, 2.0)}
+    return plan_of(groups, ROUNDS, delta=1e-3)
+
+
+def command(folder, iterations):
+    """The command of a run."""
+    python = python_of("pfl-0.6", ("pfl==0.6.*",))
+    script = ROOT / "tests" / "contrib" / "adapters" / "pfl_run.py"
+    return [python, str(script), str(folder / "plan.json"), str(folder / "run"), str(iterations)]
+
+
+def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path):
+    the_plan = plan()
+    the_plan.save(tmp_path / "plan.json")
+    done = run(command(tmp_path, ROUNDS + 5))
+    assert done.returncode == 0, done.stderr[-2000:]
+    [found] = lines_of(done.stdout)
+    assert found["rounds"] == ROUNDS
+    assert found["weight"] == pytest.approx([2.0, -1.0], abs=0.6)
+    with Guard(the_plan, tmp_path / "run") as guard:
+        verdict = guard.verdict()
+    assert verdict.outcome == "kept"
+    assert [group.realised_upper == group.planned for group in verdict.groups] == [True, True]
+
+
+def test_pfl_goes_on_with_what_is_left(tmp_path):
+    the_plan = plan()
+    the_plan.save(tmp_path / "plan.json")
+    for iterations, rounds in ((4, 4), (100, ROUNDS)):
+        done = run(command(tmp_path, iterations))
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert lines_of(done.stdout)[0]["rounds"] == rounds
+
+
+def test_pfl_halts_before_the_budget_is_exceeded(tmp_path):
+    plan(epsilon=1.6).save(tmp_path / "plan.json")
+    done = run(command(tmp_path, ROUNDS))
+    assert done.returncode == 0, done.stderr[-2000:]
+    rounds = lines_of(done.stdout)[0]["rounds"]
+    assert 0 < rounds < ROUNDS
+    with Guard(plan(epsilon=1.6), tmp_path / "run") as guard:
+        assert guard.epsilon("loose").upper <= 1.6
+        assert not guard.may_release()
+
+
+def test_an_exported_project_runs(tmp_path):
+    export(plan(), "pfl", tmp_path / "project")
+    done = run([command(tmp_path, 1)[0], str(tmp_path / "project" / "train.py")])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.endswith(f"{ROUNDS} rounds\n")
+
+
+def sites_plan(rounds):
+    """Four sites in two groups, all of which take part."""
+    groups = {"strict": (2, 60.0, 1.0, 6.0), "loose": (2, 60.0, 1.0, 3.0)}
+    return plan_of(groups, rounds, delta=1e-3, sampling="full")
+
+
+def job(folder):
+    """The command of the job."""
+    python = python_of("nvflare-2.9", ("nvflare==2.9.*",))
+    script = ROOT / "tests" / "contrib" / "adapters" / "nvflare_project" / "run.py"
+    return [python, str(script), *(str(folder / name) for name in ("plan.json", "run", "space"))]
+
+
+def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path):
+    the_plan, ledger = sites_plan(5), tmp_path / "run" / LEDGER
+    the_plan.save(tmp_path / "plan.json")
+    process, deadline = started(job(tmp_path)), time.monotonic() + 200
+    while not ledger.exists() or len(ledger.read_text().splitlines()) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    kill_all(process)
+    lines = ledger.read_text().splitlines()
+    assert 2 <= len(lines) < 5
+    done = run(job(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert ledger.read_text().splitlines()[: len(lines)] == lines
+    with Guard(the_plan, tmp_path / "run") as guard:
+        verdict = guard.verdict()
+        model = guard.model
+    assert verdict.outcome == "kept"
+    assert {group.realised_upper == group.planned for group in verdict.groups} == {True}
+    assert model["w"].dtype == np.float32
+    assert "round 5: released and booked, 4 sites drawn" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sites", "said", "booked"),
+    [
+        ("full", "params_type is FULL: the controller clips this site's update", 2),
+        ("none", "none of 2 rounds was released: no site reported an update", 0),
+    ],
+)
+def test_whole_models_and_lost_sites(tmp_path, monkeypatch, sites, said, booked):
+    monkeypatch.setenv("SITES", sites)
+    sites_plan(2).save(tmp_path / "plan.json")
+    done = run(job(tmp_path))
+    assert said in done.stdout + done.stderr
+    with Guard(sites_plan(2), tmp_path / "run") as guard:
+        assert guard.finished
+        verdict = guard.verdict()
+    records = read_ledger(tmp_path / "run", sites_plan(2).digest).records
+    assert sum(not record.failure for record in records) == booked
+    assert verdict.outcome == ("kept" if booked else "unverified")
+    assert (done.returncode == 0) == (booked > 0)
+
+
+def test_an_exported_job_runs(tmp_path):
+    sites_plan(2).save(tmp_path / "plan.json")
+    export(sites_plan(2), "nvflare", tmp_path / "project")
+    python, _, *_ = job(tmp_path)
+    done = run([python, str(tmp_path / "project" / "job.py")])
+    assert done.returncode == 0, done.stderr[-2000:]
+    with Guard(sites_plan(2), tmp_path / "project" / "run") as guard:
+        assert guard.finished
+        assert guard.verdict().outcome == "kept"
