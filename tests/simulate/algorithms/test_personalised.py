@@ -71,10 +71,10 @@ def test_embedding_and_head_never_enter_a_release(case):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-LENGTHS = (personal.BODY + personal.HEAD, personal.BODY)
+SENT = list(zip(personal.SERVER, (personal.BODY + personal.HEAD, personal.BODY), strict=True))
 
 
-@pytest.mark.parametrize(("case", "length"), zip(personal.SERVER, LENGTHS, strict=True))
+@pytest.mark.parametrize(("case", "length"), SENT)
 def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     algorithm, journal, seen = case.build(), MemoryLedger(""), []
     alone = algorithm.mechanism.release_client
