@@ -421,8 +421,7 @@ def read_noise_evidence(folder: Path) -> tuple[Measurements, str | None]:
 def _read(path: Path, modified: int, size: int) -> tuple[Measurements, str | None]:
     """The measurements in a file; the arguments besides the path make a changed file anew."""
     found: Measurements = {}
-    lines = read_text(path, "noise evidence").splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path, "noise evidence"), start=1):
         try:
             one = parse(NoiseEvidence, load_json(line))
         except (ValueError, InputError):

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from privplan.errors import InputError
+from privplan.limits import MOST_LINE, regular
 
 LOCK = ".lock"
 """Name of the file in a folder that is locked while a process uses the folder."""
@@ -25,14 +26,18 @@ LOCK = ".lock"
 
 def read_text(path: Path | str, what: str) -> str:
     """The text of a file."""
-    with _one_line_errors(path, what):
-        return Path(path).read_text(encoding="utf-8")
+    with _one_line_errors(path, what), open(path, encoding="utf-8", opener=regular()) as file:
+        return file.read()
 
 
 def read_lines(path: Path | str, what: str) -> Iterator[str]:
     """The lines of a file one after another, each with its line feed."""
-    with _one_line_errors(path, what), open(path, encoding="utf-8", newline="\n") as file:
-        yield from file
+    with (
+        _one_line_errors(path, what),
+        open(path, encoding="utf-8", newline="\n", opener=regular()) as file,
+    ):
+        while line := file.readline(MOST_LINE):
+            yield line
 
 
 @contextmanager

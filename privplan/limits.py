@@ -6,20 +6,43 @@ files are read, never links, pipes or devices; sizes are known before anything i
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from privplan.errors import InputError
 
 GIB = 2**30
-MOST_BYTES = {".json": GIB // 4, ".jsonl": 4 * GIB, ".npz": GIB, ".pem": 2**16}
-"""Most bytes of a file in a run folder by the end of its name."""
+MOST_BYTES = {
+    ".json": 2**25, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".yaml": 2**22, ".yml": 2**22,
+}  # fmt: skip
+"""Most bytes of a file by the end of its name; what is parsed at once takes much more memory."""
+MOST_LINE = 2**25
+"""Most letters of a line of a file that is read line by line."""
+MOST_OTHERS = GIB // 4
 MOST_UNPACKED = GIB
 """Most bytes of the members of an archive."""
 MOST_CLIENTS = 100_000_000
 """Most clients of a plan whose run is verified: their participations are counted one by one."""
+
+
+def regular(most: int | None = None) -> Callable[[str, int], int]:
+    """An opener for ``open``: a regular file of at most so many bytes, for which no read waits."""
+
+    def opened(path: str, flags: int) -> int:
+        known = os.open(path, flags | os.O_NONBLOCK)
+        found, limit = os.fstat(known), most or MOST_BYTES.get(Path(path).suffix, MOST_OTHERS)
+        if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
+            return known
+        os.close(known)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        raise OSError(errno.EINVAL, f"no regular file of at most {limit} bytes", path)
+
+    return opened
 
 
 def refuse_strange(folder: Path) -> None:
@@ -36,9 +59,10 @@ def refuse_strange(folder: Path) -> None:
                                      found.st_size)  # fmt: skip
 
 
-def refuse_bomb(path: Path, field: str) -> None:
-    """Raise InputError for an archive whose members unpack to more than the limit."""
+def refuse_bomb(path: Path, field: str, *, packed: int = 0) -> None:
+    """Raise InputError for an archive that unpacks to more than the limit, or ``packed`` times."""
+    most = max(MOST_UNPACKED, packed * path.stat().st_size)
     with zipfile.ZipFile(path) as archive:
         size = sum(member.file_size for member in archive.infolist())
-    if size > MOST_UNPACKED:
-        raise InputError.one(field, f"must unpack to at most {MOST_UNPACKED} bytes", size)
+    if size > most:
+        raise InputError.one(field, f"must unpack to at most {most} bytes", size)

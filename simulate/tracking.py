@@ -135,7 +135,9 @@ def require_trackers(names: Sequence[str]) -> None:
     """Raise for an unknown tracker, or one whose package is not installed."""
     for name in map(TRACKERS.name_of, names):
         package = getattr(TRACKERS.get(name), "package", None)
-        if package is not None and find_spec(package) is None:
+        found = None if package is None else find_spec(package)
+        near = Path(found.origin or "").parents[:2] if found else ()
+        if package is not None and (found is None or Path.cwd() in near):  # of --data MODULE:NAME
             raise _missing(name, name)
 
 

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, mode
 from pydantic_core import PydanticKnownError
 
 from privplan.errors import Fault, InputError
+from privplan.limits import GIB, regular
 from privplan.values import (
     MOST,
     Checked,
@@ -300,7 +301,8 @@ class Initial(Value):
         if copy is not None and copy.is_file() and not Path(self.file).is_file():
             return self.model_copy(update={"file": str(copy)}).content()
         try:
-            content = Path(self.file).read_bytes()
+            with open(self.file, "rb", opener=regular(GIB)) as file:
+                content = file.read()
         except OSError as error:
             rule = f"must be a file that can be read ({error.strerror})"
             raise InputError.one(f"{FIELD}.file", rule, self.file) from None

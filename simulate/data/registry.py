@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, BinaryIO, ClassVar, Protocol
 
 import numpy as np
 
 from privplan.errors import InputError, MissingDataError, PrivplanError, did_you_mean
+from privplan.limits import regular
 from privplan.registry import Registry
 from simulate.data.dataset import Dataset, part_of
 
@@ -313,8 +314,21 @@ _ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
 """The only names that a file may use: functions of this file, none of which runs its arguments."""
 
 
-class _Reader(pickle.Unpickler):
+_Unpickler: Any = pickle._Unpickler
+"""The unpickler in Python, whose memo is no larger than the file."""
+
+
+def _build(reader: Any) -> None:
+    """Give a state to an array or its type; functions and other values have none."""
+    if not isinstance(reader.stack[-2], _Array | _Kind):
+        raise pickle.UnpicklingError("only arrays have a state")
+    _Unpickler.load_build(reader)
+
+
+class _Reader(_Unpickler):  # type: ignore[misc]
     """An unpickler restricted to ``_ALLOWED``."""
+
+    dispatch: ClassVar = {**_Unpickler.dispatch, pickle.BUILD[0]: _build}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -322,9 +336,14 @@ class _Reader(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
+def _opened(path: Path) -> BinaryIO:
+    """A file of a data set, which may be a stranger's."""
+    return open(path, "rb", opener=regular(MOST_UNPACKED))
+
+
 def read_pickle(path: Path) -> dict[bytes, Any]:
     """The dictionary in a pickle file, with strings of Python 2 as bytes; runs no code."""
-    with reading(path, "must be a pickle of plain data"), path.open("rb") as file:
+    with reading(path, "must be a pickle of plain data"), _opened(path) as file:
         content = _Reader(file, encoding="bytes").load()
         if not isinstance(content, dict):
             raise InputError.one("data", "must be a pickled dictionary", str(path))
@@ -338,10 +357,8 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
 
 def read_unpacked(path: Path, most: int = MOST_UNPACKED) -> bytes:
     """The content of a file, unpacked when its name ends in ``.gz``."""
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    with gzip.open(path) as file:
-        content = file.read(most + 1)
+    with _opened(path) as packed:
+        content = (gzip.GzipFile(fileobj=packed) if path.suffix == ".gz" else packed).read(most + 1)
     if len(content) > most:
         raise ValueError(f"must unpack to {most} bytes or less")
     return content

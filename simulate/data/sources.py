@@ -18,6 +18,7 @@ import numpy as np
 
 from privplan.errors import Fault, InputError
 from privplan.files import read_text
+from privplan.limits import refuse_bomb
 from simulate.data.dataset import error_line
 from simulate.data.own import Data
 from simulate.data.registry import reading
@@ -423,7 +424,9 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.statistics is not None:
         rule = "must be left out with NPZ files, whose records are model inputs"
         raise InputError.one("statistics", rule, str(options.statistics))
-    with reading(path, "must be an NPZ file of numbers and texts"), np.load(path) as file:
+    with reading(path, "must be an NPZ file of numbers and texts"):
+        refuse_bomb(path, "data", packed=20)
+        file = np.load(path)
         arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
 
     def array(role: str, name: str | None, default: str) -> np.ndarray | None:

@@ -331,7 +331,7 @@ def _read(initial: Initial, copy: Path | None) -> np.ndarray:
     """The array of a file."""
     try:
         values = np.load(io.BytesIO(initial.content(copy)), allow_pickle=False)
-    except (ValueError, EOFError, OSError):
+    except (ValueError, EOFError, OSError, OverflowError, MemoryError):
         values = None
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         rule = "must be a .npy file with floating-point numbers"

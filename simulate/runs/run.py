@@ -277,12 +277,15 @@ def write_finished(
         )
         evidence.save(folder)
         audit = evidence.digest
+    score = finite_or_none(measures.accuracy)
+    last = {"accuracy": score, "loss": measures.loss}  # of more clients than while it trained
     finished = record.model_copy(
         update={
             "status": "complete",
             "chain": end.chain,
             "audit": audit,
-            "accuracy": finite_or_none(measures.accuracy),
+            "metrics": (*record.metrics[:-1], record.metrics[-1].model_copy(update=last)),
+            "accuracy": score,
             "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
             "accuracy_by_group": {
                 name: value for name, value in groups.items() if finite_or_none(value) is not None

@@ -36,8 +36,8 @@ def _ranges(plan: Plan) -> list[tuple[str, int, int]]:
 
 def _groups(plan: Plan) -> str:
     lines = [
-        f"- {name}: {first} to {first + count - 1}, epsilon {plan.group(name).epsilon:g}"
-        for name, first, count in _ranges(plan)
+        f"- {json.dumps(name)[1:-1]}: {first} to {first + n - 1}, epsilon {plan.group(name).epsilon:g}"
+        for name, first, n in _ranges(plan)
     ]
     return "\n".join(lines)
 
@@ -89,7 +89,7 @@ def _opacus(plan: Plan) -> Files:
         raise InputError.one("plan.groups", rule, len(plan.groups))
     [group] = plan.groups
     rate = plan.spec.local.learning_rate
-    text = _text("opacus/train.py", clients=group.clients, rate=rate, group=group.name)
+    text = _text("opacus/train.py", clients=group.clients, rate=rate, group=repr(group.name))
     return {
         "train.py": text,
         "README.md": _readme(plan, "Opacus", "train.py", "python train.py"),
