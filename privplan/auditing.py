@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from scipy.special import bdtrc, betaincinv, ndtr, ndtri
 
 from privplan.errors import InputError
-from privplan.files import read_text, write_text
+from privplan.files import load_json, read_text, write_text
 from privplan.laws.participation import binomial_log_mass
 from privplan.registry import Registry
 from privplan.values import Value, parse
@@ -118,8 +118,8 @@ class AuditEvidence(Value):
         """Read ``audit.json`` from the run folder."""
         text = read_text(folder / AUDIT, "audit")
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
+            data = load_json(text)
+        except ValueError:
             raise InputError.one("audit", "must be JSON", str(folder / AUDIT)) from None
         return parse(cls, data)
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from privplan.errors import InputError
-from privplan.limits import MOST_LINE, regular
+from privplan.limits import MOST_LINE, MOST_YAML, regular
 
 LOCK = ".lock"
 """Name of the file in a folder that is locked while a process uses the folder."""
@@ -215,9 +215,16 @@ def read_secret(path: Path, what: str) -> bytes:
 def load_json(text: str) -> Any:
     """Plain data from JSON text."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
 
 
 def _refuse_constant(word: str) -> Any:
@@ -320,6 +327,8 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 def load_yaml(text: str, what: str) -> Any:
     """Plain data from YAML text."""
+    if len(text) > MOST_YAML:
+        raise InputError.one(what, f"must be YAML of at most {MOST_YAML} letters", len(text))
     try:
         return yaml.load(text, Loader=_UniqueKeys)
     except (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,11 @@ from privplan.errors import InputError
 
 GIB = 2**30
 MOST_BYTES = {
-    ".json": 2**25, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".yaml": 2**22, ".yml": 2**22,
+    ".json": 2**25, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB,
 }  # fmt: skip
 """Most bytes of a file by the end of its name; what is parsed at once takes much more memory."""
+MOST_YAML = 2**19
+"""Most letters of a YAML text, whose reader takes some ten seconds for them."""
 MOST_LINE = 2**25
 """Most letters of a line of a file that is read line by line."""
 MOST_OTHERS = GIB // 4
@@ -62,7 +65,7 @@ def refuse_strange(folder: Path) -> None:
 def refuse_bomb(path: Path, field: str, *, packed: int = 0) -> None:
     """Raise InputError for an archive that unpacks to more than the limit, or ``packed`` times."""
     most = max(MOST_UNPACKED, packed * path.stat().st_size)
-    with zipfile.ZipFile(path) as archive:
+    with open(path, "rb", opener=regular(sys.maxsize)) as file, zipfile.ZipFile(file) as archive:
         size = sum(member.file_size for member in archive.infolist())
     if size > most:
         raise InputError.one(field, f"must unpack to at most {most} bytes", size)

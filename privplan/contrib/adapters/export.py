@@ -36,8 +36,8 @@ def _ranges(plan: Plan) -> list[tuple[str, int, int]]:
 
 def _groups(plan: Plan) -> str:
     lines = [
-        f"- {json.dumps(name)[1:-1]}: {first} to {first + n - 1}, epsilon {plan.group(name).epsilon:g}"
-        for name, first, n in _ranges(plan)
+        f"- {json.dumps(g)[1:-1]}: {first} to {first + n - 1}, epsilon {plan.group(g).epsilon:g}"
+        for g, first, n in _ranges(plan)
     ]
     return "\n".join(lines)
 
