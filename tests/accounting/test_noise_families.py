@@ -1,15 +1,17 @@
-"""A family of noise from outside: its discrete pairs are composed, and its evidence is tested."""
+"""Families of noise: one from outside, and the discrete Gaussian against dp-accounting."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 from scipy import stats
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
-from privplan.accounting.release import History, Relation, Release
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.law import DiscretePair, exact
 from privplan.ledger import history_of
@@ -117,3 +119,96 @@ def test_a_discrete_pair_is_a_distribution():
     for losses, masses in [((1.0, 0.0), (0.5, 0.5)), ((0.0,), (1.5,)), ((-3.0,), (1.0,))]:
         with pytest.raises(InputError):
             DiscretePair(losses, masses)
+
+
+FAMILY = NOISE_FAMILIES.get("discrete_gaussian")
+
+
+def record(std: float, grid: float | None, bound: float) -> ReleaseRecord:
+    share = GroupShare(
+        group="a", clients=10, sampling=SamplingLaw.POISSON, sampling_ratio=0.5, cohort=1,
+        clip_bound=bound, largest_norm=bound, clipped=0, weight=1.0,
+    )  # fmt: skip
+    return ReleaseRecord(
+        round=1, family="discrete_gaussian", noise_std=std, grid=grid, dimension=1,
+        noise_sum_squares=1.0, shares=(share,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("scale", "moved"), [(12, 5), (40, 11), (150, 100), (4096, 2048)])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_the_upper_bound_is_one_for_every_scale(scale: int, moved: int, delta: float) -> None:
+    """N(v, s^2 - 16) rounded at random is N_Z(v, s^2); here v is a move of one coordinate."""
+    theirs = from_discrete_gaussian_mechanism(
+        scale, moved, value_discretization_interval=1e-5
+    ).get_epsilon_for_delta(delta)
+    multiplier = math.sqrt(scale**2 - 16) / moved
+    history = History.repeated(Release(multiplier, 1.0, SamplingLaw.FULL), 1)
+    ours = accountant("pld").epsilon(history, delta, Relation.ADD_REMOVE)
+    assert ours.upper >= theirs - 2e-5
+    assert ours.upper <= theirs * (1 + 20 / scale**2) + 1e-3
+
+
+def test_both_bounds_enclose_the_loss_of_dp_accounting() -> None:
+    scale, moved, rounds, delta = 4096, 1024, 6, 1e-5
+    theirs = from_discrete_gaussian_mechanism(
+        scale, moved, value_discretization_interval=1e-5
+    ).self_compose(rounds).get_epsilon_for_delta(delta)  # fmt: skip
+    release = record(scale, 1.0, moved).release_for(record(scale, 1.0, moved).shares[0])
+    release = Release(release.noise_multiplier, 1.0, SamplingLaw.FULL, "discrete_gaussian")
+    ours = accountant("pld").epsilon(History.repeated(release, rounds), delta, Relation.ADD_REMOVE)
+    assert ours.lower - 1e-4 <= theirs <= ours.upper + 1e-4
+    assert ours.upper - ours.lower < 1e-3
+
+
+@pytest.mark.parametrize("std", [0.7363, 1.0473203110013856, 3.25, 19.0])
+def test_the_planned_multiplier_is_recovered_and_the_grid_costs_nothing(std: float) -> None:
+    bound = 0.5
+    one = record(scale_for(std) * grid_of(std), grid_of(std), bound)
+    release = one.release_for(one.shares[0])
+    planned = Release(float(f"{std / bound:.12g}"), 0.5, SamplingLaw.POISSON)
+    assert release == Release(
+        planned.noise_multiplier, 0.5, SamplingLaw.POISSON, "discrete_gaussian"
+    )
+    pair = (FAMILY.dominating_pairs(release, Relation.ADD_REMOVE).upper,)
+    normal = NOISE_FAMILIES.get("gaussian").dominating_pairs(planned, Relation.ADD_REMOVE)
+    assert pair == (normal.upper,)
+
+
+@pytest.mark.parametrize(("std", "grid"), [(1.0, None), (4095.0, 1.0), (1.0, 1.0), (0.0, 1.0)])
+def test_a_coarse_or_unknown_grid_counts_as_no_noise(std: float, grid: float | None) -> None:
+    one = record(std, grid, 1.0)
+    assert one.release_for(one.shares[0]).noise_multiplier == 0
+
+
+def test_other_accountants_cover_it_by_the_same_bound() -> None:
+    release = Release(1.2, 0.1, SamplingLaw.POISSON, "discrete_gaussian")
+    normal = Release(1.2, 0.1, SamplingLaw.POISSON)
+    bounds = [
+        accountant("rdp").epsilon(History.repeated(one, 20), 1e-5, Relation.ADD_REMOVE).upper
+        for one in (release, normal)
+    ]
+    assert bounds[0] == bounds[1]
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(
+    ("multiplier", "ratio", "rounds", "delta"),
+    [(0.7185341469, 0.1, 3, 1.884371901952303e-3), (1.1, 0.02, 200, 1e-6), (0.6, 0.5, 8, 1e-4)],
+)
+def test_its_upper_bound_is_that_of_the_certificate(
+    multiplier: float, ratio: float, rounds: int, delta: float, relation: Relation
+) -> None:
+    """A ledger of discrete noise spends to the last bit what the plan of normal noise certifies."""
+    normal, discrete = (
+        accountant("pld").epsilon(
+            History.repeated(Release(multiplier, ratio, SamplingLaw.POISSON, family), rounds),
+            delta,
+            relation,
+        )
+        for family in ("gaussian", "discrete_gaussian")
+    )
+    assert discrete.upper == normal.upper
+    assert discrete.lower <= normal.upper
+    if relation is Relation.ADD_REMOVE:
+        assert discrete.upper - discrete.lower < 5e-4 * discrete.upper

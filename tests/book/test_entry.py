@@ -1,16 +1,23 @@
-"""What the book keeps of a run, and which runs it refuses."""
+"""What the book keeps of a run: its shares, verdict and cost, its noise once."""
+
+from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from privplan.accounting.release import Release, SamplingLaw
 from privplan.book.entry import booking_of
-from privplan.errors import InputError
+from privplan.book.store import add, address_of, runs
+from privplan.errors import BrokenRunError, InputError
 from privplan.ledger import history_of, read_ledger
-from privplan.record import LEDGER, RECORD, RunRecord
+from privplan.record import LEDGER, RECORD, ReleaseRecord, RunRecord
 from tests.book.runs import as_recorded, run, two_groups
-from tests.verification.honest_run import releases
+from tests.command import answer, privplan, refused
+from tests.verification.honest_run import GROUPS, releases
+from tests.verification.test_outcomes import edit_record, forged
 
 
 def _lines(folder: Path) -> list[str]:
@@ -87,3 +94,112 @@ def test_a_record_of_another_plan_is_refused(tmp_path: Path) -> None:
     (folder / RECORD).write_text(json.dumps({**data, "plan_digest": "0" * 64}))
     with pytest.raises(InputError, match="another plan"):
         booking_of(folder, "")
+
+
+Made = list[ReleaseRecord]
+
+
+def _halved(made: Made) -> Made:
+    return [r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4}) for r in made]
+
+
+def _without_participants(made: Made) -> Made:
+    return [
+        r.model_copy(
+            update={"shares": tuple(s.model_copy(update={"participants": None}) for s in r.shares)}
+        )
+        for r in made
+    ]
+
+
+def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path: Path) -> None:
+    folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
+    line = refused("book", "add", folder, "--address", book, code=4)
+    assert line.startswith("run: must not be broken, found")
+    assert "noise drawn: round 1" in line
+    assert not book.exists()
+    with pytest.raises(BrokenRunError):
+        booking_of(folder, "")
+
+
+def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path: Path) -> None:
+    folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
+    done = privplan("book", "add", folder, "--infinite", "--address", book)
+    assert done.exit_code == 0
+    assert "is broken: its releases are booked at infinite epsilon" in done.stderr
+    left = ("book", "left", "--group", "strict", "--epsilon", 40, "--address", book)
+    assert "nothing is left" in refused(*left, code=3)
+
+
+def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", made=forged(two_groups()))
+    edit_record(folder, executed=None)
+    booked = booking_of(folder, "").run
+    assert (booked.verdict, booked.cost) == ("unverified", "infinite")
+    assert {share.group for share in booked.shares} == set(GROUPS)
+    assert all(one.noise_multiplier == 0 for share in booked.shares for one in share.releases)
+
+
+def test_without_participants_nothing_is_amplified_by_sampling(tmp_path: Path) -> None:
+    made = _without_participants(releases(two_groups()))
+    booked = booking_of(run(tmp_path / "run", made=made), "").run
+    assert (booked.verdict, booked.cost) == ("unverified", "full participation")
+    for share in booked.shares:
+        sigma = GROUPS[share.group][3]
+        assert list(share.history) == [(Release(sigma, 1.0, SamplingLaw.FULL), 30)]
+
+
+def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path: Path) -> None:
+    booked = booking_of(run(tmp_path / "run", rounds=7), "").run
+    assert (booked.verdict, booked.cost) == ("unverified", "recorded")
+    assert [share.history.rounds for share in booked.shares] == [7, 7]
+
+
+def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path: Path) -> None:
+    """One seed on other data: the same states of the generator, other cohorts and sums."""
+    book, first = tmp_path / "b", releases(two_groups(), 1)
+    states = [release.noise_state for release in first]
+    other = [
+        release.model_copy(update={"noise_state": state})
+        for release, state in zip(releases(two_groups(), 2), states, strict=True)
+    ]
+    answer("book", "add", run(tmp_path / "one", made=first), "--address", book)
+    line = refused("book", "add", run(tmp_path / "two", 2, made=other), "--address", book)
+    assert "run: must have noise of its own" in line
+    assert "60 equal noise states" in line
+    assert len(runs(address_of(str(book)))) == 1
+
+
+def test_one_state_in_common_is_enough(tmp_path: Path) -> None:
+    url, second = address_of(str(tmp_path / "b")), releases(two_groups(), 2)
+    state = {"noise_state": releases(two_groups(), 1)[5].noise_state}
+    mixed = [*second[:40], second[40].model_copy(update=state), *second[41:]]
+    add(url, booking_of(run(tmp_path / "one", 1), ""))
+    with pytest.raises(InputError, match="1 equal noise states"):
+        add(url, booking_of(run(tmp_path / "two", 2, made=mixed), ""))
+
+
+def test_a_book_of_version_1_is_read_and_upgraded(tmp_path: Path) -> None:
+    """Version 1 had no table of verdicts, and digests without verdict and cost."""
+    file, booking = tmp_path / "b.sqlite", booking_of(run(tmp_path / "run"), "")
+    add(address_of(str(file)), booking)
+    old = booking.run.model_copy(update={"verdict": None})
+    with sqlite3.connect(file) as book:
+        book.execute("DROP TABLE privplan_book_verdicts")
+        book.execute("UPDATE privplan_book SET schema_version = 1")
+        book.execute("UPDATE privplan_book_runs SET digest = ?", (old.digest,))
+    assert runs(address_of(str(file))) == (old,)
+    second = booking_of(run(tmp_path / "second", 2), "")
+    assert add(address_of(str(file)), second).outcome == "added"
+    assert runs(address_of(str(file))) == (old, second.run)
+    shown = answer("book", "show", "--group", "strict", "--address", file, "--format", "json")
+    assert '"kept": 1' in shown
+
+
+def test_an_edited_verdict_is_found(tmp_path: Path) -> None:
+    url = address_of(str(tmp_path / "b.sqlite"))
+    add(url, booking_of(run(tmp_path / "run", rounds=5), ""))
+    with sqlite3.connect(tmp_path / "b.sqlite") as book:
+        book.execute("UPDATE privplan_book_verdicts SET verdict = 'kept'")
+    with pytest.raises(InputError, match="was edited"):
+        runs(url)
