@@ -108,9 +108,7 @@ def test_one_sound_point_is_enough_for_a_sweep():
     ("varied", "written", "sound"),
     [
         ("epsilon=1:0.0001:2", 1.0, [True, False]),
-        ("epsilon=1:0.0001:2", 0.0001, [True, False]),
         ("epsilon=0.0001:0.0002:2", 1.0, [False, False]),
-        ("noise_multiplier=0.1:2:2", 1.0, [False, True]),
         ("noise_multiplier=0.03:2:2", 1.0, [False, True]),
         ("noise_multiplier=-1:2:2", 1.0, [False, True]),
     ],

@@ -9,28 +9,20 @@ from typing import Any
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
-from simulate.components import ClientBatch, Server
+from simulate.components import ClientBatch, LocalResult, Server
 
 Mutation = Callable[[Algorithm], Algorithm]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method of the catalogue against its reference.
-
-    Attributes:
-        name: as in the catalogue.
-        plan: the plan that it executes here.
-        check: compares the algorithm with the reference; fails by an assertion.
-        mutations: what goes wrong, by name, to the algorithm with that fault.
-        numbers: numbers of the method that are not its defaults.
-    """
+    """A method of the catalogue against its reference."""
 
     name: str
     plan: Plan
-    check: Callable[[Algorithm], None]
-    mutations: Mapping[str, Mutation]
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    check: Callable[[Algorithm], None]  # compares with the reference; fails by an assertion
+    mutations: Mapping[str, Mutation]  # what goes wrong, to the algorithm with that fault
+    numbers: Mapping[str, float] = field(default_factory=dict)  # that are not its defaults
 
     def build(self) -> Algorithm:
         """The algorithm as registered."""
@@ -48,6 +40,16 @@ def double_weights(one: Algorithm) -> Algorithm:
     return replace(
         one, aggregator=replace(one.aggregator, weight=lambda group, plan: 2 * rule(group, plan))
     )
+
+
+def after(change: Callable[[ClientBatch, LocalResult], LocalResult]) -> Mutation:
+    """The algorithm whose clients do something else after training."""
+
+    def changed(one: Algorithm) -> Algorithm:
+        train = one.local.train
+        return having(local=replace(one.local, train=lambda work: change(work, train(work))))(one)
+
+    return changed
 
 
 def _with_batches(change: Callable[[ClientBatch], ClientBatch]) -> Mutation:

@@ -119,6 +119,24 @@ def plain_client(network: nn.Module, batches: Batches, rate: float) -> None:
         optimiser.step()
 
 
+def sam(network: nn.Module, batches: Batches, rate: float, rho: float) -> None:
+    """SAM on what is not frozen: go up, take the gradient there, come back, step."""
+    free = [weight for weight in network.parameters() if weight.requires_grad]
+    optimiser = torch.optim.SGD(free, rate, MOMENTUM)
+    for images, labels in batches:
+        slopes = torch.autograd.grad(loss(network, images, labels), free)
+        scale = rho / torch.cat([slope.flatten() for slope in slopes]).norm()
+        with torch.no_grad():
+            for weight, slope in zip(free, slopes, strict=True):
+                weight.add_(scale * slope)
+        optimiser.zero_grad()
+        loss(network, images, labels).backward()
+        with torch.no_grad():
+            for weight, slope in zip(free, slopes, strict=True):
+                weight.sub_(scale * slope)
+        optimiser.step()
+
+
 def mini_batches(world: Experiment, round_: int, number: int) -> Batches:
     """A client's mini-batches of a round, without padding."""
     local = world.local

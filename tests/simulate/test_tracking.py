@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import privplan
@@ -14,18 +13,14 @@ from simulate.tracking import TRACKERS, Callback
 class Recorder(Callback):
     """Notes every call."""
 
-    def __init__(self, stop_at=0):
-        self.calls: list[tuple[str, int]] = []
-        self.spent: Mapping[str, float] = {}
-        self._stop_at = stop_at
+    def __init__(self):
+        self.calls, self.spent = [], {}
 
     def on_start(self, plan, record):
         self.calls.append(("start", record.rounds_done))
 
     def on_round(self, record):
         self.calls.append(("round", record.rounds_done))
-        if record.rounds_done == self._stop_at:
-            raise KeyboardInterrupt
 
     def on_end(self, record, spent):
         assert record.status == "complete"

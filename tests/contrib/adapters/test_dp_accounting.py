@@ -20,22 +20,16 @@ COHORT = events.SampledWithoutReplacementDpEvent(200, 30, GAUSSIAN)
 
 
 def test_events_in_and_out():
-    event = events.ComposedDpEvent(
-        [
-            events.SelfComposedDpEvent(POISSON, 40),
-            events.SelfComposedDpEvent(events.ComposedDpEvent([POISSON, GAUSSIAN]), 3),
-            COHORT,
-            events.NoOpDpEvent(),
-        ]
-    )
+    event = events.ComposedDpEvent([
+        events.SelfComposedDpEvent(POISSON, 40),
+        events.SelfComposedDpEvent(events.ComposedDpEvent([POISSON, GAUSSIAN]), 3),
+        COHORT, events.NoOpDpEvent(),
+    ])  # fmt: skip
     history = history_from_event(event, 2)
-    expected = History(
-        [
-            (Release(1.2, 0.05), 86),
-            (Release(1.2, 1.0, SamplingLaw.FULL), 6),
-            (Release(1.2, 0.15, SamplingLaw.FIXED_SIZE), 2),
-        ]
-    )
+    expected = History([
+        (Release(1.2, 0.05), 86), (Release(1.2, 1.0, SamplingLaw.FULL), 6),
+        (Release(1.2, 0.15, SamplingLaw.FIXED_SIZE), 2),
+    ])  # fmt: skip
     assert history == expected
     assert history_from_event(event_from_history(history, clients=200)) == history
     assert event_from_history(History()) == events.NoOpDpEvent()

@@ -70,8 +70,6 @@ def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
     ("strategy", "reason"),
     [
         ("Krum", "it compares the updates of single clients"),
-        ("FedMedian", "it compares the updates of single clients"),
-        ("Bulyan", "it compares the updates of single clients"),
         ("FedXgbBagging", "it collects trees"),
     ],
 )

@@ -118,11 +118,6 @@ def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path, run):
     assert "public keys in the plan" in reason
 
 
-def test_a_run_without_signers_has_no_line_about_them(tmp_path):
-    honest_run.write_run(tmp_path)
-    assert "attestation" not in {check.name for check in judge(load_run(tmp_path)).checks}
-
-
 @pytest.mark.parametrize(
     ("seed", "count", "expected"),
     [

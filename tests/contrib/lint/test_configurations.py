@@ -142,9 +142,6 @@ ROWS = {
         OPACUS, (before("scheduler = ExponentialNoise(optimizer, gamma=0.8)"),
                  after("scheduler.step()")), UNDETERMINED,
     ),
-    "opacus lambda noise": Row(
-        OPACUS, (before("scheduler = LambdaNoise(optimizer, noise_lambda=decay)"),), UNDETERMINED
-    ),
     "opacus step clip": Row(  # could be determined: the noise follows the clipping norm
         OPACUS, (before("scheduler = StepGradClip(optimizer, step_size=2, gamma=0.9)"),),
         UNDETERMINED,
@@ -176,9 +173,6 @@ ROWS = {
     # Flower
     "flower server side": Row(FLOWER, truth=COHORTS),
     "flower less noise": Row(FLOWER, (before("strategy.noise_multiplier = 0.2"),), UNDETERMINED),
-    "flower fraction": Row(
-        FLOWER, (before("strategy.strategy.fraction_train = 0.5"),), UNDETERMINED
-    ),
     "flower run configuration": Row(
         FLOWER, (("multiplier=1.1", 'multiplier=context.run_config["noise"]'),), UNDETERMINED
     ),

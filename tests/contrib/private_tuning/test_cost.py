@@ -13,7 +13,6 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
 from privplan.accounting.rdp import ORDERS
-from privplan.accounting.rdp import RdpAccountant as OwnRdp
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book.entry import booking_of
 from privplan.contrib.private_tuning.command import command
@@ -167,13 +166,3 @@ def test_gamma_gives_the_mean(shape, mean):
     gamma = negative_binomial_gamma(mean, shape)
     found = shape * (1 - gamma) / (gamma * (1 - gamma**shape))
     assert found == pytest.approx(mean, rel=1e-6)
-
-
-def test_one_run_costs_its_own_and_more_runs_cost_more():
-    history = History.repeated(Release(1.5, 0.02, SamplingLaw.POISSON), 50)
-    one = OwnRdp().epsilon(history, 1e-5, Relation.ADD_REMOVE).upper
-    costs = [
-        epsilon_of_selection(history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=math.inf)
-        for mean in (2, 20, 200)
-    ]
-    assert one < costs[0] < costs[1] < costs[2]

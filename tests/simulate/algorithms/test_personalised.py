@@ -15,6 +15,7 @@ from simulate.models.network import Hypernetwork
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import small
 from tests.simulate.algorithms.references import personal
+from tests.simulate.case import after
 
 
 def sent(algorithm):
@@ -36,7 +37,7 @@ def sent(algorithm):
 def test_a_head_never_enters_a_release(case):
     """Even a local rule that puts it into the update cannot send it."""
     plain, journal = sent(case.build())
-    leaking, _ = sent(personal.after(personal.with_head)(case.build()))
+    leaking, _ = sent(after(personal.with_head)(case.build()))
     for one, other in zip(plain, leaking, strict=True):
         assert len(one) == personal.BODY
         assert one.any()
@@ -63,7 +64,7 @@ def test_an_offset_never_enters_a_release():
 def test_embedding_and_head_never_enter_a_release(case):
     """Even a local rule that puts them into the update cannot send them."""
     plain, _ = sent(case.build())
-    leaking, _ = sent(personal.after(personal.with_own)(case.build()))
+    leaking, _ = sent(after(personal.with_own)(case.build()))
     made = small.setting(case.build()).model.head.start
     assert {len(one) for one in plain} == {Hypernetwork(made, personal.HIDDEN).parameters}
     for one, other in zip(plain, leaking, strict=True):
@@ -89,21 +90,3 @@ def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     assert {len(one.vector) for one in seen} == {length}
     assert [record.family for record in journal.records] == ["none"] * len(seen)
     assert len({one.client for one in seen}) == len(seen) == sum(map(len, participants(world, 1)))
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-def test_the_chain_rule_against_autograd(batch):
-    sizes = Hypernetwork(made=5, hidden=4, embedding=3)
-    source = torch.Generator().manual_seed(1)
-    start = torch.rand(5, generator=source)
-    weights = torch.stack([sizes.initial(start, torch.ones(5), source) for _ in range(2)])
-    embeddings = torch.rand(2, batch, 3, generator=source)
-    slopes = torch.rand(2, batch, 5, generator=source)
-    free, vectors = weights.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    sizes.generated(free, vectors).backward(slopes)
-    into = torch.zeros_like(weights)
-    found = sizes.pull_back(weights, embeddings, slopes, into, 0.5)
-    torch.testing.assert_close(found, vectors.grad)
-    torch.testing.assert_close(into, 0.5 * free.grad)
-    torch.testing.assert_close(sizes.pull_back(weights, embeddings, slopes, weights, -1.0), found)
-    torch.testing.assert_close(weights, free.detach() - free.grad)

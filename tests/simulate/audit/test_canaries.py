@@ -109,11 +109,6 @@ def test_an_interrupted_run_resumes_to_the_same_evidence(audited, short_plan, tm
     assert (tmp_path / "run" / AUDIT).read_bytes() == (audited / AUDIT).read_bytes()
 
 
-def test_a_folder_with_other_canaries_is_refused(audited, short_plan):
-    with pytest.raises(InputError, match="canaries: must be as in"):
-        execute(request_for(short_plan, audited, canaries=EACH + 1))
-
-
 def test_evidence_that_was_edited_is_named(audited, short_plan, tmp_path):
     execute(request_for(short_plan, tmp_path / "run"))
     text = (tmp_path / "run" / AUDIT).read_text()

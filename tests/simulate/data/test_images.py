@@ -60,48 +60,38 @@ def test_digits_are_whole_and_split_by_class():
 
 
 def test_fashion_mnist_in_torchvision_s_layout(tmp_path):
-    folder = tmp_path / "FashionMNIST" / "raw"
-    folder.mkdir(parents=True)
-    for index, (name, content) in enumerate(small_files().items()):
-        if index % 2:
-            (folder / name).write_bytes(content)
-        else:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    files = small_files()
+    for name in list(files)[::2]:
+        files[f"{name}.gz"] = gzip.compress(files.pop(name))
+    written(tmp_path / "FashionMNIST" / "raw", files)
     data = load("fmnist", tmp_path)
     assert data.name == "fashion-mnist"
     assert data.train_x.shape == (20, 1, 28, 28)
     assert data.test_y.tolist() == list(range(10))
 
 
-@pytest.fixture
-def mnist_folder(tmp_path):
-    """MNIST's layout with extended labels: writer 7 or 8, then 9; the test file is longer."""
-    folder = tmp_path / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    for name, content in small_files().items():
-        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+def test_mnist_knows_its_writers(tmp_path):
+    """Extended labels: writer 7 or 8, then 9; the test file is longer."""
+    files = {f"{name}.gz": gzip.compress(content) for name, content in small_files().items()}
     train, test = np.zeros((20, 8), np.int64), np.zeros((13, 8), np.int64)
     train[:, 0], train[:, 2] = np.arange(20) % 10, 7 + np.arange(20) // 15
     test[:, 0], test[:, 2] = np.arange(13), 9
-    (folder / "qmnist-train-labels-idx2-int").write_bytes(idx_of_integers(train))
-    (folder / "qmnist-test-labels-idx2-int").write_bytes(idx_of_integers(test))
-    return folder
-
-
-def test_mnist_knows_its_writers(mnist_folder):
-    data = load("mnist", mnist_folder.parents[1])
+    files["qmnist-train-labels-idx2-int"] = idx_of_integers(train)
+    files["qmnist-test-labels-idx2-int"] = idx_of_integers(test)
+    folder = written(tmp_path / "MNIST" / "raw", files)
+    data = load("mnist", tmp_path)
     assert data.train_people.tolist() == [7] * 15 + [8] * 5
     assert data.test_people.tolist() == [9] * 10
     digest = data.digest
-    (mnist_folder / "qmnist-test-labels-idx2-int").unlink()
-    plain = load("mnist", mnist_folder.parents[1])
+    (folder / "qmnist-test-labels-idx2-int").unlink()
+    plain = load("mnist", tmp_path)
     assert plain.train_people is None
     assert plain.digest != digest
     wrong = idx_of_integers(np.ones((20, 8), np.int64))
     for name in ("train", "test"):
-        (mnist_folder / f"qmnist-{name}-labels-idx2-int").write_bytes(wrong)
+        (folder / f"qmnist-{name}-labels-idx2-int").write_bytes(wrong)
     with pytest.raises(InputError, match="must have a row for each MNIST label"):
-        load("mnist", mnist_folder.parents[1])
+        load("mnist", tmp_path)
 
 
 def test_downloads_use_https_and_sha256_but_for_one_archive():

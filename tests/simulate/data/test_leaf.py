@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,29 +86,6 @@ def test_shakespeare_from_roles(name, tmp_path):
     assert text_of(data.train_x[900]) == said["PLAY_MIDDLE"][:80]
 
 
-def windows_of(text):
-    return [text[first : first + 80] for first in range(len(text) - 80)], list(text[80:])
-
-
-def test_shakespeare_from_leaf_s_files(tmp_path):
-    said = roles()
-    long, middle = windows_of(said["PLAY_LONG"]), windows_of(said["PLAY_MIDDLE"])
-    folder = tmp_path / "shakespeare" / "data"
-    written(folder / "all_data" / "all_data_0.json", leaf_file({"B": long}))
-    written(folder / "all_data" / "all_data_1.json.gz", leaf_file({"A": middle}))
-    whole = load("shakespeare", tmp_path)
-    assert np.bincount(whole.train_people).tolist() == [18, 900]  # by name
-    assert np.bincount(whole.test_people).tolist() == [0, 21]
-    assert text_of(whole.train_x[3]) == long[0][3]
-    # A finished split comes first.
-    written(folder / "train" / "some_train.json", leaf_file({"B": long, "A": middle}))
-    written(folder / "test" / "some_test.json.gz", leaf_file({"A": middle}))
-    data = load("shakespeare", folder)
-    assert np.bincount(data.train_people).tolist() == [20, 1000]
-    assert set(data.test_people) == {0}
-    assert [CHARACTERS[label] for label in data.test_y] == middle[1]
-
-
 def grey(number):
     """784 values, the first of them the number's share of ten."""
     return [number / 10] + 783 * [1.0]
@@ -150,18 +126,6 @@ DATA = Path(os.environ.get("PRIVPLAN_DATA", "."))
 def needs(name):
     """Skips a test where a file or folder of the data is not there."""
     return pytest.mark.skipif(not (DATA / name).exists(), reason=f"PRIVPLAN_DATA has no {name}")
-
-
-@pytest.mark.slow
-@needs("FashionMNIST")
-def test_fashion_mnist_is_the_published_one():
-    data = load("fashion-mnist")
-    assert data.train_x.shape == (60000, 1, 28, 28)
-    assert torch.bincount(data.train_y).tolist() == [6000] * 10
-    assert torch.bincount(data.test_y).tolist() == [1000] * 10
-    pixels = data.train_x.float() / 255  # torchvision's published constants
-    assert abs(float(pixels.mean()) - 0.2860) < 1e-4
-    assert abs(float(pixels.std()) - 0.3530) < 1e-4
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """How records are spread over clients, what each is tested on, and parts of a data set."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.planning.baselines import by_record
-from privplan.planning.solver import solve
 from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
@@ -25,9 +23,7 @@ from simulate.data.partition.schemes import (
 from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
-from tests.command import answer
 from tests.simulate import tiny
-from tests.simulate.conftest import digits_spec
 
 LABELS = np.random.default_rng(0).integers(0, 10, 4000)
 GROUPS = tiny.plan().groups
@@ -325,12 +321,3 @@ def test_a_part_keeps_the_classes_and_the_test_records():
     assert load("digits:100").digest == part.digest != whole.digest
     everything = load(f"digits:{len(whole.train_y)}")
     assert torch.equal(everything.train_x, whole.train_x)
-
-
-def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path):
-    solve(digits_spec(rounds=2)).save(tmp_path / "plan.json")
-    words = [str(tmp_path / "plan.json"), "--dataset=digits:300", f"--output={tmp_path / 'run'}"]
-    ran = answer("simulate", *words, "--algorithm=DP-FedAvg", "--format=json")
-    assert "digits:300" in (tmp_path / "run" / "record.json").read_text()
-    assert json.loads(ran)["accuracy"] > 0
-    answer("replay", tmp_path / "run")

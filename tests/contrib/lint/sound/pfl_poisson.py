@@ -5,11 +5,8 @@ from pfl.privacy import CentrallyAppliedPrivacyMechanism, GaussianMechanism, PLD
 
 population, cohort = 100_000, 1000
 accountant = PLDPrivacyAccountant(
-    num_compositions=500,
-    sampling_probability=cohort / population,
-    mechanism="gaussian",
-    epsilon=2.0,
-    delta=1e-6,
+    num_compositions=500, sampling_probability=cohort / population,
+    mechanism="gaussian", epsilon=2.0, delta=1e-6,
 )
 mechanism = CentrallyAppliedPrivacyMechanism(
     GaussianMechanism.from_privacy_accountant(accountant=accountant, clipping_bound=0.4)

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from privplan.plan import Plan
 from simulate.aggregators import through_hypernetwork
 from simulate.algorithm import Algorithm, head, whole
-from simulate.components import ClientBatch, LocalResult, LocalRule
+from simulate.components import ClientBatch, LocalResult
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import one_core
 from simulate.engine.round import participants
@@ -21,7 +21,7 @@ from simulate.local.sgd import additive_sgd, alternating, hypernetwork_sgd
 from simulate.models.network import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
 from tests.simulate import small
-from tests.simulate.case import Case, backwards, having, slower, without_momentum
+from tests.simulate.case import Case, after, backwards, having, slower, without_momentum
 
 RHO, HEAD_RATE, ALPHA = 0.3, 0.5, 0.4
 BODY, HEAD, ALL = 64 * 32 + 32, 330, 2410
@@ -47,7 +47,7 @@ def check_heads(rho: float) -> Callable[[Algorithm], None]:
                 sgd.step()
             for weight in last.parameters():
                 weight.requires_grad_(False)
-            _sam(network, real, rate, rho)
+            small.sam(network, real, rate, rho)
             moved = small.flat(network) - start
             moved[BODY:] = 0
             return moved, small.flat(network)[BODY:].clone()
@@ -55,24 +55,6 @@ def check_heads(rho: float) -> Callable[[Algorithm], None]:
         same(algorithm, small.averaged_with_own(world, client, world.start))
 
     return check
-
-
-def _sam(network: nn.Module, real: small.Batches, rate: float, rho: float) -> None:
-    """SAM on the parameters that are not frozen."""
-    free = [weight for weight in network.parameters() if weight.requires_grad]
-    sgd = torch.optim.SGD(free, rate, small.MOMENTUM)
-    for images, labels in real:
-        slopes = torch.autograd.grad(small.loss(network, images, labels), free)
-        scale = rho / torch.cat([slope.flatten() for slope in slopes]).norm()
-        with torch.no_grad():
-            for weight, slope in zip(free, slopes, strict=True):
-                weight.add_(scale * slope)
-        sgd.zero_grad()
-        small.loss(network, images, labels).backward()
-        with torch.no_grad():
-            for weight, slope in zip(free, slopes, strict=True):
-                weight.sub_(scale * slope)
-        sgd.step()
 
 
 def check_offsets(algorithm: Algorithm) -> None:
@@ -107,19 +89,6 @@ def same(algorithm: Algorithm, expected: tuple[Tensor, dict[int, Tensor]]) -> No
     assert found.personal.keys() == own.keys()
     for number, kept in own.items():
         torch.testing.assert_close(found.personal[number], kept, rtol=1e-4, atol=1e-6)
-
-
-def after(
-    change: Callable[[ClientBatch, LocalResult], LocalResult],
-) -> Callable[[Algorithm], Algorithm]:
-    """The algorithm with another outcome of its local rule."""
-
-    def changed(algorithm: Algorithm) -> Algorithm:
-        train = algorithm.local.train
-        local = LocalRule("changed", lambda work: change(work, train(work)))
-        return replace(algorithm, local=local)
-
-    return changed
 
 
 def with_head(work: ClientBatch, trained: LocalResult) -> LocalResult:

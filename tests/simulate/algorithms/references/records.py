@@ -30,7 +30,7 @@ from simulate.local.dp_sgd import dp_sgd, head_then_body, noisy_sum
 from simulate.models.registry import model
 from tests.simulate import small, tiny
 from tests.simulate.algorithms.references.personal import ALPHA, BODY, HEAD_RATE
-from tests.simulate.case import Case, Mutation, having, slower
+from tests.simulate.case import Case, Mutation, after, having, slower
 
 
 def run_of(name: str, plan: Plan, held_as: str = "iid", data: str = "digits") -> Experiment:
@@ -356,17 +356,6 @@ def at_the_sum(
     return shared - theta, kept
 
 
-def _changed(change: Callable[[ClientBatch, LocalResult], LocalResult]) -> Mutation:
-    """The algorithm whose clients do something else after training."""
-
-    def mutation(one: Algorithm) -> Algorithm:
-        train = one.local.train
-        local = replace(one.local, train=lambda batch: change(batch, train(batch)))
-        return replace(one, local=local)
-
-    return mutation
-
-
 class Silent(np.random.Generator):
     """A generator whose normal draws are zero."""
 
@@ -405,7 +394,7 @@ COMMON: dict[str, Mutation] = {
     "half of the noise": half_noise,
     "half of the learning rate": slower,
     "personal parameters without noise": personal_without_noise,
-    "personal parameters forgotten": _changed(swapped),
+    "personal parameters forgotten": after(swapped),
 }
 CASES = (
     *RECORDS_CASES,

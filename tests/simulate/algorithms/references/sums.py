@@ -128,22 +128,8 @@ def like_a_loop(client: small.Client) -> Callable[[Algorithm], None]:
 
 
 def sam_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
-    """SAM as an optimiser does it: go up, take the gradient there, come back, step."""
-    optimiser = small.sgd(network, rate)
-    for images, labels in batches:
-        optimiser.zero_grad()
-        small.loss(network, images, labels).backward()
-        slope = [weight.grad.clone() for weight in network.parameters()]
-        scale = RHO / torch.cat([part.flatten() for part in slope]).norm()
-        with torch.no_grad():
-            for weight, part in zip(network.parameters(), slope, strict=True):
-                weight.add_(scale * part)
-        optimiser.zero_grad()
-        small.loss(network, images, labels).backward()
-        with torch.no_grad():
-            for weight, part in zip(network.parameters(), slope, strict=True):
-                weight.sub_(scale * part)
-        optimiser.step()
+    """SAM on all parameters."""
+    small.sam(network, batches, rate, RHO)
 
 
 def blur_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
