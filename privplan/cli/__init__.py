@@ -54,6 +54,7 @@ REMOVED = {
     "pretrain": "privplan proxy pretrain",
     "tradeoff": "privplan account --tradeoff",
     "account -o": "--tradeoff PICTURE",
+    "attack --round": "the plan of the run, in the setting in which most is released",
     "compare --against": "--book, which refuses a run whose noise another run had",
     "solve --anchor": "--known-accuracy PLAN=PERCENT",
     "solve --max-uploads": "--for uploads=N",

@@ -31,7 +31,7 @@ from simulate.attacks.measures import (
     psnr,
     scores,
 )
-from simulate.attacks.settings import PlanRound, RunRound
+from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import ATTACKS, Guess, Options, Truth
 
 JOURNAL = "attacks.jsonl"
@@ -46,20 +46,14 @@ class Case:
     """An attack, by its name, on the releases of one round."""
 
     attack: str
-    attacked: PlanRound | RunRound
+    attacked: PlanRound
 
     @property
     def identity(self) -> dict[str, Any]:
         """What distinguishes the case in one sweep, as plain data."""
-        attacked = self.attacked
-        if isinstance(attacked, RunRound):
-            return {"attack": self.attack, "round": attacked.round}
-        return {
-            "attack": self.attack,
-            "algorithm": attacked.algorithm,
-            "clients": attacked.clients,
-            "noise_factor": attacked.noise_factor,
-        }
+        one = self.attacked
+        settings = {"algorithm": one.algorithm, "clients": one.clients}
+        return {"attack": self.attack, **settings, "noise_factor": one.noise_factor}
 
 
 @dataclass(frozen=True)
@@ -102,18 +96,14 @@ def sweep(
         return _attacked(item, options, inner)
 
     attacked = cases[0].attacked
-    if isinstance(attacked, RunRound):
-        origin: dict[str, Any] = {"chain": attacked.record.chain}
-        origin["plan"] = attacked.record.plan_digest
-    else:
-        choices = attacked.hyperparameters
-        origin = {
-            "plan": attacked.plan.digest,
-            "data": attacked.data.digest,
-            "seed": attacked.seed,
-            "choices": [choices.aggregation, dict(choices.values)],
-            "images": attacked.images,
-        }
+    choices = attacked.hyperparameters
+    origin = {
+        "plan": attacked.plan.digest,
+        "data": attacked.data.digest,
+        "seed": attacked.seed,
+        "choices": [choices.aggregation, dict(choices.values)],
+        "images": attacked.images,
+    }
     with resumable(folder):
         name = digest({**origin, "options": asdict(options)})
         path = None if folder is None else folder / JOURNAL
@@ -195,29 +185,15 @@ def _collected(case: Case, found: Mapping[str, dict[str, Any]]) -> Result:
 def summary(result: Result, seed: int) -> dict[str, Any]:
     """One row of the report as plain data: the attack's scores and those of its null rows."""
     case, attacked = result.case, result.case.attacked
-    factor = 1.0
-    if isinstance(attacked, PlanRound):
-        factor = attacked.noise_factor
-        setting: dict[str, Any] = {
-            "clients": attacked.clients,
-            "records": attacked.clients,
-            "round": 1,
-            "groups": [attacked.target.name],
-        }
-    else:
-        views = [attacked[index].view for index in range(len(attacked))]
-        setting = {
-            "clients": max(view.clients for view in views),
-            "records": max(view.records for view in views),
-            "round": attacked.round,
-            "groups": [group.name for group in attacked.groups],
-        }
     line: dict[str, Any] = {
         "algorithm": attacked.algorithm,
         "attack": case.attack,
         "releases": len(result.truths),
-        **setting,
-        **guarantee(attacked.algorithm, attacked.executed, attacked.target, factor),
+        "clients": attacked.clients,
+        "records": attacked.clients,
+        "round": 1,
+        "groups": [attacked.target.name],
+        **guarantee(attacked.algorithm, attacked.executed, attacked.target, attacked.noise_factor),
         "seconds": round(result.seconds, 1),
         "notes": list(result.notes),
     }

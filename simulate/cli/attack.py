@@ -1,4 +1,4 @@
-"""``privplan attack``: what an attacker learns from the releases of a plan or a run."""
+"""``privplan attack``: what an attacker learns from the releases of a plan."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
 @in_section("run")
 @click.command(
     "attack",
-    short_help="Show what an attacker learns from the releases of a plan or run.",
+    short_help="Show what an attacker learns from the releases of a plan.",
     epilog="Example: privplan attack plan.json --attack closed --images 10 -o attacks",
 )
-@click.argument("source", metavar="PLAN|RUN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="PLAN", type=click.Path(path_type=Path))
 @click.option(
     "--attack",
     "attacks",
@@ -54,7 +54,7 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     "--algorithm",
     "algorithms",
     default="",
-    help="Names with commas between; for a plan only, a run has its own.",
+    help="Names with commas between.",
 )
 @data_options
 @_count("--images", 50, "Attacked records.")
@@ -73,7 +73,6 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     "less noise does not keep.",
 )
 @_count("--steps", 1000, "Steps of the attack ig.")
-@_count("--round", 1, "Attacked round of a run.")
 @_count("--shadows", 64, "Shadow runs of the membership attack.", least=64)
 @_count("--targets", 10, "Targets in each run of the membership attack, half of them in.")
 @_count("--jobs", 1, "Runs of the membership attack at a time.")
@@ -88,7 +87,6 @@ def command(
     clients: str,
     noise: str,
     steps: int,
-    round: int,  # the option's name
     shadows: int,
     targets: int,
     jobs: int,
@@ -97,42 +95,45 @@ def command(
     output: Path | None,
     **options: Any,
 ) -> None:
-    """Attack the releases of PLAN (a plan.json) or RUN (a run folder).
+    """Attack the releases of PLAN (a plan.json).
 
-    Under a plan each client holds one record and takes one local step, the setting in which a
-    release says most about a record; clipping and noise are those of the plan. A run's round is
-    replayed by its seed. Every row has null rows: what an attacker reaches who sees nothing.
+    Each client holds one record and takes one local step, the setting in which a release says most
+    about a record; clipping and noise are those of the plan. Every row has null rows: what an
+    attacker reaches who sees nothing.
 
     With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted attack
     resumes with the same command.
     """
     from privplan.cli import render
+    from privplan.errors import InputError
     from simulate.attacks import report
     from simulate.attacks.membership import membership
     from simulate.attacks.view import Options
 
     names = _attack_names(attacks)
-    _refuse_unused(source, names)
+    if source.is_dir():
+        rule = "must be a plan: its attacks have the setting in which most is released"
+        raise InputError.one("plan", rule, str(source))
+    if MEMBERSHIP not in names:
+        options_ = ("shadows", "targets", "jobs", "partition")
+        refuse_options(click.get_current_context(), options_, "is only for membership")
     sums, factors = _positive("clients", clients, whole=True), _positive("noise", noise)
     reconstructing = [name for name in names if name != MEMBERSHIP]
     cases: list[Case] = []
     members: list[Membership] = []
-    if source.is_dir():
-        cases = _cases_of_run(source, algorithms, reconstructing, round, images, options)
-    else:
-        request, methods, data = _of_plan(source, algorithms, options)
-        for method in methods:
-            if reconstructing:
-                rounds = _rounds_of_plan(request, method, data, images, sums, factors, seed)
-                cases += [report.Case(name, one) for one in rounds for name in reconstructing]
-            if MEMBERSHIP in names:
-                members += _members(request, method, data, shadows, targets, factors, seed)
-        for count in map(int, sums if reconstructing else ()):
-            if rest := images % count:
-                render.warn(
-                    f"images: {images} is not a multiple of {count} clients per release; "
-                    f"{images - rest} images are attacked"
-                )
+    request, methods, data = _of_plan(source, algorithms, options)
+    for method in methods:
+        if reconstructing:
+            rounds = _rounds_of_plan(request, method, data, images, sums, factors, seed)
+            cases += [report.Case(name, one) for one in rounds for name in reconstructing]
+        if MEMBERSHIP in names:
+            members += _members(request, method, data, shadows, targets, factors, seed)
+    for count in map(int, sums if reconstructing else ()):
+        if rest := images % count:
+            render.warn(
+                f"images: {images} is not a multiple of {count} clients per release; "
+                f"{images - rest} images are attacked"
+            )
     results: list[Result] = []
     if cases:
         with render.progress(f"{len(cases)} attacks") as progress:
@@ -146,7 +147,7 @@ def command(
     if cases:
         experiment = cases[0].attacked.experiment
         title += f": {experiment.data.name}, {experiment.model.name}"
-        title += "" if source.is_dir() else ", one record per client"
+        title += ", one record per client"
     settings = {"images": images, "clients": sums, "noise": factors, "seed": seed, "steps": steps}
     header = {"settings": settings, "membership": found}
     if form == "json":
@@ -197,46 +198,6 @@ def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...
             raise InputError.one(field, f"must be {kind} above 0 with commas between", word)
         found.append(value)
     return tuple(found)
-
-
-def _refuse_unused(source: Path, attacks: Sequence[str]) -> None:
-    """Raises for each option of the command line that source and attacks leave without effect."""
-    from privplan.errors import InputError
-
-    context = click.get_current_context()
-    if source.is_dir():
-        if MEMBERSHIP in attacks:
-            raise InputError.one("attack", "membership needs a plan, not a run", str(source))
-        rule = "must be left out for a run, which is replayed as it was"
-        own = ("clients", "noise", "dataset", "partition", "aggregation", "hyperparameters")
-        refuse_options(context, own, rule)
-    elif source.is_file():
-        refuse_options(context, ("round",), "must be left out for a plan, which has no rounds yet")
-    if MEMBERSHIP not in attacks:
-        names = ("shadows", "targets", "jobs", *(() if source.is_dir() else ("partition",)))
-        refuse_options(context, names, "is only for membership")
-
-
-def _cases_of_run(
-    folder: Path, algorithms: str, attacks: Sequence[str], round_: int, images: int, options: Any
-) -> list[Case]:
-    """Attacks on a round of a run, which is replayed."""
-    from privplan.errors import InputError
-    from simulate.attacks.report import Case
-    from simulate.attacks.settings import round_of_run
-    from simulate.data.registry import load
-    from simulate.parallel import SINGLE_PROCESS, device_of
-
-    if algorithms.strip(" ,"):
-        raise InputError.one("algorithm", "must be left out for a run", algorithms)
-    attacked = round_of_run(
-        folder,
-        lambda name: load(name, options["data_dir"], options["download"]),
-        round_,
-        images,
-        device_of(options["device"], SINGLE_PROCESS),
-    )
-    return [Case(name, attacked) for name in attacks]
 
 
 def _of_plan(

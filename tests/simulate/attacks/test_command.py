@@ -50,31 +50,6 @@ def test_a_plan_is_attacked_and_the_same_command_resumes(short_path, tmp_path, m
     assert "output: must not hold results of other settings" in other.stderr
 
 
-def test_a_round_of_a_run_is_replayed(short_path, short_plan, tmp_path):
-    run = tmp_path / "run"
-    assert call("simulate", short_path, "--algorithm", "planned", "-o", run).exit_code == 0
-    arguments = ["attack", run, "--attack", "closed,ig", "--round", 2, "--steps", 2]
-    done = call(*arguments)
-    assert done.exit_code == 0, done.stderr
-    assert "planned" in done.stdout
-    lines = (run / "ledger.jsonl").read_text().splitlines()
-    assert len(lines) >= short_plan.spec.rounds
-    row = json.loads(call(*arguments, "--format", "json").stdout)["rows"][0]
-    groups = {group.name: group.epsilon for group in short_plan.groups}
-    assert set(row["groups"]) == set(groups)
-    assert row["group"] == max(groups, key=lambda name: groups[name])
-    assert f"group {row['group']}, delta" in done.stdout
-    ignored = call(*arguments, "--clients", 3, "--dataset", "mnist", "--set", "rho=1")
-    assert ignored.exit_code == 2
-    for field, found in (("clients", "3"), ("dataset", "mnist"), ("set", "rho=1")):
-        rule = "must be left out for a run, which is replayed as it was, found"
-        assert f"{field}: {rule} '{found}'" in ignored.stderr
-    (run / "ledger.jsonl").write_text("\n".join(lines[:1]) + "\n")
-    short = call(*arguments)
-    assert short.exit_code == 2
-    assert "ledger: must hold the " in short.stderr
-
-
 def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_path):
     output = tmp_path / "levels"
     arguments = ["attack", short_path, "--algorithm", "DP-FedAvg", "--attack", "closed"]
@@ -91,7 +66,7 @@ WRONG = (
     "attack --attack guess", "algorithm --algorithm SGD", "images --images 99999",
     "clients --clients 0", "clients --clients 1.5", "clients --clients 51", "noise --noise x",
     "dataset --dataset mnist9",
-    "targets --attack membership --targets 9999", "round --round 3", "partition --partition iid",
+    "targets --attack membership --targets 9999", "partition --partition iid",
     "targets --targets 2",
 )  # fmt: skip
 """The field that a refusal names, and the options."""
