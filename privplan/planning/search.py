@@ -398,8 +398,9 @@ def _optimum(
 ) -> tuple[NoiseCurves, Floats, int]:
     """The curves refined at the optimum, its cohorts, and how many searches agreed on it."""
     limits = task.limits
-    if np.all(limits.max_cohorts - limits.min_cohorts <= 1e-9 * task.problem.cohort):
-        return curves, starts[0], len(starts)
+    low, high, total = limits.min_cohorts, limits.max_cohorts, task.problem.cohort
+    if min(np.max(high - low), total - low.sum(), high.sum() - total) <= 1e-9 * total:
+        return curves, starts[0], len(starts)  # the limits leave one choice
     cohorts, agreeing = _search(task, curves, starts)
     refined, least, found = np.full(len(cohorts), np.inf), np.inf, (curves, cohorts)
     reaches = _MOVED * np.array([curve.reach for curve in curves.curves])
