@@ -63,8 +63,8 @@ class RoundEvidence(Value):
     model: str  # digest of the model after the round
     # scalars of the server's state after the round, such as the clipping norm
     state: dict[str, float] = Field(default_factory=dict)
-    # digests of the vectors of the server's state [d] by name, where a spec has a server optimiser
-    # or averages models; they are stored after the model, in this order
+    # digests of the vectors of the server's state [d] by name, such as those of a server optimiser
+    # or the last steps; they are stored after the model, in this order
     server: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
     ledger: str  # hash of the ledger's last line after the round
     # offset of the releases among the stored vectors, in bytes; None if not stored

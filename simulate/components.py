@@ -220,8 +220,9 @@ class Mechanism:
         stateful: ``release`` with the mechanism's state as a last argument; returns the releases
             and the next state, which checkpoints store. None for mechanisms whose rounds are
             independent.
-        mix: (sums of a round, state) to what is released instead of each sum, and the next state;
-            the loop applies it before ``release_round`` and measures against its result.
+        mix: (sums of a round, earlier sums [groups, B - 1, d], the latest first) to what is
+            released instead of each sum. The loop keeps the sums, and measures releases against
+            the mixture that the plan names.
     """
 
     name: str
@@ -231,8 +232,8 @@ class Mechanism:
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
     start: Callable[[Tensor], State] = lambda theta: {}
     stateful: StatefulRelease | None = None
-    mix: Callable[[Sequence[GroupSum], State], tuple[tuple[GroupSum, ...], State]] = (
-        lambda sums, state: (tuple(sums), state)
+    mix: Callable[[Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda sums, past: tuple(
+        sums
     )
 
     def release_round(

@@ -20,7 +20,6 @@ from simulate.components import (
     Mechanism,
     Noise,
     Released,
-    State,
 )
 
 # --- Gaussian noise on secure sums: one sum per group, or one joint sum of all groups. -----------
@@ -278,27 +277,18 @@ def silent() -> Mechanism:
 # what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums
 # again.
 
-PAST = "past_sums"
-"""Key of the last sums [groups, B - 1, d] in the mechanism's state, the latest first."""
 
-
-def mixed_sums(inner: Mechanism, mixture: tuple[float, ...], groups: int) -> Mechanism:
+def mixed_sums(inner: Mechanism, mixture: tuple[float, ...]) -> Mechanism:
     """The mechanism, applied to c_0 x_t + ... + c_{B-1} x_{t-B+1} for each group.
 
     The mixture c must have norm 1 at most, so that a client who is in one of B consecutive sums
     moves the releases by no more than its bound in all.
     """
 
-    def start(theta: Tensor) -> State:
-        return {PAST: theta.new_zeros(groups, len(mixture) - 1, len(theta), dtype=torch.float64)}
-
-    def mix(sums: Sequence[GroupSum], state: State) -> tuple[tuple[GroupSum, ...], State]:
+    def mix(sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
         now = torch.stack([part.total for part in sums])
-        past = state[PAST].to(now)
         weights = torch.tensor(mixture[1:], dtype=now.dtype, device=now.device)
-        totals = mixture[0] * now + torch.einsum("b,gbd->gd", weights, past)
-        kept = torch.cat([now[:, None], past[:, :-1]], dim=1)
-        mixed = (replace(part, total=row) for part, row in zip(sums, totals, strict=True))
-        return tuple(mixed), {PAST: kept}
+        totals = mixture[0] * now + torch.einsum("b,gbd->gd", weights, past.to(now))
+        return tuple(replace(part, total=row) for part, row in zip(sums, totals, strict=True))
 
-    return replace(inner, name=f"{inner.name}, correlated over rounds", start=start, mix=mix)
+    return replace(inner, name=f"{inner.name}, correlated over rounds", mix=mix)

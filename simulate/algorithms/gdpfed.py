@@ -132,7 +132,7 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     mechanism = gaussian_joint() if joint else gaussian_per_group()
     aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
     if len(factors) > 1:
-        mechanism = mixed_sums(mechanism, factors, len(plan.groups))
+        mechanism = mixed_sums(mechanism, factors)
         aggregator = unmixed(aggregator, factors)
     return compose(
         "planned",

@@ -15,6 +15,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.evidence import measure_noise, vector_digest
 from privplan.ledger import Witness
+from privplan.plan import Plan
 from privplan.record import Executed, Mask, Residual, RoundMetrics
 from privplan.streams import Purpose, mask_digest, stream
 from simulate import audit as traces
@@ -61,7 +62,9 @@ def initial_state(experiment: Experiment) -> Progress:
     theta, algorithm = experiment.start.to(experiment.device), experiment.algorithm
     server = {**algorithm.server.start(theta), **algorithm.aggregator.start(theta)}
     scores = None if experiment.canary is None else traces.initial_scores(experiment.canary)
-    state = algorithm.mechanism.start(theta)
+    groups, bands = len(algorithm.plan.groups), len(algorithm.plan.spec.mixture)
+    past = theta.new_zeros(groups, bands - 1, len(theta), dtype=torch.float64)
+    state = {**algorithm.mechanism.start(theta), **({PAST: past} if bands > 1 else {})}
     return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores, state)
 
 
@@ -130,14 +133,30 @@ def _release(
         return experiment.private_stream(Purpose.NOISE, context.round, index)
 
     mechanism = algorithm.mechanism
-    sums, state = mechanism.mix(sums, state)
+    totals = [part.total for part in sums]
+    if (past := state.get(PAST)) is not None:
+        mixed = [_mixture(algorithm.plan, now, *old) for now, old in zip(totals, past, strict=True)]
+        kept = torch.cat([torch.stack(totals)[:, None], past[:, :-1].to(totals[0])], 1)
+        sums, totals = mechanism.mix(sums, past), mixed
     releases, state = mechanism.release_round(context.round, sums, factors, noise, state)
+    state = state if past is None else {**state, PAST: kept}
     coordinates = context.released_coordinates
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates
     )
-    measured = measure_releases(releases, sums, coordinates, experiment.layer_lengths)
+    planned = [replace(part, total=total) for part, total in zip(sums, totals, strict=True)]
+    measured = measure_releases(releases, planned, coordinates, experiment.layer_lengths)
     return measured, personal, score_changes, state
+
+
+PAST = "past_sums"
+"""Key of the last sums [groups, B - 1, d], the latest first, in the state of the mechanism."""
+
+
+def _mixture(plan: Plan, *sums: Tensor) -> Tensor:
+    """What the plan releases of a group, without noise, from its sums, the latest first."""
+    pairs = zip(plan.spec.mixture, sums, strict=True)
+    return torch.stack([factor * total.to(sums[0]) for factor, total in pairs]).sum(0)
 
 
 def evaluate_if_due(

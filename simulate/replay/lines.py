@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ import numpy as np
 from privplan.accounting.release import SamplingLaw
 from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan, Plan
-from privplan.planning.error import RULES
+from privplan.planning.error import rule_of
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
-from privplan.streams import NoiseKey, SecureStream
+from privplan.streams import NoiseKey, SecureStream, mask_digest
 from simulate.own_parts import RunParts
 
 
@@ -28,22 +29,54 @@ class Method:
     noisy: bool = True  # whether updates are clipped and noise is added
     scaled: bool = False  # whether updates are multiplied by the group's scale
     top_k: bool = False  # whether each released sum is sparsified
+    local: str = "sgd"  # ``sgd``, ``sam``, ``pgn``, ``blur``, ``head`` (then body) or ``offset``
+    masked: bool = False  # whether a public mask selects the coordinates of a release
+    by_norm: bool = False  # whether clients weigh as the inverse squared norm of their updates
+    fine_tuned: bool = False  # whether clients change the final model
+    numbers: Mapping[str, float] = field(default_factory=dict)  # hyperparameters
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients keep parameters, which no run stores."""
+        return self.local in ("head", "offset")
+
+
+NOT_EXECUTED = {
+    **dict.fromkeys(
+        ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC"),
+        "what its clients send is exact, so that no budget is kept",
+    ),
+    "Local-only": "nothing leaves its clients",
+    **dict.fromkeys(("Robust-HDP", "PFA"), "its server decomposes what clients send"),
+    "DP-FedAvg-BLUR+LUS": "rounding decides which coordinates its clients select",
+}
+"""Registered algorithms that no replay executes, and why."""
 
 
 def method_of(plan: Plan, record: RunRecord) -> Method | None:
     """The method of a run's algorithm under the executed plan; None when it is not supported."""
     rule = "literal" if record.configuration.get("aggregation") == "paper" else "normalised"
-    return {
-        "FedAvg": Method("joint", noisy=False),
-        "DP-FedAvg": Method("joint"),
-        "GDPFed": Method("per_group", rule),
-        "GDPFed-op": Method("per_group", rule),
-        "GDPFed+": Method("per_group", rule, top_k=True),
-        "planned": Method("per_group", "normalised", scaled=True, top_k=True)
-        if plan.release == "per_group"
-        else Method("joint", scaled=True),
-        "DPFedAvg": Method("per_client", "client"),
-    }.get(record.algorithm)
+    joint, groups, of_records = Method("joint"), Method("per_group", rule), plan.unit == "record"
+    clients = Method("per_client", "by records")
+    plus, either = replace(groups, top_k=True), clients if of_records else joint
+    planned = replace(plus, weight="normalised") if plan.release == "per_group" else joint
+    sam, pgn, blur = (replace(joint, local=name) for name in ("sam", "pgn", "blur"))
+    by_epsilon = clients if of_records else replace(groups, weight="by epsilon")
+    found = {
+        **dict.fromkeys(("DP-FedAvg", "DP-FedAvg-LS", "Time-adaptive HDPFL"), joint),
+        **dict.fromkeys(("IDP-FedAvg-Scale", "IDP-FedAvg-Sample"), joint),
+        **dict.fromkeys(("DPFedAvg", "Robust-HDP-oracle", "minimum-epsilon"), clients),
+        **dict.fromkeys(("GDPFed", "GDPFed-op"), groups), "GDPFed+": plus, "WeiAvg": by_epsilon,
+        **dict.fromkeys(("DP-FedPGN", "DP-FedPGN-LS"), pgn), "DP-FedAvg-BLUR": blur,
+        "FedAvg": replace(joint, noisy=False), "planned": replace(planned, scaled=True),
+        "DP-FedAvg-FT": replace(joint, fine_tuned=True), "Fed-SMP": replace(joint, masked=True),
+        "DP-FedSAM": sam, "DP-FedSAM-FT": replace(sam, fine_tuned=True),
+        "P-FedSAM": replace(joint, local="head", noisy=False),
+        "DP2-FedSAM": replace(joint, local="head"), "CENTAUR": replace(either, local="head"),
+        "PPSGD": replace(either, local="offset"),
+        "Robust-HDP-norms": replace(clients, by_norm=True),
+    }.get(record.algorithm)  # fmt: skip
+    return found and replace(found, numbers=record.configuration.get("numbers") or {})
 
 
 @dataclass(frozen=True)
@@ -62,6 +95,22 @@ class World:
     def source(self, purpose: int, *at: int) -> Any:
         """The generator of a private stream, from its start."""
         return self.key.stream(purpose, *at) if self.key else stream(self.seed, purpose, *at)
+
+    def released(self, round_: int) -> np.ndarray:
+        """The coordinates that leave clients in a round, sorted."""
+        size, head = self.run.model.parameters, self.run.model.head
+        if self.method.masked:
+            count = max(1, round(self.method.numbers["kept"] * size))
+            drawn = stream(self.seed, MASK, round_, 0)
+            return np.sort(drawn.choice(size, size=count, replace=False, shuffle=False))
+        shared = np.arange(size)
+        return np.delete(shared, shared[head]) if self.method.local == "head" else shared
+
+    @property
+    def before(self) -> int:
+        """How many earlier rounds a round depends on beside the model and the server's state."""
+        rounds = self.plan.spec.rounds
+        return rounds if self.method.personal else len(mixture(self.plan)) - 1
 
 
 @dataclass(frozen=True)
@@ -85,7 +134,9 @@ class Line:
 def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()) -> list[Line]:
     """The lines of a round; fields that depend on training are zero."""
     by_client, noisy = world.method.release == "per_client", world.method.noisy
-    size = world.run.model.parameters + (world.plan.clipping is not None)
+    released, partly = world.released(round_), world.method.local == "head"
+    size = len(released) + (world.plan.clipping is not None)
+    support = mask_digest(released) if partly or world.method.masked else ""
     parts, lines = list(_parts(world, round_, recorded)), []
     releases = [parts] if world.method.release == "joint" else [[part] for part in parts]
     for index, of_release in enumerate(releases):
@@ -94,6 +145,7 @@ def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] =
             at = (RECORD_NOISE, round_, int(first.clients[0]))
         steps, source = first.group.steps or 1, world.source(*at)
         state = source.fingerprint() if isinstance(source, SecureStream) else hashed(source)
+        support = support if noisy and not by_client else ""
         stds = [one.group.noise_multiplier * (one.share.clip_bound or 0) for one in of_release]
         std, grid, family = max(stds), None, "gaussian" if noisy else "none"
         if world.discrete:
@@ -101,7 +153,7 @@ def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] =
             std = scale_for(std) * grid
         record = ReleaseRecord(
             round=round_, unit="record" if by_client else "client", family=family, steps=steps,
-            noise_std=std, grid=grid, dimension=size * steps if noisy else 0,
+            noise_std=std, grid=grid, support=support, dimension=size * steps if noisy else 0,
             noise_sum_squares=0.0, noise_state=state if noisy and not world.secret else "",
             shares=tuple(part.share for part in of_release),
         )  # fmt: skip
@@ -126,15 +178,16 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             within = [one for one in named.get(group.name) or () if one < size]
             chosen = [np.array(within, np.int64)]
         else:
-            chosen = [drawn_cohort(law, world.source(SAMPLING, round_, index), size, ratio)]
+            source = world.source(SAMPLING, round_, index)
+            chosen = [drawn_cohort(law, source, size, ratio, round_)]
         norm = plan.spec.clipping_norm if plan.clipping is None else plan.clipping.bound
-        of_client, rule = group.weight / size, RULES.get(method.weight)
+        norm, rule = norm * plan.clip_factor(group), rule_of(method.weight, plan)
         for positions in chosen:
             clients = np.asarray(world.run.partition.members[index])[positions]
             owned = len(world.run.partition.records(int(clients[0]))) if group.records else None
             share = GroupShare(
                 group=group.name, clients=size, sampling=SamplingLaw(law),
-                factor=of_client if rule is None else rule(group, plan),
+                factor=1.0 if rule is None else rule(group, plan),
                 sampling_ratio=executed_ratio(law, size, ratio), cohort=len(positions),
                 participants=tuple(positions.tolist()), records=owned, largest_norm=0.0, clipped=0,
                 clip_bound=norm * (group.scale if method.scaled else 1) if method.noisy else None,
@@ -147,9 +200,10 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
 # A stream is a Philox generator keyed by ``SeedSequence(seed, spawn_key=(purpose, *indices))``.
 
 Batches = list[np.ndarray]
-INITIAL, SAMPLING, CLIENT, NOISE, RECORD_NOISE, AUGMENTATION = 0, 3, 4, 5, 8, 13
+INITIAL, SAMPLING, CLIENT, NOISE, MASK, RECORD_NOISE, AUGMENTATION = 0, 3, 4, 5, 6, 8, 13
 """Purposes of the streams: initial model, cohort (round, group), mini-batches (round, client),
-noise (round, release), noise of DP-SGD (round, client), changes of images (round, client)."""
+noise (round, release), public mask (round, transform), noise of DP-SGD (round, client), changes of
+images (round, client)."""
 
 
 def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
@@ -166,12 +220,38 @@ def hashed(generator: np.random.Generator) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def drawn_cohort(law: str, source: np.random.Generator, clients: int, ratio: float) -> np.ndarray:
-    """Sorted positions of a group's participants by a law: poisson, fixed_size or full."""
+def drawn_cohort(
+    law: str, source: np.random.Generator, clients: int, ratio: float, round_: int
+) -> np.ndarray:
+    """Sorted positions of a group's participants: poisson, cyclic_poisson, fixed_size or full."""
+    turns = turns_of(law)
+    places = np.arange((round_ - 1) % turns, clients, turns)
     if law == "full":
-        return np.arange(clients)
-    size = source.binomial(clients, ratio) if law == "poisson" else round(clients * ratio)
-    return np.sort(source.choice(clients, size=int(size), replace=False, shuffle=False))
+        return places
+    own = len(places)
+    size = round(own * ratio) if law == "fixed_size" else source.binomial(own, ratio)
+    return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
+
+
+def turns_of(law: str) -> int:
+    """B of ``cyclic_poisson:B``; 1 of other laws."""
+    return int(law.partition(":")[2] or 1)
+
+
+def mixture(plan: Plan) -> tuple[float, ...]:
+    """Factors on a round's sum and on the B - 1 before it: ((1 - x) (1 - beta x))^(-1/2).
+
+    The first B coefficients of the series (Kalinin, Lampert, NeurIPS 2024), of norm 1 at most.
+    """
+    return _mixture(turns_of(plan.spec.sampling), plan.spec.server_momentum)
+
+
+@lru_cache
+def _mixture(turns: int, momentum: float) -> tuple[float, ...]:
+    root = [math.comb(2 * k, k) / 4**k for k in range(turns)]
+    terms = [[root[k] * root[at - k] * momentum**k for k in range(at + 1)] for at in range(turns)]
+    norm = math.hypot(*map(math.fsum, terms)) * (1 + 2.0**-48 if turns > 1 else 1)
+    return tuple(math.fsum(one) / norm for one in terms)
 
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:

@@ -29,7 +29,7 @@ from privplan.streams import NoiseKey, key_beside
 from simulate.data.partition.clients import client_arrays
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
-from simulate.replay.lines import World, method_of, planned_lines
+from simulate.replay.lines import NOT_EXECUTED, World, method_of, planned_lines
 from simulate.replay.rounds import KINKS, deviations
 from simulate.tasks import evaluations
 
@@ -48,6 +48,8 @@ MOST_DEVIATION = 1e100
 BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
 """Comparisons that need the key of a run with secure noise."""
+OWN_MODELS = "rounds build on what clients keep; privplan replay --rounds all executes them"
+"""Why a replay of some rounds in a limited time shows nothing where clients have own parameters."""
 Lines = defaultdict[int, list[ReleaseRecord]]
 Progress = Callable[[int, int], None]
 
@@ -142,7 +144,10 @@ def both(recorded: object, replayed: object) -> str:
 
 
 def compare_lines(
-    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+    found: Comparisons,
+    recorded: ReleaseRecord,
+    replayed: ReleaseRecord,
+    near: int | None,
 ) -> None:
     """Compare ledger lines."""
     rest = replayed.residual.sum_squares if replayed.residual else 0.0
@@ -214,7 +219,10 @@ class Replay:
         method, own = method_of(plan, record), own or OwnParts()
         what = "canaries" if settings.get("canaries") else again.unsupported(plan)
         if what or method is None:
-            self.missing = f"support of replay for a run with {what or record.algorithm}"
+            why = NOT_EXECUTED.get(record.algorithm, "it is no algorithm of the simulator")
+            self.missing = f"support of replay for a run with {what}"
+            if not what:
+                self.missing = f"{record.algorithm} cannot be executed again: {why}"
             return
         parts = own.parts_of(record, plan, data_dir, folder)
         secret = record.noise == "secure" and not key
@@ -255,8 +263,8 @@ class Replay:
                 if self.evidence.header is not None:
                     self._inputs(self.world, self.evidence.header)
             wanted = self._needed(chosen.tolist())
-            stretches = [wanted]
-            if seconds is not None:  # from a stored model to the next, in random order
+            stretches, whole = [wanted], self.world.method.personal
+            if seconds is not None and not whole:  # from a stored model to the next, at random
                 ends = {one for one in self.known if self.known[one].model_at is not None}
                 cuts = [place for place, one in enumerate(wanted) if place and one - 1 in ends]
                 parts = np.split(np.array(wanted), cuts)
@@ -265,8 +273,11 @@ class Replay:
             for stretch in stretches:
                 if trained and time.monotonic() > self._until:
                     break
-                trained += self._rounds(self.world, stretch, lines, progress)
-            trained.sort()
+                done = self._rounds(self.world, self._needed(stretch), lines, progress)
+                trained = sorted({*trained, *done} & {*trained, *stretch})
+            if whole and len(trained) < len(wanted):
+                self.missing = self.missing or OWN_MODELS
+                trained = []
         seed, record = None if len(trained) == total else seed, self.record
         fields = {"rounds": trained, "of": total, "selection_seed": seed, "record": record.digest}
         return self.found.report(self.plan.digest, record.chain, self.missing, fields)
@@ -308,18 +319,26 @@ class Replay:
         found.equal(0, "evaluated rounds", sorted(points), [*due])
         for round_, rows in due.items():  # the last round is the last one
             _, models = self._stored(round_)
-            if models:
+            if models and not self._own_scores:
                 theta = models.get(again.AVERAGE, models[stored.MODEL])
                 scores = self._scores(run, theta, torch.from_numpy(rows))
                 if point := points.get(round_):
                     found.scores(round_, "metrics", point.scores, scores["metrics"])
         self.missing = self.missing or ("" if models else "the final model (vectors.bin)")
-        for name in ("accuracy", *BY) if models else ():
+        for name in ("accuracy", *BY) if models and not self._own_scores else ():
             recorded = getattr(self.record, name)
             found.scores(0, name, recorded if name in BY else {"score": recorded}, scores[name])
 
+    @property
+    def _own_scores(self) -> bool:
+        """Whether the scores are those of models of single clients, which are not compared."""
+        method = self.world and self.world.method
+        return bool(method and (method.personal or method.fine_tuned))
+
     def _needed(self, chosen: list[int]) -> list[int]:
         """Chosen rounds and those from the stored model before each to the one after it."""
+        before = self.world.before if self.world else 0
+        chosen = sorted({at for one in chosen for at in range(max(1, one - before), one + 1)})
         models = [number for number, one in self.known.items() if one.model_at is not None]
         ends = sorted({0, max(chosen), *models})
         after = {bisect_left(ends, one) for one in chosen}
@@ -329,22 +348,32 @@ class Replay:
         """Train rounds again and compare them; returns their numbers."""
         if world.secret and world.method.release == "per_client":
             return []
-        now = again.first_round(world)
+        first = now = again.first_round(world)
+        last, compared = 0, list[int]()
         for done, round_ in enumerate(wanted):
             show(done, len(wanted))
             if done and time.monotonic() > self._until:
-                return wanted[:done]
+                return compared
+            past = now.past if round_ == last + 1 else ()
             _, before = self._stored(round_ - 1)
             if before:
-                state = self.known[round_ - 1].state
-                now = again.Round([], before.pop(stored.MODEL), now.slack, state, before)
+                state, kept = self.known[round_ - 1].state, (past, now.personal)
+                now = again.Round([], before.pop(stored.MODEL), first.slack, state, before, *kept)
+            if first.vectors.keys() - now.vectors.keys():
+                self.missing = (
+                    self.missing or "vectors of the server, which older runs do not store"
+                )
+                return compared
             released, _ = self._stored(round_)
             if len(released) < len(lines[round_]) and world.secret and world.method.noisy:
-                return wanted[:done]
+                return compared
             now = again.replay_round(world, round_, now, self._workers, (lines[round_], released))
-            self._compare(round_, now, lines[round_])
+            last = round_
+            if world.method.personal or len(past) == min(world.before, round_ - 1):
+                self._compare(round_, now, lines[round_])
+                compared.append(round_)
         show(len(wanted), len(wanted))
-        return wanted
+        return compared
 
     def _compare(self, round_: int, now: again.Round, lines: list[ReleaseRecord]) -> None:
         """Compare a round trained again with the ledger and the evidence."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain, product
 from typing import Any
@@ -32,6 +32,7 @@ from simulate.replay.lines import (
     Part,
     World,
     epochs,
+    mixture,
     planned_lines,
     poisson_batches,
     stream,
@@ -39,6 +40,8 @@ from simulate.replay.lines import (
 
 AVERAGE, ROUNDS = "averaged_model", "averaging_rounds"
 """Names of the average of the models and of its count in the evidence."""
+LAST_STEP, LAST_STEPS = "last_step", "last_steps"
+"""Names of the last step and of the last solved steps there."""
 Vectors = dict[str, Tensor]
 """Vectors of the server's state [d] by name in the evidence."""
 SECOND_MOMENTS: dict[str, Any] = {
@@ -82,6 +85,7 @@ class Release:
     vector: Tensor
     record: ReleaseRecord
     near: int
+    sums: Sequence[Any] = ()  # the sum of each group, before they are mixed
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,10 @@ class Round:
     slack: Tensor  # how far rounding may move the model where it decides a top-k selection [d]
     state: dict[str, float]  # scalars of the server's state after the round
     vectors: Vectors  # vectors of the server's state after the round [d], by name
+    # sums of the round and of those before it, the latest first: by release, then by group
+    past: Sequence[Sequence[Any]] = ()
+    # what clients have kept for themselves so far, by number of the client
+    personal: dict[int, Tensor] = field(default_factory=dict)
 
 
 class Clipped:
@@ -133,19 +141,23 @@ def first_round(world: World) -> Round:
         vectors = {"mean": theta * 0, "squares": theta * 0 + (plan.spec.server.epsilon or 0) ** 2}
     if plan.spec.averaging is not None:
         vectors[AVERAGE] = theta
+    if world.method.local == "pgn":
+        vectors[LAST_STEP] = theta * 0
+    vectors |= {f"{LAST_STEPS} {at}": theta * 0 for at in range(len(mixture(plan)) - 1)}
     state = {} if plan.clipping is None else {NORM: plan.spec.clipping_norm}
     return Round([], theta, theta * 0, state, vectors)
 
 
 def replay_round(world: World, round_: int, before: Round, workers: int, run: Any) -> Round:
     """Execute a round again."""
-    lines = planned_lines(world, round_, run[0])
+    lines, personal = planned_lines(world, round_, run[0]), dict(before.personal)
     if world.method.release == "per_client":
-        releases = list(_each(lambda line: _client(world, line, before.theta), lines, workers))
+        releases = list(_each(lambda line: _client(world, line, before, personal), lines, workers))
     else:
-        pairs = zip(lines, [*run[1], *[None] * len(lines)], strict=False)
-        releases = [_sum(world, line, before, workers, vector) for line, vector in pairs]
-    return _after(world, round_, releases, before)
+        pairs = enumerate(zip(lines, [*run[1], *[None] * len(lines)], strict=False))
+        found = (_sum(world, at, one, before, workers, personal) for at, one in pairs)
+        releases = list(found)
+    return _after(world, round_, releases, before, personal)
 
 
 def _records(world: World, round_: int, clients: Sequence[int], batches: Any) -> Iterator[Any]:
@@ -172,12 +184,20 @@ def _gradients(world: World, theta: Tensor, batch: Any) -> Tensor:
     return torch.autograd.grad(torch.stack(each).sum(), theta)[0]
 
 
-def _train(plan: Plan, round_: int, theta: Tensor, steps: Iterable[Any], of: Any) -> Tensor:
-    """Updates [..., d] after SGD with momentum."""
+def _train(
+    plan: Plan,
+    round_: int,
+    theta: Tensor,
+    steps: Iterable[Any],
+    of: Any,
+    factors: list[Any],
+    drift: Any = 0,
+) -> Tensor:
+    """Updates [..., d] after SGD with momentum; coordinates with a factor of 0 rest in a step."""
     now, speed = theta, torch.zeros_like(theta)
-    for step in steps:
-        speed = of(now, step).add_(speed, alpha=plan.spec.local.momentum)
-        now = now.sub(speed, alpha=_rate(plan, round_))
+    for step, factor in zip(steps, factors, strict=True):
+        speed = of(now, step, factor != 0).add_(speed, alpha=plan.spec.local.momentum)
+        now = now.sub(speed * factor, alpha=_rate(plan, round_)) + drift
     return now - theta
 
 
@@ -186,20 +206,92 @@ def _rate(plan: Plan, round_: int) -> float:
     return plan.spec.local.learning_rate * plan.spec.local.learning_rate_decay ** (round_ - 1)
 
 
-def _updates(world: World, line: Line, theta: Tensor, chunk: Any, scale: float = 0) -> Tensor:
-    """Updates [K, d] of clients, from starts that differ from parameters [d] by a scale."""
+def _updates(world: World, line: Line, before: Round, chunk: Any, scale: float = 0) -> Any:
+    """What clients send [K, k] and keep [K, d], from starts that are changed by a scale."""
     local, round_, starts, batches = world.plan.spec.local, line.record.round, [], []
     for _, client in chunk:
         source = stream(world.seed, CLIENT, round_, client)
         own = world.run.partition.records(client)
         batches.append(epochs(own, local.steps, local.batch_size, source))
+        theta = _own_start(world, before, client)
         change = scale * source.standard_normal(len(theta)) if scale else np.zeros(1)
         starts.append(theta * torch.from_numpy(1 + change).float())
-    steps = _records(world, round_, [client for _, client in chunk], batches)
-    return _train(world.plan, round_, torch.stack(starts), steps, partial(_gradients, world))
+    steps = [*_records(world, round_, [client for _, client in chunk], batches)]
+    moved, (_, share) = (
+        _trained(world, round_, torch.stack(starts), steps, before),
+        _parts(world, 1),
+    )
+    sent = (moved * share)[:, torch.from_numpy(world.released(round_))]
+    kept = sent
+    if world.method.personal:
+        kept = torch.stack(starts) - before.theta + moved * (1 - share)
+    if world.method.local == "pgn":  # what all clients know is no part of what they send
+        sent = sent - (1 - world.method.numbers["beta"]) * _known(world, before)
+    return zip(sent, kept, strict=True)
 
 
-def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor | None) -> Release:
+def _own_start(world: World, before: Round, client: int) -> Tensor:
+    """The parameters from which a client trains [d]: shared ones and what it has kept."""
+    own = before.personal.get(client)
+    return before.theta if own is None else before.theta + own
+
+
+def _known(world: World, before: Round) -> Tensor:
+    """The movement along the last step, which all clients know (DP-FedPGN) [d]."""
+    return before.vectors[LAST_STEP] * world.plan.spec.local.learning_rate_decay
+
+
+def _parts(world: World, steps: int) -> tuple[list[Any], Any]:
+    """Factors on the learning rate in each step, and the share of a movement that is sent [d].
+
+    A client keeps the rest: its head, which the first half of the steps trains, or its offset.
+    """
+    numbers, size = world.method.numbers, world.run.model.parameters
+    if world.method.local == "head":
+        sent = torch.zeros(size).index_fill(0, torch.from_numpy(world.released(1)), 1)
+        kept, half = (1 - sent) * numbers["head_rate"], steps // 2
+        return [kept] * half + [sent] * (steps - half), sent
+    if world.method.local == "offset":
+        alpha = numbers["alpha"]
+        whole = min(1.0, alpha) + (min(1.0, 1 / alpha) if alpha else 1.0)
+        return [whole] * steps, min(1.0, alpha) / whole
+    return [1.0] * steps, 1.0
+
+
+def _trained(world: World, round_: int, starts: Tensor, steps: list[Any], before: Round) -> Any:
+    """Movements [K, d] of clients by the method's local rule."""
+    method, number, drift = world.method, world.method.numbers, torch.zeros(())
+    if method.local == "head":  # then the body, on the same mini-batches
+        steps = steps * 2
+    factors, _ = _parts(world, len(steps))
+    ascends = [(method.local != "head" or at >= len(steps) // 2) for at in range(len(steps))]
+    away, scale = torch.zeros_like(before.theta), 1.0
+    if method.local == "pgn":
+        known, scale = _known(world, before), number["beta"]
+        away, drift = (
+            -number["rho"] * known / (known.norm() or 1.0),
+            (1 - scale) / len(steps) * known,
+        )
+
+    def slope(now: Tensor, step: Any, part: Any) -> Any:
+        batch, ascend = step
+        found = scale * _gradients(world, now + away, batch) * part
+        if ascend and method.local in ("sam", "head") and (rho := number.get("rho")):
+            norm = found.norm(dim=1, keepdim=True)
+            found = _gradients(world, now + rho * found / norm.where(norm > 0, 1), batch) * part
+        if method.local == "blur":
+            free = number["radius"] * before.state.get(NORM, world.plan.spec.clipping_norm)
+            outside = (now - starts).norm(dim=1, keepdim=True) > free
+            found = found + number["price"] * outside * (now - starts)
+        return found
+
+    pairs = zip(steps, ascends, strict=True)
+    return _train(world.plan, round_, starts, pairs, slope, factors, drift)
+
+
+def _sum(
+    world: World, at: int, run: Any, before: Round, workers: int, personal: dict[int, Tensor]
+) -> Release:
     """A noisy sum of clipped updates; the noise is drawn again, or, without the key, not known.
 
     Two float32 kernels may fall on different sides of a rectifier or a maximum whose arguments
@@ -207,22 +299,31 @@ def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor
     update is replaced by one from a start that differs by rounding, if that explains a part of the
     gap, until the gap is small.
     """
-    plan, size = world.plan, len(before.theta)
-    noise = np.zeros(size + (plan.clipping is not None))
+    plan, (line, released) = world.plan, run
+    size = len(world.released(line.record.round))
+    noise, factors = np.zeros(size + (plan.clipping is not None)), mixture(plan)
     if world.method.noisy and not world.secret:
         noise = _noise(world, line, len(noise))
     norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.noisy else math.inf
-    empty = [partial(Clipped, norm, _finish(world, line, part, norm)) for part in line.parts]
+    own = [norm * plan.clip_factor(part.group) for part in line.parts]
+    pairs = zip(line.parts, own, strict=True)
+    empty = [partial(Clipped, most, _finish(world, line, part, most)) for part, most in pairs]
     owned = tuple((at, one) for at, part in enumerate(line.parts) for one in part.clients.tolist())
     many, changed = world.run.model.clients_per_chunk(plan.spec.local.batch_size), dict[Any, Any]()
     chunks = [owned[at : at + many] for at in range(0, len(owned), many)]
-    train = lru_cache(KEPT // (many * size))(partial(_updates, world, line, before.theta))
+    train = lru_cache(KEPT // (many * size))(lambda *of: [*_updates(world, line, before, *of)])
 
     def summed() -> tuple[list[Clipped], Tensor, Tensor]:
         sums, updates = [one() for one in empty], chain.from_iterable(_each(train, chunks, workers))
         for one, update in zip(owned, updates, strict=True):
-            sums[one[0]].add(changed.get(one, update))
-        total = torch.zeros(len(noise), dtype=torch.float64) + sum(one.total for one in sums)
+            sent, kept = changed.get(one, update)
+            sums[one[0]].add(sent)
+            if world.method.personal:
+                personal[one[1]] = kept
+        total = torch.zeros(len(noise), dtype=torch.float64)
+        mixed = [[one.total for one in sums], *(past[at] for past in before.past)]
+        for factor, own in zip(factors, mixed, strict=False):
+            total = total + factor * sum(own)
         return sums, total, (total + torch.from_numpy(noise)).float()
 
     sums, total, vector = summed()
@@ -234,20 +335,21 @@ def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor
             if gap.norm() <= enough:
                 break
             for one, now, other in zip(chunk, train(chunk), train(chunk, scale), strict=True):
-                summand = empty[one[0]]().add(changed.get(one, now))
-                rest = gap + summand - empty[one[0]]().add(other)
+                summand = factors[0] * empty[one[0]]().add(changed.get(one, now)[0])
+                rest = gap + summand - factors[0] * empty[one[0]]().add(other[0])
                 if rest.norm() < EXPLAINED * gap.norm():
                     changed[one], gap = other, rest
         sums, total, vector = summed()
-    pairs = zip(line.parts, sums, strict=True)
-    shares = tuple(one.share.model_copy(update=of.found) for one, of in pairs)
+    each = zip(line.parts, sums, strict=True)
+    shares = tuple(one.share.model_copy(update=of.found) for one, of in each)
     changes: dict[str, Any] = {"shares": shares}
     if world.method.noisy:
         rest, length = vector.double() - total, float(total.norm())
         along = float(rest @ total) / length if length else None
         changes["noise_sum_squares"] = float(np.square(noise).sum())
         changes["residual"] = Residual(sum_squares=float(rest @ rest), along_sum=along)
-    return Release(vector, line.record.model_copy(update=changes), sum(one.near for one in sums))
+    near, totals = sum(one.near for one in sums), [one.total for one in sums]
+    return Release(vector, line.record.model_copy(update=changes), near, totals)
 
 
 def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
@@ -259,6 +361,7 @@ def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
         if rule is not None:
             half = rule.update_noise_multiplier / rule.count_noise_multiplier / 2
             sent = torch.cat([sent / norm, sent.new_tensor([-half if exceeds else half])])
+            sent = sent * world.plan.clip_factor(part.group)
         sent = sent * (part.group.scale if world.method.scaled else 1.0)
         if grid is None:
             return sent
@@ -275,50 +378,60 @@ def _noise(world: World, line: Line, size: int) -> np.ndarray:
     return np.asarray(source.standard_normal(size) * std)
 
 
-def _client(world: World, line: Line, theta: Tensor) -> Release:
+def _client(world: World, line: Line, before: Round, personal: dict[int, Tensor]) -> Release:
     """The release of one client by DP-SGD, record by record (Abadi et al. 2016, Algorithm 1)."""
     [part], [client], plan = line.parts, line.parts[0].clients.tolist(), world.plan
+    theta = _own_start(world, before, client)
+    sent = torch.from_numpy(world.released(line.record.round))
     steps, size, round_ = line.record.steps, part.group.record_batch or 1.0, line.record.round
     source, own = world.source(CLIENT, round_, client), world.run.partition.records(client)
     batches = poisson_batches(own, steps, part.share.sampling_ratio, source)
     generator, sums = world.source(*line.stream), Clipped(plan.spec.clipping_norm)
     noise = [generator.standard_normal(len(theta)) * line.record.noise_std for _ in range(steps)]
 
-    def gradient(now: Tensor, step: Any) -> Any:
+    def gradient(now: Tensor, step: Any, part: Any) -> Any:
         (x, y, [taken]), drawn = step
         sums.total = torch.from_numpy(drawn)
         for at in range(taken):
             sums.add(_gradients(world, now[None], (x[:, [at]], y[:, [at]], (1,)))[0])
-        return (sums.total / size).float()
+        return (sums.total / size).float() * part
 
     records = _records(world, round_, [client], [batches])
-    update = _train(plan, round_, theta, zip(records, noise, strict=True), gradient)
-    vector = update if update.isfinite().all() else torch.zeros_like(theta)
-    of_noise = _train(plan, round_, theta.double() * 0, noise, lambda now, one: torch.tensor(one))
+    factors, share = _parts(world, steps)
+    moved = _train(plan, round_, theta, zip(records, noise, strict=True), gradient, factors)
+    if world.method.personal:
+        personal[client] = theta - before.theta + moved * (1 - share)
+    update = (moved * share)[sent]
+    vector = update if update.isfinite().all() else torch.zeros_like(update)
+    drawn, zero = map(torch.tensor, noise), theta.double() * 0
+    of_noise = _train(plan, round_, zero, drawn, lambda _, one, part: one * part, factors)
+    of_noise = (of_noise * share)[sent]
     rest = (of_noise - vector.double() * size) / _rate(plan, round_)
     excluded = sums.found["excluded"] + (vector is not update)
     found = {**sums.found, "cohort": sum(map(len, batches)), "excluded": excluded}
     squares = Residual(sum_squares=float(rest @ rest), along_sum=None)
     changes = {
-        "noise_sum_squares": float(sum(np.square(drawn).sum() for drawn in noise)),
+        "noise_sum_squares": float(sum(np.square(one[sent.numpy()]).sum() for one in noise)),
         "residual": squares if vector.any() else None,
         "shares": (part.share.model_copy(update=found),),
     }
     return Release(vector, line.record.model_copy(update=changes), sums.near)
 
 
-def _after(world: World, round_: int, releases: list[Release], before: Round) -> Round:
+def _after(
+    world: World, round_: int, releases: list[Release], before: Round, personal: dict[int, Tensor]
+) -> Round:
     """The model and the state after a round."""
     plan, kept = world.plan, {one.name: one.kept_fraction for one in world.plan.groups}
     factors = [one.record.shares[0].factor for one in releases]
-    if world.method.release == "per_client":  # an update of zero has weight 0
-        factors = [one.record.shares[0].factor * bool(one.vector.any()) for one in releases]
-        factors = [factor / (sum(factors) or 1.0) for factor in factors]
-    dimension = len(before.theta)
+    sent = torch.from_numpy(world.released(round_))
+    dimension, vectors = len(sent), [one.vector.double() for one in releases]
+    if world.method.release == "per_client":
+        factors = _of_clients(world, factors, vectors)
     step = torch.zeros(dimension + (plan.clipping is not None), dtype=torch.float64)
     slack, state = torch.zeros_like(step), dict(before.state)
-    for one, factor in zip(releases, factors, strict=True):
-        vector, size = one.vector.double(), one.vector.double().abs()
+    for one, vector, factor in zip(releases, vectors, factors, strict=True):
+        size = vector.abs()
         fraction = kept[one.record.shares[0].group] if world.method.top_k else 1.0
         dropped = dimension - max(1, round(fraction * dimension))
         if dropped > 0:
@@ -336,10 +449,42 @@ def _after(world: World, round_: int, releases: list[Release], before: Round) ->
         excess = 0.5 + counted / expected - rule.quantile
         state[NORM] = norm * math.exp(-rule.learning_rate * excess)
         step, slack = step[:-1] * norm, slack[:-1]
-    after, vectors = _moved(plan, round_, before, step)
+    whole = torch.zeros_like(before.theta, dtype=torch.float64)
+    step, slack = whole.index_copy(0, sent, step), whole.index_copy(0, sent, slack)
+    if world.method.local == "pgn":
+        step = step + (1 - world.method.numbers["beta"]) * _known(world, before).double()
+    step, past = _solved(mixture(plan), step, before)
+    if strength := world.method.numbers.get("smoothing"):
+        step = _smoothed(step, strength)
+    last = {LAST_STEP: step.float()} if world.method.local == "pgn" else {}
+    after, moved = _moved(plan, round_, before, step)
     if plan.spec.averaging is not None:
         state[ROUNDS] = float(round_)
-    return Round(releases, after, slack, state, vectors)
+    sums = [[one.sums for one in releases], *before.past][: len(past)]
+    return Round(releases, after, slack, state, {**moved, **past, **last}, sums, personal)
+
+
+def _solved(factors: Sequence[float], mixed: Tensor, before: Round) -> tuple[Tensor, Vectors]:
+    """The step u_t of a mixture c_0 u_t + c_1 u_{t-1} + ..., and the last B - 1 steps."""
+    last = [before.vectors[f"{LAST_STEPS} {at}"] for at in range(len(factors) - 1)]
+    rest = sum((c * one.double() for c, one in zip(factors[1:], last, strict=True)), 0 * mixed)
+    step = (mixed - rest) / factors[0] if last else mixed
+    return step, {f"{LAST_STEPS} {at}": one for at, one in enumerate([step.float(), *last][:-1])}
+
+
+def _smoothed(step: Tensor, strength: float) -> Any:
+    """The solution x of (I - s L) x = step, L the periodic Laplacian in one dimension."""
+    kernel = torch.zeros_like(step)
+    kernel[0], kernel[1], kernel[-1] = 1 + 2 * strength, -strength, -strength
+    return torch.fft.ifft(torch.fft.fft(step) / torch.fft.fft(kernel)).real
+
+
+def _of_clients(world: World, planned: list[float], updates: list[Tensor]) -> list[float]:
+    """Weights of clients, which add up to 1; an update of zero has weight 0."""
+    squares = [float(one @ one) for one in updates]
+    own = [1 / max(one, 1e-300) for one in squares] if world.method.by_norm else planned
+    found = [weight * (square > 0) for weight, square in zip(own, squares, strict=True)]
+    return [weight / (sum(found) or 1.0) for weight in found]
 
 
 def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Iterator[Any]:
@@ -350,7 +495,8 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 def unsupported(plan: Plan) -> str:
     """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
-    if plan.spec.sampling not in ("full", "poisson", "fixed_size"):
+    laws = ("full", "poisson", "fixed_size", "cyclic_poisson")
+    if plan.spec.sampling.partition(":")[0] not in laws:
         return f"sampling law {plan.spec.sampling}"
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"

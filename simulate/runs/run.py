@@ -318,8 +318,11 @@ class EvidenceWriter:
         self._folder, self._last = folder, experiment.rounds
         algorithm, start = experiment.algorithm, experiment.start.numpy()
         plan, clients = algorithm.plan, client_arrays(experiment.partition)
-        self._with_server = plan.spec.server is not None or plan.spec.averaging is not None
-        vectors = self._server_vectors(algorithm.server.start(experiment.start))
+        servers = algorithm.server, algorithm.aggregator
+        state = {
+            name: one for part in servers for name, one in part.start(experiment.start).items()
+        }
+        vectors = _server_vectors(state)
         # Expected number of values of a round's releases: per client, per group, or of one sum.
         sums = 1.0 if algorithm.mechanism.joint else float(len(plan.groups))
         if algorithm.mechanism.release_client is not None:
@@ -357,7 +360,7 @@ class EvidenceWriter:
     def append(self, progress: Progress) -> None:
         """Write the evidence of a round."""
         theta, releases = _array(progress.theta), [_array(one) for one in progress.releases]
-        server = self._server_vectors(progress.server)
+        server = _server_vectors(progress.server)
         stored, offsets = b"", []
         for every, vectors in (
             (self._header.releases_every, releases),
@@ -388,11 +391,14 @@ class EvidenceWriter:
             with _writing(self._folder / name) as file:
                 file.write(content)
 
-    def _server_vectors(self, state: State) -> dict[str, np.ndarray]:
-        """Vectors of the state of the spec's server optimiser and average, by name."""
-        if not self._with_server:
-            return {}
-        return {name: _array(one) for name, one in sorted(state.items()) if one.ndim == 1}
+
+def _server_vectors(state: State) -> dict[str, np.ndarray]:
+    """Vectors [d] of the server's state by name; rows of a matrix by name and number."""
+    found = dict[str, Tensor]()
+    for name, value in sorted(state.items()):
+        rows = enumerate(value if value.ndim == 2 else ())
+        found |= {name: value} if value.ndim == 1 else {f"{name} {at}": row for at, row in rows}
+    return {name: _array(one) for name, one in found.items()}
 
 
 def _interval(rounds: int, values: float) -> int:

@@ -162,7 +162,7 @@ NOISE = (
     Fault(
         "dropouts unprovisioned",
         "Clients add equal shares of the noise, and those who drop out take theirs along.",
-        "noise shares", "of the planned variance", breaks=noised(_shares, rebooked),
+        "noise planned", "noise multiplier", breaks=noised(_shares, rebooked),
     ),
     Fault(
         "sum divided by the realised cohort",

@@ -115,11 +115,6 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
     "unknown group": (
         lambda made: [*made, _share(made[0], group="nobody")], "groups", "nobody",
     ),
-    # A cohort of 4 where 16 are expected, each with its share of the variance.
-    "noise of a short cohort": (
-        _one(lambda r: _halved_and_booked(_share(r, cohort=4, participants=(0, 1, 2, 3)))),
-        "noise shares", "a cohort of 4 drew 4 of 16 shares",
-    ),
     "one state twice": (
         lambda made: _one(_set(noise_state=made[0].noise_state), 2)(made),
         "noise fresh", "round 2: the generator stood where it did in round 1",

@@ -24,7 +24,7 @@ from privplan.evidence import (
     project,
     read_noise_evidence,
 )
-from privplan.record import GroupShare, ReleaseRecord
+from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.checks.check import (
     EVIDENCE_FALSE_ALARM,
@@ -50,48 +50,20 @@ def noise_planned(run: Run) -> Check:
     provision = 1 / math.sqrt(1 - run.plan.spec.planning.dropout_tolerance)
 
     def problems() -> Iterator[str]:
-        for release, share, recorded, planned in _multipliers(run):
-            least, most = planned * (1 - 1e-9), planned * provision * (1 + 1e-9)
-            if not least <= recorded <= most:
-                yield (
-                    f"round {release.round}, {share.group}: noise multiplier {recorded:.6g}, "
-                    f"planned {planned:.6g}"
-                )
+        for group in run.plan.groups:
+            for release, share in run.shares(group.name):
+                if release.noise.silent:
+                    continue
+                planned = at_round(run, group, release)[1]
+                recorded = release.release_for(share).noise_multiplier
+                if not planned * (1 - 1e-9) <= recorded <= planned * provision * (1 + 1e-9):
+                    yield (
+                        f"round {release.round}, {share.group}: noise multiplier {recorded:.6g}, "
+                        f"planned {planned:.6g}"
+                    )
 
     reason = "every release has its planned noise multiplier"
     return first(problems(), "noise planned", reason, unreleased(run))
-
-
-@register("noise shares", order=80)
-def noise_shares(run: Run) -> Check:
-    """No cohort was too small to reach the planned noise.
-
-    Noise that clients add in equal shares, 1/r of the variance each, is below the planned noise
-    whenever fewer than r clients report; the noise of a release must not depend on its cohort.
-    """
-
-    def problems() -> Iterator[str]:
-        expected = {group.name: group.expected_cohort for group in run.plan.groups}
-        for release, share, recorded, planned in _multipliers(run):
-            shares = expected[share.group] * (recorded / planned) ** 2
-            short = share.cohort is None or share.cohort < expected[share.group]
-            if recorded < planned * (1 - 1e-9) and short:
-                yield (
-                    f"round {release.round}, {share.group}: a cohort of {share.cohort} drew "
-                    f"{shares:.3g} of {expected[share.group]:.3g} shares of the planned variance"
-                )
-
-    reason = "no short cohort fell short of the planned noise"
-    return first(problems(), "noise shares", reason, unreleased(run))
-
-
-def _multipliers(run: Run) -> Iterator[tuple[ReleaseRecord, GroupShare, float, float]]:
-    """Each release that is not silent, with its recorded and its planned noise multiplier."""
-    for group in run.plan.groups:
-        for release, share in run.shares(group.name):
-            if not release.noise.silent:
-                recorded = release.release_for(share).noise_multiplier
-                yield release, share, recorded, at_round(run, group, release)[1]
 
 
 @register("noise drawn", order=90, false_alarm=FALSE_ALARM)

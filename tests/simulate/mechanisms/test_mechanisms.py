@@ -252,14 +252,17 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
     """Each step is that of the sums, plus C^{-1} of independent draws."""
     mixture = coefficients(BANDS, 0.5)
     inner = gaussian_joint() if joint else gaussian_per_group()
-    mechanism, aggregator = mixed_sums(inner, mixture, 2), unmixed(mean(), mixture)
+    mechanism, aggregator = mixed_sums(inner, mixture), unmixed(mean(), mixture)
     weights = {group.name: 0.25 for group in tiny.plan().groups}
     generator, theta = np.random.default_rng(3), torch.zeros(FEW)
     totals = torch.from_numpy(generator.standard_normal((ROUNDS, 2, FEW)))
     state, server = mechanism.start(theta), aggregator.start(theta)
     steps, drawn = [], []
     for round_ in range(ROUNDS):
-        mixed, state = mechanism.mix(group_sums(totals[round_]), state)
+        past = [
+            totals[round_ - lag] if lag <= round_ else 0 * theta.expand(2, -1) for lag in (1, 2)
+        ]
+        mixed = mechanism.mix(group_sums(totals[round_]), torch.stack(past, 1))
         seeds = [np.random.default_rng([round_, index]) for index in range(2)]
         releases, state = mechanism.release_round(
             round_ + 1, mixed, weights, seeds.__getitem__, state

@@ -259,10 +259,10 @@ def test_without_evidence_nothing_is_shown_and_nothing_differs(run):
 
 
 def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path):
-    execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run", own_unit=True))
+    execute(Request(short_plan(), "HyperFL", "digits", tmp_path / "run", own_unit=True))
     report = replayed(tmp_path / "run")
     assert (report.outcome, report.exit_code) == ("not shown", 5)
-    assert "a run with CENTAUR" in report.reason
+    assert "HyperFL cannot be executed again" in report.reason
 
 
 def test_other_data_are_refused(run):
@@ -347,8 +347,8 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
     jump = direction * size * honest.norm() / direction.norm()
     plain = again._updates
 
-    def with_tie(world, line, theta, chunk, scale=0):
-        updates = plain(world, line, theta, chunk, scale)
+    def with_tie(world, line, before, chunk, scale=0):
+        updates = torch.stack([sent for sent, _ in plain(world, line, before, chunk, scale)])
         if not scale and not chosen:
             chosen.append(chunk[-1])
         if scale == -3e-7 and chosen[0] in chunk:
@@ -357,7 +357,7 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
             updates[row] += jump
         if not scale and chosen[0] in chunk:
             updates[chunk.index(chosen[0])] *= 0.1
-        return updates
+        return [(row, None) for row in updates]
 
     monkeypatch.setattr(again, "_updates", with_tie)
     before = again.replay_round(world, 1, start, 1, (lines, [])).releases[0].vector

@@ -1,0 +1,71 @@
+"""Replay executes every registered algorithm under every law, except for those that it names."""
+
+from functools import cache
+
+import pytest
+
+from privplan.accounting.release import SamplingLaw
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.algorithms.registry import ALGORITHMS, executable
+from simulate.replay.lines import NOT_EXECUTED
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate.replay.runs import replayed
+
+LAWS = (*(str(law) for law in SamplingLaw), "cyclic_poisson:3")
+ROUNDS = 6
+GROUPS = [("strict", 1.0), ("middle", 2.0), ("loose", 4.0)]
+
+
+@cache
+def plan(law, unit):
+    groups = [{"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS]
+    record = {"records": 20} if unit == "record" else {}
+    data = {
+        "name": "tiny", "groups": [{**one, **record} for one in groups], "rounds": ROUNDS,
+        "cohort": 36 if law == "full" else 10, "sampling": law, "clipping_norm": 0.3, "unit": unit,
+        "model": {"name": "mlp-digits", "parameters": 2410}, "delta": 1e-3,
+        "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
+    }  # fmt: skip
+    return solve(Spec.parse(data), second_opinion=False)
+
+
+def runs():
+    return [
+        (name, law, unit)
+        for law in LAWS
+        for unit in ("client", "record")
+        if not (unit == "record" and law != "poisson")
+        for name in executable(plan(law, unit))
+        if (ALGORITHMS.get(name).unit_under(plan(law, unit)) == "record") == (unit == "record")
+    ]
+
+
+QUICK = {
+    ("CENTAUR", "poisson", "record"),
+    ("DP2-FedSAM", "poisson", "client"),
+    ("planned", "cyclic_poisson:3", "client"),
+}
+
+
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, marks=() if run in QUICK else pytest.mark.slow) for run in runs()]
+)
+def test_an_honest_run_is_executed_again(run, tmp_path):
+    name, law, unit = run
+    execute(Request(plan(law, unit), name, "digits", tmp_path / "run", seed=3))
+    report = replayed(tmp_path / "run")
+    if name in NOT_EXECUTED:
+        assert report.outcome == "not shown"
+        assert report.reason == f"missing: {name} cannot be executed again: {NOT_EXECUTED[name]}"
+        return
+    assert report.outcome == "passed", report.reason
+    assert report.rounds == tuple(range(1, ROUNDS + 1))
+
+
+def test_the_list_of_what_is_not_executed_is_of_the_registry():
+    named = [(name, entry.unit) for name, entry in ALGORITHMS.items() if name in NOT_EXECUTED]
+    assert len(named) == len(NOT_EXECUTED)
+    private = {name for name, unit in named if unit != "none"}
+    assert private == {"Local-only", "PFA", "Robust-HDP", "DP-FedAvg-BLUR+LUS"}
