@@ -74,6 +74,8 @@ def plan(sampling: str = "poisson") -> Plan:
     """The plan of the bench, under a sampling law."""
     text = preset("digits")
     data = {**yaml.safe_load(text), **CHANGES, "sampling": sampling}
+    if sampling.startswith("cyclic"):
+        data["planning"] = {"ratios": "balanced"}
     if sampling == SamplingLaw.FULL:
         data["cohort"] = sum(group["clients"] for group in data["groups"])
     return solve(Spec.parse(data))
@@ -108,9 +110,8 @@ def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
 
 def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run:
     """A run with a fault in it, as its folder tells it."""
-    request = Request(
-        plan(), fault.algorithm, "digits", folder, seed, canaries=canaries, own_unit=True
-    )
+    given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
+    request = Request(*given, canaries=canaries, own_unit=True)
     experiment = replace(prepare(request), workers=1)
     with patched(fault.patches):
         run_prepared(request, fault.breaks(experiment))

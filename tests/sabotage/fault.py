@@ -39,6 +39,7 @@ class Fault:
     # algorithm
     patches: tuple[tuple[Any, str, Any], ...] = ()
     algorithm: str = "planned"  # the method that is broken
+    sampling: str = "poisson"  # law of the plan
     author: str = OURS  # who described the fault
     level: Level = "declared"  # lowest level of evidence that detects it
     why: str = ""  # why the declared evidence does not show it; empty if it does

@@ -24,6 +24,7 @@ from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
 from simulate.aggregators import literal, mean, unmixed
 from simulate.algorithm import by_law, compose
+from simulate.algorithms import gdpfed
 from simulate.components import GroupSum, Released, Transform
 from simulate.engine.loop import initial_state, train
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, unprotected
@@ -34,6 +35,7 @@ from simulate.runs.run import execute
 from simulate.transforms import clip
 from tests.simulate import tiny
 from tests.simulate.conftest import interrupt
+from tests.simulate.replay.runs import replayed
 
 ROOT = Path(simulate.__file__).parent
 
@@ -342,3 +344,17 @@ def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
     with pytest.raises(InputError) as caught:
         execute(replace(request_, folder=tmp_path / "run", **changes))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("factor", [0.0, 2.0])
+def test_another_mixture_than_the_plans_is_found_without_a_replay(
+    factor, plan, tmp_path, monkeypatch
+):
+    """The sum of the round alone, or twice the mixture: the true epsilon is above the budget."""
+    planned = plan.spec.mixture
+    other = tuple(factor * c for c in planned) if factor else (1.0, *[0.0] * (len(planned) - 1))
+    monkeypatch.setattr(gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, other))
+    execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
+    failed = {check.name for check in judge(load_run(tmp_path / "run")).failed}
+    assert {"sums", "noise regenerated"} <= failed
+    assert replayed(tmp_path / "run", 1, 1).outcome == "failed"

@@ -1,0 +1,161 @@
+"""``python -m tests.sabotage.verdicts``: what ``privplan verify`` says of broken and honest runs.
+
+It is asked as a user would ask it, with its default execution, and again with ``--rounds all``
+where it did not say broken. Writes the measured table to ``docs/evidence/verdicts.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
+from tests.sabotage import FAULTS, Fault, honest_runs, plan, planted
+
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
+
+
+def answer(folder: Path, *options: str) -> tuple[str, str]:
+    """Level and reason of ``privplan verify``."""
+    asked = ["verify", str(folder), "--format", "json", *options]
+    done = CliRunner().invoke(main, asked)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:  # a folder that is refused has no verdict
+        return "refused", done.output.strip().splitlines()[-1]
+    checks = [one for one in found["checks"] if one["outcome"] == "failed"]
+    first = checks[0] if checks else None
+    why = f"{first['name']}: {first['reason']}" if first else found["not_executed"]
+    return found["level"], why
+
+
+def of_fault(fault: Fault) -> tuple[str, str, str]:
+    """The answer by default, the answer with all rounds, and the reason, of a run with a fault."""
+    with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
+        folder = Path(parent) / "run"
+        planted(fault, folder)
+        level, why = answer(folder)
+        every = level
+        if level not in ("broken", "refused"):
+            every, why = answer(folder, "--rounds", "all")
+        return level, every, why
+
+
+def _digits(**changes: Any) -> Plan:
+    spec = plan().spec.model_dump(mode="json", exclude_unset=True)
+    return solve(Spec.parse({**spec, "rounds": 8, **changes}))
+
+
+def _interrupted(request: Request) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    try:
+        execute(request, stop)
+    except (InterruptedRunError, KeyboardInterrupt):
+        execute(request)
+
+
+JOINT = {"ratios": "balanced", "accountant": "rdp"}
+UNUSUAL: dict[str, tuple[Callable[[], Plan], dict[str, Any]]] = {
+    "cyclic Poisson, 2 parts": (lambda: plan("cyclic_poisson:2"), {}),
+    "cyclic Poisson, 5 parts": (lambda: plan("cyclic_poisson:5"), {}),
+    "secure noise": (plan, {"noise": "secure"}),
+    "secure noise on a grid": (plan, {"noise": "secure-discrete"}),
+    "joint sums": (lambda: _digits(planning=JOINT), {}),
+    "quantile of norms": (lambda: _digits(planning={**JOINT, "clipping": {"quantile": 0.6}}), {}),
+    "server momentum": (lambda: _digits(server={"optimizer": "momentum"}), {}),
+    "FedAdam": (lambda: _digits(server={"optimizer": "adam"}), {}),
+    "mean of the last models": (lambda: _digits(averaging={"method": "tail"}), {}),
+}
+"""Honest runs beside those of every algorithm and law: name to the plan and its request."""
+
+
+def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
+    """The answer on an honest run of an algorithm under a law, or of an unusual one."""
+    with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
+        folder = Path(parent) / "run"
+        if name in UNUSUAL:
+            make, given = UNUSUAL[name]
+            execute(Request(make(), "planned", "digits", folder, seed=seed, **given))
+        elif name == "interrupted and resumed":
+            _interrupted(Request(plan(), "planned", "digits", folder, seed=seed))
+        else:
+            run_honest(name, law, seed, folder)
+        return answer(folder)
+
+
+def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
+    """Run an algorithm under a law, or under Poisson sampling where it knows no other."""
+    from privplan.errors import InputError
+
+    for one in (law, "poisson"):
+        try:
+            execute(Request(plan(one), name, "digits", folder, seed=seed, own_unit=True))
+            return
+        except InputError:
+            if one == "poisson":
+                raise
+
+
+def main_table(most: int | None = None) -> str:
+    """The page, from runs made now; ``most`` faults and honest runs where it is given."""
+    faults = [(fault, *of_fault(fault)) for fault in _shown(FAULTS[:most])]
+    rest = max(0, 49 - len(UNUSUAL) - 1)
+    names = [(name, "", 7) for name in (*UNUSUAL, "interrupted and resumed")]
+    honest = [(one, *of_honest(*one)) for one in _shown([*names, *honest_runs(rest)][:most])]
+    by_default = Counter(level for _, level, _, _ in faults)
+    with_all = Counter(every for fault, _, every, _ in faults)
+    kept = Counter(level for _, level, _ in honest)
+    lines = [
+        "# What verify says of broken and of honest runs",
+        "",
+        "`make faults` writes this page: each run on the digits, judged by `privplan verify RUN`,",
+        "and by `--rounds all` where the default did not say broken.",
+        "",
+        f"Broken runs: {len(faults)}. By default: {_counted(by_default)}. With `--rounds all`:",
+        f"{_counted(with_all)}. Honest runs: {len(honest)}: {_counted(kept)}.",
+        "",
+        "| fault | verify | with all rounds | why |",
+        "|---|---|---|---|",
+        *(f"| {f.name} | {level} | {every} | {_cell(why)} |" for f, level, every, why in faults),
+        "",
+        "| honest run | law | seed | verify | why not executed |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {name} | {law} | {seed} | {level} | {_cell(why)} |"
+            for (name, law, seed), level, why in honest
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {level}" for level, count in counts.most_common())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")[:140]
+
+
+def _shown(items: Any) -> Any:
+    for number, one in enumerate(items, start=1):
+        print(f"{number} of {len(items)}", file=sys.stderr)
+        yield one
+
+
+if __name__ == "__main__":
+    PAGE.write_text(main_table(), encoding="utf-8")
