@@ -199,12 +199,6 @@ Noise = Callable[[int], np.random.Generator]
 """Index of a release within its round to the generator of its noise."""
 
 
-StatefulRelease = Callable[
-    [int, Sequence[GroupSum], Mapping[str, float], Noise, State],
-    tuple[tuple[Released, ...], State],
-]
-
-
 @dataclass(frozen=True)
 class Mechanism:
     """Releases sums or single updates. The only component that draws privacy noise.
@@ -216,10 +210,6 @@ class Mechanism:
         release: (round, sums, weight of each group, noise) to releases.
         release_client: (round, update, weight of its group) to the release of one client; None
             if only sums are released.
-        start: first global vector [d] to the mechanism's state before the first round.
-        stateful: ``release`` with the mechanism's state as a last argument; returns the releases
-            and the next state, which checkpoints store. None for mechanisms whose rounds are
-            independent.
         mix: (sums of a round, earlier sums [groups, B - 1, d], the latest first) to what is
             released instead of each sum. The loop keeps the sums, and measures releases against
             the mixture that the plan names.
@@ -230,24 +220,9 @@ class Mechanism:
     joint: bool
     release: Callable[[int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]]
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
-    start: Callable[[Tensor], State] = lambda theta: {}
-    stateful: StatefulRelease | None = None
     mix: Callable[[Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda sums, past: tuple(
         sums
     )
-
-    def release_round(
-        self,
-        round_: int,
-        sums: Sequence[GroupSum],
-        weights: Mapping[str, float],
-        noise: Noise,
-        state: State,
-    ) -> tuple[tuple[Released, ...], State]:
-        """The releases of a round, and the mechanism's next state."""
-        if self.stateful is None:
-            return self.release(round_, sums, weights, noise), state
-        return self.stateful(round_, sums, weights, noise, state)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def initial_state(experiment: Experiment) -> Progress:
     scores = None if experiment.canary is None else traces.initial_scores(experiment.canary)
     groups, bands = len(algorithm.plan.groups), len(algorithm.plan.spec.mixture)
     past = theta.new_zeros(groups, bands - 1, len(theta), dtype=torch.float64)
-    state = {**algorithm.mechanism.start(theta), **({PAST: past} if bands > 1 else {})}
+    state = {PAST: past} if bands > 1 else {}
     return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores, state)
 
 
@@ -138,8 +138,8 @@ def _release(
         mixed = [_mixture(algorithm.plan, now, *old) for now, old in zip(totals, past, strict=True)]
         kept = torch.cat([torch.stack(totals)[:, None], past[:, :-1].to(totals[0])], 1)
         sums, totals = mechanism.mix(sums, past), mixed
-    releases, state = mechanism.release_round(context.round, sums, factors, noise, state)
-    state = state if past is None else {**state, PAST: kept}
+        state = {PAST: kept}
+    releases = mechanism.release(context.round, sums, factors, noise)
     coordinates = context.released_coordinates
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates

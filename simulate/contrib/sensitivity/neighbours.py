@@ -85,20 +85,7 @@ def with_noise(experiment: Experiment, value: float, only: int | None = None) ->
     ) -> tuple[Released, ...]:
         return mechanism.release(round_, sums, weights, constant(noise))
 
-    inner = mechanism.stateful
-
-    def stateful(
-        round_: int,
-        sums: Sequence[GroupSum],
-        weights: Mapping[str, float],
-        noise: Noise,
-        state: State,
-    ) -> tuple[tuple[Released, ...], State]:
-        if inner is None:
-            return release(round_, sums, weights, noise), state
-        return inner(round_, sums, weights, constant(noise), state)
-
-    silenced = replace(mechanism, release=release, stateful=inner and stateful)
+    silenced = replace(mechanism, release=release)
     return _with(experiment, local=replace(local, train=train), mechanism=silenced)
 
 
@@ -172,7 +159,7 @@ def with_releases(experiment: Experiment, releases: Sequence[Released]) -> Exper
 def _observed(experiment: Experiment, observe: Callable[[int, Released], Released]) -> Experiment:
     """Each release passes through a function of its index in the round."""
     mechanism, count = experiment.algorithm.mechanism, 0
-    inner_client, inner_state = mechanism.release_client, mechanism.stateful
+    inner_client = mechanism.release_client
 
     def seen(release: Released) -> Released:
         nonlocal count
@@ -189,24 +176,7 @@ def _observed(experiment: Experiment, observe: Callable[[int, Released], Release
             raise TypeError("the mechanism releases sums only")
         return seen(inner_client(round_, update, weight))
 
-    def stateful(
-        round_: int,
-        sums: Sequence[GroupSum],
-        weights: Mapping[str, float],
-        noise: Noise,
-        state: State,
-    ) -> tuple[tuple[Released, ...], State]:
-        if inner_state is None:
-            return release(round_, sums, weights, noise), state
-        releases, after = inner_state(round_, sums, weights, noise, state)
-        return tuple(seen(one) for one in releases), after
-
-    observed = replace(
-        mechanism,
-        release=release,
-        release_client=inner_client and release_client,
-        stateful=inner_state and stateful,
-    )
+    observed = replace(mechanism, release=release, release_client=inner_client and release_client)
     return _with(experiment, mechanism=observed)
 
 

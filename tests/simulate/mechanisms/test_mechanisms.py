@@ -26,10 +26,7 @@ from simulate.aggregators import literal, mean, unmixed
 from simulate.algorithm import by_law, compose
 from simulate.algorithms import gdpfed
 from simulate.components import GroupSum, Released, Transform
-from simulate.engine.loop import initial_state, train
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, unprotected
-from simulate.runs import run as checkpoint
-from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.transforms import clip
@@ -202,39 +199,6 @@ def test_no_protection_is_booked_as_none():
     assert (record.family, record.noise_std, record.dimension) == ("none", 0, 0)
 
 
-def _counting():
-    """The sum in the clear, with a count of the rounds."""
-    plain = unprotected()
-
-    def stateful(round_, sums, weights, noise, state):
-        return plain.release(round_, sums, weights, noise), {"rounds": state["rounds"] + 1}
-
-    def start(theta):
-        return {"rounds": torch.zeros(1)}
-
-    return replace(plain, start=start, stateful=stateful)
-
-
-def _setting():
-    return tiny.setting(compose("counting", tiny.plan(), mechanism=_counting(), local=tiny.LOCAL))
-
-
-def test_the_state_goes_from_round_to_round():
-    setting = _setting()
-    done = train(setting, MemoryLedger(setting.algorithm.plan.digest))
-    assert done.mechanism["rounds"].item() == setting.rounds > 0
-    assert initial_state(setting).mechanism["rounds"].item() == 0
-
-
-def test_a_run_goes_on_from_the_state_in_a_checkpoint(tmp_path):
-    setting = _setting()
-    begun = replace(initial_state(setting), mechanism={"rounds": torch.full((1,), 7.0)})
-    checkpoint.save(tmp_path, begun)
-    found = checkpoint.load(tmp_path, torch.device("cpu"))
-    done = train(setting, MemoryLedger(setting.algorithm.plan.digest), found)
-    assert done.mechanism["rounds"].item() == 7 + setting.rounds
-
-
 BANDS, ROUNDS, FEW = 3, 8, 40
 
 
@@ -258,7 +222,7 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
     weights = {group.name: 0.25 for group in tiny.plan().groups}
     generator, theta = np.random.default_rng(3), torch.zeros(FEW)
     totals = torch.from_numpy(generator.standard_normal((ROUNDS, 2, FEW)))
-    state, server = mechanism.start(theta), aggregator.start(theta)
+    server = aggregator.start(theta)
     steps, drawn = [], []
     for round_ in range(ROUNDS):
         past = [
@@ -266,9 +230,7 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
         ]
         mixed = mechanism.mix(group_sums(totals[round_]), torch.stack(past, 1))
         seeds = [np.random.default_rng([round_, index]) for index in range(2)]
-        releases, state = mechanism.release_round(
-            round_ + 1, mixed, weights, seeds.__getitem__, state
-        )
+        releases = mechanism.release(round_ + 1, mixed, weights, seeds.__getitem__)
         again = [np.random.default_rng([round_, index]) for index in range(len(releases))]
         noise = [
             one.standard_normal(FEW) * release.record.noise_std
