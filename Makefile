@@ -43,8 +43,9 @@ test: lint ## linters and the quick tests, under ten minutes
 test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-MNIST
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "slow or not slow"
 
-faults: $(INSTALLED) ## the table of planted faults in docs/reliability.md
+faults: $(INSTALLED) ## the tables of planted faults in docs/reliability.md and docs/evidence/verdicts.md
 	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay --format markdown
+	$(BIN)/python -m tests.sabotage.verdicts
 
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check .

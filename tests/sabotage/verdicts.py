@@ -7,16 +7,20 @@ where it did not say broken. Writes the measured table to ``docs/evidence/verdic
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from click.testing import CliRunner
 
 from privplan.cli import main
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -24,6 +28,7 @@ from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 from tests.sabotage import FAULTS, Fault, honest_runs, plan, planted
 
+T = TypeVar("T")
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
 
 
@@ -100,8 +105,6 @@ def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
 
 def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
     """Run an algorithm under a law, or under Poisson sampling where it knows no other."""
-    from privplan.errors import InputError
-
     for one in (law, "poisson"):
         try:
             execute(Request(plan(one), name, "digits", folder, seed=seed, own_unit=True))
@@ -111,34 +114,41 @@ def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
                 raise
 
 
-def main_table(most: int | None = None) -> str:
-    """The page, from runs made now; ``most`` faults and honest runs where it is given."""
-    faults = [(fault, *of_fault(fault)) for fault in _shown(FAULTS[:most])]
-    rest = max(0, 49 - len(UNUSUAL) - 1)
-    names = [(name, "", 7) for name in (*UNUSUAL, "interrupted and resumed")]
-    honest = [(one, *of_honest(*one)) for one in _shown([*names, *honest_runs(rest)][:most])]
-    by_default = Counter(level for _, level, _, _ in faults)
-    with_all = Counter(every for fault, _, every, _ in faults)
-    kept = Counter(level for _, level, _ in honest)
+NAMED = {fault.name: fault for fault in FAULTS}
+
+
+def _of_named(name: str) -> tuple[str, str, str]:
+    return of_fault(NAMED[name])
+
+
+def _of_one(one: tuple[str, str, int]) -> tuple[str, str]:
+    return of_honest(*one)
+
+
+def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) -> str:
+    """The page, from runs that are made now by some processes."""
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        faults = list(zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True))
+        honest = list(zip(runs, _shown(pool.map(_of_one, runs), len(runs)), strict=True))
+    by_default = Counter(level for _, (level, _, _) in faults)
+    with_all = Counter(every for _, (_, every, _) in faults)
     lines = [
         "# What verify says of broken and of honest runs",
         "",
-        "`make faults` writes this page: each run on the digits, judged by `privplan verify RUN`,",
-        "and by `--rounds all` where the default did not say broken.",
+        "`make faults` writes this page: runs on the digits, judged by `privplan verify RUN` as it",
+        "executes rounds by default, and by `--rounds all` where that did not say broken.",
         "",
-        f"Broken runs: {len(faults)}. By default: {_counted(by_default)}. With `--rounds all`:",
-        f"{_counted(with_all)}. Honest runs: {len(honest)}: {_counted(kept)}.",
+        f"{len(faults)} broken runs: by default {_counted(by_default)}; with `--rounds all`",
+        f"{_counted(with_all)}. {len(honest)} honest runs:",
+        f"{_counted(Counter(level for _, (level, _) in honest))}.",
         "",
         "| fault | verify | with all rounds | why |",
         "|---|---|---|---|",
-        *(f"| {f.name} | {level} | {every} | {_cell(why)} |" for f, level, every, why in faults),
+        *(f"| {name} | {one} | {every} | {_cell(why)} |" for name, (one, every, why) in faults),
         "",
         "| honest run | law | seed | verify | why not executed |",
         "|---|---|---|---|---|",
-        *(
-            f"| {name} | {law} | {seed} | {level} | {_cell(why)} |"
-            for (name, law, seed), level, why in honest
-        ),
+        *(f"| {a} | {b} | {c} | {one} | {_cell(why)} |" for (a, b, c), (one, why) in honest),
     ]
     return "\n".join(lines) + "\n"
 
@@ -151,11 +161,13 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")[:140]
 
 
-def _shown(items: Any) -> Any:
+def _shown(items: Iterable[T], total: int) -> Iterator[T]:
     for number, one in enumerate(items, start=1):
-        print(f"{number} of {len(items)}", file=sys.stderr)
+        print(f"{number} of {total}", file=sys.stderr)
         yield one
 
 
 if __name__ == "__main__":
-    PAGE.write_text(main_table(), encoding="utf-8")
+    unusual = [(name, "", 7) for name in (*UNUSUAL, "interrupted and resumed")]
+    others = honest_runs(49 - len(unusual))
+    PAGE.write_text(page(list(NAMED), [*unusual, *others], os.cpu_count() or 1), encoding="utf-8")

@@ -138,13 +138,6 @@ def _removed(clients: np.ndarray) -> np.ndarray:
     return np.where(clients == clients.min(), 0, clients)
 
 
-def _of_equal_size(
-    records: np.ndarray, steps: int, ratio: float, generator: np.random.Generator
-) -> list[np.ndarray]:
-    size = max(1, round(ratio * len(records)))
-    return [generator.choice(records, size, replace=False) for _ in range(steps)]
-
-
 class _Late:
     """The first update of a chunk is also in the next sum."""
 
@@ -202,7 +195,7 @@ FAULTS = (
             f"step by clear sums, {name}", "The server steps by the sums without their noise.",
             breaks=stepping(CLEAR), algorithm=name, level="replayed", why=WHY,
         )
-        for name in ("planned", "DP-FedSAM", "DP2-FedSAM", "PPSGD")
+        for name in ("planned", "GDPFed+", "DP-FedSAM", "DP2-FedSAM", "PPSGD")
     ),
     Fault(
         "step by a smaller noise", "The server steps by the mean of release and clear sum.",
@@ -240,10 +233,5 @@ FAULTS = (
         "an update dropped by its content", "The update with the largest first coordinate is left "
         "out.", patches=((cohort, "add_sum", _without_largest),), level="replayed",
         why="the loop measures each update before the sum, and not what the sum adds",
-    ),
-    Fault(
-        "batches of equal size booked as Poisson", "Records are drawn in batches of one size.",
-        "sampling law", "unlike Poisson", patches=((ROUND, "poisson_schedule", _of_equal_size),),
-        algorithm="DPFedAvg",
     ),
 )  # fmt: skip
