@@ -42,10 +42,7 @@ class Method:
 
 
 NOT_EXECUTED = {
-    **dict.fromkeys(
-        ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC"),
-        "what its clients send is exact, so that no budget is kept",
-    ),
+    **dict.fromkeys(("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC"), "its releases are exact"),
     "Local-only": "nothing leaves its clients",
     **dict.fromkeys(("Robust-HDP", "PFA"), "its server decomposes what clients send"),
     "DP-FedAvg-BLUR+LUS": "rounding decides which coordinates its clients select",
@@ -134,9 +131,8 @@ class Line:
 def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()) -> list[Line]:
     """The lines of a round; fields that depend on training are zero."""
     by_client, noisy = world.method.release == "per_client", world.method.noisy
-    released, partly = world.released(round_), world.method.local == "head"
+    released, whole = world.released(round_), world.run.model.parameters
     size = len(released) + (world.plan.clipping is not None)
-    support = mask_digest(released) if partly or world.method.masked else ""
     parts, lines = list(_parts(world, round_, recorded)), []
     releases = [parts] if world.method.release == "joint" else [[part] for part in parts]
     for index, of_release in enumerate(releases):
@@ -145,7 +141,8 @@ def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] =
             at = (RECORD_NOISE, round_, int(first.clients[0]))
         steps, source = first.group.steps or 1, world.source(*at)
         state = source.fingerprint() if isinstance(source, SecureStream) else hashed(source)
-        support = support if noisy and not by_client else ""
+        partly = len(released) < whole or world.method.masked
+        support = mask_digest(released) if partly and noisy and not by_client else ""
         stds = [one.group.noise_multiplier * (one.share.clip_bound or 0) for one in of_release]
         std, grid, family = max(stds), None, "gaussian" if noisy else "none"
         if world.discrete:

@@ -144,10 +144,7 @@ def both(recorded: object, replayed: object) -> str:
 
 
 def compare_lines(
-    found: Comparisons,
-    recorded: ReleaseRecord,
-    replayed: ReleaseRecord,
-    near: int | None,
+    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
 ) -> None:
     """Compare ledger lines."""
     rest = replayed.residual.sum_squares if replayed.residual else 0.0
@@ -220,9 +217,7 @@ class Replay:
         what = "canaries" if settings.get("canaries") else again.unsupported(plan)
         if what or method is None:
             why = NOT_EXECUTED.get(record.algorithm, "it is no algorithm of the simulator")
-            self.missing = f"support of replay for a run with {what}"
-            if not what:
-                self.missing = f"{record.algorithm} cannot be executed again: {why}"
+            self.missing = f"{record.algorithm} cannot be executed again: {what or why}"
             return
         parts = own.parts_of(record, plan, data_dir, folder)
         secret = record.noise == "secure" and not key
@@ -360,9 +355,7 @@ class Replay:
                 state, kept = self.known[round_ - 1].state, (past, now.personal)
                 now = again.Round([], before.pop(stored.MODEL), first.slack, state, before, *kept)
             if first.vectors.keys() - now.vectors.keys():
-                self.missing = (
-                    self.missing or "vectors of the server, which older runs do not store"
-                )
+                self.missing = self.missing or "vectors of the server (an older run)"
                 return compared
             released, _ = self._stored(round_)
             if len(released) < len(lines[round_]) and world.secret and world.method.noisy:

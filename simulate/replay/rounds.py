@@ -7,7 +7,8 @@ Algorithm 2 of Adaptive Federated Optimization (Reddi et al., ICLR 2021).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -155,8 +156,7 @@ def replay_round(world: World, round_: int, before: Round, workers: int, run: An
         releases = list(_each(lambda line: _client(world, line, before, personal), lines, workers))
     else:
         pairs = enumerate(zip(lines, [*run[1], *[None] * len(lines)], strict=False))
-        found = (_sum(world, at, one, before, workers, personal) for at, one in pairs)
-        releases = list(found)
+        releases = [_sum(world, at, one, before, workers, personal) for at, one in pairs]
     return _after(world, round_, releases, before, personal)
 
 
@@ -185,13 +185,7 @@ def _gradients(world: World, theta: Tensor, batch: Any) -> Tensor:
 
 
 def _train(
-    plan: Plan,
-    round_: int,
-    theta: Tensor,
-    steps: Iterable[Any],
-    of: Any,
-    factors: list[Any],
-    drift: Any = 0,
+    plan: Plan, round_: int, theta: Tensor, steps: Any, of: Any, factors: list[Any], drift: Any = 0
 ) -> Tensor:
     """Updates [..., d] after SGD with momentum; coordinates with a factor of 0 rest in a step."""
     now, speed = theta, torch.zeros_like(theta)
@@ -217,14 +211,10 @@ def _updates(world: World, line: Line, before: Round, chunk: Any, scale: float =
         change = scale * source.standard_normal(len(theta)) if scale else np.zeros(1)
         starts.append(theta * torch.from_numpy(1 + change).float())
     steps = [*_records(world, round_, [client for _, client in chunk], batches)]
-    moved, (_, share) = (
-        _trained(world, round_, torch.stack(starts), steps, before),
-        _parts(world, 1),
-    )
+    start, (_, share) = torch.stack(starts), _parts(world, 1)
+    moved = _trained(world, round_, start, steps, before)
     sent = (moved * share)[:, torch.from_numpy(world.released(round_))]
-    kept = sent
-    if world.method.personal:
-        kept = torch.stack(starts) - before.theta + moved * (1 - share)
+    kept = start - before.theta + moved * (1 - share) if world.method.personal else sent
     if world.method.local == "pgn":  # what all clients know is no part of what they send
         sent = sent - (1 - world.method.numbers["beta"]) * _known(world, before)
     return zip(sent, kept, strict=True)
@@ -268,10 +258,8 @@ def _trained(world: World, round_: int, starts: Tensor, steps: list[Any], before
     away, scale = torch.zeros_like(before.theta), 1.0
     if method.local == "pgn":
         known, scale = _known(world, before), number["beta"]
-        away, drift = (
-            -number["rho"] * known / (known.norm() or 1.0),
-            (1 - scale) / len(steps) * known,
-        )
+        away = -number["rho"] * known / (known.norm() or 1.0)
+        drift = (1 - scale) / len(steps) * known
 
     def slope(now: Tensor, step: Any, part: Any) -> Any:
         batch, ascend = step
@@ -404,9 +392,8 @@ def _client(world: World, line: Line, before: Round, personal: dict[int, Tensor]
     update = (moved * share)[sent]
     vector = update if update.isfinite().all() else torch.zeros_like(update)
     drawn, zero = map(torch.tensor, noise), theta.double() * 0
-    of_noise = _train(plan, round_, zero, drawn, lambda _, one, part: one * part, factors)
-    of_noise = (of_noise * share)[sent]
-    rest = (of_noise - vector.double() * size) / _rate(plan, round_)
+    of_noise = _train(plan, round_, zero, drawn, lambda _, one, part: one * part, factors) * share
+    rest = (of_noise[sent] - vector.double() * size) / _rate(plan, round_)
     excluded = sums.found["excluded"] + (vector is not update)
     found = {**sums.found, "cohort": sum(map(len, batches)), "excluded": excluded}
     squares = Residual(sum_squares=float(rest @ rest), along_sum=None)
@@ -495,8 +482,7 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 def unsupported(plan: Plan) -> str:
     """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
-    laws = ("full", "poisson", "fixed_size", "cyclic_poisson")
-    if plan.spec.sampling.partition(":")[0] not in laws:
+    if re.fullmatch(r"full|poisson|fixed_size|cyclic_poisson:\d+", plan.spec.sampling) is None:
         return f"sampling law {plan.spec.sampling}"
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"

@@ -318,11 +318,7 @@ class EvidenceWriter:
         self._folder, self._last = folder, experiment.rounds
         algorithm, start = experiment.algorithm, experiment.start.numpy()
         plan, clients = algorithm.plan, client_arrays(experiment.partition)
-        servers = algorithm.server, algorithm.aggregator
-        state = {
-            name: one for part in servers for name, one in part.start(experiment.start).items()
-        }
-        vectors = _server_vectors(state)
+        vectors = _server_vectors(initial_state(experiment).server)
         # Expected number of values of a round's releases: per client, per group, or of one sum.
         sums = 1.0 if algorithm.mechanism.joint else float(len(plan.groups))
         if algorithm.mechanism.release_client is not None:
