@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -36,10 +36,11 @@ def answer(folder: Path, *options: str) -> tuple[str, str]:
     """Level and reason of ``privplan verify``."""
     asked = ["verify", str(folder), "--format", "json", *options]
     done = CliRunner().invoke(main, asked)
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:  # a folder that is refused has no verdict
-        return "refused", done.output.strip().splitlines()[-1]
+    if isinstance(done.exception, PrivplanError):  # a folder that is refused has no verdict
+        return "refused", str(done.exception)
+    if not done.stdout:
+        raise AssertionError(done.output) from done.exception
+    found = json.loads(done.stdout)
     checks = [one for one in found["checks"] if one["outcome"] == "failed"]
     first = checks[0] if checks else None
     why = f"{first['name']}: {first['reason']}" if first else found["not_executed"]

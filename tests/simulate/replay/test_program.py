@@ -48,7 +48,7 @@ def test_the_program_is_small():
     lines = [
         line.strip() for path in PACKAGE.glob("*.py") for line in path.read_text().splitlines()
     ]
-    assert len([line for line in lines if line and not line.startswith("#")]) <= 900
+    assert len([line for line in lines if line and not line.startswith("#")]) <= 1_100
 
 
 def test_the_engine_is_not_loaded_by_an_import_of_an_import():
