@@ -349,18 +349,10 @@ def run_name(verdict: Verdict) -> str:
 # --- Tables, text lines, CSV and plain data of a budget book. ------------------------------------
 
 SCHEMA_VERSION = 1
-_RUN = [
-    "chain",
-    "plan",
-    "population",
-    "source",
-    "algorithm",
-    "dataset",
-    "seed",
-    "status",
-    "verdict",
+_RUN = (
+    "chain", "plan", "population", "source", "algorithm", "dataset", "seed", "status", "verdict",
     "cost",
-]
+)  # fmt: skip
 _SHARE = ("group", "unit", "relation", "clients", "epsilon", "delta")
 _RELEASE = ("noise_multiplier", "sampling_ratio", "sampling", "count")
 

@@ -50,18 +50,9 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
         known = entry.hyperparameters
         defaults = ", ".join(f"{name}={one.default:g}" for name, one in known.items())
         rows.append([entry.name, entry.unit, entry.released, entry.source, defaults])
-        plain.append(
-            {
-                "algorithm": entry.name,
-                "unit": entry.unit,
-                "released": entry.released,
-                "source": entry.source,
-                "hyperparameters": {
-                    name: {"default": one.default, "meaning": one.meaning}
-                    for name, one in known.items()
-                },
-            }
-        )
+        named = {"algorithm": entry.name, "unit": entry.unit, "released": entry.released}
+        told = {n: {"default": one.default, "meaning": one.meaning} for n, one in known.items()}
+        plain.append({**named, "source": entry.source, "hyperparameters": told})
     if form == "json":
         render.data(plain)
     elif form == "markdown":
@@ -111,7 +102,7 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Where the secret key is written (mode 600), to resume and to replay the run; beside the "
-    "folder with --data.",
+    "folder if left out.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
@@ -239,6 +230,7 @@ def compare_command(
     and after what all runs spend together.
     """
     from privplan.cli import render
+    from privplan.errors import InputError
     from privplan.forecast.target import reached_line
     from privplan.record import ACCURACY
     from simulate.runs.compare import (
@@ -250,7 +242,7 @@ def compare_command(
         printed_table,
         select,
     )
-    from simulate.runs.together import planned, recorded, refuse_shared_noise, together
+    from simulate.runs.together import planned, recorded, together
     from simulate.runs.tune import (
         TUNED_TABLE,
         same_accountant,
@@ -269,7 +261,9 @@ def compare_command(
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)
-    refuse_shared_noise(base, book)
+    if book is not None and base.key_file is None:
+        rule = "must be left out with seeded noise, which runs of one seed share; --noise secure"
+        raise InputError.one("book", rule, book)
     tuned = trials if tune else 0
     if own.data is not None:
         for line in together(planned(base, names, chosen, tuned)):

@@ -61,9 +61,7 @@ class Request:
     precision: str = "float32"  # of products in local training on a GPU, or tf32
     # one of NOISES; if left out secure for own data, whose people are to be protected, else seeded
     noise: str | None = None
-    # where the key of a new run is written, or read to continue a run; None for a file beside the
-    # folder with own data, else to keep it in memory only, so that the run is neither continued
-    # nor replayed
+    # where the key of a new run is written, or read to continue a run; None for beside the folder
     noise_key_file: Path | None = None
     witnessing: Witnessing | None = None  # opens what testifies to the run
     # share of the training records that stand in for the test records, in tuning
@@ -83,10 +81,9 @@ class Request:
 
     @property
     def key_file(self) -> Path | None:
-        """Where the key of the noise is kept; None for seeded noise and for memory only."""
-        if self.own_data is None or self.source_of_noise == NOISES[0]:
-            return self.noise_key_file
-        return self.noise_key_file or key_beside(self.folder)
+        """Where the key of the noise is kept; None for seeded noise."""
+        seeded = self.source_of_noise == NOISES[0]
+        return self.noise_key_file or (None if seeded else key_beside(self.folder))
 
     @property
     def partition_name(self) -> str:
@@ -178,15 +175,12 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
         return None
 
     def own() -> list[bytes]:
-        if not ranks.is_main:
-            return []
         path = request.key_file
+        if not ranks.is_main or path is None:
+            return []
         if (request.folder / RECORD).exists():
-            if path is None:
-                rule = f"must be given for the run with secure noise in {request.folder}"
-                raise InputError.one("noise-key-file", rule, "nothing")
             return [NoiseKey.load(path).content]
-        if path is not None and path.exists():
+        if path.exists():
             rule = "must be a new file for a new run, since a key is for one run; move the old one"
             raise InputError.one("noise-key-file", rule, str(path))
         return [NoiseKey.new().content]

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from privplan.accounting.accountant import accountant
 from privplan.accounting.certificate import laws
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, named_law
-from privplan.errors import InputError
 from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.verification.verify import GUARANTEE, load_run
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs.compare import request_for
-from simulate.runs.request import NOISES, Request, prepare
+from simulate.runs.request import Request, prepare
 
 Spent = tuple[Plan, Mapping[str, History], int]
 """A plan, what one run under it releases of each group, and the number of such runs."""
@@ -36,7 +35,7 @@ def planned(
 
 def _shared(base: Request, runs_of_a_seed: int) -> bool:
     """Whether runs of one seed draw the same noise, which a difference of two releases removes."""
-    return base.source_of_noise == NOISES[0] and runs_of_a_seed > 1
+    return base.key_file is None and runs_of_a_seed > 1
 
 
 def recorded(base: Request, algorithms: Sequence[str], seeds: Sequence[int]) -> Iterator[Spent]:
@@ -66,10 +65,3 @@ def together(spent: Iterable[Spent]) -> Iterator[str]:
             f"{name}: {count} runs on the same people, together epsilon {found:.4g} for each "
             f"{unit} (budget of one run {budget:g}) at delta {delta:.3g}, {law}"
         )
-
-
-def refuse_shared_noise(base: Request, book: str | None) -> None:
-    """Raise an error for a book of runs with seeded noise: runs of one seed share theirs."""
-    if book is not None and base.source_of_noise == NOISES[0]:
-        rule = "must be left out with seeded noise, which runs of one seed share; --noise secure"
-        raise InputError.one("book", rule, book)

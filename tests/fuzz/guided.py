@@ -1,20 +1,30 @@
 """Malformed input that the covered code guides: ``python -m tests.fuzz.guided -runs=10000``.
 
-Needs atheris. Every input picks one reader by its first byte and is read as hypothesis would.
+Without atheris it is random, for the seconds of ``-max_total_time``.
+Every input picks one reader by its first byte and is read as hypothesis would.
 """
 
 from __future__ import annotations
 
+import random
 import sys
+import time
 import warnings
+from contextlib import nullcontext
 
-import atheris
+try:
+    import atheris
+except ImportError:
+    atheris = None
 
-with atheris.instrument_imports(include=["privplan", "yaml"]):
+with atheris.instrument_imports(include=["privplan", "yaml"]) if atheris else nullcontext():
     from tests.fuzz.promise import PROPERTIES
     from tests.fuzz.test_fuzz import fed
 
-READERS = ("spec files", "specs", "plan files", "plans with their digest", "ledger files")
+READERS = (
+    "spec files", "specs", "plan files", "plans with their digest", "ledger files", "run folders",
+    "pickles", "archives",
+)  # fmt: skip
 FEEDS = [fed(PROPERTIES[name], 1).hypothesis.fuzz_one_input for name in READERS]
 
 
@@ -26,5 +36,12 @@ def one_input(data: bytes) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    atheris.Setup(sys.argv, one_input)
-    atheris.Fuzz()
+    if atheris is not None:
+        atheris.Setup(sys.argv, one_input)
+        atheris.Fuzz()
+    seconds = [float(one.partition("=")[2]) for one in sys.argv if one.startswith("-max_total")]
+    generator, fed_, end = random.Random(1), 0, time.monotonic() + sum(seconds)
+    while time.monotonic() < end:
+        one_input(generator.randbytes(generator.randint(1, 2048)))
+        fed_ += 1
+    print(f"Done {fed_} runs")

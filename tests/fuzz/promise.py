@@ -6,6 +6,7 @@ when the promise is broken. The quick suite, the long suite and the atheris harn
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from click.testing import CliRunner
 from hypothesis import strategies as st
 
@@ -32,6 +34,8 @@ from privplan.spec.grouping import read_budgets
 from privplan.spec.spec import Spec
 from privplan.values import parse
 from privplan.verification.verify import judge, load_run
+from simulate.data.registry import read_pickle
+from simulate.data.sources import DataOptions, load_own
 from tests.fuzz.inputs import (
     BUDGETS,
     FIELDS,
@@ -93,6 +97,39 @@ def _written(name: str, content: str | bytes, read: Callable[[Path], Any]) -> No
         finally:
             assert os.listdir(folder) == [name]
             assert path.read_bytes() == data
+
+
+OF_A_RUN = (
+    "plan.json", "record.json", "ledger.jsonl", "evidence.jsonl", "noise.jsonl", "clients.npz",
+    "replay.json", "audit.json",
+)  # fmt: skip
+
+
+def folder_of_bytes(change: tuple[str, int, bytes]) -> None:
+    """A run folder, one of whose files has other bytes from some place on."""
+    name, place, content = change
+    with TemporaryDirectory() as parent:
+        for known, data in run_of_three_rounds().items():
+            (Path(parent) / known).write_bytes(data)
+        before = run_of_three_rounds().get(name, b"")
+        place %= len(before) + 1
+        changed = before[:place] + content + before[place + len(content) :]
+        (Path(parent) / name).write_bytes(changed)
+        judge(load_run(Path(parent)))
+
+
+def pickle_of_bytes(content: bytes) -> None:
+    """A pickled batch of a data set."""
+    _written("batch", content, read_pickle)
+
+
+def archive_of_bytes(change: tuple[int, bytes]) -> None:
+    """Own data, with other bytes from some place on."""
+    whole, (place, content) = io.BytesIO(), change
+    np.savez(whole, x=np.eye(4), y=[0, 1, 0, 1])
+    before = whole.getvalue()
+    data = before[:place] + content + before[place + len(content) :]
+    _written("own.npz", data, lambda path: load_own(str(path), DataOptions()))
 
 
 def spec_of_text(text: str) -> None:
@@ -331,6 +368,14 @@ PROPERTIES: Mapping[str, Property] = {
     ),
     "ledgers with their chain": Property(
         changed(releases(), most=2), promised(ledger_of_data), 40, 500
+    ),
+    "run folders": Property(
+        st.tuples(st.sampled_from(OF_A_RUN), st.integers(0, 10**5), st.binary(max_size=40)),
+        promised(folder_of_bytes), 40, 500,
+    ),
+    "pickles": Property(st.binary(max_size=200), promised(pickle_of_bytes), 100, 1000),
+    "archives": Property(
+        st.tuples(st.integers(0, 900), st.binary(max_size=40)), promised(archive_of_bytes), 60, 500
     ),
     "budget files": Property(BUDGETS, promised(budgets_of_text), 100, 1000),
     "--vary": Property(VARIES, promised(vary_of_text), 100, 500),

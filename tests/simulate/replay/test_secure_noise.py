@@ -124,7 +124,7 @@ def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
     interrupt(asked, 2)
     early = read_ledger(asked.folder, asked.plan.digest).records
     key = NoiseKey.load(tmp_path / "noise.key")
-    with pytest.raises(InputError, match="noise-key-file: must be given for the run"):
+    with pytest.raises(InputError, match="noise-key-file: must be a file that can be read"):
         execute(Request(**{**vars(asked), "noise_key_file": None}))
     NoiseKey(bytes(32)).save(tmp_path / "other.key")
     with pytest.raises(InputError, match="noise_commitment: must be as in"):
