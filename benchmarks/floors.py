@@ -39,15 +39,14 @@ NAMES = ("strict", "medium", "loose")
 
 
 def plan_of(setting: str, kind: str) -> Plan:
-    """The plan of a setting: ``uniform``, ``default``, or ``floor-F``, with weights from F p."""
+    """The plan of a setting: ``uniform``, ``default``, or ``floor-F``, with that least share."""
     sizes = SETTINGS[setting]
-    total, strictest = sum(n for n, _ in sizes), min(epsilon for _, epsilon in sizes)
+    strictest = min(epsilon for _, epsilon in sizes)
+    floor = float(kind.removeprefix("floor-")) if kind.startswith("floor-") else None
     groups: list[dict[str, Any]] = []
     for name, (clients, epsilon) in zip(NAMES, sizes, strict=True):
         own = strictest if kind == "uniform" else epsilon
         groups.append({"name": name, "clients": clients, "epsilon": own})
-        if kind.startswith("floor-"):
-            groups[-1]["min_weight"] = float(kind.removeprefix("floor-")) * clients / total
     return solve(
         Spec.parse(
             {
@@ -58,6 +57,7 @@ def plan_of(setting: str, kind: str) -> Plan:
                 "cohort": 120,
                 "local": {"steps": 5, "batch_size": 10, "learning_rate_decay": 0.99},
                 "model": {"name": "cnn-2-valid", "parameters": 18378},
+                "planning": {} if floor is None else {"least_share": floor},
             }
         )
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,8 +135,14 @@ def solve_command(
     from privplan.files import read_text, refuse_overwriting, spec_mapping, write_bytes
     from privplan.forecast.target import forecast_lines
     from privplan.planning.choices import replaced_lines
-    from privplan.planning.explain import unspent_lines
-    from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
+    from privplan.planning.explain import alternatives, attention_lines, unspent_lines
+    from privplan.report.tables import (
+        alternatives_table,
+        certificate_table,
+        plan_lines,
+        plan_table,
+        risk_table,
+    )
     from privplan.spec.spec import Spec
 
     data = spec_mapping(read_text(spec, "spec"), spec)
@@ -215,6 +222,9 @@ def solve_command(
     else:
         render.table(*plan_table(plan))
         render.table(*certificate_table(plan))
+        expect = None if model is None else partial(with_forecast, model=model, coverage=held)
+        if others := alternatives(plan, expect):
+            render.table(*alternatives_table(others, plan))
         if any(group.risk is not None for group in plan.spec.groups):
             from privplan.planning.explain import risks_of
 
@@ -226,7 +236,8 @@ def solve_command(
                 render.text(f"wrote {path}")
     initial = plan.spec.model.initial
     of_file = () if initial is None else initial.warnings()
-    for warning in (*plan.warnings, *unspent_lines(plan), *replaced_lines(data, plan), *of_file):
+    lines = (*attention_lines(plan), *unspent_lines(plan))
+    for warning in (*plan.warnings, *lines, *replaced_lines(data, plan), *of_file):
         render.warn(warning)
 
 

@@ -216,6 +216,7 @@ def plain(spec: Spec, **planning: Any) -> Spec:
         "sparsification": "none",
         "release": "per_group",
         "free": ["ratios", "weights"],
+        "least_share": None,
         **planning,
     }
     data["planning"] = {**data["planning"], **changes}

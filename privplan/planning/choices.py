@@ -42,7 +42,7 @@ from privplan.planning.problem import (
     uniform_cohorts,
 )
 from privplan.planning.published import kept_fractions
-from privplan.planning.search import NEGLIGIBLE, Task, allocate, estimated
+from privplan.planning.search import Task, allocate, estimated
 from privplan.spec.spec import Spec
 from privplan.spec.training import (
     LOCAL_RATE,
@@ -255,15 +255,6 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
         for group, weight in zip(spec.groups, found.weights, strict=True)
         if weight < (group.min_weight or 0.0) - 1e-9
     ]
-    biased = "a larger planning.heterogeneity or " * ("bias" in objective_of(spec).assumed)
-    lines += [
-        f"groups.{name}: all but left out, weight {weight:.3g} for {share:.3g} of the clients; "
-        f"{biased}a min_weight pays for ignoring a group"
-        for name, share, weight in zip(
-            problem.names, task.coefficients.shares, found.weights, strict=True
-        )
-        if weight < NEGLIGIBLE * share
-    ]
     return Decisions(
         cohorts=found.cohorts,
         noise=found.noise,
@@ -298,9 +289,9 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if not free:
         check_limits(spec)
         return spec, ()
-    # only ratios and weights are free; h follows the spec's own clipping norm
-    left = [name for name in spec.planning.free if name not in _EXTRA]
-    fixed = {"free": left, "heterogeneity": heterogeneity_of(spec)}
+    fixed: dict[str, Any] = {"free": [one for one in spec.planning.free if one not in _EXTRA]}
+    if "clipping_norm" in free:  # h follows the spec's own
+        fixed["heterogeneity"] = heterogeneity_of(spec)
     decided = _with_cohort(spec, respecified(spec, planning=fixed))
     if "rounds" not in free:
         check_limits(decided)
@@ -326,7 +317,7 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
         return f"{text}, the largest that limits and clients allow: it has the least noise"
     most = _most_rounds(spec, decided)
     why = "of the largest ratio of signal to noise after all rounds"
-    if spec.planning.constants is not None:
+    if not _by_recipe(spec):
         why = "of the least error of the whole run"
     ten = "" if spec.planning.max_rounds or most < 10 * spec.rounds else ", ten times rounds"
     return f"planning.free: rounds is {decided.rounds}, {why}, from 1 to {most}{ten}"
@@ -375,13 +366,19 @@ def _most_rounds(spec: Spec, decided: Spec) -> int:
     return most if uploads is None else min(most, max(int(uploads / least), 1))
 
 
+def _by_recipe(spec: Spec) -> bool:
+    """Whether the default recipe decides the server's steps, whose length noise does not change."""
+    recipe = spec.recipe
+    return recipe is not None and recipe.source == "default" and "server" in recipe.decides
+
+
 def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     most = _most_rounds(spec, decided)
 
     def at(log_rounds: float) -> Spec:
         return _with_cohort(spec, respecified(decided, rounds=max(round(math.exp(log_rounds)), 1)))
 
-    cost = total_error if spec.planning.constants is not None else lost_signal
+    cost = lost_signal if _by_recipe(spec) else total_error
     costs: dict[int, float] = {}  # many arguments are rounded to one number of rounds
 
     def cost_at(log_rounds: float) -> float:

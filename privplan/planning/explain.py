@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
@@ -22,14 +27,21 @@ from privplan.errors import (
     TooLittleNoiseError,
     UnsupportedError,
 )
-from privplan.plan import GroupPlan, Plan
+from privplan.plan import Forecast, GroupPlan, Plan
 from privplan.planning.bounds import BOUNDS, Bound, missing, number
-from privplan.planning.choices import task_of
+from privplan.planning.choices import relative_noise, task_of
+from privplan.planning.error import Allocation
 from privplan.planning.noise import GUARANTEE, covered_ratio, history_of
 from privplan.planning.objectives import all_objectives, objective_of
-from privplan.planning.problem import noise_provision, problem_of, provisioned_noise_multiplier
+from privplan.planning.problem import (
+    Problem,
+    noise_provision,
+    problem_of,
+    provisioned_noise_multiplier,
+)
 from privplan.planning.records import client_weights, noise_variances
-from privplan.planning.search import allocate
+from privplan.planning.search import allocate, estimated
+from privplan.planning.solver import solve
 from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
@@ -343,6 +355,117 @@ def _with_epsilon(spec: Spec, index: int, epsilon: float) -> Spec:
     data = spec.model_dump(mode="json")
     data["groups"][index]["epsilon"] = epsilon
     return Spec.parse(data)
+
+
+# --- What a plan does for each group, beside the plans that one might have made instead. ----------
+
+MOST_COMPARED = 50
+"""Groups of a plan that is compared; no reader looks through more."""
+LOUD = 3.0
+"""Norm of the noise over the clipping norm above which a plan says what would lower it."""
+HARDLY = 0.1
+"""Weight over the share of the clients below which they hardly count."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A plan that could have been made: what each group counts, and the noise."""
+
+    name: str
+    counts: tuple[float, ...]  # weight over the group's share of the clients
+    noise: float  # of the mean update over the clipping norm
+    forecast: Forecast | None  # where there are proxy runs
+
+
+def alternatives(
+    plan: Plan, forecast: Callable[[Plan], Plan] | None = None
+) -> tuple[Alternative, ...]:
+    """Groups that are alike, the plan itself, and everybody at the strictest epsilon and delta.
+
+    Nothing where budgets or weights leave no choice. Without a forecast the noise of the others is
+    that of curves, within 1e-3; with one they are plans of their own.
+
+    Example:
+        >>> [one.name for one in alternatives(privplan.solve("spec.yaml"))]
+        ['groups alike', 'this plan', 'strictest for all']
+    """
+    spec, budgets = plan.spec, {(one.epsilon, one.delta) for one in plan.groups}
+    chosen = spec.unit == "client" and spec.weighting == "optimal"
+    if not chosen or len(budgets) == 1 or len(plan.groups) > MOST_COMPARED:
+        return ()
+    strictest = {
+        "epsilon": min(one.epsilon for one in plan.groups),
+        "delta": min(one.delta for one in plan.groups),
+        "risk": None,
+    }
+    groups = tuple(one.model_copy(update=strictest) for one in spec.groups)
+    alike, even = (spec.planning.model_copy(update={"least_share": one}) for one in (0.0, 1.0))
+    own = tuple(group.weight * spec.population / group.clients for group in plan.groups)
+    found = [Alternative("this plan", own, relative_noise(plan), plan.forecast)]
+    for name, change in (
+        ("groups alike", {"planning": alike}),
+        ("strictest for all", {"groups": groups, "planning": even}),
+    ):
+        other, expected = spec.model_copy(update=change), None
+        if forecast is not None:
+            expected = forecast(solve(other, second_opinion=False)).forecast
+        problem, allocation = _estimated(other)
+        counts = allocation.weights * problem.population / np.asarray(problem.clients)
+        noise = _relative(other, allocation)
+        found.append(Alternative(name, tuple(counts.tolist()), noise, expected))
+    return found[1], found[0], found[2]
+
+
+def _estimated(spec: Spec) -> tuple[Problem, Allocation]:
+    problem = problem_of(spec)
+    return problem, estimated(task_of(spec, problem))
+
+
+def _relative(spec: Spec, found: Allocation) -> float:
+    """Norm of the noise of the mean update over the clipping norm, as ``relative_noise``."""
+    multiplier = provisioned_noise_multiplier(spec, found)
+    return multiplier * math.sqrt(spec.model.parameters) * spec.noise_left
+
+
+def attention_lines(plan: Plan) -> list[str]:
+    """Where noise drowns the signal, with what would lower it, and clients that hardly count."""
+    spec, lines = plan.spec, []
+    if spec.unit != "client":
+        return []
+    few = [one for one in plan.groups if one.weight < HARDLY * one.clients / spec.population]
+    if few:
+        share = sum(one.clients for one in few) / spec.population
+        lines.append(
+            f"{', '.join(one.name for one in few)}: {share:.1%} of the clients have "
+            f"{sum(one.weight for one in few):.2%} of the weight"
+            + "; planning.least_share gives them more"
+            * is_objective(spec.planning.ratios)
+        )
+    if (noise := relative_noise(plan)) > LOUD:
+        louder = f"noise is {noise:.3g} times the clipping norm, the most that updates can agree on"
+        remedies = _remedies(spec) if is_objective(spec.planning.ratios) else []
+        lines.append(louder + f": {', '.join(remedies)}" * bool(remedies))
+    return lines
+
+
+def _remedies(spec: Spec) -> list[str]:
+    """The three changes after which the noise is least, with that noise."""
+    doubled = tuple(one.model_copy(update={"clients": 2 * one.clients}) for one in spec.groups)
+    looser = tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in spec.groups)
+    smaller = spec.model.model_copy(update={"parameters": max(spec.model.parameters // 4, 1)})
+    changes: dict[str, dict[str, Any]] = {
+        "twice the clients per round": {"cohort": 2 * spec.expected_cohort},
+        "twice the clients in each group": {"groups": doubled},
+        "twice each epsilon": {"groups": looser},
+        "a model of a quarter of the parameters": {"model": smaller},
+    }
+    found = []
+    for name, change in changes.items():
+        other = spec.model_copy(update=change)
+        if other.expected_cohort <= other.population:
+            with suppress(PrivplanError):
+                found.append((_relative(other, _estimated(other)[1]), name))
+    return [f"{noise:.3g} with {name}" for noise, name in sorted(found)[:3]]
 
 
 # --- What attackers may achieve under a plan, and budgets that are stated as such a risk. --------

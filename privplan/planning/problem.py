@@ -18,7 +18,8 @@ from privplan.accounting.calibrate import LEAST_RATIO
 from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
 from privplan.errors import InfeasibleError
 from privplan.planning.bounds import StepConstants, step_constants
-from privplan.planning.error import Allocation, mean_noise_multiplier
+from privplan.planning.error import Allocation, fill, mean_noise_multiplier
+from privplan.spec.planning import LEAST_SHARE as FAIR
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -110,7 +111,8 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
 
     A group without ``min_sampling_ratio`` still expects at least one participation over the
     whole run and a thousandth of an equal share of the cohort; below a ratio of delta / T its
-    budget would need no noise at all.
+    budget would need no noise at all. Where ``min_weight`` of some groups leaves less than
+    ``planning.least_share`` to the others, these share it by their clients.
     """
     clients = np.asarray(problem.clients, dtype=float)
     least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
@@ -126,8 +128,13 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     requested = least.copy()
     least = np.minimum(np.maximum(least, implied), np.maximum(most, requested))
     _check_feasible(problem, floors, requested, least, most)
-    if spec.release == "joint" and spec.weighting == "optimal":
-        _check_left_weight(problem, floors)
+    if spec.weighting == "optimal":
+        if spec.release == "joint":
+            _check_left_weight(problem, floors)
+        share = FAIR if spec.planning.least_share is None else spec.planning.least_share
+        by_number, none = clients / problem.population, np.zeros(groups)
+        possible = fill(none, by_number, floors, np.ones(groups), 1.0)[1]
+        floors = np.maximum(floors, min(share, possible) * by_number)
     return Limits(least, most, floors)
 
 

@@ -120,9 +120,8 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
     barrier = 0.1 / len(low)
     dual: Floats | None = None
     for _ in range(_MOST_STEPS):
-        slack = np.where(
-            on, np.array([(r - low) / r, (high - r) / r, (w - floors) / w, above]), 1.0
-        )
+        values = np.array([(r - low) / r, (high - r) / r, (w - floors) / w, above])
+        slack = np.where(on, np.maximum(values, 1e-12), 1.0)
         dual = barrier * on / slack if dual is None else dual
         sigma, slopes = curves.at((r / clients)[:, None] * _AROUND)
         noise, rise = sigma[:, 1], 1 - slopes[:, 1]
@@ -307,7 +306,7 @@ def _dual_maximum(gain: Floats, grid: Floats, total: float) -> tuple[Floats, Flo
 
 _STARTS = 8
 _FEW_STARTS = 2
-_REFINEMENTS = 4
+_REFINEMENTS = 6
 _MOVED = 0.6
 """How far an optimum may move after its curve was refined there, over the reach of that."""
 _PROVEN = 1e-3
@@ -417,15 +416,14 @@ def _optimum(
                     for m, curve in enumerate(curves.curves)
                 ]
             )
-            cohorts, _ = _search(task, curves, [cohorts])
+        # only where curves are refined do they tell the error of cohorts well enough to compare
         if (value := error_of(task, cohorts, _noise(task, curves, cohorts))) < least:
             least, found = value, (curves, cohorts)
-        if not far.any():
-            # other searches may end lower on the refined curves
-            other, _ = _search(task, curves, [cohorts, *starts])
-            if np.all(np.abs(np.log(other / cohorts)) <= reaches):
-                break
-            cohorts = other
+        # other searches may end lower on the refined curves
+        other, _ = _search(task, curves, [cohorts] if far.any() else [cohorts, *starts])
+        if not far.any() and np.all(np.abs(np.log(other / cohorts)) <= reaches):
+            break
+        cohorts = other
     return *found, agreeing
 
 

@@ -24,7 +24,7 @@ from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.verify import Verdict
 
 if TYPE_CHECKING:
-    from privplan.planning.explain import GroupRisk
+    from privplan.planning.explain import Alternative, GroupRisk
     from privplan.planning.frontier import FrontierPoint
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
@@ -119,6 +119,30 @@ def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
         "between them"
     )
     return _table("Risks: no attack exceeds", risks, cells, caption)
+
+
+def alternatives_table(found: Sequence[Alternative], plan: Plan) -> Table:
+    """What each group counts, the noise, and forecasts if any, under plans side by side."""
+    rows = []
+    for m, group in enumerate(plan.groups):
+        cells = [f"{one.counts[m]:.0%}" for one in found]
+        for place, one in enumerate(found):
+            if one.forecast is not None:
+                expected = one.forecast.groups[m]
+                shown = f"{expected.accuracy:.1%} [{expected.lower:.1%}, {expected.upper:.1%}]"
+                cells[place] += f", accuracy {shown}"
+        rows.append([group.name, *cells])
+    rows.append(["noise of the mean", *(f"{one.noise:.4g}" for one in found)])
+    epsilon = min(one.epsilon for one in plan.groups)
+    delta = min(one.delta for one in plan.groups)
+    caption = (
+        "what a group's clients count, in percent of their number; noise in norm over the clipping "
+        f"norm; groups alike: planning.least_share 0; strictest for all: epsilon {epsilon:g} "
+        f"at delta {delta:.3g}, {plan.spec.sampling} sampling, {plan.spec.relation}, by "
+        f"{plan.spec.planning.accountant}"
+    )
+    columns = ["group", *(one.name for one in found)]
+    return "Who counts how much, beside other plans", columns, rows, caption
 
 
 def plan_lines(plan: Plan) -> list[str]:

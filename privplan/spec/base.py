@@ -106,7 +106,8 @@ CHOICES = (
         ("groups.noise_multiplier", "groups.sampling_ratio", "groups.min_sampling_ratio",
          "groups.max_sampling_ratio", "groups.min_weight", "groups_from", "planning.calibration",
          "planning.ratios", "planning.release", "planning.sparsification",
-         "planning.heterogeneity", "planning.update_norm", "planning.dropout_tolerance",
+         "planning.heterogeneity", "planning.least_share", "planning.update_norm",
+         "planning.dropout_tolerance",
          "planning.clipping", "planning.constants", "planning.update_norms",
          "planning.max_rounds", "planning.max_uploads", "planning.free.rounds",
          "planning.free.cohort", "planning.free.clipping_norm", "planning.free.groups"),
@@ -154,6 +155,11 @@ CHOICES = (
         ("groups.min_sampling_ratio", "groups.max_sampling_ratio", "groups.min_weight",
          "planning.free.rounds", "planning.free.cohort", "planning.free.clipping_norm"),
         ONLY_OBJECTIVES,
+    ),
+    Choice(
+        lambda spec: _clients(spec) and spec.weighting != "optimal",
+        ("planning.least_share",),
+        "is only for planning.weights: optimal",
     ),
     Choice(
         lambda spec: _by_rule(spec) and spec.planning.weights == "optimal",

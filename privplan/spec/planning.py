@@ -103,6 +103,9 @@ Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumer
 """A registered objective or a fixed rule."""
 
 
+LEAST_SHARE = 0.85
+"""Default of ``planning.least_share``: docs/evidence/weight-floors.md."""
+
 # --- The fields of ``planning``. -----------------------------------------------------------------
 
 Weights = Literal[
@@ -180,8 +183,14 @@ class Planning(Value):
     heterogeneity: Annotated[NonNegative, Field(le=LARGEST)] | None = Field(
         None,
         description="h: how much the mean updates of groups may differ, in norm; a sixth of the "
-        "clipping norm when left out, a third with one release per group. Never taken from "
-        "private data.",
+        "clipping norm when left out, a third with one release per group. With update_norm or "
+        "update_norms it is of updates before the recipe clips them. Never from private data.",
+    )
+    least_share: Annotated[NonNegative, Field(le=1)] | None = Field(
+        None,
+        exclude_if=is_none,
+        description="How much the clients of each group count at least, as a part of their number: "
+        "1 for weights by number, 0 where groups are known to be alike; 0.85 when left out.",
     )
     update_norm: Positive | None = Field(
         None,
@@ -199,7 +208,8 @@ class Planning(Value):
         None,
         exclude_if=is_none,
         description="Let the clipping norm follow a private quantile from clipping_norm on, paid "
-        "out of the budgets, in the plan and in every method that clips clients' updates.",
+        "out of the budgets, in the plan and in every method that clips clients' updates; without "
+        "the default recipe.",
     )
     constants: Constants | None = Field(
         None, description="Constants of the bounds; bound and free rounds need them."

@@ -40,7 +40,6 @@ from privplan.spec.training import (
     CLIPPING_STEPS,
     DECIDED,
     LOCAL_RATE,
-    MEASURED,
     UNIT,
     Averaging,
     Recipe,
@@ -84,14 +83,14 @@ def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
     """The data with the recipe that they ask for, and its clipping norm.
 
-    The default recipe is asked for by name, or by leaving out DECIDED and the fields of
-    ``planning`` in units of an update, in a spec of clients whose ratios minimise an objective.
+    The default recipe is asked for by name, or by leaving out DECIDED and ``planning.clipping``,
+    in a spec of clients whose ratios minimise an objective.
     """
     recipe, planning = data.get("recipe"), data.get("planning") or {}
     local = data["local"] if isinstance(data.get("local"), dict) else {}
     if recipe is None and isinstance(planning, dict):
         ratios = planning.get("ratios", "balanced")
-        given = [data.get(field) for field in DECIDED] + [planning.get(name) for name in MEASURED]
+        given = [*(data.get(field) for field in DECIDED), planning.get("clipping")]
         by_rule = ratios in FIXED_RATIOS or data.get("unit", "client") != "client"
         if not by_rule and all(value in (None, (), []) for value in given):
             recipe = "default"

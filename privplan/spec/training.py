@@ -54,8 +54,6 @@ A client whose gradients have norm 1 is as far after one local step. Over all it
 update is longer and thus clipped, so the released mean hardly depends on the updates' lengths,
 which nobody knows without data.
 """
-MEASURED = ("clipping", "heterogeneity", "update_norm", "update_norms", "constants")
-"""Fields of ``planning`` in units of an update; whoever gives one knows the updates' scale."""
 UNIT = 0.1
 """Local learning rate where a spec names none; the recipe's unit of length then."""
 MOST_STEPS = 30

@@ -78,7 +78,8 @@ def test_default_h_regrets_little_whatever_h_is_up_to_a_third() -> None:
 
     def task(h: float | None) -> object:
         planning = {} if h is None else {"heterogeneity": h}
-        spec = Spec.parse({**data, "planning": {"accountant": "rdp", **planning}})
+        known = {"accountant": "rdp", "least_share": 0.0}
+        spec = Spec.parse({**data, "planning": {**known, **planning}})
         return task_of(spec, problem_of(spec))
 
     chosen = allocate(task(None))

@@ -85,7 +85,6 @@ def test_the_recipe_follows_what_varies() -> None:
         {"server": {"optimizer": "sgd"}},
         {"averaging": {}},
         {"recipe": "none"},
-        {"planning": {"accountant": "rdp", "heterogeneity": 0.2}},
         {"planning": {"accountant": "rdp", "clipping": {}}},
         {"planning": {"ratios": "uniform", "accountant": "rdp"}},
     ],
@@ -96,6 +95,26 @@ def test_explicit_fields_stay_as_given(given: dict[str, Any]) -> None:
     assert (plan.spec.server, plan.spec.averaging) == (spec.server, spec.averaging)
     assert plan.spec.clipping_norm == 1.0
     assert recipe_lines(plan) == [NOT_TUNED]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"heterogeneity": 0.1 / 6},
+        {"least_share": 0.0},
+        {"update_norm": 0.3, "heterogeneity": 0.05},
+        {"constants": {"smoothness": 1.0, "initial_gap": 2.0}},
+    ],
+)
+def test_what_is_known_for_planning_leaves_the_recipe_on(known: dict[str, Any]) -> None:
+    """A heterogeneity of updates before clipping shrinks as they do: 0.05 of 0.3 is 0.1 / 6."""
+    plan = solved(planning={"accountant": "rdp", **known})
+    assert plan.spec.clipping_norm == 0.1
+    assert plan.spec.recipe is not None
+    assert plan.spec.recipe.decides == ("clipping_norm", "server", "averaging")
+    if "heterogeneity" in known:
+        weights = [group.weight for group in solved().groups]
+        assert [group.weight for group in plan.groups] == pytest.approx(weights)
 
 
 def test_by_name_the_recipe_decides_what_is_left() -> None:

@@ -150,7 +150,7 @@ def test_the_same_spec_gives_the_same_plan() -> None:
 def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> None:
     """RDP certifies no epsilon below 1.24e-5 here; its bound must not make a plan infeasible."""
     groups = [members("large", 3000, 3.0, delta=1e-4), members("tiny", 3000, 1e-5, delta=1e-8)]
-    planning = {"accountant": "pld", "ratios": "balanced"}
+    planning = {"accountant": "pld", "ratios": "balanced", "least_share": 0.0}
     plan = solve(make_spec(groups=groups, cohort=60, rounds=20, planning=planning))
     assert keeps_every_budget(plan)
     assert plan.groups[1].weight < 1e-3
@@ -159,6 +159,7 @@ def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> No
 def test_a_negligible_group_spends_its_budget() -> None:
     groups = [members("large", 300, 9.0, delta=1e-5), members("small", 3000, 0.2, delta=1e-5)]
     planning = {"accountant": "pld", "ratios": "noise", "release": "per_group"}
+    planning["least_share"] = 0.0
     plan = solve(make_spec(groups=groups, cohort=60, rounds=50, planning=planning))
     spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
     assert 0.98 * 0.2 < spent["small"] <= 0.2

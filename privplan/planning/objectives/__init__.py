@@ -253,9 +253,16 @@ def update_norm_of(spec: Spec) -> float:
 
 
 def heterogeneity_of(spec: Spec) -> float:
-    """h: how much the mean updates of groups may differ, in norm."""
-    given = spec.planning.heterogeneity
-    return DEFAULT_HETEROGENEITY[spec.release] * spec.clipping_norm if given is None else given
+    """h: how much the mean updates of groups may differ, in norm, after clipping.
+
+    At the clipping norm of a recipe all updates are clipped, and differences shrink as they do.
+    """
+    given, norms = spec.planning.heterogeneity, np.asarray(spec.planning.update_norms)
+    if given is None:
+        return DEFAULT_HETEROGENEITY[spec.release] * spec.clipping_norm
+    norm = float(np.sqrt(np.mean(norms**2))) if norms.size else spec.planning.update_norm
+    clipped = spec.recipe is not None and "clipping_norm" in spec.recipe.decides
+    return given * update_norm_of(spec) / norm if clipped and norm is not None else given
 
 
 OBJECTIVES.register("balanced", Balanced())

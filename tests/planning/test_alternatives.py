@@ -1,0 +1,110 @@
+"""What each group counts under a plan, beside plans that could have been made instead."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privplan.errors import InputError
+from privplan.planning.choices import relative_noise
+from privplan.planning.explain import alternatives, attention_lines
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+SIZES = {"strict": (500, 0.3), "medium": (2500, 2.0), "loose": (3000, 8.0)}
+
+
+def spec(sizes: dict[str, tuple[int, float]] = SIZES, **changes: Any) -> Spec:
+    groups = [
+        {"name": name, "clients": clients, "epsilon": epsilon}
+        for name, (clients, epsilon) in sizes.items()
+    ]
+    data = {
+        "name": "fair", "groups": groups, "delta": "n^-1.1", "rounds": 50, "cohort": 120,
+        "model": {"name": "cnn-2-valid", "parameters": 18378},
+    }  # fmt: skip
+    return Spec.parse({**data, **changes})
+
+
+def counts(found: Any) -> list[float]:
+    return [one.weight * 6000 / one.clients for one in found.groups]
+
+
+@pytest.mark.parametrize("ratios", ["balanced", "noise"])
+@pytest.mark.parametrize("release", ["joint", "per_group"])
+@pytest.mark.parametrize("share", [None, 0.5, 1.0])
+def test_every_group_counts_its_share(ratios: str, release: str, share: float | None) -> None:
+    """0.85 where nothing is said; all weights at 1 are the shares of the clients."""
+    plan = solve(spec(planning={"ratios": ratios, "release": release, "least_share": share}))
+    floor = 0.85 if share is None else share
+    assert min(counts(plan)) >= floor - 1e-6
+    assert min(counts(plan)) == pytest.approx(floor, abs=1e-4)
+
+
+def test_a_least_weight_of_its_own_goes_before_the_share_of_others() -> None:
+    """0.6 for the strict group leaves the others 0.4, which they share by their clients."""
+    data = spec().model_dump(mode="json")
+    data["groups"][0]["min_weight"] = 0.6
+    weights = [group.weight for group in solve(Spec.parse(data)).groups]
+    assert weights == pytest.approx([0.6, 0.4 * 25 / 55, 0.4 * 30 / 55], rel=1e-6)
+
+
+def test_three_plans_stand_side_by_side() -> None:
+    """Their noise is that of the plans which these specs have."""
+    plan = solve(spec())
+    alike, own, even = alternatives(plan)
+    assert own.counts == pytest.approx(counts(plan))
+    assert own.noise == relative_noise(plan)
+    assert even.counts == pytest.approx([1, 1, 1])
+    for found, other in (
+        (alike, spec(planning={"least_share": 0.0})),
+        (even, spec({name: (clients, 0.3) for name, (clients, _) in SIZES.items()})),
+    ):
+        expected = solve(other)
+        assert found.noise == pytest.approx(relative_noise(expected), rel=2e-3)
+        if found is alike:
+            assert found.counts == pytest.approx(counts(expected), rel=1e-2)
+    assert alike.noise < own.noise < even.noise
+    assert not attention_lines(plan)
+
+
+def test_nothing_is_compared_where_nothing_was_chosen() -> None:
+    for one in (
+        spec({name: (clients, 1.0) for name, (clients, _) in SIZES.items()}),
+        spec(planning={"weights": "population"}),
+        spec(planning={"ratios": "uniform"}),
+    ):
+        assert alternatives(solve(one)) == ()
+
+
+def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps() -> None:
+    """A quarter of the parameters halves the noise exactly; the least three are named."""
+    large = {"name": "own", "parameters": 3_000_000}
+    plan = solve(spec(model=large, planning={"least_share": 0.0, "release": "per_group"}))
+    few, loud = attention_lines(plan)
+    assert few.startswith("strict, medium: 50.0% of the clients have 0.00% of the weight")
+    noise = relative_noise(plan)
+    assert loud.startswith(f"noise is {noise:.3g} times the clipping norm")
+    remedies = [float(part.split(" with ")[0]) for part in loud.split(": ")[1].split(", ")]
+    assert f"{noise / 2:.3g} with a model of a quarter of the parameters" in loud
+    assert len(remedies) == 3
+    assert np.all(np.diff(remedies) >= 0)
+    assert remedies[-1] < noise
+
+
+@pytest.mark.parametrize(
+    ("planning", "rule"),
+    [
+        ({"least_share": 1.2}, "must be 1 or less"),
+        ({"least_share": -0.1}, "must be 0 or more"),
+        ({"least_share": 0.5, "weights": "uniform"}, "is only for planning.weights: optimal"),
+        ({"least_share": 0.5, "ratios": "uniform"}, "is only for planning.weights: optimal"),
+    ],
+)
+def test_shares_that_nothing_can_keep_are_refused(planning: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InputError) as refused:
+        spec(planning=planning)
+    assert (refused.value.faults[0].field, refused.value.faults[0].rule) == (
+        "planning.least_share",
+        rule,
+    )
