@@ -7,8 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
+from privplan.contrib.public_register.report import registry_report
+from privplan.plan import Plan
+from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from simulate.algorithms.registry import ALGORITHMS
+from tests.simulate.conftest import digits_spec
 
 
 def call(*arguments):
@@ -106,3 +110,27 @@ def test_the_docs_have_the_whole_catalogue():
     table = call("simulate", "--algorithms", "markdown").stdout
     assert table.count("\n") == len(ALGORITHMS.names()) + 2
     assert table in page.read_text(encoding="utf-8")
+
+
+def test_a_method_that_protects_records_is_refused_under_a_plan_of_clients(tmp_path):
+    short_path = tmp_path / "plan.json"
+    solve(digits_spec(rounds=2), second_opinion=False).save(short_path)
+    done = call("simulate", short_path, "--algorithm", "DPFedAvg", "-o", tmp_path / "run")
+    assert (done.exit_code, (tmp_path / "run").exists()) == (2, False)
+    [line] = done.stderr.splitlines()
+    assert line.startswith(
+        "privplan: plan.unit: must be record for DPFedAvg, which protects single"
+    )
+    words = ("--algorithms", "DPFedAvg", "--seeds", 1, "-o", tmp_path / "all")
+    shown = call("compare", short_path, *words)  # which plans it by its own unit, and says so
+    folder = tmp_path / "all" / "DPFedAvg" / "seed-0"
+    executed = Plan.load(folder / "plan.json")
+    assert (executed.unit, Plan.load(short_path).unit) == ("record", "client")
+    rows = list(csv.DictReader((tmp_path / "all" / "results.csv").read_text().splitlines()))
+    assert {(row["unit"], row["plan"]) for row in rows} == {("record", executed.digest[:12])}
+    assert f"unit record; plan {executed.digest[:12]})" in shown.stderr
+    verdict = call("verify", folder, "--rounds=0", "--plan", short_path)
+    assert (verdict.exit_code, "approved was" in verdict.stdout) == (4, True)
+    mechanism = registry_report(folder)["mechanism"]
+    assert mechanism["release"] == "each participant's own update in each of its rounds"
+    assert mechanism["noise"].startswith("Gaussian, on each step's sum of clipped gradients")
