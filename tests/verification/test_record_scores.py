@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,4 +66,10 @@ def test_what_is_no_mean_fails(
 def test_runs_with_one_model_and_with_own_ones_agree(name: str, tmp_path: Path) -> None:
     request = Request(short_plan(), name, "digits", tmp_path / "run", seed=1)
     execute(request)
-    assert record_agrees(load_run(tmp_path / "run")).passed
+    run = load_run(tmp_path / "run")
+    assert record_agrees(run).passed
+    *earlier, last = run.record.metrics
+    assert last.accuracy == run.record.accuracy  # of as many clients, of whom there are 300
+    other = last.model_copy(update={"accuracy": last.accuracy + 0.01})
+    changed = run.record.model_copy(update={"metrics": (*earlier, other)})
+    assert "the last evaluation" in record_agrees(replace(run, record=changed)).reason
