@@ -257,8 +257,7 @@ class Model(Value):
     parameters: Count = Field(description="Number of trainable parameters (d).")
     initial: Initial | None = Field(
         None,
-        description="Parameters from public data to start from, which privplan proxy pretrain "
-        "writes; left out, they are drawn.",
+        description="Parameters from public data to start from; left out, they are drawn.",
         exclude_if=is_none,
     )
 

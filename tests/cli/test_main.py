@@ -18,7 +18,7 @@ POINTS = DECLARED["entry-points"]["privplan.commands"]
 
 
 NO_RESULT = {"init", "attest keys new", "attest keys show", "export", "proxy tune",
-             "proxy pretrain", "proxy forecast"}  # fmt: skip
+             "proxy forecast"}  # fmt: skip
 """Commands that write a file, or print one as it is."""
 
 
@@ -127,7 +127,8 @@ def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> No
         ("frontier s.yaml", "frontier: was removed in 0.2; use privplan what-if SPEC --frontier"),
         ("algorithms", "algorithms: was removed in 0.2; use privplan simulate --algorithms"),
         ("tradeoff --rounds 5", "tradeoff: was removed in 0.2; use privplan account --tradeoff"),
-        ("pretrain s.yaml", "pretrain: was removed in 0.2; use privplan proxy pretrain"),
+        ("pretrain s.yaml", "pretrain: was removed in 0.2; use model.initial in the spec, with "
+         "parameters that you trained on public data"),
         ("what-if s.yaml --forecast p.json",
          "what-if --forecast: was removed in 0.2; use privplan solve SPEC --forecast PROXY"),
         ("--quiet solve s.yaml --max-uploads 9",

@@ -1,4 +1,4 @@
-"""Tuning and pretraining on proxy data: noise of the plan, resumed searches, evidence."""
+"""Tuning on proxy data: noise of the plan, resumed searches; runs from parameters in a file."""
 
 from __future__ import annotations
 
@@ -21,19 +21,15 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import fields_digest
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import algorithm
-from simulate.cli.proxy import pretrain as pretrain_command
 from simulate.cli.proxy import tune as command
-from simulate.models.registry import model
-from simulate.proxy import pretraining
+from simulate.models.network import save
 from simulate.proxy import search as search_module
-from simulate.proxy.pretraining import PublicTraining, pretrain
 from simulate.proxy.search import (
     Candidate,
     Setting,
     Trial,
     accuracy,
     default_candidate,
-    loaded,
     search_recipe,
     smaller,
     space,
@@ -198,79 +194,24 @@ def test_recipes_that_cannot_be_tuned_are_refused(change, message):
         search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4)
 
 
-def pretrained(folder, *words):
-    (folder / "spec.yaml").write_text(TEXT)
-    arguments = ["--dataset", "digits", "-o", str(folder / "warm.yaml"), *words]
-    return CliRunner().invoke(pretrain_command, [str(folder / "spec.yaml"), *arguments])
+def warm(folder):
+    """Plain data of the spec, starting from parameters in a file."""
+    file = folder / "warm.npy"
+    values = torch.zeros(DATA["model"]["parameters"])
+    initial = {"file": str(file), "sha256": save(file, values), "source": "digits"}
+    return {**DATA, "model": {**DATA["model"], "initial": {**initial, "head": "drawn"}}}
 
 
-def better(task):
-    """A stand-in for a run that pretrained parameters help."""
-    return 0.7 if "initial" in task[0].spec["model"] else 0.6
-
-
-def test_the_command_writes_a_spec_that_starts_from_its_parameters(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "_accuracy", better)
-    done = pretrained(tmp_path, "--epochs", "6")
-    assert done.exit_code == 0, done.output
-    assert "must be public" in done.stderr
-    spec = Spec.load(tmp_path / "warm.yaml")
-    initial = spec.model.initial
-    assert initial.source == "digits"
-    assert initial.head == "drawn"
-    assert "# half" in (tmp_path / "warm.yaml").read_text()  # comments stay
-    theta = torch.from_numpy(np.load(initial.file))
-    data, net = loaded(SETTING), model("mlp-digits")
-    found = net.logits(theta, data.inputs(data.test_x)).argmax(1)
-    assert float((found == data.test_y).float().mean()) > 0.8  # it was trained
-    before = (tmp_path / "warm.yaml").read_bytes()
-    again = pretrained(tmp_path, "--epochs", "6")
-    assert again.stdout == done.stdout
-    assert (tmp_path / "warm.yaml").read_bytes() == before
-    with pytest.raises(InputError, match="must not hold results of other settings"):
-        raise pretrained(tmp_path, "--epochs", "7").exception or AssertionError
-
-
-def test_parameters_of_no_use_are_not_kept_and_files_of_others_not_replaced(tmp_path, monkeypatch):
-    (tmp_path / "warm.yaml.npy").write_text("precious")
-    with pytest.raises(InputError, match="output: must not exist before"):
-        raise pretrained(tmp_path, "--epochs", "1").exception or AssertionError
-    assert (tmp_path / "warm.yaml.npy").read_text() == "precious"
-    (tmp_path / "warm.yaml.npy").unlink()
-    monkeypatch.setattr(pretraining, "_accuracy", lambda task: 1.2 - better(task))
-    done = pretrained(tmp_path, "--epochs", "1")
-    assert done.exit_code == 0, done.output
-    assert "nothing was gained" in done.stderr
-    assert not (tmp_path / "warm.yaml.npy").exists()
-    assert load_yaml((tmp_path / "warm.yaml").read_text(), "spec") == DATA
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("-o", "a\nb"), "file: must be printable text on one line"),
-        (("--partition", "foo"), "partition: must be by-class"),
-        (("--algorithm", "HyperFL-LPM"), "algorithm: must train mlp-digits; HyperFL-LPM trains"),
-    ],
-)
-def test_what_cannot_be_pretrained_is_refused_first(tmp_path, words, said):
-    with pytest.raises(InputError, match=said):
-        raise pretrained(tmp_path, *words).exception or AssertionError
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["spec.yaml"]
-
-
-def test_a_run_from_them_is_kept_and_replayed(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "_accuracy", better)
-    assert pretrained(tmp_path, "--epochs", "1").exit_code == 0
-    plan = solve(tmp_path / "warm.yaml", second_opinion=False)
+def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
+    plan = solve(Spec.parse(warm(tmp_path)), second_opinion=False)
     execute(Request(plan, "planned", "digits", tmp_path / "run"))
     assert judge(load_run(tmp_path / "run")).outcome == "kept"
     report = Replay(tmp_path / "run").run(None, None, lambda done, total: None)
     assert report.outcome == "passed"
-    (tmp_path / "warm.yaml.npy").write_bytes(b"other")
+    (tmp_path / "warm.npy").write_bytes(b"other")
     with pytest.raises(InputError, match=r"model\.initial\.sha256: must be that of"):
         Replay(tmp_path / "run")
-    (tmp_path / "warm.yaml.npy").unlink()
+    (tmp_path / "warm.npy").unlink()
     moved = (tmp_path / "run").rename(tmp_path / "moved")
     report = Replay(moved).run(None, None, lambda done, total: None)
     assert report.outcome == "passed"
@@ -279,17 +220,11 @@ def test_a_run_from_them_is_kept_and_replayed(tmp_path, monkeypatch):
         Replay(moved)
 
 
-def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "_accuracy", better)
-    assert pretrained(tmp_path, "--epochs", "1").exit_code == 0
-    data = load_yaml((tmp_path / "warm.yaml").read_text(), "spec")
+def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_path):
+    data = warm(tmp_path)
     plan = solve(Spec.parse(data), second_opinion=False)
     trial = Trial(recipe=default_candidate(plan), share=1.0, seed=0)
     for name in ("digits", "Digits", "digits:1000"):
         setting = SETTING.model_copy(update={"spec": data, "dataset": name})
         with pytest.raises(InputError, match=r"other data than those that model\.initial"):
             accuracy((setting, trial))
-    setting = SETTING.model_copy(update={"spec": data})
-    training = PublicTraining(epochs=1, learning_rate=0.1, seed=0)
-    with pytest.raises(InputError, match=r"model\.initial: must be left out"):
-        pretrain(setting, training, tmp_path / "again.npy", tmp_path / "again")
