@@ -51,10 +51,9 @@ def recorded(base: Request, algorithms: Sequence[str], seeds: Sequence[int]) -> 
 
 def together(spent: Iterable[Spent]) -> Iterator[str]:
     """One line for each group and unit: the epsilon of all these releases at once."""
-    parts = list(spent)
-    kinds = dict.fromkeys((g.name, p.unit, p.spec.relation) for p, _, _ in parts for g in p.groups)
-    for name, unit, relation in kinds:
-        same = [part for part in parts if (part[0].unit, part[0].spec.relation) == (unit, relation)]
+    parts = [(plan, plan.unit, plan.spec.relation, of, n) for plan, of, n in spent]
+    for name, unit, relation in dict.fromkeys((g, u, r) for _, u, r, of, _ in parts for g in of):
+        same = [(p, of, n) for p, u, r, of, n in parts if (u, r) == (unit, relation) and name in of]
         pairs = ((one, count * times) for _, of, times in same for one, count in of[name])
         whole, groups = History(pairs), [plan.group(name) for plan, _, _ in same]
         delta = min(group.delta for group in groups)
