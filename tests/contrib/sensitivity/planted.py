@@ -20,20 +20,20 @@ from simulate.engine import loop
 from simulate.engine.evaluation import AccuracyMeasures, measure
 from simulate.engine.experiment import Experiment
 from tests.sabotage import FAULTS
-from tests.sabotage.contributions import Apply, clipped_by
+from tests.sabotage.contributions import Apply, Clipped, clipped_by
 from tests.sabotage.fault import Fault, with_components
 
 
-def _overflowing(honest: Apply, experiment: Experiment) -> Apply:
+def _overflowing(experiment: Experiment) -> Experiment:
     """Clipping by a norm in single precision, which is skipped where it is not finite."""
+    bound = experiment.algorithm.plan.spec.clipping_norm
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def change(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
         norms = updates.norm(dim=1)
-        bound = experiment.algorithm.plan.spec.clipping_norm
         factors = torch.where(norms.isfinite(), (bound / norms).clamp(max=1), 1.0)
         return updates * factors[:, None], norms > bound
 
-    return apply
+    return clipped_by(change)(experiment)
 
 
 def _rescaled(
@@ -147,7 +147,7 @@ def _on_private_data(model, theta, data, workers=1, rows=None, *rest) -> Accurac
 OWN = (
     Fault("clipping skipped for non-finite norms",
           "The norm overflows single precision, and such an update is not clipped.",
-          "sensitivity", breaks=clipped_by(_overflowing)),
+          "sensitivity", breaks=_overflowing),
     Fault("personal state mixed between clients",
           "Each client's head moves towards the mean head of the cohort.",
           "personal state", breaks=_trained(_mixed_heads), algorithm="CENTAUR"),
