@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from privplan.cli import main
 
 
-def privplan(*words: object) -> Result:
+def privplan(*words):
     """What a command answered."""
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
-def answer(*words: object) -> str:
+def answer(*words):
     """What a command that must succeed prints."""
     done = privplan(*words)
     assert done.exit_code == 0, done.output
     return str(done.stdout)
 
 
-def refused(*words: object, code: int = 2) -> str:
+def refused(*words, code=2):
     """The one line of a command that must fail, without the name of the program."""
     done = privplan(*words)
     assert (done.exit_code, done.stdout) == (code, ""), done.output

@@ -1,7 +1,6 @@
 """The plan as a value: text and back, and edits by hand found out."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,11 @@ from tests.planning.problems import make_spec
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     return solve(make_spec(planning={"sparsification": [0.5, 1.0]}))
 
 
-def test_a_plan_survives_its_file(plan: Plan, tmp_path: Path) -> None:
+def test_a_plan_survives_its_file(plan, tmp_path):
     path = tmp_path / "plan.json"
     plan.save(path)
     again = Plan.load(path)
@@ -26,7 +25,7 @@ def test_a_plan_survives_its_file(plan: Plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["noise_multiplier", "sampling_ratio", "epsilon", "weight"])
-def test_a_plan_edited_by_hand_is_refused(plan: Plan, field: str) -> None:
+def test_a_plan_edited_by_hand_is_refused(plan, field):
     data = json.loads(plan.to_json())
     data["groups"][0][field] *= 0.5
     with pytest.raises(InputError, match=r"plan\.digest: .* edited by hand") as caught:
@@ -34,7 +33,7 @@ def test_a_plan_edited_by_hand_is_refused(plan: Plan, field: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_history_is_what_a_client_takes_part_in(plan: Plan) -> None:
+def test_history_is_what_a_client_takes_part_in(plan):
     group = plan.groups[0]
     ((release, count),) = list(plan.history(group))
     assert count == plan.spec.rounds
@@ -45,7 +44,7 @@ def test_history_is_what_a_client_takes_part_in(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None), slice(None, None, -1)])
-def test_a_plan_has_the_groups_of_its_spec(plan: Plan, kept: slice) -> None:
+def test_a_plan_has_the_groups_of_its_spec(plan, kept):
     data = json.loads(plan.to_json())
     data.pop("digest")
     assert parse(Plan, data).groups == plan.groups

@@ -7,7 +7,6 @@ import hmac
 import math
 import stat
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**64 - 1, 2**130 + 7])
 @pytest.mark.parametrize("before", [(), (7,), (2**33, 0)])
-def test_many_streams_are_those_of_one_at_a_time(seed: int, before: tuple[int, ...]) -> None:
+def test_many_streams_are_those_of_one_at_a_time(seed, before):
     together = streams(seed, 4, *before, clients=LAST)
     for number, found in zip(LAST, together, strict=True):
         expected = stream(seed, 4, *before, int(number))
@@ -34,14 +33,14 @@ def test_many_streams_are_those_of_one_at_a_time(seed: int, before: tuple[int, .
             assert found.integers(9, size=3).tolist() == expected.integers(9, size=3).tolist()
 
 
-def test_no_stream_of_no_numbers() -> None:
+def test_no_stream_of_no_numbers():
     assert list(streams(1, 4, 2, clients=LAST[:0])) == []
 
 
 KEY = NoiseKey(bytes(range(32)))
 
 
-def test_a_stream_is_shake_256_of_its_own_key() -> None:
+def test_a_stream_is_shake_256_of_its_own_key():
     own = hmac.digest(KEY.content, b"privplan stream v1\n5,7,1", "sha256")
     first = hashlib.shake_256(own + bytes(8)).digest(1024)
     second = hashlib.shake_256(own + (1).to_bytes(8, "little")).digest(2048)
@@ -57,7 +56,7 @@ def test_a_stream_is_shake_256_of_its_own_key() -> None:
         assert pieces.fingerprint() == again.fingerprint()
 
 
-def test_streams_of_other_names_keys_and_positions_differ() -> None:
+def test_streams_of_other_names_keys_and_positions_differ():
     streams = [KEY.stream(5, 1, 12), KEY.stream(5, 11, 2), KEY.stream(51, 1, 2)]
     streams += [NoiseKey(bytes(32)).stream(5, 1, 12)]
     prints = {fingerprint(one) for one in streams}  # type: ignore[arg-type]
@@ -67,7 +66,7 @@ def test_streams_of_other_names_keys_and_positions_differ() -> None:
     assert len({int(one.words(1)[0]) for one in streams}) == 4
 
 
-def test_draws_follow_their_laws() -> None:
+def test_draws_follow_their_laws():
     stream = KEY.stream(1)
     assert kstest(stream.standard_normal(100_001), "norm").pvalue > 1e-3
     assert kstest(stream.random(100_000), "uniform").pvalue > 1e-3
@@ -82,7 +81,7 @@ def test_draws_follow_their_laws() -> None:
 
 
 @pytest.mark.parametrize("law", ["poisson", "fixed_size", "full"])
-def test_each_sampling_law_draws_from_a_secure_stream(law: str) -> None:
+def test_each_sampling_law_draws_from_a_secure_stream(law):
     stream = KEY.stream(3, 1, 0)
     drawn = SamplingLaw(law).law.draw(stream, 50, 1.0 if law == "full" else 0.2, 1)  # type: ignore[arg-type]
     assert len(set(drawn.tolist())) == len(drawn)
@@ -90,7 +89,7 @@ def test_each_sampling_law_draws_from_a_secure_stream(law: str) -> None:
     assert {"fixed_size": 10, "full": 50}.get(law, len(drawn)) == len(drawn)
 
 
-def test_what_a_stream_cannot_do_is_refused() -> None:
+def test_what_a_stream_cannot_do_is_refused():
     with pytest.raises(UnsupportedError, match="has no method poisson"):
         KEY.stream(1).poisson(3)
     with pytest.raises(UnsupportedError, match="without replacement"):
@@ -99,7 +98,7 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
         KEY.stream(1).choice(5, 6, replace=False)
 
 
-def test_a_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_key_is_kept_in_a_file_of_its_own(tmp_path):
     path, key = tmp_path / "noise.key", NoiseKey.new()
     key.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -121,10 +120,10 @@ def test_a_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
 class Given:
     """Words that a test chooses."""
 
-    def __init__(self, *words: int) -> None:
+    def __init__(self, *words):
         self.rest = list(words)
 
-    def words(self, count: int) -> np.ndarray:
+    def words(self, count):
         found, self.rest = self.rest[:count], self.rest[count:]
         return np.array(found, np.uint64)
 
@@ -132,9 +131,7 @@ class Given:
 @pytest.mark.parametrize(("scale", "margin", "count"), [
     (1.0, 1e-10, 200_000), (1.7, 1e-10, 200_000), (6.25, 1e-10, 200_000), (2.5, 0.5, 5_000),
 ])  # fmt: skip
-def test_small_scales_have_the_probabilities_of_the_definition(
-    scale: float, margin: float, count: int
-) -> None:
+def test_small_scales_have_the_probabilities_of_the_definition(scale, margin, count):
     drawn = discrete_gaussian(KEY.stream(1, int(scale * 8), count), scale, count, margin=margin)
     reach = math.ceil(6 * scale)
     values = np.arange(-reach, reach + 1)
@@ -146,13 +143,13 @@ def test_small_scales_have_the_probabilities_of_the_definition(
     assert chisquare([*counts[often], rest[0]], [*expected[often], rest[1]]).pvalue > 1e-3
 
 
-def test_the_exact_comparison_decides_as_the_floating_point_one() -> None:
+def test_the_exact_comparison_decides_as_the_floating_point_one():
     fast = discrete_gaussian(KEY.stream(2), 3.5, 2000)
     assert (discrete_gaussian(KEY.stream(2), 3.5, 2000, margin=0.3) == fast).all()
 
 
 @pytest.mark.parametrize("std", [0.37, 1.0, 1.999, 1e-12, 4e5])
-def test_large_scales_have_the_normal_law(std: float) -> None:
+def test_large_scales_have_the_normal_law(std):
     grid, scale = grid_of(std), scale_for(std)
     assert 2**36 <= scale < 2**37 + 1
     assert Fraction(scale) ** 2 - 16 >= (Fraction(std) / Fraction(grid)) ** 2
@@ -162,7 +159,7 @@ def test_large_scales_have_the_normal_law(std: float) -> None:
     assert len(np.unique(drawn)) > 49_990
 
 
-def test_a_uniform_number_is_compared_exactly() -> None:
+def test_a_uniform_number_is_compared_exactly():
     """exp(-1) 2^128, by the series of e in whole numbers, decides for words around it."""
     terms = sum(Fraction((-1) ** k, math.factorial(k)) for k in range(60))
     floor = int(terms * 2**128)
@@ -176,6 +173,6 @@ def test_a_uniform_number_is_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize("scale", [0, 0.5, -1, LARGEST * 2.0, math.nan, math.inf])
-def test_a_scale_out_of_range_is_refused(scale: float) -> None:
+def test_a_scale_out_of_range_is_refused(scale):
     with pytest.raises(InputError, match="scale: must be in"):
         discrete_gaussian(KEY.stream(1), scale, 1)

@@ -11,7 +11,7 @@ from privplan.errors import InputError
 CELL = {"sampling": "poisson", "relation": "add_remove"}
 
 
-def test_a_composition_is_a_repeated_release() -> None:
+def test_a_composition_is_a_repeated_release():
     made = composition(1.5, 0.02, 50, delta=1e-5, clients=None, **CELL)
     assert made.history == History.repeated(Release(1.5, 0.02), 50)
     full = composition(1.5, None, 2, delta=1e-5, clients=None, sampling="full", relation="zero_out")
@@ -19,19 +19,19 @@ def test_a_composition_is_a_repeated_release() -> None:
     assert full.title == "epsilon at delta 1e-05, full sampling, zero_out"
 
 
-def test_delta_is_a_power_of_the_population_by_default() -> None:
+def test_delta_is_a_power_of_the_population_by_default():
     assert composition(1, 0.1, 5, delta=None, clients=6000, **CELL).delta == 6000**-1.1
     assert composition(1, 0.1, 5, delta=1e-4, clients=6000, **CELL).delta == 1e-4
 
 
-def test_every_fault_is_reported_at_once() -> None:
+def test_every_fault_is_reported_at_once():
     with pytest.raises(InputError) as caught:
         composition(0.0, 2.0, MOST_ROUNDS + 1, delta=None, clients=0, **CELL)
     fields = [fault.field for fault in caught.value.faults]
     assert fields == ["sampling_ratio", "noise_multiplier", "rounds", "clients", "delta"]
 
 
-def test_a_guarantee_that_is_looser_than_another_bound_says_so() -> None:
+def test_a_guarantee_that_is_looser_than_another_bound_says_so():
     """Rounding of 10^12 releases; more than 10^7 are refused before."""
     made = History.repeated(Release(1e6, 0.5), 10**12)
     rows, _, warnings = Composition(made, 1e-5, Relation.ADD_REMOVE, None).certify(["pld", "rdp"])
@@ -45,7 +45,7 @@ def test_a_guarantee_that_is_looser_than_another_bound_says_so() -> None:
     assert usual.certify(["pld", "rdp"])[2] == []
 
 
-def test_bounds_on_attacks_of_one_gaussian_release() -> None:
+def test_bounds_on_attacks_of_one_gaussian_release():
     full = composition(2.0, 1.0, 1, delta=1e-5, clients=None, sampling="full", relation="zero_out")
     row, curve, warnings = full.tradeoff()
     assert row.guarantee

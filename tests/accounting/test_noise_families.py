@@ -46,7 +46,7 @@ def response():
     NOISE_FAMILIES._components.pop("response")
 
 
-def exact_delta(epsilon: float, loss: float, rounds: int) -> float:
+def exact_delta(epsilon, loss, rounds):
     """Delta of k rounds of randomised response, summed over the number of true answers."""
     heads = 1 / (1 + math.exp(-loss))
     total = 0.0
@@ -92,7 +92,7 @@ def test_a_law_that_the_family_does_not_cover_is_refused(response):
         accountant("pld").epsilon(history, DELTA, Relation.ADD_REMOVE)
 
 
-def _record(family: str) -> ReleaseRecord:
+def _record(family):
     share = GroupShare(
         group="all", clients=5, sampling="full", sampling_ratio=1, cohort=5, clip_bound=2.0,
         largest_norm=1.0, clipped=0, weight=1.0,
@@ -124,7 +124,7 @@ def test_a_discrete_pair_is_a_distribution():
 FAMILY = NOISE_FAMILIES.get("discrete_gaussian")
 
 
-def record(std: float, grid: float | None, bound: float) -> ReleaseRecord:
+def record(std, grid, bound):
     share = GroupShare(
         group="a", clients=10, sampling=SamplingLaw.POISSON, sampling_ratio=0.5, cohort=1,
         clip_bound=bound, largest_norm=bound, clipped=0, weight=1.0,
@@ -137,7 +137,7 @@ def record(std: float, grid: float | None, bound: float) -> ReleaseRecord:
 
 @pytest.mark.parametrize(("scale", "moved"), [(12, 5), (40, 11), (150, 100), (4096, 2048)])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
-def test_the_upper_bound_is_one_for_every_scale(scale: int, moved: int, delta: float) -> None:
+def test_the_upper_bound_is_one_for_every_scale(scale, moved, delta):
     """N(v, s^2 - 16) rounded at random is N_Z(v, s^2); here v is a move of one coordinate."""
     theirs = from_discrete_gaussian_mechanism(
         scale, moved, value_discretization_interval=1e-5
@@ -149,7 +149,7 @@ def test_the_upper_bound_is_one_for_every_scale(scale: int, moved: int, delta: f
     assert ours.upper <= theirs * (1 + 20 / scale**2) + 1e-3
 
 
-def test_both_bounds_enclose_the_loss_of_dp_accounting() -> None:
+def test_both_bounds_enclose_the_loss_of_dp_accounting():
     scale, moved, rounds, delta = 4096, 1024, 6, 1e-5
     theirs = from_discrete_gaussian_mechanism(
         scale, moved, value_discretization_interval=1e-5
@@ -162,7 +162,7 @@ def test_both_bounds_enclose_the_loss_of_dp_accounting() -> None:
 
 
 @pytest.mark.parametrize("std", [0.7363, 1.0473203110013856, 3.25, 19.0])
-def test_the_planned_multiplier_is_recovered_and_the_grid_costs_nothing(std: float) -> None:
+def test_the_planned_multiplier_is_recovered_and_the_grid_costs_nothing(std):
     bound = 0.5
     one = record(scale_for(std) * grid_of(std), grid_of(std), bound)
     release = one.release_for(one.shares[0])
@@ -176,12 +176,12 @@ def test_the_planned_multiplier_is_recovered_and_the_grid_costs_nothing(std: flo
 
 
 @pytest.mark.parametrize(("std", "grid"), [(1.0, None), (4095.0, 1.0), (1.0, 1.0), (0.0, 1.0)])
-def test_a_coarse_or_unknown_grid_counts_as_no_noise(std: float, grid: float | None) -> None:
+def test_a_coarse_or_unknown_grid_counts_as_no_noise(std, grid):
     one = record(std, grid, 1.0)
     assert one.release_for(one.shares[0]).noise_multiplier == 0
 
 
-def test_other_accountants_cover_it_by_the_same_bound() -> None:
+def test_other_accountants_cover_it_by_the_same_bound():
     release = Release(1.2, 0.1, SamplingLaw.POISSON, "discrete_gaussian")
     normal = Release(1.2, 0.1, SamplingLaw.POISSON)
     bounds = [
@@ -196,9 +196,7 @@ def test_other_accountants_cover_it_by_the_same_bound() -> None:
     ("multiplier", "ratio", "rounds", "delta"),
     [(0.7185341469, 0.1, 3, 1.884371901952303e-3), (1.1, 0.02, 200, 1e-6), (0.6, 0.5, 8, 1e-4)],
 )
-def test_its_upper_bound_is_that_of_the_certificate(
-    multiplier: float, ratio: float, rounds: int, delta: float, relation: Relation
-) -> None:
+def test_its_upper_bound_is_that_of_the_certificate(multiplier, ratio, rounds, delta, relation):
     """A ledger of discrete noise spends to the last bit what the plan of normal noise certifies."""
     normal, discrete = (
         accountant("pld").epsilon(

@@ -179,7 +179,7 @@ def test_divergences_do_not_fall_with_the_order():
 @pytest.mark.parametrize("sigma", [0.05, 0.6, 1.1, 4.0, 60.0])
 @pytest.mark.parametrize("q", [1e-5, 3e-3, 0.1, 0.8])
 @pytest.mark.parametrize("law", [POISSON, FIXED])
-def test_fractional_orders_near_the_best_suffice(sigma: float, q: float, law: SamplingLaw) -> None:
+def test_fractional_orders_near_the_best_suffice(sigma, q, law):
     """The minimum over a neighbourhood is that over all orders, bit for bit."""
     release = Release(sigma, q, law)
     for rounds, delta in ((1, 1e-2), (50, 1e-5), (3000, 1e-9)):

@@ -138,7 +138,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_budget_implies_its_risk(point: Point) -> None:
+def test_a_budget_implies_its_risk(point):
     epsilon, delta = budget_of(point)
     assert 0 < delta < 1
     assert implied_risk(point, epsilon, delta) == pytest.approx(limit_of(point), rel=1e-12)
@@ -146,7 +146,7 @@ def test_a_budget_implies_its_risk(point: Point) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_gaussian_through_the_point_keeps_the_budget(point: Point) -> None:
+def test_a_gaussian_through_the_point_keeps_the_budget(point):
     """Of the Gaussian with exactly this risk, less than 0.2% of the risk is lost."""
     rise = ndtri(point.true_positives) - ndtri(point.false_positives)
     epsilon, delta = budget_of(point)
@@ -163,19 +163,17 @@ def test_a_gaussian_through_the_point_keeps_the_budget(point: Point) -> None:
         (1.5, 0.02, 0.041591402, (0.001516516, 0.013666032, 0.121086071)),
     ],
 )
-def test_risks_are_those_of_riskcal(
-    noise: float, ratio: float, advantage: float, rates: tuple[float, ...]
-) -> None:
+def test_risks_are_those_of_riskcal(noise, ratio, advantage, rates):
     history = History.repeated(Release(noise, ratio, SamplingLaw.POISSON), 50)
     found = tradeoff(profile_of(history, Relation.ADD_REMOVE), 1e-5, 3.0)
     assert found.advantage == pytest.approx(advantage, rel=2e-4)
     assert found.true_positives == pytest.approx(rates, rel=2e-3)
 
 
-def test_the_tangent_of_a_gaussian_is_found_on_its_curve() -> None:
+def test_the_tangent_of_a_gaussian_is_found_on_its_curve():
     point, mu = Point(0.01, 0.05), float(ndtri(0.05) - ndtri(0.01))
 
-    def profile(epsilons: np.ndarray) -> np.ndarray:
+    def profile(epsilons):
         return np.array([math.exp(log_delta_of(mu, float(e))) for e in epsilons])
 
     risk, (epsilon, delta) = tightest_budget(point, profile)

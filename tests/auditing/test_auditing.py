@@ -27,7 +27,7 @@ from privplan.auditing import (
 )
 from privplan.planning.solver import solve
 from privplan.registry import Registry
-from privplan.verification.verify import Run, judge, load_run
+from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
@@ -37,14 +37,14 @@ VIOLATIONS = 11
 """Of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial)."""
 
 
-def gaussian_scores(mu: float, canaries: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_scores(mu, canaries, seed):
     """Canaries of the Gaussian mechanism: N(0, 1), or N(mu, 1) for those who are in."""
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
     return rng.normal(size=canaries) + mu * included, included
 
 
-def answered(epsilon: float, canaries: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def answered(epsilon, canaries, seed):
     """Canaries of randomised response, which is (epsilon, 0)-DP and no better."""
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
@@ -52,7 +52,7 @@ def answered(epsilon: float, canaries: int, seed: int) -> tuple[np.ndarray, np.n
     return np.where(honest, included, ~included) + 1e-6 * rng.normal(size=canaries), included
 
 
-def sampled(ratio: float, sigma: float, rounds: int, canaries: int, seed: int) -> tuple:
+def sampled(ratio, sigma, rounds, canaries, seed):
     """Canaries of the Poisson-sampled Gaussian, scored as the simulator does."""
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
@@ -62,20 +62,20 @@ def sampled(ratio: float, sigma: float, rounds: int, canaries: int, seed: int) -
     return scores.sum(0), included
 
 
-def test_guesses_are_the_surest_and_few_enough() -> None:
+def test_guesses_are_the_surest_and_few_enough():
     included = np.array([True] * 20 + [False] * 12)
     scores = -np.arange(32.0)
     assert count_guesses(scores, included)[:2] == [Guesses(32, 28), Guesses(16, 16)]
     assert count_guesses(scores[:0], included[:0]) == []
 
 
-def test_one_run_is_randomised_response_without_delta() -> None:
+def test_one_run_is_randomised_response_without_delta():
     rate = 1 / (1 + np.exp(-1.5))
     expected = stats.binom.sf(84, 100, rate)
     assert auditing.guesses_p_value(500, 100, 85, 1.5, 0.0) == pytest.approx(expected)
 
 
-def test_one_run_with_delta_by_hand() -> None:
+def test_one_run_with_delta_by_hand():
     """Three guesses, two right: the sums over i = 1, 2 written out."""
     rate = 1 / (1 + np.exp(-0.5))
     none, one, two, three = (stats.binom.pmf(k, 3, rate) for k in range(4))
@@ -85,7 +85,7 @@ def test_one_run_with_delta_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.7, 0.0), (1.5, 0.01)])
-def test_f_dp_matches_a_linear_program(epsilon: float, delta: float) -> None:
+def test_f_dp_matches_a_linear_program(epsilon, delta):
     """The largest chance of c right guesses under the paper's inequalities, by simplex."""
     canaries, guesses, correct = 30, 20, 17
     counts = np.arange(guesses + 1)
@@ -107,29 +107,29 @@ def test_f_dp_matches_a_linear_program(epsilon: float, delta: float) -> None:
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (7, 50), (50, 50)])
-def test_rates_are_bounded_as_by_clopper_and_pearson(hits: int, trials: int) -> None:
+def test_rates_are_bounded_as_by_clopper_and_pearson(hits, trials):
     exact = stats.binomtest(hits, trials, alternative="less").proportion_ci(0.99, "exact").high
     assert auditing.upper_rate(hits, trials, 0.01) == pytest.approx(exact)
 
 
-def test_many_canaries_bring_the_gaussian_audit_to_mu() -> None:
+def test_many_canaries_bring_the_gaussian_audit_to_mu():
     scores, included = gaussian_scores(1.5, 200_000, 1)
     assert 1.4 < auditing.mu_lower_bound(scores, included, CONFIDENCE) < 1.5
 
 
-def test_many_canaries_bring_the_one_run_audits_to_randomised_response() -> None:
+def test_many_canaries_bring_the_one_run_audits_to_randomised_response():
     scores, included = answered(1.2, 20_000, 2)
     for method in (auditing.one_run, auditing.f_dp):
         assert 1.1 < method(scores, included, 0.0, CONFIDENCE) < 1.2
 
 
 @pytest.mark.parametrize("name", auditors())
-def test_scores_that_tell_nothing_give_little_or_nothing(name: str) -> None:
+def test_scores_that_tell_nothing_give_little_or_nothing(name):
     scores, included = gaussian_scores(0.0, 1000, 4)
     assert auditors()[name].answer(scores, included, 1e-3, 0.999) == 0.0
 
 
-def violations(name: str, mechanism: str, runs: int) -> int:
+def violations(name, mechanism, runs):
     """In how many seeded runs a bound exceeds what the mechanism spends."""
     delta, epsilon = 1e-3, 1.0
     if mechanism == "gaussian":
@@ -159,13 +159,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "mechanism"), CASES)
-def test_a_few_seeded_runs_stay_below_what_is_spent(name: str, mechanism: str) -> None:
+def test_a_few_seeded_runs_stay_below_what_is_spent(name, mechanism):
     assert violations(name, mechanism, 6) <= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "mechanism"), CASES)
-def test_no_more_violations_than_the_confidence_allows(name: str, mechanism: str) -> None:
+def test_no_more_violations_than_the_confidence_allows(name, mechanism):
     assert violations(name, mechanism, 100) <= VIOLATIONS
 
 
@@ -173,7 +173,7 @@ NAMES = ["one run", "f-DP", "f-DP, Gaussian", "Gaussian"]
 TRACES = GroupTraces(group="all", included="0101", rounds=(0, 1, 0, 1), final=(0, 1, 0, 1))
 
 
-def constant(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+def constant(scores, included, delta, confidence):
     """An epsilon that no run reaches."""
     return 50.0
 
@@ -182,7 +182,7 @@ toy = Auditor(constant, "bound")
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[Auditor]:
+def registry(monkeypatch):
     fresh = Registry[Auditor]("auditor", "privplan.auditors", check=module._as_auditor)
     for name in NAMES:
         fresh.register(name, module.AUDITORS.get(name))
@@ -190,7 +190,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[Auditor]:
     return fresh
 
 
-def check_toy() -> None:
+def check_toy():
     epsilons = [one.epsilon for one in empirical_epsilons(TRACES, 1e-3) if one.method == "toy"]
     assert epsilons == [50.0] * len(VIEWS)
     evidence = AuditEvidence(plan_digest="", chain="", orthogonal=True, groups=(TRACES,))
@@ -199,18 +199,18 @@ def check_toy() -> None:
     assert all("canaries lost epsilon 50 at least (toy" in line for line in lines)
 
 
-def test_auditors_are_listed_in_their_order() -> None:
+def test_auditors_are_listed_in_their_order():
     assert list(auditors()) == NAMES
 
 
-def test_a_registered_auditor_is_used(registry: Registry[Auditor]) -> None:
+def test_a_registered_auditor_is_used(registry):
     registry.register("toy", toy)
     assert list(auditors()) == [*NAMES, "toy"]
     check_toy()
 
 
 @pytest.mark.parametrize("name", auditors())
-def test_more_confidence_never_raises_a_bound(name: str) -> None:
+def test_more_confidence_never_raises_a_bound(name):
     source = np.random.default_rng(7)
     for _ in range(4):
         included = source.random(150) < 0.5
@@ -221,14 +221,14 @@ def test_more_confidence_never_raises_a_bound(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "out"
     plan = solve(digits_spec(rounds=2), second_opinion=False)
     execute(Request(plan, "planned", "digits", folder, canaries=20))
     return load_run(folder)
 
 
-def outcome(run: Run, order: list[int]) -> tuple[str, str]:
+def outcome(run, order):
     """The check of canaries, with these groups in a record that knows them."""
     assert run.audit is not None
     audit = run.audit.model_copy(update={"groups": tuple(run.audit.groups[at] for at in order)})
@@ -237,7 +237,7 @@ def outcome(run: Run, order: list[int]) -> tuple[str, str]:
     return checks["audit"].outcome, checks["audit"].reason
 
 
-def test_canaries_are_of_each_group_once(run: Run) -> None:
+def test_canaries_are_of_each_group_once(run):
     assert run.audit is not None
     count = len(run.audit.groups)
     assert outcome(run, list(range(count)))[0] == "passed"

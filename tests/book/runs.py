@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from privplan.accounting.release import SamplingLaw
-from privplan.book.entry import BookedRun, booking
-from privplan.plan import Plan
-from privplan.record import PLAN, ReleaseRecord, RunRecord
+from privplan.book.entry import booking
+from privplan.record import PLAN, RunRecord
 from privplan.verification.verify import load_run
 from tests.verification.honest_run import (
     GROUPS,
@@ -24,18 +22,12 @@ PER_ROUND = len(GROUPS)
 
 
 @cache
-def two_groups(relation: str = "add_remove") -> Plan:
+def two_groups(relation="add_remove"):
     """The plan of the honest run, under a relation."""
     return plan(spec(relation=relation))
 
 
-def run(
-    folder: Path,
-    seed: int = 1,
-    rounds: int | None = None,
-    relation: str = "add_remove",
-    made: list[ReleaseRecord] | None = None,
-) -> Path:
+def run(folder, seed=1, rounds=None, relation="add_remove", made=None):
     """A run folder: the first rounds of the run of that seed, or these releases."""
     the_plan = two_groups(relation)
     if made is None:
@@ -52,12 +44,12 @@ def run(
     return folder
 
 
-def as_recorded(folder: Path, population: str = "") -> BookedRun:
+def as_recorded(folder, population=""):
     """The run of a folder as booked at its recorded cost, whatever its verdict is."""
     return booking(load_run(folder), folder, population, "kept", "recorded").run
 
 
-def full(folder: Path, sigma: float, seed: int = 1) -> Path:
+def full(folder, sigma, seed=1):
     """A run in which everybody takes part in every round, at one noise multiplier."""
     made = []
     for release in releases(two_groups(), seed):

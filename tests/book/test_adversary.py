@@ -25,22 +25,22 @@ EPSILON, DELTA, FIRST = 1.0, 1e-3, 3.0
 RATIO = 0.004
 
 
-def full(noise: float) -> History:
+def full(noise):
     return History.repeated(Release(noise, 1.0, SamplingLaw.FULL), 1)
 
 
-def rare(noise: float) -> History:
+def rare(noise):
     return History.repeated(Release(noise, RATIO, SamplingLaw.POISSON), 1)
 
 
-def delta_of_full(noise: float, epsilon: float) -> float:
+def delta_of_full(noise, epsilon):
     """Hockey-stick divergence of a Gaussian release at any epsilon, also negative."""
     if epsilon < 0:  # the pair is symmetric
         return 1 - math.exp(epsilon) + math.exp(epsilon) * delta_of_full(noise, -epsilon)
     return math.exp(log_delta_of(1 / noise, epsilon))
 
 
-def delta_of_rare(noise: float, epsilon: float) -> float:
+def delta_of_rare(noise, epsilon):
     """The same of a sampled one, the client in the first world: closed form."""
     inner = 1 + math.expm1(epsilon) / RATIO
     if inner <= 0:
@@ -48,7 +48,7 @@ def delta_of_rare(noise: float, epsilon: float) -> float:
     return RATIO * delta_of_full(noise, math.log(inner))
 
 
-def realised(second: tuple) -> float:
+def realised(second):
     """Delta at EPSILON of the adaptive sequence: the best second run after each first loss."""
     mu = 1 / FIRST
     points = np.linspace(mu**2 / 2 - 9 * mu, mu**2 / 2 + 9 * mu, 3001)
@@ -57,7 +57,7 @@ def realised(second: tuple) -> float:
     return float(np.trapezoid(density * np.array(best), points))
 
 
-def least_noise(fits, low: float, high: float) -> float:
+def least_noise(fits, low, high):
     """The smallest noise multiplier that a filter accepts for the second run, to 1e-4."""
     for _ in range(18):
         middle = math.sqrt(low * high)
@@ -65,12 +65,12 @@ def least_noise(fits, low: float, high: float) -> float:
     return high
 
 
-def naive(history: History) -> bool:
+def naive(history):
     spent = accountant("pld").epsilon(full(FIRST) + history, DELTA, Relation.ADD_REMOVE)
     return spent.upper <= EPSILON
 
 
-def test_the_adversary_breaks_a_naive_filter() -> None:
+def test_the_adversary_breaks_a_naive_filter():
     second = (
         (delta_of_full, least_noise(lambda s: naive(full(s)), 0.5, 50)),
         (delta_of_rare, least_noise(lambda s: naive(rare(s)), 0.05, 50)),
@@ -80,12 +80,12 @@ def test_the_adversary_breaks_a_naive_filter() -> None:
     assert realised(second) > 1.1 * DELTA
 
 
-def test_the_adversary_fails_against_the_book(tmp_path) -> None:
+def test_the_adversary_fails_against_the_book(tmp_path):
     budgets = Budgets(str(tmp_path / "book.sqlite"))
     budgets.open("client", EPSILON, DELTA)
     budgets.commit(budgets.reserve("first", {"client": full(FIRST)}))
 
-    def fits(history: History) -> bool:
+    def fits(history):
         try:
             budgets.close(budgets.reserve("second", {"client": history}))
         except InfeasibleError:
@@ -99,7 +99,7 @@ def test_the_adversary_fails_against_the_book(tmp_path) -> None:
     assert 0 < realised(second) <= DELTA
 
 
-def test_the_closed_forms_agree_with_the_accountant() -> None:
+def test_the_closed_forms_agree_with_the_accountant():
     found = accountant("pld").epsilon(rare(0.5), 1e-3, Relation.ADD_REMOVE)
     expected = brentq(lambda e: delta_of_rare(0.5, e) - 1e-3, 0.0, 5.0)
     assert found.lower - 1e-6 <= expected <= found.upper + 1e-6

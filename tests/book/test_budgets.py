@@ -11,32 +11,32 @@ from privplan.book.accounts import ACCOUNTS, Budgets
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 
 
-def releases(count: int, noise: float = 20.0) -> History:
+def releases(count, noise=20.0):
     return History.repeated(Release(noise, 1.0, SamplingLaw.FULL), count)
 
 
-def sampled(count: int) -> History:
+def sampled(count):
     return History.repeated(Release(3.0, 0.02), count)
 
 
 class Clock:
     now = 1e9
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
 @pytest.fixture
-def budgets(address: str, clock: Clock) -> Budgets:
+def budgets(address, clock):
     return Budgets(address, clock)
 
 
-def test_what_is_not_used_returns(budgets: Budgets) -> None:
+def test_what_is_not_used_returns(budgets):
     budgets.open("p/strict", 1.0, 1e-5)
     name = budgets.reserve("run-1", {"p/strict": sampled(100)})
     full = budgets.state("p/strict")
@@ -50,7 +50,7 @@ def test_what_is_not_used_returns(budgets: Budgets) -> None:
         budgets.spend(name, {"p/strict": sampled(1)})
 
 
-def test_a_reservation_that_does_not_fit_is_refused_in_all_accounts(budgets: Budgets) -> None:
+def test_a_reservation_that_does_not_fit_is_refused_in_all_accounts(budgets):
     budgets.open("a", 8.0, 1e-5)
     budgets.open("b", 0.3, 1e-5)
     with pytest.raises(InfeasibleError, match=r"b: of epsilon 0.3 at delta 1e-05 \(renyi filter\)"):
@@ -58,7 +58,7 @@ def test_a_reservation_that_does_not_fit_is_refused_in_all_accounts(budgets: Bud
     assert budgets.state("a").reserved_units == 0
 
 
-def test_a_run_cannot_spend_more_than_it_reserved(budgets: Budgets) -> None:
+def test_a_run_cannot_spend_more_than_it_reserved(budgets):
     budgets.open("a", 2.0, 1e-5)
     name = budgets.reserve("run", {"a": sampled(10)})
     with pytest.raises(InfeasibleError, match="more than it reserved"):
@@ -68,7 +68,7 @@ def test_a_run_cannot_spend_more_than_it_reserved(budgets: Budgets) -> None:
         budgets.spend(name, {"a": sampled(1)})
 
 
-def test_a_step_is_spent_once(budgets: Budgets) -> None:
+def test_a_step_is_spent_once(budgets):
     budgets.open("a", 2.0, 1e-5)
     name = budgets.reserve("run", {"a": sampled(10)}, reservation="mine")
     assert budgets.reserve("run", {"a": sampled(10)}, reservation="mine") == name
@@ -78,7 +78,7 @@ def test_a_step_is_spent_once(budgets: Budgets) -> None:
     assert state.spent_units * 4 == state.reserved_units
 
 
-def test_a_step_is_repeated_with_the_same_releases_only(budgets: Budgets) -> None:
+def test_a_step_is_repeated_with_the_same_releases_only(budgets):
     budgets.open("a", 2.0, 1e-5)
     name = budgets.reserve("run", {"a": sampled(10)})
     budgets.spend(name, {"a": sampled(1)}, step=1)
@@ -92,9 +92,7 @@ def test_a_step_is_repeated_with_the_same_releases_only(budgets: Budgets) -> Non
     assert budgets.state("a") == before
 
 
-def test_an_expired_reservation_returns_the_rest_and_spends_no_more(
-    budgets: Budgets, clock: Clock
-) -> None:
+def test_an_expired_reservation_returns_the_rest_and_spends_no_more(budgets, clock):
     budgets.open("a", 2.0, 1e-5)
     name = budgets.reserve("run", {"a": sampled(10)}, expires_in=60)
     budgets.spend(name, {"a": sampled(4)})
@@ -104,7 +102,7 @@ def test_an_expired_reservation_returns_the_rest_and_spends_no_more(
     assert budgets.state("a").reserved_units == 0 < budgets.state("a").spent_units
 
 
-def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets: Budgets) -> None:
+def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets):
     budgets.open("site:a", 0.5, 1e-5)
     budgets.open("a/strict", 1.0, 1e-5, ceilings=["site:a"])
     budgets.open("a/loose", 8.0, 1e-5, ceilings=["site:a"])
@@ -126,8 +124,8 @@ def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets: Budgets) -> None
     ],
 )
 def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
-    budgets: Budgets, clock: Clock, kind: dict, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    budgets, clock, kind, what, caplog
+):
     for name in ("old", "kept"):
         budgets.open(name, 2.0, 1e-5)
     held = budgets.reserve("run", {"old": sampled(5), "kept": sampled(5)}, expires_in=60)
@@ -158,13 +156,13 @@ def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
         ({"name": ""}, "account: must be a name"),
     ],
 )
-def test_bad_accounts_are_refused_in_one_line(arguments: dict, said: str, tmp_path) -> None:
+def test_bad_accounts_are_refused_in_one_line(arguments, said, tmp_path):
     budgets = Budgets(str(tmp_path / "book.sqlite"))
     with pytest.raises(InputError, match=said):
         budgets.open(**{"name": "a", "epsilon": 1.0, "delta": 1e-5, **arguments})
 
 
-def test_the_gaussian_filter_costs_nothing_and_covers_no_sampling() -> None:
+def test_the_gaussian_filter_costs_nothing_and_covers_no_sampling():
     from privplan.accounting.accountant import accountant
 
     history = releases(40) + releases(10, noise=7.0)
@@ -175,7 +173,7 @@ def test_the_gaussian_filter_costs_nothing_and_covers_no_sampling() -> None:
         filters.cost("gaussian", sampled(1), "add_remove", 0)
 
 
-def test_the_renyi_filter_is_the_bound_of_one_order() -> None:
+def test_the_renyi_filter_is_the_bound_of_one_order():
     from privplan.accounting.accountant import accountant
 
     order = filters.order_of(1.0, 1e-5)
@@ -189,7 +187,7 @@ def test_the_renyi_filter_is_the_bound_of_one_order() -> None:
     assert filters.cost("renyi", silent, "add_remove", order) > capacity
 
 
-def test_a_typical_run_sets_the_order_and_lets_more_runs_fit(budgets: Budgets) -> None:
+def test_a_typical_run_sets_the_order_and_lets_more_runs_fit(budgets):
     run = History.repeated(Release(1.5, 0.02), 100)
     budgets.open("plain", 1.5, 1e-5)
     budgets.open("typical", 1.5, 1e-5, typical=run)

@@ -1,7 +1,6 @@
 """``privplan book`` and ``solve --from-book`` as a person uses them, and as a vandal does."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,7 +12,7 @@ from tests.verification.honest_run import spec
 
 
 @pytest.fixture
-def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def book(tmp_path, monkeypatch):
     """A book of two runs, named by the environment."""
     address = str(tmp_path / "book.sqlite")
     monkeypatch.setenv("PRIVPLAN_BOOK", address)
@@ -23,7 +22,7 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return address
 
 
-def test_solve_starts_from_the_book(book: str, tmp_path: Path) -> None:
+def test_solve_starts_from_the_book(book, tmp_path):
     spec_file, plan = tmp_path / "spec.yaml", tmp_path / "plan.json"
     fields = {"name", "rounds", "cohort", "delta", "clipping_norm", "model", "groups"}
     spec_file.write_text(yaml.safe_dump(spec().model_dump(mode="json", include=fields)))
@@ -35,13 +34,13 @@ def test_solve_starts_from_the_book(book: str, tmp_path: Path) -> None:
     assert Plan.parse(json.loads(named)) == Plan.load(plan)
 
 
-def _corrupt(folder: Path) -> Path:
+def _corrupt(folder):
     path = folder / "corrupt.sqlite"
     path.write_bytes(b"not a database at all" * 500)
     return path
 
 
-def _half(folder: Path) -> Path:
+def _half(folder):
     path = folder / "half.sqlite"
     privplan("book", "add", run(folder / "half"), "--address", path)
     content = bytearray(path.read_bytes())
@@ -50,7 +49,7 @@ def _half(folder: Path) -> Path:
     return path
 
 
-def _empty(folder: Path) -> Path:
+def _empty(folder):
     path = folder / "empty.sqlite"
     path.touch()
     return path
@@ -71,9 +70,7 @@ def _empty(folder: Path) -> Path:
         (lambda folder: f"postgresql://me:secret@/db?host={folder}", "must be a sound"),
     ],
 )
-def test_a_hostile_address_is_one_line_without_its_password(
-    tmp_path: Path, made: object, said: str
-) -> None:
+def test_a_hostile_address_is_one_line_without_its_password(tmp_path, made, said):
     line = refused("book", "show", "--address", made(tmp_path))  # type: ignore[operator]
     assert said in line
     assert "secret" not in line
@@ -83,7 +80,7 @@ def test_a_hostile_address_is_one_line_without_its_password(
     ("where", "said"),
     [("/proc/book.sqlite", "unable to open"), ("corrupt.sqlite", "not a database")],
 )
-def test_a_book_that_cannot_be_written_is_one_line(tmp_path: Path, where: str, said: str) -> None:
+def test_a_book_that_cannot_be_written_is_one_line(tmp_path, where, said):
     _corrupt(tmp_path)
     line = refused("book", "add", run(tmp_path / "run"), "--address", tmp_path / where)
     assert said in line
@@ -99,7 +96,7 @@ def test_a_book_that_cannot_be_written_is_one_line(tmp_path: Path, where: str, s
         ("open", "a", "--epsilon=-1", "--delta=1e-5"),
     ],
 )
-def test_a_use_of_accounts_that_fails_makes_no_book(tmp_path: Path, use: tuple[str, ...]) -> None:
+def test_a_use_of_accounts_that_fails_makes_no_book(tmp_path, use):
     plan, book = run(tmp_path / "run") / "plan.json", tmp_path / "mistyped.sqlite"
     line = refused("book", *(one.format(plan=plan) for one in use), "--address", book)
     assert not book.exists()
@@ -107,7 +104,7 @@ def test_a_use_of_accounts_that_fails_makes_no_book(tmp_path: Path, use: tuple[s
         assert "book: must be a book that exists" in line
 
 
-def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path: Path) -> None:
+def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path):
     folder, book = run(tmp_path / "run"), tmp_path / "book.sqlite"
     answer("book", "add", folder, "--address", book)
     before = book.read_bytes()
@@ -117,7 +114,7 @@ def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path: Path) -> None:
     assert book.read_bytes() == before
 
 
-def test_an_export_does_not_replace_the_book(tmp_path: Path) -> None:
+def test_an_export_does_not_replace_the_book(tmp_path):
     book = tmp_path / "book.sqlite"
     answer("book", "add", run(tmp_path / "run", 1), "--address", book)
     before = book.read_bytes()
@@ -133,7 +130,7 @@ def test_an_export_does_not_replace_the_book(tmp_path: Path) -> None:
         (("--epsilon", "3", "--rounds", "10000000", "--sampling-ratio", "1e-9"), "answerable"),
     ],
 )
-def test_left_refuses_what_it_cannot_answer(book: str, options: tuple[str, ...], said: str) -> None:
+def test_left_refuses_what_it_cannot_answer(book, options, said):
     rule = ("--rule", "exact", "--address", book)
     line = refused("book", "left", "--group", "strict", *options, *rule)
     assert said in line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,11 @@ from tests.verification.honest_run import GROUPS, releases
 from tests.verification.test_outcomes import edit_record, forged
 
 
-def _lines(folder: Path) -> list[str]:
+def _lines(folder):
     return (folder / LEDGER).read_text().splitlines(keepends=True)
 
 
-def test_shares_are_the_histories_of_the_ledger(tmp_path: Path) -> None:
+def test_shares_are_the_histories_of_the_ledger(tmp_path):
     folder, plan = run(tmp_path / "run"), two_groups()
     booked = booking_of(folder, "staff").run
     ledger = read_ledger(folder, plan.digest)
@@ -37,7 +36,7 @@ def test_shares_are_the_histories_of_the_ledger(tmp_path: Path) -> None:
     assert booked.population == "staff"
 
 
-def test_steps_count_and_units_stay_apart(tmp_path: Path) -> None:
+def test_steps_count_and_units_stay_apart(tmp_path):
     first, second = releases(two_groups())[:2]
     own = first.shares[0].model_copy(update={"participants": (0,), "records": 50})
     changed = first.model_copy(update={"unit": "record", "steps": 7, "shares": (own,)})
@@ -46,7 +45,7 @@ def test_steps_count_and_units_stay_apart(tmp_path: Path) -> None:
     assert found == {("strict", "client"): 1, ("strict", "record"): 7, ("loose", "client"): 1}
 
 
-def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path: Path) -> None:
+def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
     first, second = releases(two_groups())[:2]
     nothing = {"noise_std": 0.0, "dimension": 0, "noise_sum_squares": 0.0, "residual": None}
     made = [
@@ -68,9 +67,7 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path: Path) -
         (lambda lines: [], "must hold a release"),
     ],
 )
-def test_a_ledger_that_is_not_sound_is_refused_in_one_line(
-    tmp_path: Path, harm: object, said: str
-) -> None:
+def test_a_ledger_that_is_not_sound_is_refused_in_one_line(tmp_path, harm, said):
     folder = run(tmp_path / "run")
     (folder / LEDGER).write_text("".join(harm(_lines(folder))))  # type: ignore[operator]
     with pytest.raises(InputError, match=said) as refused:
@@ -78,7 +75,7 @@ def test_a_ledger_that_is_not_sound_is_refused_in_one_line(
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_a_complete_run_whose_last_lines_are_gone_is_refused(tmp_path: Path) -> None:
+def test_a_complete_run_whose_last_lines_are_gone_is_refused(tmp_path):
     folder = run(tmp_path / "run")
     chain = booking_of(folder, "").run.chain
     RunRecord.load(folder).model_copy(update={"chain": chain}).save(folder)
@@ -88,7 +85,7 @@ def test_a_complete_run_whose_last_lines_are_gone_is_refused(tmp_path: Path) -> 
         booking_of(folder, "")
 
 
-def test_a_record_of_another_plan_is_refused(tmp_path: Path) -> None:
+def test_a_record_of_another_plan_is_refused(tmp_path):
     folder = run(tmp_path / "run")
     data = json.loads((folder / RECORD).read_text())
     (folder / RECORD).write_text(json.dumps({**data, "plan_digest": "0" * 64}))
@@ -99,11 +96,11 @@ def test_a_record_of_another_plan_is_refused(tmp_path: Path) -> None:
 Made = list[ReleaseRecord]
 
 
-def _halved(made: Made) -> Made:
+def _halved(made):
     return [r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4}) for r in made]
 
 
-def _without_participants(made: Made) -> Made:
+def _without_participants(made):
     return [
         r.model_copy(
             update={"shares": tuple(s.model_copy(update={"participants": None}) for s in r.shares)}
@@ -112,7 +109,7 @@ def _without_participants(made: Made) -> Made:
     ]
 
 
-def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path: Path) -> None:
+def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
     folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
     line = refused("book", "add", folder, "--address", book, code=4)
     assert line.startswith("run: must not be broken, found")
@@ -122,7 +119,7 @@ def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path: Path) ->
         booking_of(folder, "")
 
 
-def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path: Path) -> None:
+def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path):
     folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
     done = privplan("book", "add", folder, "--infinite", "--address", book)
     assert done.exit_code == 0
@@ -131,7 +128,7 @@ def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path: Path) -> None:
     assert "nothing is left" in refused(*left, code=3)
 
 
-def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path: Path) -> None:
+def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
     folder = run(tmp_path / "run", made=forged(two_groups()))
     edit_record(folder, executed=None)
     booked = booking_of(folder, "").run
@@ -140,7 +137,7 @@ def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path: Path) -> 
     assert all(one.noise_multiplier == 0 for share in booked.shares for one in share.releases)
 
 
-def test_without_participants_nothing_is_amplified_by_sampling(tmp_path: Path) -> None:
+def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
     made = _without_participants(releases(two_groups()))
     booked = booking_of(run(tmp_path / "run", made=made), "").run
     assert (booked.verdict, booked.cost) == ("unverified", "full participation")
@@ -149,13 +146,13 @@ def test_without_participants_nothing_is_amplified_by_sampling(tmp_path: Path) -
         assert list(share.history) == [(Release(sigma, 1.0, SamplingLaw.FULL), 30)]
 
 
-def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path: Path) -> None:
+def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):
     booked = booking_of(run(tmp_path / "run", rounds=7), "").run
     assert (booked.verdict, booked.cost) == ("unverified", "recorded")
     assert [share.history.rounds for share in booked.shares] == [7, 7]
 
 
-def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path):
     """One seed on other data: the same states of the generator, other cohorts and sums."""
     book, first = tmp_path / "b", releases(two_groups(), 1)
     states = [release.noise_state for release in first]
@@ -170,7 +167,7 @@ def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path: Path) -> None:
     assert len(runs(address_of(str(book)))) == 1
 
 
-def test_one_state_in_common_is_enough(tmp_path: Path) -> None:
+def test_one_state_in_common_is_enough(tmp_path):
     url, second = address_of(str(tmp_path / "b")), releases(two_groups(), 2)
     state = {"noise_state": releases(two_groups(), 1)[5].noise_state}
     mixed = [*second[:40], second[40].model_copy(update=state), *second[41:]]
@@ -179,7 +176,7 @@ def test_one_state_in_common_is_enough(tmp_path: Path) -> None:
         add(url, booking_of(run(tmp_path / "two", 2, made=mixed), ""))
 
 
-def test_a_book_of_version_1_is_read_and_upgraded(tmp_path: Path) -> None:
+def test_a_book_of_version_1_is_read_and_upgraded(tmp_path):
     """Version 1 had no table of verdicts, and digests without verdict and cost."""
     file, booking = tmp_path / "b.sqlite", booking_of(run(tmp_path / "run"), "")
     add(address_of(str(file)), booking)
@@ -196,7 +193,7 @@ def test_a_book_of_version_1_is_read_and_upgraded(tmp_path: Path) -> None:
     assert '"kept": 1' in shown
 
 
-def test_an_edited_verdict_is_found(tmp_path: Path) -> None:
+def test_an_edited_verdict_is_found(tmp_path):
     url = address_of(str(tmp_path / "b.sqlite"))
     add(url, booking_of(run(tmp_path / "run", rounds=5), ""))
     with sqlite3.connect(tmp_path / "b.sqlite") as book:

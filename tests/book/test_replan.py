@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,27 +10,26 @@ from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release
 from privplan.book import spending as filters
 from privplan.book.accounts import Budgets
-from privplan.book.entry import BookedRun, booking_of
+from privplan.book.entry import booking_of
 from privplan.book.replan import LEAST_SHARE, solve_from_book
 from privplan.book.spending import account_of, scaled
 from privplan.errors import InfeasibleError, InputError
 from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan, book_lines
 from privplan.planning.solver import solve
-from privplan.spec.spec import Spec
 from tests.book.runs import run, two_groups
 from tests.planning.problems import members
 from tests.verification.honest_run import spec
 
 
 @pytest.fixture(scope="module")
-def past(tmp_path_factory: pytest.TempPathFactory) -> list[BookedRun]:
+def past(tmp_path_factory):
     """Three runs, 0.424 of strict and 2.255 of loose."""
     folder = tmp_path_factory.mktemp("past")
     return [booking_of(run(folder / f"{seed}", seed), "").run for seed in (1, 2, 3)]
 
 
-def _spec(strict: float = 1.0, loose: float = 3.0, **changes: object) -> Spec:
+def _spec(strict=1.0, loose=3.0, **changes):
     groups = [members("strict", 800, strict), members("loose", 700, loose)]
     return spec(**{"groups": groups, **changes})
 
@@ -44,9 +42,7 @@ def _spec(strict: float = 1.0, loose: float = 3.0, **changes: object) -> Spec:
         {"ratios": "uniform", "accountant": "rdp", "calibration": "published"},
     ],
 )
-def test_past_and_plan_keep_the_budget_and_use_it(
-    past: list[BookedRun], tmp_path: Path, planning: dict[str, str]
-) -> None:
+def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     plan = solve_from_book(_spec(planning=planning), past, rule="exact")
     for name, budget in (("strict", 1.0), ("loose", 3.0)):
         group = plan.group(name)
@@ -67,9 +63,7 @@ def test_past_and_plan_keep_the_budget_and_use_it(
 
 
 @pytest.mark.parametrize("planning", [{}, {"ratios": "uniform"}])
-def test_by_default_a_filter_holds_past_and_plan(
-    past: list[BookedRun], planning: dict[str, str]
-) -> None:
+def test_by_default_a_filter_holds_past_and_plan(past, planning):
     """The next run may be chosen by looking at the last: divergences at one order add up."""
     plan = solve_from_book(_spec(planning=planning), past)
     exactly = solve_from_book(_spec(planning=planning), past, rule="exact")
@@ -98,9 +92,7 @@ def test_by_default_a_filter_holds_past_and_plan(
     assert Plan.parse(json.loads(plan.to_json())) == plan
 
 
-def test_the_rule_of_an_account_counts_with_what_is_reserved(
-    past: list[BookedRun], tmp_path: Path
-) -> None:
+def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     """The plan fits into the account, its ceiling and the book of runs, and can be reserved."""
     budgets = Budgets(str(tmp_path / "book.sqlite"))
     plan = solve_from_book(_spec(), past)
@@ -122,12 +114,12 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(
     assert [one.group for one in fresh.book] == ["strict"]
 
 
-def test_a_filter_that_does_not_cover_the_plan_is_one_line(past: list[BookedRun]) -> None:
+def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
     with pytest.raises(InputError, match=r"^rule: must cover .*everybody takes part.*'gaussian'$"):
         solve_from_book(_spec(), past, rule="gaussian")
 
 
-def test_groups_without_a_past_are_planned_as_ever(past: list[BookedRun]) -> None:
+def test_groups_without_a_past_are_planned_as_ever(past):
     plan = solve_from_book(_spec(), past, population="elsewhere")
     assert plan.groups == solve(_spec()).groups
     lines = [line for line in plan.warnings if "holds nothing of this group" in line]
@@ -144,7 +136,7 @@ def test_groups_without_a_past_are_planned_as_ever(past: list[BookedRun]) -> Non
         assert counted > group.epsilon  # so that a later run is refused, as under exact composition
 
 
-def test_a_spent_budget_is_refused_with_a_feasible_one(past: list[BookedRun]) -> None:
+def test_a_spent_budget_is_refused_with_a_feasible_one(past):
     with pytest.raises(InfeasibleError, match=r"^strict: the book holds epsilon") as refused:
         solve_from_book(_spec(0.4241, planning={"ratios": "uniform"}), past, rule="exact")
     said = re.search(r"nearest feasible budget (\S+) ", str(refused.value))
@@ -154,6 +146,6 @@ def test_a_spent_budget_is_refused_with_a_feasible_one(past: list[BookedRun]) ->
     assert plan.group("strict").epsilon >= 0.98 * 0.4241 > LEAST_SHARE * nearest
 
 
-def test_another_relation_is_refused(past: list[BookedRun]) -> None:
+def test_another_relation_is_refused(past):
     with pytest.raises(InputError, match=r"relation: must be add_remove, as in the book .*strict"):
         solve_from_book(_spec(relation="replace_one"), past)

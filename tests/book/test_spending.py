@@ -1,8 +1,6 @@
 """What was spent, and what is left: closed forms, another library, the accountant itself."""
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from dp_accounting import dp_event as events
@@ -14,7 +12,6 @@ from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import spending as filters
-from privplan.book.entry import BookedRun
 from privplan.book.spending import Account, account_of, groups_of, remaining, spending
 from privplan.errors import InfeasibleError, InputError
 from tests.book.runs import as_recorded, full, run
@@ -22,16 +19,16 @@ from tests.book.runs import as_recorded, full, run
 DELTA = 1e-5
 
 
-def _account(*histories: History, relation: Relation = Relation.ADD_REMOVE) -> Account:
+def _account(*histories, relation=Relation.ADD_REMOVE):
     names = tuple(f"run{n}" for n in range(len(histories)))
     return Account("", "strict", "client", relation, names, histories, DELTA)
 
 
-def _booked(folders: Sequence[Path], population: str = "") -> list[BookedRun]:
+def _booked(folders, population=""):
     return [as_recorded(folder, population) for folder in folders]
 
 
-def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path: Path) -> None:
+def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path):
     runs = _booked([full(tmp_path / "a", 20.0, 1), full(tmp_path / "b", 35.0, 2)])
     found = spending(account_of(runs, "", "strict"), DELTA)
     mu = (30 / 20.0**2 + 30 / 35.0**2) ** 0.5
@@ -41,7 +38,7 @@ def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path: Path)
     assert (found.runs, found.releases, found.sampling) == (2, 60, "full")
 
 
-def test_sampled_runs_compose_as_another_library_says() -> None:
+def test_sampled_runs_compose_as_another_library_says():
     parts = [(1.6, 0.02, 30), (1.1, 0.05, 20), (2.0, 0.01, 100)]
     found = _account(*(History.repeated(Release(s, q), n) for s, q, n in parts))
     other = PLDAccountant(value_discretization_interval=1e-4)
@@ -67,7 +64,7 @@ pasts = st.lists(
 
 @settings(max_examples=12, deadline=None)
 @given(pasts)
-def test_one_composition_is_within_the_naive_sum_and_above_every_run(past: list[History]) -> None:
+def test_one_composition_is_within_the_naive_sum_and_above_every_run(past):
     whole = spending(_account(*past), DELTA)
     assert whole.epsilon_upper is not None
     assert whole.epsilon_naive is not None
@@ -78,24 +75,24 @@ def test_one_composition_is_within_the_naive_sum_and_above_every_run(past: list[
     assert spending(_account(*reversed(past)), DELTA).epsilon_upper == whole.epsilon_upper
 
 
-def test_a_release_without_noise_is_infinite() -> None:
+def test_a_release_without_noise_is_infinite():
     bare = History.repeated(Release(0.0, 0.1), 1)
     found = spending(_account(History.repeated(Release(2.0, 0.1), 5), bare), DELTA)
     assert (found.epsilon_lower, found.epsilon_upper, found.epsilon_naive) == (None,) * 3
 
 
-def test_nothing_released_costs_nothing() -> None:
+def test_nothing_released_costs_nothing():
     found = spending(_account(History()), DELTA)
     assert (found.epsilon_upper, found.epsilon_naive, found.sampling) == (0.0, 0.0, "none")
 
 
-def test_rounds_are_counted_where_clients_take_turns() -> None:
+def test_rounds_are_counted_where_clients_take_turns():
     """A client is in 4 of 12 rounds; ``book add`` counts 12, too."""
     history = History.repeated(Release(2.0, 0.1, SamplingLaw("cyclic_poisson:3")), 4)
     assert spending(_account(history), DELTA).releases == 12
 
 
-def test_relations_are_not_mixed_unless_one_is_named(tmp_path: Path) -> None:
+def test_relations_are_not_mixed_unless_one_is_named(tmp_path):
     runs = _booked([run(tmp_path / "a"), run(tmp_path / "b", 2, relation="replace_one")])
     with pytest.raises(InputError, match=r"relation: must be one .*add_remove and replace_one"):
         account_of(runs, "", "strict")
@@ -105,7 +102,7 @@ def test_relations_are_not_mixed_unless_one_is_named(tmp_path: Path) -> None:
     assert read.composed(History(), DELTA) == expected.composed(History(), DELTA)
 
 
-def test_units_are_not_mixed(tmp_path: Path) -> None:
+def test_units_are_not_mixed(tmp_path):
     (booked,) = _booked([run(tmp_path / "a")])
     shares = [share.model_copy(update={"unit": "record"}) for share in booked.shares]
     other = booked.model_copy(update={"shares": tuple(shares)})
@@ -113,7 +110,7 @@ def test_units_are_not_mixed(tmp_path: Path) -> None:
         account_of([booked, other], "", "strict")
 
 
-def test_equal_names_in_two_populations_are_two_groups(tmp_path: Path) -> None:
+def test_equal_names_in_two_populations_are_two_groups(tmp_path):
     north, south = ([run(tmp_path / f"{s}", s)] for s in (1, 2))
     runs = _booked(north, "north") + _booked(south, "south")
     assert groups_of(runs, None) == [
@@ -124,11 +121,11 @@ def test_equal_names_in_two_populations_are_two_groups(tmp_path: Path) -> None:
         account_of(runs, "east", "strict")
 
 
-def _full(sigma: float, rounds: int) -> History:
+def _full(sigma, rounds):
     return History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds)
 
 
-def test_full_participation_has_a_closed_form() -> None:
+def test_full_participation_has_a_closed_form():
     account = _account(_full(30.0, 10), _full(40.0, 20))
     found = remaining(account, 3.0, DELTA)
     room = mu_of(3.0, DELTA) ** 2 - 10 / 30.0**2 - 20 / 40.0**2
@@ -146,7 +143,7 @@ def test_full_participation_has_a_closed_form() -> None:
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 @pytest.mark.parametrize("law", [SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE])
-def test_the_answers_fit_and_one_more_does_not(law: SamplingLaw, relation: Relation) -> None:
+def test_the_answers_fit_and_one_more_does_not(law, relation):
     first, last = (History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0))
     account = _account(first, last, relation=relation)
     found = remaining(account, 2.0, DELTA, rule="exact")
@@ -163,7 +160,7 @@ def test_the_answers_fit_and_one_more_does_not(law: SamplingLaw, relation: Relat
     assert account.composed(less, DELTA).upper > 2.0
 
 
-def test_a_next_run_may_have_another_shape() -> None:
+def test_a_next_run_may_have_another_shape():
     account = _account(History.repeated(Release(2.0, 0.02), 50))
     found = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact")
     assert (found.next_ratio, found.next_rounds) == (0.1, 200)
@@ -172,7 +169,7 @@ def test_a_next_run_may_have_another_shape() -> None:
     assert 0.998 <= after.upper <= 1.0
 
 
-def test_sampled_runs_are_filtered_by_the_divergence_at_one_order() -> None:
+def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
     """The filter's own definition: capacity and cost at the order that fits the first run."""
     one = History.repeated(Release(2.0, 0.02), 50)
     account = _account(one, one)
@@ -191,7 +188,7 @@ def test_sampled_runs_are_filtered_by_the_divergence_at_one_order() -> None:
     assert exact.exact_noise_multiplier is None
 
 
-def test_a_refusal_by_a_filter_names_what_it_counts() -> None:
+def test_a_refusal_by_a_filter_names_what_it_counts():
     account = _account(_full(10.0, 30))
     exact = account.composed(History(), DELTA).upper
     total = exact * 1.01

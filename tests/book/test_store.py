@@ -3,20 +3,19 @@
 import sqlite3
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, create_engine, func, select, text
+from sqlalchemy import create_engine, func, select, text
 
 from privplan.book import store as address_module
-from privplan.book.entry import Booking, booking_of
+from privplan.book.entry import booking_of
 from privplan.book.store import FAMILIES, RELEASES, RUNS, SHARES, add, address_of, runs
 from privplan.errors import InputError
 from tests.book.runs import PER_ROUND, run
 from tests.verification.honest_run import releases
 
 
-def _rows(url: URL) -> list[int]:
+def _rows(url):
     engine = create_engine(url)
     with engine.connect() as connection:
         tables = (RUNS, SHARES, RELEASES)
@@ -25,20 +24,20 @@ def _rows(url: URL) -> list[int]:
     return found
 
 
-def _change(url: URL, statement: str) -> None:
+def _change(url, statement):
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text(statement))
     engine.dispose()
 
 
-def test_a_run_comes_back_as_it_was_added(address: str, tmp_path: Path) -> None:
+def test_a_run_comes_back_as_it_was_added(address, tmp_path):
     url, made = address_of(address), [booking_of(run(tmp_path / f"{s}", s), "") for s in (1, 2)]
     assert [add(url, booking).outcome for booking in made] == ["added", "added"]
     assert runs(url) == tuple(booking.run for booking in made)
 
 
-def _discrete(booking: Booking) -> Booking:
+def _discrete(booking):
     """The booking of a run whose first group has discrete noise in half of its releases."""
     first, *others = booking.run.shares
     [one] = first.releases
@@ -48,7 +47,7 @@ def _discrete(booking: Booking) -> Booking:
     return replace(booking, run=booking.run.model_copy(update={"shares": shares}))
 
 
-def test_a_run_with_discrete_noise_comes_back_beside_others(address: str, tmp_path: Path) -> None:
+def test_a_run_with_discrete_noise_comes_back_beside_others(address, tmp_path):
     url = address_of(address)
     selves = [_discrete(booking_of(run(tmp_path / f"{n}", 1, rounds=n), "")) for n in (10, 20)]
     plain = booking_of(run(tmp_path / "other", 2), "")
@@ -58,7 +57,7 @@ def test_a_run_with_discrete_noise_comes_back_beside_others(address: str, tmp_pa
     assert runs(url) == (selves[1].run, plain.run)
 
 
-def test_a_book_without_a_table_of_families_is_read(address: str, tmp_path: Path) -> None:
+def test_a_book_without_a_table_of_families_is_read(address, tmp_path):
     url, booking = address_of(address), booking_of(run(tmp_path / "run"), "")
     add(url, booking)
     _change(url, f"DROP TABLE {FAMILIES.name}")
@@ -68,7 +67,7 @@ def test_a_book_without_a_table_of_families_is_read(address: str, tmp_path: Path
     assert runs(url) == (booking.run, later.run)
 
 
-def test_the_same_run_is_added_once(address: str, tmp_path: Path) -> None:
+def test_the_same_run_is_added_once(address, tmp_path):
     url, folder = address_of(address), run(tmp_path / "run")
     add(url, booking_of(folder, ""))
     before = _rows(url)
@@ -78,9 +77,7 @@ def test_the_same_run_is_added_once(address: str, tmp_path: Path) -> None:
     assert _rows(url) == before == [1, 2, 2]
 
 
-def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(
-    address: str, tmp_path: Path
-) -> None:
+def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(address, tmp_path):
     url = address_of(address)
     short, long = run(tmp_path / "short", rounds=10), run(tmp_path / "long", rounds=25)
     assert add(url, booking_of(short, "")).outcome == "added"
@@ -93,7 +90,7 @@ def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(
     assert _rows(url) == [1, 2, 2]
 
 
-def test_whatever_the_order_the_longest_self_of_a_run_stays(tmp_path: Path) -> None:
+def test_whatever_the_order_the_longest_self_of_a_run_stays(tmp_path):
     selves = [booking_of(run(tmp_path / f"{n}", rounds=n), "") for n in (5, 10, 20)]
     for number, order in enumerate(permutations(selves)):
         url = address_of(str(tmp_path / f"{number}.sqlite"))
@@ -102,9 +99,7 @@ def test_whatever_the_order_the_longest_self_of_a_run_stays(tmp_path: Path) -> N
         assert runs(url) == (selves[-1].run,)
 
 
-def test_a_book_that_another_program_holds_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_book_that_another_program_holds_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(address_module, "_WAIT", 0.05)
     url, booking = address_of(str(tmp_path / "b.sqlite")), booking_of(run(tmp_path / "run"), "")
     add(url, booking)
@@ -116,7 +111,7 @@ def test_a_book_that_another_program_holds_is_one_line(
     assert add(url, booking).outcome == "known"
 
 
-def test_a_book_that_may_only_be_read_is_read_and_not_written(tmp_path: Path) -> None:
+def test_a_book_that_may_only_be_read_is_read_and_not_written(tmp_path):
     file, booking = tmp_path / "b.sqlite", booking_of(run(tmp_path / "run"), "")
     add(address_of(str(file)), booking)
     read_only = address_of(f"sqlite:///file:{file}?mode=ro&uri=true")
@@ -125,7 +120,7 @@ def test_a_book_that_may_only_be_read_is_read_and_not_written(tmp_path: Path) ->
         add(read_only, booking_of(run(tmp_path / "other", 2), ""))
 
 
-def test_copies_that_went_apart_both_count(address: str, tmp_path: Path) -> None:
+def test_copies_that_went_apart_both_count(address, tmp_path):
     """Their beginning counts twice, which is more than was spent and never less."""
     url, apart = address_of(address), 10 * PER_ROUND
     from tests.book.runs import two_groups
@@ -138,7 +133,7 @@ def test_copies_that_went_apart_both_count(address: str, tmp_path: Path) -> None
     assert sum(share.history.rounds for kept in runs(url) for share in kept.shares) == 120
 
 
-def test_a_run_belongs_to_one_population(address: str, tmp_path: Path) -> None:
+def test_a_run_belongs_to_one_population(address, tmp_path):
     url, folder = address_of(address), run(tmp_path / "run", rounds=10)
     add(url, booking_of(folder, "north"))
     for rounds in (10, 20):
@@ -159,7 +154,7 @@ def test_a_run_belongs_to_one_population(address: str, tmp_path: Path) -> None:
         "UPDATE privplan_book_releases SET count = -5",
     ],
 )
-def test_an_edited_row_is_refused(address: str, tmp_path: Path, edit: str) -> None:
+def test_an_edited_row_is_refused(address, tmp_path, edit):
     url = address_of(address)
     add(url, booking_of(run(tmp_path / "run", rounds=5), ""))
     _change(url, edit)
@@ -167,7 +162,7 @@ def test_an_edited_row_is_refused(address: str, tmp_path: Path, edit: str) -> No
         runs(url)
 
 
-def test_a_book_of_another_version_is_refused(address: str, tmp_path: Path) -> None:
+def test_a_book_of_another_version_is_refused(address, tmp_path):
     url, booking = address_of(address), booking_of(run(tmp_path / "run", rounds=5), "")
     add(url, booking)
     _change(url, "UPDATE privplan_book SET schema_version = 7")

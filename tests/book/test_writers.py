@@ -7,10 +7,7 @@ import multiprocessing
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -19,7 +16,7 @@ from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import spending as filters
 from privplan.book.accounts import ACCOUNTS as TABLE
 from privplan.book.accounts import CHARGES, RESERVATIONS, Budgets
-from privplan.book.entry import Booking, booking_of
+from privplan.book.entry import booking_of
 from privplan.book.store import add, address_of, runs
 from privplan.errors import InfeasibleError
 from tests.book.runs import run
@@ -28,13 +25,13 @@ WRITERS = 4
 OWN = 3
 
 
-def _write(barrier: Any, results: Any, address: str, bookings: Sequence[Booking]) -> None:
+def _write(barrier, results, address, bookings):
     url = address_of(address)
     barrier.wait()
     results.put([add(url, booking).outcome for booking in bookings])
 
 
-def write_at_once(address: str, work: Sequence[Sequence[Booking]]) -> Counter[str]:
+def write_at_once(address, work):
     """Let one process a list of bookings add them, all at once; counts of the outcomes."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(len(work)), context.Queue()
@@ -54,7 +51,7 @@ def write_at_once(address: str, work: Sequence[Sequence[Booking]]) -> Counter[st
     return outcomes
 
 
-def test_every_run_is_in_the_book_once(address: str, tmp_path: Path) -> None:
+def test_every_run_is_in_the_book_once(address, tmp_path):
     shared = booking_of(run(tmp_path / "shared", 900), "")
     first = booking_of(run(tmp_path / "first", 902), "")
     assert add(address_of(address), first).outcome == "added"
@@ -81,20 +78,20 @@ CASES = [
 ]
 
 
-def _history(count: int) -> History:
+def _history(count):
     return History.repeated(Release(30.0, 1.0, SamplingLaw.FULL), count)
 
 
-def _operate(address: str, log: Path, seed: int, runs: int) -> None:
+def _operate(address, log, seed, runs):
     """Random runs; the log has a line before every operation and one after it."""
     budgets, draw = Budgets(address), random.Random(seed)
     with log.open("a") as lines:
 
-        def note(*words: object) -> None:
+        def note(*words):
             lines.write(json.dumps(words) + "\n")
             lines.flush()
 
-        def logged(operation: Callable[[], object], kind: str, name: str, count: int) -> None:
+        def logged(operation, kind, name, count):
             note(name, kind, count, False)
             operation()
             note(name, kind, count, True)
@@ -115,9 +112,7 @@ def _operate(address: str, log: Path, seed: int, runs: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "runs"), CASES)
-def test_nothing_is_overspent_and_nothing_lost(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, runs: int
-) -> None:
+def test_nothing_is_overspent_and_nothing_lost(request, tmp_path, kind, runs):
     sqlite = kind == "sqlite"
     address = str(tmp_path / "book.sqlite" if sqlite else request.getfixturevalue("postgres"))
     budgets = Budgets(address)
@@ -151,7 +146,7 @@ def test_nothing_is_overspent_and_nothing_lost(
     _check(Budgets(address), tmp_path)
 
 
-def _check(budgets: Budgets, folder: Path) -> None:
+def _check(budgets, folder):
     """Acknowledged operations are there, others are whole or absent, and the sums are theirs."""
     unit = filters.cost("gaussian", _history(1), Relation.ADD_REMOVE, 0)
     logged: dict[str, dict[str, tuple[int, bool]]] = defaultdict(dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy
 import pytest
@@ -24,20 +23,20 @@ from tests.planning.problems import make_spec
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_writes_a_commented_spec(name: str, tmp_path: Path) -> None:
+def test_writes_a_commented_spec(name, tmp_path):
     path = tmp_path / "new" / "spec.yaml"
     answer("init", "--preset", name, "-o", path)
     assert Spec.load(path).name == name
     assert path.read_text().count("#") > 10
 
 
-def test_schema_is_json_schema() -> None:
+def test_schema_is_json_schema():
     schema = json.loads(answer("init", "--schema"))
     assert {"groups", "rounds", "cohort", "planning"} <= set(schema["properties"])
     assert all("description" in field for field in schema["properties"].values())
 
 
-def test_keeps_a_file_that_exists_unless_forced(tmp_path: Path) -> None:
+def test_keeps_a_file_that_exists_unless_forced(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("mine")
     assert "must not exist yet" in refused("init", "-o", path)
@@ -46,7 +45,7 @@ def test_keeps_a_file_that_exists_unless_forced(tmp_path: Path) -> None:
     assert Spec.load(path).name == "digits"
 
 
-def test_one_bound_as_json(tmp_path: Path) -> None:
+def test_one_bound_as_json(tmp_path):
     path = tmp_path / "plan.json"
     solve(make_spec(planning={"ratios": "balanced"})).save(path)
     rows = json.loads(answer("explain", path, "--bound", "problem_1", "--format", "json"))
@@ -96,11 +95,11 @@ REQUIRED = [
 
 
 @pytest.fixture(autouse=True)
-def _requirements(monkeypatch: pytest.MonkeyPatch) -> None:
+def _requirements(monkeypatch):
     monkeypatch.setattr(environment, "requires", {"privplan": REQUIRED}.get)
 
 
-def test_a_missing_required_package_is_exit_code_2() -> None:
+def test_a_missing_required_package_is_exit_code_2():
     done = CliRunner().invoke(main, ["doctor", "--format", "json"])
     assert done.exit_code == 2
     found = json.loads(done.stdout)
@@ -115,7 +114,7 @@ def test_a_missing_required_package_is_exit_code_2() -> None:
     assert found["devices"]["cpu_cores"] >= 1
 
 
-def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setattr(environment, "requires", {"privplan": [REQUIRED[0], REQUIRED[3]]}.get)
     done = CliRunner().invoke(main, ["doctor"])
     assert done.exit_code == 0

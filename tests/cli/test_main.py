@@ -22,7 +22,7 @@ NO_RESULT = {"init", "attest keys new", "attest keys show", "export", "proxy tun
 """Commands that write a file, or print one as it is."""
 
 
-def _own_commands(group: click.Group, words: str = "privplan") -> list[tuple[str, click.Command]]:
+def _own_commands(group, words="privplan"):
     context, found = click.Context(group), []
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -33,7 +33,7 @@ def _own_commands(group: click.Group, words: str = "privplan") -> list[tuple[str
     return found
 
 
-def test_help_lists_all_commands_and_imports_no_backend() -> None:
+def test_help_lists_all_commands_and_imports_no_backend():
     code = (
         "import sys; from privplan.cli import main\n"
         "try:\n    main(['--help'])\n"
@@ -46,12 +46,12 @@ def test_help_lists_all_commands_and_imports_no_backend() -> None:
 
 
 @click.command(help="Say hello. Nothing else.")
-def hello() -> None:
+def hello():
     click.echo("hello")
 
 
 @click.command()
-def needing() -> None:
+def needing():
     raise ModuleNotFoundError("No module named 'nowhere.inside'", name="nowhere.inside")
 
 
@@ -59,7 +59,7 @@ broken = "no command"
 
 
 @pytest.fixture
-def third_party(monkeypatch: pytest.MonkeyPatch) -> None:
+def third_party(monkeypatch):
     points = [
         EntryPoint(name, f"{__name__}:{value}", "privplan.commands")
         for name, value in {
@@ -75,7 +75,7 @@ def third_party(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("third_party")
-def test_a_command_of_another_package_is_listed_and_called() -> None:
+def test_a_command_of_another_package_is_listed_and_called():
     assert privplan("hello").stdout == "hello\n"
     shown = privplan("--help").stdout
     assert "Say hello." in shown
@@ -85,7 +85,7 @@ def test_a_command_of_another_package_is_listed_and_called() -> None:
 
 
 @pytest.mark.usefixtures("third_party")
-def test_an_entry_point_with_a_dot_is_a_command_of_a_group() -> None:
+def test_an_entry_point_with_a_dot_is_a_command_of_a_group():
     assert privplan("book", "hello").stdout == "hello\n"
     assert "book.hello" not in privplan("--help").stdout
     shown = privplan("book", "--help").stdout
@@ -97,7 +97,7 @@ def test_an_entry_point_with_a_dot_is_a_command_of_a_group() -> None:
 
 
 @pytest.mark.usefixtures("third_party")
-def test_help_shows_the_commands_in_sections() -> None:
+def test_help_shows_the_commands_in_sections():
     shown = privplan("--help").stdout
     places = [shown.index(f"\n{section.capitalize()}:") for section in ("plan", "verify", "tools")]
     assert places == sorted(places)
@@ -115,7 +115,7 @@ def test_help_shows_the_commands_in_sections() -> None:
         ("absent", "must be a click command, found module"),
     ],
 )
-def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> None:
+def test_a_command_that_cannot_be_loaded_is_one_line(name, said):
     line = refused(name)
     assert line.startswith(f"{name}: ")
     assert said in line
@@ -135,14 +135,12 @@ def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> No
          "solve --max-uploads: was removed in 0.2; use --for uploads=N"),
     ],
 )  # fmt: skip
-def test_an_old_spelling_is_one_line_that_names_the_new_one(words: str, line: str) -> None:
+def test_an_old_spelling_is_one_line_that_names_the_new_one(words, line):
     assert refused(*words.split()) == line
 
 
 @pytest.mark.parametrize(("words", "command"), _own_commands(main))
-def test_the_example_in_the_help_of_a_command_is_one_of_it(
-    words: str, command: click.Command
-) -> None:
+def test_the_example_in_the_help_of_a_command_is_one_of_it(words, command):
     start, _, example = (command.epilog or "").partition(": ")
     assert start == "Example"
     assert example.startswith(f"{words} ")
@@ -152,7 +150,7 @@ def test_the_example_in_the_help_of_a_command_is_one_of_it(
     assert "Usage:" in answer(*words.split()[1:], "--help")
 
 
-def test_every_command_with_a_result_prints_json() -> None:
+def test_every_command_with_a_result_prints_json():
     without = {
         words.removeprefix("privplan ")
         for words, command in _own_commands(main)
@@ -161,7 +159,7 @@ def test_every_command_with_a_result_prints_json() -> None:
     assert without <= NO_RESULT
 
 
-def test_help_lists_at_most_twenty_commands() -> None:
+def test_help_lists_at_most_twenty_commands():
     context = click.Context(main)
     listed = [name for name in main.list_commands(context) if main.listed(context, name)]
     assert len(listed) <= 20, listed
@@ -198,16 +196,14 @@ runpy.run_module(program, run_name="__main__", alter_sys=True)
         ("simulate", "torch", ["nosuch.json", "--algorithm", "GDPFed"]),
     ],
 )
-def test_ctrl_c_while_libraries_load_is_one_line(
-    program: str, imported: str, arguments: list[str]
-) -> None:
+def test_ctrl_c_while_libraries_load_is_one_line(program, imported, arguments):
     command = [sys.executable, "-c", INTERRUPTED, program, imported, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "privplan: interrupted\n"
 
 
-def test_ctrl_c_stays_ignored_where_it_was() -> None:
+def test_ctrl_c_stays_ignored_where_it_was():
     ignored = INTERRUPTED.replace("signal.default_int_handler", "signal.SIG_IGN")
     command = [sys.executable, "-c", ignored, "privplan", "click", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

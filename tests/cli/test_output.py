@@ -13,15 +13,13 @@ from tests.command import privplan, refused
 ACCOUNT = ["account", "--noise-multiplier=1.5", "--sampling-ratio=.02", "--rounds=50"]
 
 
-def _printed(capsys: pytest.CaptureFixture[str], columns: list[str], rows: list[list[str]]) -> str:
+def _printed(capsys, columns, rows):
     render.table("", columns, rows)
     return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", ["80", "60"])
-def test_tables_fit_the_columns(
-    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_fit_the_columns(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", width)
     columns = ["group", "budget", "realised upper", "verdict", "what was found"]
     row = ["strict", "0.5000", "0.4931", "kept", "every group is within its budget, of 3 groups"]
@@ -34,7 +32,7 @@ def test_tables_fit_the_columns(
 
 @pytest.mark.parametrize("where", [0, 1])
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
-def test_quiet_leaves_the_result_only(option: str, where: int) -> None:
+def test_quiet_leaves_the_result_only(option, where):
     words = [*ACCOUNT, "--delta=1e-5"]
     loud = privplan(*words)
     words.insert(where and len(words), option)
@@ -46,7 +44,7 @@ def test_quiet_leaves_the_result_only(option: str, where: int) -> None:
     assert "delta" in refused("--quiet", *ACCOUNT, "--delta=2")
 
 
-def test_verbose_logs_the_steps_and_details_with_two(tmp_path) -> None:
+def test_verbose_logs_the_steps_and_details_with_two(tmp_path):
     (tmp_path / "spec.yaml").write_text(preset("digits"))
     solve = ["solve", str(tmp_path / "spec.yaml")]
     assert privplan(*solve).stderr == ""
@@ -66,11 +64,11 @@ def test_verbose_logs_the_steps_and_details_with_two(tmp_path) -> None:
         ([*ACCOUNT, "--delta=1e-5", "--accountant=plt"], "did you mean pld?"),
     ],
 )
-def test_mistyped_words_are_answered_with_a_suggestion(words: list[str], suggestion: str) -> None:
+def test_mistyped_words_are_answered_with_a_suggestion(words, suggestion):
     assert suggestion in refused(*words)
 
 
-def test_mistyped_fields_are_answered_with_fields_of_their_place(tmp_path) -> None:
+def test_mistyped_fields_are_answered_with_fields_of_their_place(tmp_path):
     text = preset("digits").replace("epsilon:", "epsilom:", 1).replace("rounds:", "round:")
     text = text.replace("local:", "locale:")
     (tmp_path / "spec.yaml").write_text(text)

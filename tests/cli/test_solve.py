@@ -1,7 +1,6 @@
 """``privplan solve``: JSON, options, and what ends in one line."""
 
 import json
-from pathlib import Path
 
 import click
 import pytest
@@ -14,26 +13,26 @@ from tests.command import answer, privplan, refused
 from tests.planning.problems import members, spec_data
 
 
-def spec_in(folder: Path, **changes: object) -> Path:
+def spec_in(folder, **changes):
     folder.mkdir(exist_ok=True)
     path = folder / "spec.yaml"
     path.write_text(yaml.safe_dump(spec_data(**changes)))
     return path
 
 
-def test_json_is_the_plan(tmp_path: Path) -> None:
+def test_json_is_the_plan(tmp_path):
     output = tmp_path / "plan.json"
     text = answer("solve", spec_in(tmp_path), "--format", "json", "-o", output)
     assert Plan.parse(json.loads(text)) == Plan.load(output)
 
 
-def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
+def test_warnings_go_to_standard_error(tmp_path):
     done = privplan("solve", spec_in(tmp_path, delta=0.01), "--format", "json")
     assert "warning: groups.loose.delta" in done.stderr
     json.loads(done.stdout)
 
 
-def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path: Path) -> None:
+def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path):
     decides = ["clipping_norm", "server", "averaging"]
     changes = {"planning": {"accountant": "rdp"}, "clipping_norm": 5.0}
     path = spec_in(tmp_path, recipe={"source": "default", "decides": decides}, **changes)
@@ -48,7 +47,7 @@ def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "risk", [{"advantage": 1e-9}, {"true_positives": 0.010000001, "false_positives": 0.01}]
 )
-def test_a_risk_that_cannot_be_met_is_named(risk: dict[str, float], tmp_path: Path) -> None:
+def test_a_risk_that_cannot_be_met_is_named(risk, tmp_path):
     output = tmp_path / "plan.json"
     groups = [{"name": "strict", "clients": 200, "risk": risk}]
     line = refused("solve", spec_in(tmp_path, groups=groups), "-o", output, code=3)
@@ -56,7 +55,7 @@ def test_a_risk_that_cannot_be_met_is_named(risk: dict[str, float], tmp_path: Pa
     assert not output.exists()
 
 
-def test_nothing_is_written_when_solve_fails(tmp_path: Path) -> None:
+def test_nothing_is_written_when_solve_fails(tmp_path):
     output = tmp_path / "plan.json"
     for words, changes, said in (
         (["-o", tmp_path], {}, "output: must be writable"),
@@ -68,7 +67,7 @@ def test_nothing_is_written_when_solve_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["-o", "--plot"])
-def test_no_file_that_is_read_is_written_over(option: str, tmp_path: Path) -> None:
+def test_no_file_that_is_read_is_written_over(option, tmp_path):
     budgets = tmp_path / "budgets.png"
     budgets.write_text("client,epsilon\n" + "".join(f"{n},1.5\n" for n in range(500)))
     spec, link = tmp_path / "spec.yaml", tmp_path / "link.png"
@@ -81,16 +80,14 @@ def test_no_file_that_is_read_is_written_over(option: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("least", "most"), [(1e-12, 4.0), (1.0, 1e30)])
-def test_budgets_that_are_too_far_apart_are_named(
-    least: float, most: float, tmp_path: Path
-) -> None:
+def test_budgets_that_are_too_far_apart_are_named(least, most, tmp_path):
     groups = [members("strict", 200, least), members("loose", 300, most)]
     line = refused("solve", spec_in(tmp_path, groups=groups), code=3)
     said = f"groups.strict.epsilon: {least:g} among budgets from {least:g} to {most:g}"
     assert line.startswith(f"{said} leaves the group a sampling ratio of")
 
 
-def test_an_edited_certificate_is_named_in_a_short_line(tmp_path: Path) -> None:
+def test_an_edited_certificate_is_named_in_a_short_line(tmp_path):
     output = tmp_path / "plan.json"
     answer("solve", spec_in(tmp_path), "-o", output)
     data = json.loads(output.read_text())
@@ -114,13 +111,11 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path: Path) -> None:
         ("--data x.npz", "solve --data: was removed in 0.2; use the numbers of privplan check-dat"),
     ],
 )
-def test_options_that_need_another_one_or_are_gone_are_refused(
-    options: str, rule: str, tmp_path: Path
-) -> None:
+def test_options_that_need_another_one_or_are_gone_are_refused(options, rule, tmp_path):
     assert refused("solve", spec_in(tmp_path), *options.split()).startswith(rule)
 
 
-def test_uploads_and_noise_are_kept(tmp_path: Path) -> None:
+def test_uploads_and_noise_are_kept(tmp_path):
     for target in ("uploads=300", "noise=5"):
         answer("solve", spec_in(tmp_path), "--for", target, "-o", tmp_path / "plan.json")
         plan, (name, _, value) = Plan.load(tmp_path / "plan.json"), target.partition("=")
@@ -129,7 +124,7 @@ def test_uploads_and_noise_are_kept(tmp_path: Path) -> None:
         assert found <= float(value) * 1.001
 
 
-def test_solve_has_at_most_fifteen_options() -> None:
+def test_solve_has_at_most_fifteen_options():
     context = click.Context(main)
     _, command, _ = main.resolve_command(context, ["solve"])
     assert command is not None

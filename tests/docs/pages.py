@@ -50,7 +50,7 @@ ELSEWHERE = {
 """Pages whose blocks another test executes."""
 
 
-def write_idx(folder: Path, name: str, train: int, test: int) -> None:
+def write_idx(folder, name, train, test):
     """Random images in the layout of MNIST, for pages that name its data sets."""
     draw, target = np.random.default_rng(0), folder / name / "raw"
     target.mkdir(parents=True)
@@ -63,7 +63,7 @@ def write_idx(folder: Path, name: str, train: int, test: int) -> None:
             (target / f"{part}-{kind}-ubyte").write_bytes(head + sides + values.tobytes())
 
 
-def _tracking(folder: Path) -> dict[str, Any]:
+def _tracking(folder):
     import privplan
     import simulate
 
@@ -75,20 +75,20 @@ def _tracking(folder: Path) -> dict[str, Any]:
     return {"plan": plan, "data": data}
 
 
-def _models(folder: Path) -> dict[str, Any]:
+def _models(folder):
     import torch
 
     return {"generator": torch.Generator().manual_seed(0), "images": torch.zeros(1, 3, 32, 32)}
 
 
-def _guarded(folder: Path) -> dict[str, Any]:
+def _guarded(folder):
     from tests.guard.plans import two_groups
 
     two_groups().save(folder / "plan.json")
     return {}
 
 
-def _own_data(folder: Path) -> dict[str, Any]:
+def _own_data(folder):
     """A folder of 20 patients with 20 records each, and the statistics that the page prints."""
     x, client = np.random.default_rng(0).normal(size=(400, 4)), np.arange(400) % 20
     group, y = np.where(client < 12, "strict", "loose"), (x[:, 0] > 0).astype(int)
@@ -105,7 +105,7 @@ def _own_data(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _view(folder: Path) -> dict[str, Any]:
+def _view(folder):
     import privplan
     from simulate.attacks.settings import PlanRound
     from simulate.data.registry import load

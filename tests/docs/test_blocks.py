@@ -20,7 +20,7 @@ from privplan.cli import main
 from privplan.files import load_yaml
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from tests.docs.pages import ELSEWHERE, PAGES, Page, write_idx
+from tests.docs.pages import ELSEWHERE, PAGES, write_idx
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*) ?(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -29,35 +29,35 @@ KINDS = {"", "sh", "bash", "console", "python", "yaml", "toml", "json"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def _blocks(page: str) -> list[tuple[str, str, str]]:
+def _blocks(page):
     """Language, file and text of each block."""
     found = FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
     return [block for block in found if not block[1].startswith("{")]  # of the site, such as menus
 
 
-def _indented(page: str) -> str:
+def _indented(page):
     text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
     return "".join(re.findall(r"^    (.*\n)", text, re.MULTILINE))
 
 
-def _pages() -> list[str]:
+def _pages():
     listed = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).split()
     return sorted(page for page in listed if page.startswith(("README", "CONTRIBUTING", "docs/")))
 
 
-def test_every_page_with_blocks_is_executed() -> None:
+def test_every_page_with_blocks_is_executed():
     with_blocks = {page for page in _pages() if _blocks(page)}
     template = {page for page in with_blocks if page.startswith("docs/plugin-template/")}
     assert with_blocks - template == set(PAGES) | set(ELSEWHERE)
     assert all((Path(__file__).parent / test).exists() for test in ELSEWHERE.values())
 
 
-def test_every_block_has_a_language_that_is_executed() -> None:
+def test_every_block_has_a_language_that_is_executed():
     kinds = {(page, kind) for page in _pages() for kind, _, _ in _blocks(page)}
     assert {kind for _, kind in kinds} <= KINDS, kinds
 
 
-def _edit(page: Page) -> None:
+def _edit(page):
     spec = Path("spec.yaml")
     if spec.exists() and page.edits:
         text = spec.read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def _edit(page: Page) -> None:
         spec.write_text(text, encoding="utf-8")
 
 
-def _privplan(page: Page, line: str) -> None:
+def _privplan(page, line):
     _edit(page)
     done = CliRunner().invoke(main, shlex.split(line, comments=True))
     stated = [int(code) for code in re.findall(r"# exit code (\d)", line)] or (0,)
@@ -75,7 +75,7 @@ def _privplan(page: Page, line: str) -> None:
     _edit(page)
 
 
-def _shell(page: Page, text: str) -> None:
+def _shell(page, text):
     for line in text.replace("\\\n", " ").splitlines():
         for old, new in page.words.items():
             line = line.replace(old, new)
@@ -101,7 +101,7 @@ def _shell(page: Page, text: str) -> None:
             pytest.fail(f"no way to execute {line!r}")
 
 
-def _toml(text: str) -> None:
+def _toml(text):
     for group in tomllib.loads(text)["project"]["entry-points"]:
         pages = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
         assert f"`{group}`" in pages, group
@@ -111,9 +111,7 @@ def _toml(text: str) -> None:
     "name", [pytest.param(n, marks=[pytest.mark.slow] if p.slow else []) for n, p in PAGES.items()]
 )
 @pytest.mark.filterwarnings("ignore")
-def test_the_blocks_of_the_page_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_blocks_of_the_page_run(name, tmp_path, monkeypatch, capsys):
     page = PAGES[name]
     if page.needs:
         pytest.importorskip(page.needs)
@@ -152,11 +150,11 @@ def test_the_blocks_of_the_page_run(
         assert capsys.readouterr().out == (page.prints or _indented(name))
 
 
-def _declared_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def _declared_commands(monkeypatch):
     """The commands that pyproject.toml declares, whatever is installed."""
     from importlib.metadata import EntryPoint
 
-    def points(group: str = privplan.cli.GROUP) -> dict[str, EntryPoint]:
+    def points(group=privplan.cli.GROUP):
         declared = PROJECT["entry-points"].get(group, {})
         return {name: EntryPoint(name, value, group) for name, value in declared.items()}
 

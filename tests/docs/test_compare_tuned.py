@@ -11,13 +11,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "compare-tuned.md").read_text(encoding="utf-8")
 
 
-def test_the_tables_are_written_from_the_stored_comparisons() -> None:
+def test_the_tables_are_written_from_the_stored_comparisons():
     assert compare_tuned.replaced(PAGE, compare_tuned.written()) == PAGE
     stored = {path.stem for path in compare_tuned.STORED.glob("*.csv")}
     assert stored == {one.name for one in compare_tuned.COMPARISONS}
 
 
-def test_no_method_of_a_table_spends_more_than_its_budgets() -> None:
+def test_no_method_of_a_table_spends_more_than_its_budgets():
     for one in compare_tuned.COMPARISONS:
         found = compare_tuned.methods(compare_tuned.STORED / f"{one.name}.csv")
         clients = {name for name, entry in ALGORITHMS.items() if entry.unit == "client"}

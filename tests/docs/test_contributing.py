@@ -27,7 +27,7 @@ for title, code in json.load(sys.stdin):
 """Every example in a process of its own, forked from one that has loaded the libraries."""
 
 
-def test_the_examples_run(tmp_path: Path) -> None:
+def test_the_examples_run(tmp_path):
     assert len(EXAMPLES) >= 5
     done = subprocess.run(
         [sys.executable, "-c", EACH], input=json.dumps(EXAMPLES), capture_output=True, text=True,
@@ -37,7 +37,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_registry_of_the_project_is_in_the_table() -> None:
+def test_every_registry_of_the_project_is_in_the_table():
     files = [path for part in ("privplan", "simulate") for path in (ROOT / part).rglob("*.py")]
     call = re.compile(r'Registry(?:\[[^]]*\])?\(\s*"[^"]*",\s*"(privplan\.\w+)"')
     groups = {group for path in files for group in call.findall(path.read_text(encoding="utf-8"))}

@@ -24,7 +24,7 @@ for cell in nbformat.read(sys.argv[1], 4).cells:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path: Path, tmp_path: Path) -> None:
+def test_it_runs(path, tmp_path):
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path), "MPLBACKEND": "agg"}
     command = [sys.executable, "-c", EXECUTE, str(path)]
     done = subprocess.run(
@@ -34,7 +34,7 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_stored_with_outputs_and_defines_no_classes(path: Path) -> None:
+def test_it_is_stored_with_outputs_and_defines_no_classes(path):
     cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in cells)
     assert sum(bool(cell.outputs) for cell in cells) >= len(cells) - 2

@@ -23,7 +23,7 @@ README = (TEMPLATE / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)[0].splitlines()
 
 
-def _run(cwd: Path, python: Path | str, path: list[Path | str], words: list[str]) -> str:
+def _run(cwd, python, path, words):
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, path)),
@@ -37,7 +37,7 @@ def _run(cwd: Path, python: Path | str, path: list[Path | str], words: list[str]
     return done.stdout
 
 
-def _commands(cwd: Path, python: Path | str, path: list[Path | str]) -> None:
+def _commands(cwd, python, path):
     """The commands of the README, after the installation."""
     shutil.copy(TEMPLATE / "spec.yaml", cwd)
     first, *rest = map(shlex.split, COMMANDS)
@@ -52,7 +52,7 @@ def _commands(cwd: Path, python: Path | str, path: list[Path | str]) -> None:
     assert record.configuration["numbers"] == {"factor": 0.5}
 
 
-def test_the_template_works_with_its_entry_points(tmp_path: Path) -> None:
+def test_the_template_works_with_its_entry_points(tmp_path):
     site = tmp_path / "site"
     shutil.copytree(TEMPLATE / "src", site)
     project = tomllib.loads((TEMPLATE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -71,7 +71,7 @@ def test_the_template_works_with_its_entry_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_template_installs_into_an_environment(tmp_path: Path) -> None:
+def test_the_template_installs_into_an_environment(tmp_path):
     """pip builds and installs the template; privplan and its libraries are this process's."""
     pytest.importorskip("setuptools")
     shutil.copytree(TEMPLATE, tmp_path / "copy")

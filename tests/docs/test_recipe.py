@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     ("page", "field"),
     [("recipe.md", "local"), ("planning.md", "server"), ("pretraining.md", "model")],
 )
-def test_examples_are_fields_of_a_spec(page: str, field: str) -> None:
+def test_examples_are_fields_of_a_spec(page, field):
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     [block] = [load_yaml(one, "example") for one in blocks if one.startswith(field)]
     plan = solve(Spec.parse({**DATA, **block}), second_opinion=False)

@@ -33,7 +33,7 @@ WRITTEN = ("fields", "registries", "api", "contributing", "security", "changelog
 """Pages that the site's build writes."""
 
 
-def prose(text: str) -> str:
+def prose(text):
     """A page without code, tables, headings and marks."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = [one for one in text.splitlines() if not one.startswith(("|", "#", "    ", "!", "<"))]
@@ -41,12 +41,12 @@ def prose(text: str) -> str:
     return re.sub(r"`[^`]*`", "name", text).replace("*", "")
 
 
-def syllables(word: str) -> int:
+def syllables(word):
     groups = len(re.findall(r"[aeiouy]+", word))
     return max(1, groups - (word.endswith("e") and not word.endswith("le") and groups > 1))
 
 
-def reading_ease(text: str) -> float:
+def reading_ease(text):
     """Flesch reading ease: 206.835 - 1.015 words per sentence - 84.6 syllables per word."""
     sentences = [one for one in re.split(r"[.!?:;]\s|\n\n|\n- ", text) if re.search(r"[a-z]", one)]
     words = re.findall(r"[a-z]+", text.lower())
@@ -54,7 +54,7 @@ def reading_ease(text: str) -> float:
     return 206.835 - 1.015 * len(words) / len(sentences) - 84.6 * spoken
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     titles = re.findall(r"(?m)^#{1,6} (.+)$", page.read_text(encoding="utf-8"))
     marks = (re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", one)).lower() for one in titles)
     return {one.replace(" ", "-") for one in marks}
@@ -72,7 +72,7 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(found), target
 
 
-def prose_with_links(page: Path) -> str:
+def prose_with_links(page):
     return re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 

@@ -26,7 +26,7 @@ READERS = {
 """What the code of a verdict names to read a file of the run folder."""
 
 
-def test_all_files_that_a_verdict_reads_are_named() -> None:
+def test_all_files_that_a_verdict_reads_are_named():
     intro = (ROOT / "docs" / "verification.md").read_text().partition("It writes")[0]
     assert set(re.findall(r"`([a-z]+\.[a-z]+)`", intro)) == {*READERS.values()}
     used: set[str] = set()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +27,7 @@ MODULES = ("data", "nets", "train")
 
 
 @pytest.fixture
-def example(request, tmp_path, monkeypatch) -> Iterator[Path]:
+def example(request, tmp_path, monkeypatch):
     """A copy of an example, as the working directory; its modules are importable."""
     name = request.param
     if name in LIBRARIES:
@@ -54,8 +53,8 @@ def example(request, tmp_path, monkeypatch) -> Iterator[Path]:
     ],
     indirect=True,
 )
-def test_from_python_interrupted_and_resumed(example: Path) -> None:
-    def stop(done: int, rounds: int) -> None:
+def test_from_python_interrupted_and_resumed(example):
+    def stop(done, rounds):
         if done == rounds // 2:
             raise KeyboardInterrupt
 
@@ -76,7 +75,7 @@ def test_from_python_interrupted_and_resumed(example: Path) -> None:
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def commands() -> list[list[str]]:
+def commands():
     """The lines of ``run.sh`` of the working directory as commands of this interpreter."""
     lines = (Path("run.sh")).read_text().splitlines()
     words = [shlex.split(line) for line in lines if line and not line.startswith("#")]
@@ -84,7 +83,7 @@ def commands() -> list[list[str]]:
     return [[*programs[first], *rest] for first, *rest in words]
 
 
-def killed(command: list[str], ledger: Path) -> bool:
+def killed(command, ledger):
     """Start a run and kill it once releases are in its ledger; whether it was still training."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         while run.poll() is None:
@@ -98,7 +97,7 @@ def killed(command: list[str], ledger: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("example", EXAMPLES, indirect=True)
-def test_from_the_shell_killed_and_resumed(example: Path, monkeypatch) -> None:
+def test_from_the_shell_killed_and_resumed(example, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path]))
     *before, train, verify = commands()
     for command in before:

@@ -12,7 +12,7 @@ import privplan
 ROOT = Path(privplan.__file__).parents[1]
 
 
-def install(folder: Path, module: Path, points: str) -> Path:
+def install(folder, module, points):
     """Put one module and metadata with its entry points into a folder."""
     (folder / module.name).write_text(module.read_text())
     info = folder / f"{module.stem}-1.dist-info"
@@ -22,7 +22,7 @@ def install(folder: Path, module: Path, points: str) -> Path:
     return folder
 
 
-def run(installed: Path, cwd: Path, *arguments: str, code: int = 0) -> str:
+def run(installed, cwd, *arguments, code=0):
     """What a command prints that finds the distributions of a folder; its errors if it fails."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{installed}"}
     done = subprocess.run(

@@ -7,13 +7,11 @@ drawn anew for each four rounds, so nothing is amplified: four rounds are one Ga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from privplan.errors import Fault
-from privplan.laws.law import LAWS, DominatingPairs, Law, Relation, RenyiBound, Use
+from privplan.laws.law import LAWS, Law
 
 EVERY = 4
 
@@ -26,10 +24,10 @@ class OneOfFour(Law):
     whole_cohorts = True
 
     @property
-    def single(self) -> str:
+    def single(self):
         return "full"
 
-    def excludes(self, spec: Any) -> Iterator[Fault]:
+    def excludes(self, spec):
         under = f"under {self.name} sampling"
         if spec.rounds % EVERY:
             yield Fault("rounds", f"must be a multiple of {EVERY} {under}", spec.rounds)
@@ -42,50 +40,44 @@ class OneOfFour(Law):
         if spec.cohort != self.drawable(spec.population):
             yield Fault("cohort", f"must be a quarter of the clients {under}", spec.cohort)
 
-    def excludes_use(self, use: Use) -> str | None:
+    def excludes_use(self, use):
         return f"must be left out under {self.name} sampling" if use == "canaries" else None
 
-    def places(self, round_: int, clients: int) -> tuple[int, ...]:
+    def places(self, round_, clients):
         block, turn = divmod(round_ - 1, EVERY)
         order = np.random.default_rng([block, clients]).permutation(clients)
         return tuple(sorted(order[turn::EVERY].tolist()))
 
-    def drawable(self, clients: int) -> float:
+    def drawable(self, clients):
         return clients / EVERY
 
-    def rounds_of_client(self, rounds: int) -> int:
+    def rounds_of_client(self, rounds):
         return -(-rounds // EVERY)
 
-    def rounds_for(self, participations: int) -> int:
+    def rounds_for(self, participations):
         return participations * EVERY
 
-    def most_of_client(self, rounds: Sequence[int]) -> int:
+    def most_of_client(self, rounds):
         blocks: dict[int, int] = {}
         for round_, count in Counter(rounds).items():
             block = (round_ - 1) // EVERY
             blocks[block] = max(count, blocks.get(block, 0))
         return sum(blocks.values())
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(self, relation, shift, ratio):
         return LAWS.get("full").dominating_pairs(relation, shift, 1.0)
 
-    def renyi(
-        self, relation: Relation, noise_multiplier: float, ratio: float
-    ) -> tuple[RenyiBound, ...] | None:
+    def renyi(self, relation, noise_multiplier, ratio):
         return LAWS.get("full").renyi(relation, noise_multiplier, 1.0)
 
-    def draw(
-        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
-    ) -> np.ndarray:
+    def draw(self, generator, clients, ratio, round_):
         return np.array(self.places(round_, clients))
 
-    def cohort_faults(
-        self, counts: Sequence[int], clients: int, ratio: float, level: float
-    ) -> Iterator[str]:
+    def cohort_faults(self, counts, clients, ratio, level):
         for count in counts:
             if count != clients // EVERY:
                 yield f"a cohort of {count} where a quarter is {clients // EVERY}"
 
-    def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
+    def participations(self, rounds):
         times = self.rounds_of_client(sum(rounds.values()))
         return np.eye(1 + times)[times]

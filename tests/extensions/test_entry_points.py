@@ -43,14 +43,14 @@ MECHANISM = ["--noise-multiplier=1.5", "--rounds=50", "--delta=1e-5", "--samplin
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     folder = install(tmp_path_factory.mktemp("site"), Path(toy_package.__file__), POINTS)
     return install(
         folder, Path(own_law.__file__), "[privplan.laws]\none_of_four = own_law:OneOfFour\n"
     )
 
 
-def epsilons(text: str) -> dict[str, float]:
+def epsilons(text):
     return {row["accountant"]: float(row["epsilon_upper"]) for row in json.loads(text)}
 
 
@@ -134,7 +134,7 @@ OWN = SPEC.replace("SAMPLING", "one_of_four").replace("ACCOUNTANT", "pld")
 OWN = OWN.replace("cohort: 16", "cohort: 10").replace("rounds: 4", "rounds: 8")
 
 
-def test_from_spec_to_book(installed: Path, tmp_path: Path) -> None:
+def test_from_spec_to_book(installed, tmp_path):
     (tmp_path / "spec.yaml").write_text(OWN)
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
@@ -160,7 +160,7 @@ def test_from_spec_to_book(installed: Path, tmp_path: Path) -> None:
     assert "one_of_four" in left
 
 
-def test_accounting_counts_the_rounds_of_a_client(installed: Path, tmp_path: Path) -> None:
+def test_accounting_counts_the_rounds_of_a_client(installed, tmp_path):
     given = ("--noise-multiplier=3", "--delta=1e-5", "--sampling-ratio=1", "--format=json")
     own = run(installed, tmp_path, "account", *given, "--rounds=80", "--sampling=one_of_four")
     full = run(installed, tmp_path, "account", *given, "--rounds=20", "--sampling=full")
@@ -174,8 +174,6 @@ def test_accounting_counts_the_rounds_of_a_client(installed: Path, tmp_path: Pat
         ("ratios: uniform", "ratios: balanced", "planning.ratios: must be uniform under one_of_"),
     ],
 )
-def test_what_it_excludes(
-    old: str, new: str, message: str, installed: Path, tmp_path: Path
-) -> None:
+def test_what_it_excludes(old, new, message, installed, tmp_path):
     (tmp_path / "spec.yaml").write_text(OWN.replace(old, new))
     assert message in run(installed, tmp_path, "solve", "spec.yaml", code=2)

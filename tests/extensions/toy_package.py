@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from privplan.accounting.accountant import Interval, accountant
-from privplan.accounting.release import History
-from privplan.laws.law import DominatingPairs, Kind, Law, Pair, Relation, exact
+from privplan.laws.law import Kind, Law, Pair, exact
 from privplan.laws.participation import total_p_value
 from privplan.planning.bounds import Bound, symbols
 from privplan.planning.error import Coefficients
 from privplan.planning.objectives import Noise
-from privplan.spec.training import ServerOptimiser
 
 if TYPE_CHECKING:
-    from privplan.planning.problem import Problem
-    from privplan.spec.spec import Spec
-    from simulate.components import Server
+    pass
 
 
 class Coins(Law):
@@ -29,19 +24,15 @@ class Coins(Law):
     title = "coins"
     independent_clients = True
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(self, relation, shift, ratio):
         """The pairs of Poisson sampling under add/remove."""
         return exact(Pair(Kind.REMOVE, shift, ratio), Pair(Kind.ADD, shift, ratio))
 
-    def draw(
-        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
-    ) -> np.ndarray:
+    def draw(self, generator, clients, ratio, round_):
         """Positions whose coin shows heads."""
         return np.flatnonzero(generator.random(clients) < ratio)
 
-    def cohort_faults(
-        self, counts: Sequence[int], clients: int, ratio: float, level: float
-    ) -> Iterator[str]:
+    def cohort_faults(self, counts, clients, ratio, level):
         """The total is binomial."""
         if total_p_value(counts, clients, ratio) < level:
             yield f"{sum(counts)} participations are not those of coins"
@@ -55,11 +46,11 @@ class Doubled:
     kind = "upper bound"
     guarantee = False
 
-    def why_not(self, history: History, relation: Relation) -> str | None:
+    def why_not(self, history, relation):
         """As rdp."""
         return accountant("rdp").why_not(history, relation)
 
-    def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
+    def epsilon(self, history, delta, relation):
         """Twice the upper bound of rdp."""
         return Interval(0.0, 2 * accountant("rdp").epsilon(history, delta, relation).upper)
 
@@ -75,22 +66,22 @@ class NearPopulation(Noise):
     required = ("constants",)
     assumed: ClassVar = {"bias": "b"}
 
-    def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
+    def coefficients(self, spec, problem):
         """Those of the noise, and the bias."""
         noise = super().coefficients(spec, problem)
         return Coefficients(noise.noise, 0.0, FACTOR * noise.noise, noise.shares)
 
-    def bound(self, groups: int, joint: bool) -> Bound:
+    def bound(self, groups, joint):
         """A bound with a symbol of its own."""
         (factor,) = symbols("toy_factor")
         return Bound("near_population", "nowhere", "no unit", {"twice": 2 * factor})
 
-    def symbols(self, spec: Spec) -> dict[str, float]:
+    def symbols(self, spec):
         """The value of its symbol."""
         return {"toy_factor": FACTOR}
 
 
-def sign(options: ServerOptimiser) -> Server:
+def sign(options):
     """A server that moves each parameter by the learning rate along the sign of its step."""
     from simulate.components import Server
 

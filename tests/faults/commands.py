@@ -10,8 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import torch
 
@@ -23,7 +21,7 @@ __all__ = ["finished", "started"]
 Arguments = Sequence[str]
 
 
-def _call(arguments: Arguments, said: Path, save_seconds: float) -> None:
+def _call(arguments, said, save_seconds):
     with said.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -33,7 +31,7 @@ def _call(arguments: Arguments, said: Path, save_seconds: float) -> None:
     main(list(arguments))
 
 
-def started(arguments: Arguments, said: Path, save_seconds: float = 2.0) -> BaseProcess:
+def started(arguments, said, save_seconds=2.0):
     """A command that has begun."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -42,7 +40,7 @@ def started(arguments: Arguments, said: Path, save_seconds: float = 2.0) -> Base
     return process
 
 
-def finished(arguments: Arguments, said: Path) -> float:
+def finished(arguments, said):
     """Run a command to its end; returns the seconds that it took."""
     process = started(arguments, said)
     begun = time.monotonic()

@@ -14,9 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +22,6 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
 from simulate.runs import run
@@ -38,27 +35,27 @@ ROUNDS = 5
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     """A plan for a few rounds on the digits."""
     return solve(digits_spec(rounds=ROUNDS))
 
 
 @pytest.fixture(scope="module")
-def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(plan, tmp_path_factory):
     """A run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     execute(_request(plan, folder))
     return folder
 
 
-def _request(plan: Plan, folder: Path) -> Request:
+def _request(plan, folder):
     return Request(plan, "GDPFed+", "digits", folder, seed=5)
 
 
-def _begun(plan: Plan, folder: Path) -> Request:
+def _begun(plan, folder):
     """A run that was interrupted after its third round."""
 
-    def stop(done: int, rounds: int) -> None:
+    def stop(done, rounds):
         if done == 3:
             raise KeyboardInterrupt
 
@@ -69,13 +66,11 @@ def _begun(plan: Plan, folder: Path) -> Request:
 
 
 @contextmanager
-def failing(
-    monkeypatch: pytest.MonkeyPatch, code: int, after: int, part: int | None = None
-) -> Iterator[None]:
+def failing(monkeypatch, code, after, part=None):
     """``fsync`` fails from its call number ``after`` on; ``part`` bytes of a line are kept."""
     sync, calls = os.fsync, []
 
-    def fsync(number: int) -> None:
+    def fsync(number):
         calls.append(number)
         if len(calls) > after:
             if part is not None:
@@ -90,9 +85,7 @@ def failing(
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("after", [0, 2])
-def test_a_disk_that_fails_at_any_write(
-    code: int, after: int, plan: Plan, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_at_any_write(code, after, plan, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SAVE_SECONDS", 0.0)
     request = _request(plan, tmp_path / "run")
     with failing(monkeypatch, code, after, part=30), pytest.raises(InputError) as caught:
@@ -113,7 +106,7 @@ main()
 """
 
 
-def test_a_file_that_outgrows_its_limit(plan: Plan, whole: Path, tmp_path: Path) -> None:
+def test_a_file_that_outgrows_its_limit(plan, whole, tmp_path):
     plan.save(tmp_path / PLAN)
     size = (whole / LEDGER).stat().st_size * 2 // 3
     named = ["--algorithm", "GDPFed+", "--seed", "5", "-o", str(tmp_path / "run")]
@@ -130,20 +123,20 @@ def test_a_file_that_outgrows_its_limit(plan: Plan, whole: Path, tmp_path: Path)
 class Bomb:
     """A pickle that would make a file when it is loaded."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def __reduce__(self):
         return os.mkdir, (str(self.path),)
 
 
-def _bytes_of(data: object) -> bytes:
+def _bytes_of(data):
     content = io.BytesIO()
     torch.save(data, content)
     return content.getvalue()
 
 
-def _damaged(kind: str, sound: bytes, path: Path) -> bytes:
+def _damaged(kind, sound, path):
     middle = len(sound) // 2
     generator = torch.Generator().manual_seed(6)
     return {
@@ -164,7 +157,7 @@ def _damaged(kind: str, sound: bytes, path: Path) -> bytes:
     ["empty", "cut", "one bit", "random", "pickle bomb", "bomb in a checkpoint",
      "another version", "no mapping", "zip of nothing"],
 )  # fmt: skip
-def test_a_damaged_checkpoint(kind: str, plan: Plan, whole: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint(kind, plan, whole, tmp_path):
     request = _begun(plan, tmp_path / "run")
     path = tmp_path / "run" / CHECKPOINT
     path.write_bytes(_damaged(kind, path.read_bytes(), tmp_path / "exploded"))
@@ -177,7 +170,7 @@ def test_a_damaged_checkpoint(kind: str, plan: Plan, whole: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("cut", [1, 40, 300])
-def test_a_torn_ledger_line(cut: int, plan: Plan, whole: Path, tmp_path: Path) -> None:
+def test_a_torn_ledger_line(cut, plan, whole, tmp_path):
     request = _begun(plan, tmp_path / "run")
     path = tmp_path / "run" / LEDGER
     (tmp_path / "run" / CHECKPOINT).unlink()  # the line is newer than the checkpoint
@@ -189,7 +182,7 @@ def test_a_torn_ledger_line(cut: int, plan: Plan, whole: Path, tmp_path: Path) -
     same(tmp_path / "run", whole)
 
 
-def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
+def test_ctrl_c_at_a_terminal(tmp_path):
     """All processes of a sweep hear it; one line is said, and the sweep goes on later."""
     import yaml
 

@@ -18,7 +18,7 @@ from privplan.planning.solver import solve
 from privplan.planning.sweep import JOURNAL, TABLE
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD
 from simulate.runs import run as checkpoint
-from tests.faults.commands import Arguments, finished, started
+from tests.faults.commands import finished, started
 from tests.planning.problems import spec_data
 from tests.simulate.conftest import digits_spec
 
@@ -35,26 +35,26 @@ class Work:
     same: Callable[[Path, Path], None]  # checks the output in the end against the same
     kills: int  # how many processes the long suite kills at work
 
-    def words(self, inputs: Path, output: Path) -> Arguments:
+    def words(self, inputs, output):
         """The arguments for an output."""
         names = {"plan": inputs / PLAN, "spec": inputs / "spec.yaml", "output": output}
         return self.arguments.format(**names).split()
 
 
-def _equal(folder: Path, whole: Path, *names: str, partly: bool = False) -> None:
+def _equal(folder, whole, *names, partly=False):
     """These files are those of the undisturbed output; some may be missing."""
     for name in names:
         if not partly or (folder / name).exists():
             assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def _begins(folder: Path, whole: Path, name: str) -> None:
+def _begins(folder, whole, name):
     """A file that grows is the beginning of the undisturbed one."""
     if (folder / name).exists():
         assert (whole / name).read_bytes().startswith((folder / name).read_bytes())
 
 
-def _run_is_sound(folder: Path, whole: Path) -> None:
+def _run_is_sound(folder, whole):
     _begins(folder, whole, LEDGER)
     _equal(folder, whole, PLAN, partly=True)
     if (folder / RECORD).exists():
@@ -68,7 +68,7 @@ def _run_is_sound(folder: Path, whole: Path) -> None:
         assert found.chain.encode() in ledger  # no state before its releases
 
 
-def run_is_same(folder: Path, whole: Path) -> None:
+def run_is_same(folder, whole):
     """But for the seconds that it took."""
     _equal(folder, whole, CHECKPOINT, LEDGER, PLAN)
     records = [json.loads((one / RECORD).read_text()) for one in (folder, whole)]
@@ -77,36 +77,36 @@ def run_is_same(folder: Path, whole: Path) -> None:
     assert records[0] == records[1]
 
 
-def _runs(folder: Path) -> list[Path]:
+def _runs(folder):
     return sorted(path.parent for path in folder.glob("*/*/" + RECORD))
 
 
-def _comparison_is_sound(folder: Path, whole: Path) -> None:
+def _comparison_is_sound(folder, whole):
     for run in _runs(folder):
         _run_is_sound(run, whole / run.relative_to(folder))
 
 
-def _comparison_is_same(folder: Path, whole: Path) -> None:
+def _comparison_is_same(folder, whole):
     assert len(_runs(folder)) == len(_runs(whole)) == 4
     for run in _runs(folder):
         run_is_same(run, whole / run.relative_to(folder))
     _equal(folder, whole, "results.csv", "accuracy.csv")
 
 
-def _sweep_is_sound(folder: Path, whole: Path) -> None:
+def _sweep_is_sound(folder, whole):
     _begins(folder, whole, JOURNAL)
     _equal(folder, whole, TABLE, partly=True)
 
 
-def _sweep_is_same(folder: Path, whole: Path) -> None:
+def _sweep_is_same(folder, whole):
     _equal(folder, whole, JOURNAL, TABLE)
 
 
-def _plan_is_sound(folder: Path, whole: Path) -> None:
+def _plan_is_sound(folder, whole):
     _equal(folder, whole, PLAN, "plan.png", partly=True)
 
 
-def _plan_is_same(folder: Path, whole: Path) -> None:
+def _plan_is_same(folder, whole):
     assert {path.name for path in folder.iterdir()} == {PLAN, "plan.png"}
     _equal(folder, whole, PLAN, "plan.png")
 
@@ -130,7 +130,7 @@ WORK = {
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     """A folder with a plan on the digits and a small spec."""
     folder = tmp_path_factory.mktemp("inputs")
     solve(digits_spec(rounds=6)).save(folder / PLAN)
@@ -139,7 +139,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _free(folder: Path) -> None:
+def _free(folder):
     """Wait until no process holds anything of the folder: workers end with their parent."""
     deadline = time.monotonic() + 60
     for path in folder.glob("**/.lock"):
@@ -166,7 +166,7 @@ class Count:
     compared: int = 0  # outputs brought to their end and compared
 
 
-def killed(name: str, kills: int, inputs: Path, folder: Path, generator: random.Random) -> Count:
+def killed(name, kills, inputs, folder, generator):
     """Kill so many processes at work, each resuming what the one before left.
 
     The moment is uniform over the time that the work takes. After three kills, or when a process
@@ -212,7 +212,7 @@ def killed(name: str, kills: int, inputs: Path, folder: Path, generator: random.
         if name != PROCESSES
     ],
 )
-def test_killed_once(name: str, inputs: Path, tmp_path: Path) -> None:
+def test_killed_once(name, inputs, tmp_path):
     count = killed(name, 1, inputs, tmp_path, random.Random(SEED))
     assert count.killed == 1
     assert count.compared >= 1
@@ -220,7 +220,7 @@ def test_killed_once(name: str, inputs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORK)
-def test_killed_at_fifty_moments(name: str, inputs: Path, tmp_path: Path) -> None:
+def test_killed_at_fifty_moments(name, inputs, tmp_path):
     assert sum(work.kills for work in WORK.values()) == 50
     count = killed(name, WORK[name].kills, inputs, tmp_path, random.Random(SEED))
     assert count.killed == WORK[name].kills

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.components import ClientBatch, LocalResult, LocalRule, Transform, TransformContext
+from simulate.components import LocalResult, LocalRule, Transform, TransformContext
 from simulate.engine.cohort import client_updates
 from simulate.engine.loop import initial_state, run_round
 from simulate.mechanisms import exposed_by_client
@@ -23,10 +23,10 @@ FINITE = np.array([3.0, 4.0]) * (1 + 1 + 4) / 4
 HUGE = 3e38
 
 
-def sending(vector: tuple[float, float]) -> LocalRule:
+def sending(vector):
     """A local rule by which the client with pixel 255 sends this, and others three and four."""
 
-    def train(work: ClientBatch) -> LocalResult:
+    def train(work):
         pixel = work.x.flatten(1)[:, :1].float()
         honest = pixel * torch.tensor([[3.0, 4.0]])
         return LocalResult(torch.where(pixel >= 255, torch.tensor([vector]), honest))
@@ -34,17 +34,17 @@ def sending(vector: tuple[float, float]) -> LocalRule:
     return LocalRule("odd", train)
 
 
-def stretched() -> Transform:
+def stretched():
     """A transform that makes the largest single-precision numbers infinite."""
 
-    def apply(updates: torch.Tensor, context: TransformContext) -> tuple[torch.Tensor, None]:
+    def apply(updates, context):
         return updates * 4.0 / 2.0 / 2.0, None
 
     return Transform("stretched", apply, lambda before, group: before)
 
 
 @pytest.mark.parametrize("vector", [(np.nan, 1.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, np.nan)])
-def test_none_enters_the_sum(vector: tuple[float, float]) -> None:
+def test_none_enters_the_sum(vector):
     algorithm = replace(build("FedAvg"), local=sending(vector))
     step, records, _ = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 4)))
     np.testing.assert_allclose(step, FINITE, rtol=1e-6)
@@ -52,7 +52,7 @@ def test_none_enters_the_sum(vector: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("last", [(), (clip(5.0),), (sparsify(0.5),), (scale(),)])
-def test_none_that_a_transform_makes_infinite_enters(last: tuple[Transform, ...]) -> None:
+def test_none_that_a_transform_makes_infinite_enters(last):
     algorithm = replace(
         build("FedAvg"), local=sending((HUGE, HUGE)), transforms=(stretched(), *last)
     )
@@ -62,7 +62,7 @@ def test_none_that_a_transform_makes_infinite_enters(last: tuple[Transform, ...]
     assert records[0].shares[0].largest_norm <= 5 * (1 + 1e-6)
 
 
-def test_a_scale_cannot_let_one_in() -> None:
+def test_a_scale_cannot_let_one_in():
     algorithm = build("planned", release="joint", scales=(4.0, 1.0))
     algorithm = replace(algorithm, local=sending((HUGE, HUGE)), transforms=(scale(), clip(5.0)))
     _, records, end = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 1)))
@@ -72,7 +72,7 @@ def test_a_scale_cannot_let_one_in() -> None:
 
 @pytest.mark.parametrize("size", [1e30, 1e37, 1e38, HUGE])
 @pytest.mark.parametrize("norm", [1e-6, 1e-3, 0.37, 1.0])
-def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size: float, norm: float) -> None:
+def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size, norm):
     generator = torch.Generator().manual_seed(6)
     updates = size * (2 * torch.rand(200, 50, generator=generator) - 1)
     context = TransformContext(1, torch.zeros(50), {}, tiny.plan().groups[0])
@@ -81,7 +81,7 @@ def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size: float, no
     assert (clipped.double().norm(dim=1) <= norm).all()
 
 
-def test_clients_who_send_for_themselves_send_zero_and_are_counted() -> None:
+def test_clients_who_send_for_themselves_send_zero_and_are_counted():
     algorithm = replace(
         build("FedAvg"), mechanism=exposed_by_client(), local=sending((np.nan, 1.0))
     )

@@ -13,7 +13,7 @@ TRUTH = Curve(np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0))
 """The curve that the runs follow."""
 
 
-def runs(count: int, seed: int, noise: float = 0.1, shift: float = 0.0) -> tuple[ProxyRun, ...]:
+def runs(count, seed, noise=0.1, shift=0.0):
     """Random plans of two groups on four classes, with errors in log odds."""
     source = np.random.default_rng(seed)
     found = []
@@ -38,6 +38,6 @@ def runs(count: int, seed: int, noise: float = 0.1, shift: float = 0.0) -> tuple
     return tuple(found)
 
 
-def table(count: int = 30, seed: int = 0, noise: float = 0.1) -> ProxyTable:
+def table(count=30, seed=0, noise=0.1):
     """A table of such runs."""
     return ProxyTable(dataset="made", model="none", classes=4, runs=runs(count, seed, noise))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from privplan.cli.plan import explain_command as explain
 from privplan.cli.plan import solve_command as solve_command
@@ -17,7 +15,6 @@ from privplan.files import load_yaml
 from privplan.forecast.features import (
     Coverage,
     PlanFeatures,
-    ProxyRun,
     ProxyTable,
     even_coverage,
     features_of,
@@ -33,22 +30,22 @@ from tests.forecast.table import runs, table
 
 
 @pytest.fixture(scope="module")
-def model() -> Forecaster:
+def model():
     return Forecaster(table())
 
 
-def overall(model: Forecaster, found: tuple[ProxyRun, ...]) -> np.ndarray:
+def overall(model, found):
     return np.array([model.accuracy(run.plan, run.coverage) - run.accuracy for run in found])
 
 
-def test_forecasts_of_new_plans_are_near_the_curve(model: Forecaster) -> None:
+def test_forecasts_of_new_plans_are_near_the_curve(model):
     exact = runs(100, seed=7, noise=0.0)
     assert abs(overall(model, exact)).mean() < 0.015
     spread = np.std([run.accuracy for run in exact])
     assert abs(overall(model, exact)).mean() < spread / 4
 
 
-def test_intervals_cover_new_runs_and_are_no_wider_than_needed(model: Forecaster) -> None:
+def test_intervals_cover_new_runs_and_are_no_wider_than_needed(model):
     inside, inside_groups = [], []
     for run in runs(200, seed=8):
         found = model.forecast(run.plan, run.coverage, ["a", "b"])
@@ -61,10 +58,10 @@ def test_intervals_cover_new_runs_and_are_no_wider_than_needed(model: Forecaster
     assert 0.82 <= np.mean(inside_groups) <= 0.99
 
 
-def test_accuracy_falls_with_noise_and_rises_with_rounds(model: Forecaster) -> None:
+def test_accuracy_falls_with_noise_and_rises_with_rounds(model):
     run = runs(1, seed=9)[0]
 
-    def with_(**changes: float) -> float:
+    def with_(**changes):
         plan = PlanFeatures(**{**run.plan.model_dump(), **changes})
         return model.accuracy(plan, run.coverage)
 
@@ -74,20 +71,20 @@ def test_accuracy_falls_with_noise_and_rises_with_rounds(model: Forecaster) -> N
     assert by_rounds == sorted(by_rounds)
 
 
-def test_intervals_are_wider_far_from_the_proxy_runs(model: Forecaster) -> None:
+def test_intervals_are_wider_far_from_the_proxy_runs(model):
     run = runs(1, seed=10)[0]
     far = PlanFeatures(**{**run.plan.model_dump(), "rounds": 2000, "clipping_norm": 0.5})
     near_one = model.forecast(run.plan, run.coverage, ["a", "b"])
     far_one = model.forecast(far, run.coverage, ["a", "b"])
     assert far_one.distance > 2 * near_one.distance
 
-    def width(low: float, high: float) -> float:
+    def width(low, high):
         return float(np.log(high / (1 - high)) - np.log(low / (1 - low)))
 
     assert width(far_one.lower, far_one.upper) > width(near_one.lower, near_one.upper)
 
 
-def test_an_anchor_moves_forecasts_to_other_data() -> None:
+def test_an_anchor_moves_forecasts_to_other_data():
     harder = runs(40, seed=11, noise=0.02, shift=-1.0)
     known = harder[0]
     anchored = Forecaster(table(), Anchor(Point(known.plan, known.coverage), known.accuracy))
@@ -95,7 +92,7 @@ def test_an_anchor_moves_forecasts_to_other_data() -> None:
     assert overall(anchored, harder[:1])[0] == pytest.approx(0, abs=1e-9)
 
 
-def test_skew_and_holders_of_exclusive_classes() -> None:
+def test_skew_and_holders_of_exclusive_classes():
     held = Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
     overall, same = 0.5**2 + 2 * 0.25**2, 0.5 * 1 + 0.5 * 0.5
     assert held.total_skew == pytest.approx((same - overall) / (1 - overall))
@@ -105,7 +102,7 @@ def test_skew_and_holders_of_exclusive_classes() -> None:
     assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
 
 
-def test_coverages_that_no_run_has_are_a_category_of_their_own() -> None:
+def test_coverages_that_no_run_has_are_a_category_of_their_own():
     source, found = np.random.default_rng(4), []
     for number, run in enumerate(runs(60, seed=13)):
         if number % 2:  # one of two coverages of its own, with larger errors
@@ -138,17 +135,17 @@ planning: {accountant: rdp}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "spec.yaml").write_text(TEXT)
     table(16).save(tmp_path / "proxy.json")
     return tmp_path
 
 
-def call(folder: Path, *words: str) -> Result:
+def call(folder, *words):
     return CliRunner().invoke(solve_command, [str(folder / "spec.yaml"), *words])
 
 
-def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder: Path) -> None:
+def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     out = folder / "plan.json"
     done = call(folder, f"--forecast={folder / 'proxy.json'}", "-o", str(out))
     assert done.exit_code == 0, done.output
@@ -166,7 +163,7 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder: Path) -> N
     assert "OUTSIDE the interval" in line
 
 
-def test_features_are_those_of_the_solved_plan() -> None:
+def test_features_are_those_of_the_solved_plan():
     spec = Spec.parse(load_yaml(TEXT, "spec"))
     noise, weights = noise_and_weights(spec)
     early, late = features_of(spec, noise / spec.clipping_norm, weights), solve(spec)
@@ -183,9 +180,7 @@ def test_features_are_those_of_the_solved_plan() -> None:
         ("epsilon", {"sampling": "cyclic_poisson:4", "planning": {"accountant": "pld"}}),
     ],
 )
-def test_the_least_budget_or_cohort_reaches_the_target(
-    unknown: str, changes: dict[str, Any]
-) -> None:
+def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     data = load_yaml(TEXT, "spec") | changes
     spec, model = Spec.parse(data), Forecaster(table(16))
     coverage = even_coverage(spec, 4)
@@ -202,7 +197,7 @@ def test_the_least_budget_or_cohort_reaches_the_target(
 
 
 @pytest.mark.slow
-def test_a_target_out_of_reach_names_the_largest_forecast() -> None:
+def test_a_target_out_of_reach_names_the_largest_forecast():
     spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
     with pytest.raises(InfeasibleError, match=r"99\.9 cannot be reached by rounds; the largest"):
         solve_for_accuracy(spec, 99.9, model, even_coverage(spec, 4), "rounds")

@@ -28,7 +28,7 @@ READERS = (
 FEEDS = [fed(PROPERTIES[name], 1).hypothesis.fuzz_one_input for name in READERS]
 
 
-def one_input(data: bytes) -> None:
+def one_input(data):
     """Feed one reader with what the bytes stand for."""
     if data:
         FEEDS[data[0] % len(FEEDS)](data[1:])

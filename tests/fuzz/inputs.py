@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import yaml
@@ -47,7 +46,7 @@ NODES = st.recursive(
 )
 
 
-def _places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _places(data, path=()):
     """Every place of plain data, as the steps that lead to it."""
     if not isinstance(data, dict | list):
         return []
@@ -60,7 +59,7 @@ def _places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def _like(value: Any) -> st.SearchStrategy[Any]:
+def _like(value):
     """Values that get past the first look at a place: of the same kind, or nearly."""
     if isinstance(value, bool) or value is None:
         return NODES
@@ -72,7 +71,7 @@ def _like(value: Any) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def changed(draw: st.DrawFn, data: Any, most: int = 3) -> Any:
+def changed(draw, data, most=3):
     """The data with one to a few places replaced, dropped, repeated or added."""
     found = copy.deepcopy(data)
     for _ in range(draw(st.integers(1, most))):
@@ -97,7 +96,7 @@ ODD = st.sampled_from([1, 2, 0.3, 1e-30, 1e-12, 1e-3, 1.0, 10**15, 1e15, 1e40])
 
 
 @st.composite
-def odd(draw: st.DrawFn, data: Any) -> Any:
+def odd(draw, data):
     """The data with one or two of its numbers replaced by odd ones."""
     found = copy.deepcopy(data)
     numbers = []
@@ -115,7 +114,7 @@ def odd(draw: st.DrawFn, data: Any) -> Any:
     return found
 
 
-def _yaml(data: Any) -> str:
+def _yaml(data):
     try:
         return yaml.safe_dump(data, allow_unicode=True)
     except (ValueError, yaml.YAMLError):  # numbers too long for a decimal word
@@ -136,7 +135,7 @@ SPECS = st.one_of(
 """Plain data of malformed specs."""
 
 
-def _models(annotation: Any) -> Iterator[type[Value]]:
+def _models(annotation):
     """The values of an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Value):
         yield annotation
@@ -144,7 +143,7 @@ def _models(annotation: Any) -> Iterator[type[Value]]:
         yield from _models(part)
 
 
-def fields(model: type[Value], above: tuple[type[Value], ...] = ()) -> set[tuple[str, ...]]:
+def fields(model, above=()):
     """The way to every field of a value, and of the values in it."""
     found = set()
     for name, field in model.model_fields.items():
@@ -154,7 +153,7 @@ def fields(model: type[Value], above: tuple[type[Value], ...] = ()) -> set[tuple
     return found
 
 
-def filled(data: dict[str, Any], way: Sequence[str], value: Any) -> dict[str, Any]:
+def filled(data, way, value):
     """The data with a value in a field, which they may leave out; ``groups``: the first one's."""
     found = copy.deepcopy(data)
     place: Any = found
@@ -209,7 +208,7 @@ BUDGETS = st.one_of(
 """Text of malformed files of individual budgets."""
 
 
-def documents(sound: Any) -> st.SearchStrategy[str]:
+def documents(sound):
     """JSON texts that are malformed versions of a sound document."""
     return st.one_of(
         changed(sound).map(_json),
@@ -220,7 +219,7 @@ def documents(sound: Any) -> st.SearchStrategy[str]:
     )
 
 
-def _json(data: Any) -> str:
+def _json(data):
     try:
         return json.dumps(data)
     except ValueError:

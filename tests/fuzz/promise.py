@@ -64,7 +64,7 @@ class Property:
     long: int = 1000  # inputs in the long suite
 
 
-def refused(error: PrivplanError) -> None:
+def refused(error):
     """The refusal is a printable line a fault, and never a wall of text."""
     lines = str(error).splitlines()
     assert lines
@@ -74,10 +74,10 @@ def refused(error: PrivplanError) -> None:
         assert len(lines) == len(error.faults)
 
 
-def promised(check: Callable[[Any], None]) -> Callable[[Any], None]:
+def promised(check):
     """The check, in which a PrivplanError is an answer."""
 
-    def checked(value: Any) -> None:
+    def checked(value):
         try:
             check(value)
         except PrivplanError as error:
@@ -86,7 +86,7 @@ def promised(check: Callable[[Any], None]) -> Callable[[Any], None]:
     return checked
 
 
-def _written(name: str, content: str | bytes, read: Callable[[Path], Any]) -> None:
+def _written(name, content, read):
     """Read a file in a folder of its own, which must hold nothing else afterwards."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
@@ -105,7 +105,7 @@ OF_A_RUN = (
 )  # fmt: skip
 
 
-def folder_of_bytes(change: tuple[str, int, bytes]) -> None:
+def folder_of_bytes(change):
     """A run folder, one of whose files has other bytes from some place on."""
     name, place, content = change
     with TemporaryDirectory() as parent:
@@ -118,12 +118,12 @@ def folder_of_bytes(change: tuple[str, int, bytes]) -> None:
         judge(load_run(Path(parent)))
 
 
-def pickle_of_bytes(content: bytes) -> None:
+def pickle_of_bytes(content):
     """A pickled batch of a data set."""
     _written("batch", content, read_pickle)
 
 
-def archive_of_bytes(change: tuple[int, bytes]) -> None:
+def archive_of_bytes(change):
     """Own data, with other bytes from some place on."""
     whole, (place, content) = io.BytesIO(), change
     np.savez(whole, x=np.eye(4), y=[0, 1, 0, 1])
@@ -132,17 +132,17 @@ def archive_of_bytes(change: tuple[int, bytes]) -> None:
     _written("own.npz", data, lambda path: load_own(str(path), DataOptions()))
 
 
-def spec_of_text(text: str) -> None:
+def spec_of_text(text):
     """A spec file."""
     _written("spec.yaml", text, lambda path: _used(Spec.load(path)))
 
 
-def spec_of_data(data: Any) -> None:
+def spec_of_data(data):
     """A spec as plain data."""
     _used(Spec.parse(data))
 
 
-def spec_of_every_field(start: tuple[dict[str, Any], Any]) -> None:
+def spec_of_every_field(start):
     """One value in each field of a spec in turn, also in those that the spec leaves out."""
     data, value = start
     for way in FIELDS:
@@ -153,13 +153,13 @@ def spec_of_every_field(start: tuple[dict[str, Any], Any]) -> None:
             raise
 
 
-def solved(data: Any) -> None:
+def solved(data):
     """A spec with odd numbers, solved where it is sound."""
     plan = solve(Spec.parse(data), second_opinion=False)
     Plan.parse(json.loads(plan.to_json()))
 
 
-def _used(spec: Spec) -> None:
+def _used(spec):
     """Everything that a spec answers without being solved."""
     spec.warnings()
     json.dumps(spec.model_dump(mode="json"), allow_nan=False)
@@ -169,7 +169,7 @@ def _used(spec: Spec) -> None:
 
 
 @cache
-def run_of_three_rounds() -> Mapping[str, bytes]:
+def run_of_three_rounds():
     """The files of an honest run."""
     with TemporaryDirectory() as folder:
         plan = honest_run.plan(honest_run.spec(rounds=3))
@@ -177,22 +177,22 @@ def run_of_three_rounds() -> Mapping[str, bytes]:
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
-def _sound(name: str) -> Any:
+def _sound(name):
     return json.loads(run_of_three_rounds()[name])
 
 
-def releases() -> list[Any]:
+def releases():
     """The releases of the honest run as plain data."""
     lines = run_of_three_rounds()[LEDGER].splitlines()
     return [json.loads(line)["release"] for line in lines]
 
 
-def plan_of_text(text: str) -> None:
+def plan_of_text(text):
     """A plan file."""
     _written(PLAN, text, Plan.load)
 
 
-def plan_of_data(data: Any) -> None:
+def plan_of_data(data):
     """A plan whose digest fits, so that it is taken for the planner's."""
     if isinstance(data, dict):
         data.pop("digest", None)
@@ -206,7 +206,7 @@ def plan_of_data(data: Any) -> None:
         plan.history(group)
 
 
-def _judged(changes: Mapping[str, bytes]) -> None:
+def _judged(changes):
     """Judge the honest run with some of its files exchanged."""
     with TemporaryDirectory() as folder:
         files = {**run_of_three_rounds(), **changes}
@@ -219,17 +219,17 @@ def _judged(changes: Mapping[str, bytes]) -> None:
             assert {path.name for path in Path(folder).iterdir()} == set(files)
 
 
-def record_of_text(text: str) -> None:
+def record_of_text(text):
     """A record file beside a sound plan and ledger."""
     _judged({RECORD: text.encode("utf-8", "surrogatepass")})
 
 
-def ledger_of_text(lines: list[str]) -> None:
+def ledger_of_text(lines):
     """A ledger with garbage between its lines."""
     _judged({LEDGER: "\n".join(lines).encode("utf-8", "surrogatepass")})
 
 
-def ledger_of_data(data: Any) -> None:
+def ledger_of_data(data):
     """A ledger whose chain fits, so that it is taken for the simulation's."""
     text, chain = "", _sound(PLAN)["digest"]
     if not isinstance(data, list):
@@ -240,31 +240,31 @@ def ledger_of_data(data: Any) -> None:
     _judged({LEDGER: text.encode()})
 
 
-def budgets_of_text(text: str) -> None:
+def budgets_of_text(text):
     """A file of individual budgets."""
 
-    def read(path: Path) -> None:
+    def read(path):
         read_budgets(path, "n^-1.1")
         Spec.parse({**spec_data(), "groups": [], "groups_from": path.name}, path.parent)
 
     _written("budgets.csv", text, read)
 
 
-def vary_of_text(text: str) -> None:
+def vary_of_text(text):
     """A ``--vary`` word, applied to a sound spec."""
     vary = parse_vary(text)
     for point in points([vary])[:3]:
         Spec.parse(varied(spec_data(), point))
 
 
-def partition_of_text(text: str) -> None:
+def partition_of_text(text):
     """A ``--partition`` word."""
     from simulate.data.partition.schemes import scheme
 
     scheme(text)
 
 
-def numbers_of_words(words: list[str]) -> None:
+def numbers_of_words(words):
     """``--set`` words."""
     from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
     from simulate.cli.options import hyperparameters_of
@@ -275,7 +275,7 @@ def numbers_of_words(words: list[str]) -> None:
             entry.complete(Hyperparameters(values=values))
 
 
-def command_line(arguments: list[str]) -> None:
+def command_line(arguments):
     """A command line, in a folder of its own with a sound spec, plan and run."""
     before = os.getcwd()
     with TemporaryDirectory() as folder:

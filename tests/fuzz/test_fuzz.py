@@ -5,20 +5,17 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.fuzz.promise import PROPERTIES, Property
+from tests.fuzz.promise import PROPERTIES
 
 LONG = sum(entry.long for entry in PROPERTIES.values())
 ATHERIS = 10_000
 
 
-def fed(entry: Property, count: int) -> Callable[[], None]:
+def fed(entry, count):
     """A function that feeds a reader with so many malformed inputs, the same in every run."""
 
     @settings(
@@ -26,7 +23,7 @@ def fed(entry: Property, count: int) -> Callable[[], None]:
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(entry.inputs)
-    def feed(value: Any) -> None:
+    def feed(value):
         entry.check(value)
 
     return feed
@@ -34,20 +31,20 @@ def fed(entry: Property, count: int) -> Callable[[], None]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_malformed_input(name: str) -> None:
+def test_malformed_input(name):
     fed(PROPERTIES[name], PROPERTIES[name].quick)()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_much_malformed_input(name: str) -> None:
+def test_much_malformed_input(name):
     assert LONG >= 10_000
     fed(PROPERTIES[name], PROPERTIES[name].long)()
 
 
 @pytest.mark.slow
-def test_input_that_coverage_guides(tmp_path: Path) -> None:
+def test_input_that_coverage_guides(tmp_path):
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
     flags = [f"-runs={ATHERIS}", "-seed=1", "-len_control=0", "-max_len=2048"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tests.golden.refusals import refusals
-from tests.golden.steps import SPECS, Call, Case, Edit, Put, Step, call, spec
+from tests.golden.steps import SPECS, Call, Case, Edit, Put, call, spec
 
 PRESETS = (
     "digits", "gdpfed-fmnist", "gdpfed-svhn", "gdpfed-shakespeare", "gdpfed-cifar10",
@@ -18,7 +16,7 @@ SECOND_OPINION = ("given-ratios",)
 MECHANISM = "--noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50"
 
 
-def _presets() -> Iterator[Case]:
+def _presets():
     for name in PRESETS:
         steps = (
             call(f"init --preset {name} -o spec.yaml", "spec.yaml"),
@@ -29,7 +27,7 @@ def _presets() -> Iterator[Case]:
     yield Case("init-schema", (call("init"), call("init --schema -o schema.json", "schema.json")))
 
 
-def _plans() -> Iterator[Case]:
+def _plans():
     for path in sorted(SPECS.glob("*.yaml")):
         name = path.stem
         opinion = "" if name in SECOND_OPINION else " --no-second-opinion"
@@ -43,7 +41,7 @@ def _plans() -> Iterator[Case]:
     yield Case("solve-json", steps)
 
 
-def _accounting() -> Iterator[Case]:
+def _accounting():
     delta = "--delta 6.98e-5"
     full = "--noise-multiplier 2 --rounds 10 --delta 1e-5 --sampling full"
     account = (
@@ -84,7 +82,7 @@ def _accounting() -> Iterator[Case]:
     yield Case("tradeoff", tradeoff)
 
 
-def _sweeps() -> Iterator[Case]:
+def _sweeps():
     varied = "--vary groups.strict.epsilon=0.5:4:3:log --vary rounds=5:10:2 --workers 1"
     steps = (spec("full-balanced"), call(f"what-if spec.yaml {varied} -o out", "out/what-if.csv"))
     yield Case("what-if", (*steps, call(f"what-if spec.yaml {varied}"), call("what-if spec.yaml")))
@@ -98,14 +96,14 @@ def _sweeps() -> Iterator[Case]:
     yield Case("frontier-budgets", steps, slow=True)
 
 
-def _solved(name: str) -> tuple[Step, ...]:
+def _solved(name):
     return spec(name), Call(("solve", "spec.yaml", "--no-second-opinion", "-o", "plan.json"))
 
 
 RUN_FILES = ("run/", "run/ledger.jsonl", "run/record.json")
 
 
-def _runs() -> Iterator[Case]:
+def _runs():
     runs = {
         "fedavg": ("digits-short", "--algorithm FedAvg --seed 1"),
         "dp-fedavg-canaries": ("digits-short", "--algorithm DP-FedAvg --seed 2 --canaries 20"),
@@ -151,7 +149,7 @@ def _runs() -> Iterator[Case]:
     yield Case("algorithms", (*listed, call("simulate --algorithms markdown")))
 
 
-def _broken_runs() -> Iterator[Case]:
+def _broken_runs():
     """Runs that were changed afterwards, and folders that are used again."""
     simulate = "simulate plan.json --algorithm GDPFed+ --seed 3 --device cpu -o run"
     begun = (*_solved("digits-short"), call(simulate))
@@ -169,7 +167,7 @@ def _broken_runs() -> Iterator[Case]:
     yield Case("broken-files", steps)
 
 
-def _book() -> Iterator[Case]:
+def _book():
     book = "--address book.sqlite"
     run = "--algorithm GDPFed+ --device cpu"
     steps = (
@@ -208,7 +206,7 @@ def _book() -> Iterator[Case]:
     yield Case("book", steps)
 
 
-def _all() -> Iterator[Case]:
+def _all():
     yield from _presets()
     yield from _plans()
     yield from _accounting()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tests.golden.steps import Case, Edit, Put, Step, call, spec
 
 BASE = """\
@@ -156,7 +154,7 @@ INFEASIBLE: dict[str, Changes] = {
 }
 
 
-def _specs(base: str, bad: dict[str, Changes]) -> Iterator[Step]:
+def _specs(base, bad):
     for name, changes in bad.items():
         text = base
         for old, new in changes:
@@ -311,11 +309,11 @@ BUDGETS = {
 }
 
 
-def _calls(lines: tuple[str, ...]) -> Iterator[Step]:
+def _calls(lines):
     return (call(line) for line in lines)
 
 
-def _budgets() -> Iterator[Step]:
+def _budgets():
     head = "name: base\nrounds: 5\ncohort: 30\nmodel: {name: mlp-digits, parameters: 2410}\n"
     for name, text in BUDGETS.items():
         yield Put(f"{name}.csv", text)
@@ -331,7 +329,7 @@ def _budgets() -> Iterator[Step]:
         yield call(f"solve {name}.yaml")
 
 
-def refusals() -> Iterator[Case]:
+def refusals():
     """Every case that must be refused."""
     base, records = Put("spec.yaml", BASE), Put("records.yaml", RECORDS)
     plan = call("solve spec.yaml --no-second-opinion --format json -o plan.json")

@@ -47,12 +47,12 @@ class Case:
     slow: bool = False  # whether the quick test suite leaves it out
 
 
-def call(line: str, *files: str) -> Call:
+def call(line, *files):
     """A call from words with blanks between; ``''`` is an empty word."""
     return Call(tuple("" if word == "''" else word for word in line.split()), files)
 
 
-def spec(name: str, path: str = "spec.yaml") -> Put:
+def spec(name, path="spec.yaml"):
     """A stored spec (or another file beside the specs), put at ``path``."""
     stored = SPECS / (name if "." in name else f"{name}.yaml")
     return Put(path, stored.read_text(encoding="utf-8"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.golden import record
@@ -17,11 +15,11 @@ from tests.golden.cases import CASES
         for name, case in CASES.items()
     ],
 )
-def test_answers_are_as_recorded(name: str, tmp_path: Path) -> None:
+def test_answers_are_as_recorded(name, tmp_path):
     found = record.answer(CASES[name], tmp_path)
     shown = record.difference(name, found)
     assert not shown, f"\n{shown}"
 
 
-def test_every_stored_answer_has_its_case() -> None:
+def test_every_stored_answer_has_its_case():
     assert {path.stem for path in record.EXPECTED.glob("*.txt")} == set(CASES)

@@ -26,7 +26,7 @@ OF_GROUP = ("group", "budget", "planned", "realised_lower", "realised_upper", "d
 OF_BOOK = ("group", "sampling", "delta", "runs", "releases", "epsilon_lower", "epsilon_upper")
 
 
-def verified(name: str, folder: Path) -> dict[str, Any]:
+def verified(name, folder):
     """Exit code of ``verify`` and what each group spent."""
     shutil.copytree(STORED / name, folder / "run")
     done = CliRunner().invoke(
@@ -39,7 +39,7 @@ def verified(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def booked(name: str, folder: Path) -> list[dict[str, Any]]:
+def booked(name, folder):
     """What a stored book says after one more run of its version was added."""
     book, run = folder / "book.sqlite", folder / "added"
     shutil.copy(STORED / name, book)
@@ -52,7 +52,7 @@ def booked(name: str, folder: Path) -> list[dict[str, Any]]:
     return [{field: row[field] for field in OF_BOOK} for row in json.loads(shown.stdout)]
 
 
-def _compare(found: Any, stored: Any) -> None:
+def _compare(found, stored):
     if isinstance(stored, dict):
         assert found.keys() == stored.keys()
         for key in stored:
@@ -66,12 +66,12 @@ def _compare(found: Any, stored: Any) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_runs_of_earlier_versions_are_verified_as_before(name: str, tmp_path: Path) -> None:
+def test_runs_of_earlier_versions_are_verified_as_before(name, tmp_path):
     _compare(verified(name, tmp_path), json.loads(EXPECTED.read_text())[name])
 
 
 @pytest.mark.parametrize("name", BOOKS)
-def test_books_of_earlier_versions_are_continued_as_before(name: str, tmp_path: Path) -> None:
+def test_books_of_earlier_versions_are_continued_as_before(name, tmp_path):
     _compare(booked(name, tmp_path), json.loads(EXPECTED.read_text())[name])
 
 

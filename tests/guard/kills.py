@@ -14,32 +14,29 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from privplan import files
 from privplan.guard import Guard, guard, storage
-from privplan.plan import Plan
 from tests.guard.plans import SIZE, plan_of
 
 
-def plan_for(kills: int, signers: tuple[dict[str, str], ...] = ()) -> Plan:
+def plan_for(kills, signers=()):
     """A plan with more rounds than that many processes finish."""
     groups = {"strict": (60, 2.0, 0.1, 12.0), "loose": (40, 4.0, 0.2, 8.0)}
     return plan_of(groups, 40 + 4 * kills, signers=signers)
 
 
-def logged(path: Path, kind: str, round_: int, vector: np.ndarray) -> None:
+def logged(path, kind, round_, vector):
     """Add a line with the hash of a vector to a log."""
     digest = hashlib.sha256(vector.tobytes()).hexdigest()
     with open(path, "a") as file:
         file.write(json.dumps([kind, round_, digest]) + "\n")
 
 
-def train(plan: Plan, folder: Path, log: Path, witnessing: Any) -> None:
+def train(plan, folder, log, witnessing):
     """Train to the last round, from what the folder holds."""
     with Guard(plan, folder, keep=None, witnessing=witnessing) as one:
         model = np.zeros(SIZE) if one.model is None else one.model["model"]
@@ -58,12 +55,12 @@ def train(plan: Plan, folder: Path, log: Path, witnessing: Any) -> None:
             logged(log, "sent", round_, model)
 
 
-def kill_at(write: int) -> None:
+def kill_at(write):
     """Make this process kill itself at one of its durable writes, maybe after a part of it."""
     count = 0
 
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **extra: Any) -> Any:
+    def counted(call):
+        def wrapped(*args, **extra):
             nonlocal count
             count += 1
             if count == write:
@@ -80,7 +77,7 @@ def kill_at(write: int) -> None:
     os.replace, os.fsync = counted(os.replace), counted(os.fsync)  # type: ignore[assignment]
 
 
-def main(signers: tuple[dict[str, str], ...] = (), witnessing: Any = None) -> None:
+def main(signers=(), witnessing=None):
     """Kill as often as asked, then let one process finish."""
     folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     random.seed(seed)

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
-from privplan.guard import Guard
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from privplan.spec.spec import Spec
 from tests.planning.problems import given_plan
 
 SIZE = 40
 
 
-def plan_of(
-    groups: dict[str, tuple[int, float, float, float]],
-    rounds: int,
-    *,
-    sampling: str = "poisson",
-    release: str = "joint",
-    delta: float = 1e-4,
-    signers: tuple[dict[str, str], ...] = (),
-) -> Plan:
+def plan_of(groups, rounds, *, sampling="poisson", release="joint", delta=0.0001, signers=()):
     """A certified plan; groups map a name to clients, epsilon, ratio and noise multiplier."""
     spec = Spec.parse(
         {
@@ -38,19 +25,19 @@ def plan_of(
     return given_plan(spec, {name: row[2:] for name, row in groups.items()}, release)
 
 
-def two_groups(rounds: int = 12, **changes: Any) -> Plan:
+def two_groups(rounds=12, **changes):
     """A strict and a loose group, 12 rounds."""
     groups = {"strict": (60, 2.0, 0.1, 2.0), "loose": (40, 4.0, 0.2, 1.5)}
     return plan_of(groups, rounds, **changes)
 
 
-def update(group: str, client: int, round_: int, model: np.ndarray) -> np.ndarray:
+def update(group, client, round_, model):
     """A client's update [d]: towards a point of its own."""
     rng = np.random.default_rng([client, round_, len(group)])
     return rng.normal(0.2, 1.0, model.size) - 0.1 * model
 
 
-def train(guard: Guard, most: int | None = None) -> np.ndarray:
+def train(guard, most=None):
     """A plain loop; goes on from what the guard has, for at most ``most`` rounds."""
     model = np.zeros(SIZE)
     if guard.model is not None:
@@ -72,12 +59,12 @@ def train(guard: Guard, most: int | None = None) -> np.ndarray:
     return model
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     """Names of the guard's files, sorted."""
     return sorted(path.name for path in (folder / "guard").iterdir())
 
 
-def ledger_of(folder: Path, plan: Plan) -> list:
+def ledger_of(folder, plan):
     """All releases of a folder, whose chain holds."""
     found = read_ledger(folder, plan.digest)
     assert found.fault is None

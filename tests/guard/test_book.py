@@ -17,7 +17,6 @@ from privplan.book.store import address_of, runs
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Guard
 from privplan.guard.guard import add_to_book
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
 from privplan.spec.spec import Spec
@@ -28,7 +27,7 @@ from tests.planning.problems import members
 DELTA = 1e-4
 
 
-def spec(epsilon: float, rounds: int = 12, **changes: object) -> Spec:
+def spec(epsilon, rounds=12, **changes):
     """A strict and a loose group."""
     groups = [members("strict", 300, epsilon), members("loose", 200, 3 * epsilon)]
     data = {
@@ -38,9 +37,7 @@ def spec(epsilon: float, rounds: int = 12, **changes: object) -> Spec:
     return Spec.parse({**data, **changes})
 
 
-def train(
-    plan: Plan, folder: Path, book: str | None = None, population: str = ""
-) -> tuple[int, str | None]:
+def train(plan, folder, book=None, population=""):
     """Rounds that a guard with the book releases, and why it refuses the next."""
     with Guard(plan, folder, book, population=population) as guard:
         for round_ in guard.rounds():
@@ -53,7 +50,7 @@ def train(
     return done, refusal
 
 
-def longer(plan: Plan, rounds: int) -> Plan:
+def longer(plan, rounds):
     """The plan with more rounds of the same noise, and room for them in its own epsilon."""
     groups = tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in plan.groups)
     spec_ = plan.spec.model_copy(update={"rounds": rounds})
@@ -61,7 +58,7 @@ def longer(plan: Plan, rounds: int) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> str:
+def book(tmp_path_factory):
     """Two runs of a part of the budgets of later tests."""
     folder = tmp_path_factory.mktemp("book")
     address, plan = str(folder / "book.sqlite"), solve(spec(0.5))
@@ -71,7 +68,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> str:
     return address
 
 
-def copied(book: str, tmp_path: Path) -> str:
+def copied(book, tmp_path):
     """A book of the test's own."""
     address = tmp_path / "book.sqlite"
     address.write_bytes(Path(book).read_bytes())
@@ -79,9 +76,7 @@ def copied(book: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("rule", [None, "exact"])
-def test_a_plan_from_the_book_runs_in_full_and_no_round_more(
-    book: str, tmp_path: Path, rule: str | None
-) -> None:
+def test_a_plan_from_the_book_runs_in_full_and_no_round_more(book, tmp_path, rule):
     address = copied(book, tmp_path)
     plan = solve_at(spec(2.0), address, rule=rule)
     assert plan.book is not None
@@ -98,7 +93,7 @@ def test_a_plan_from_the_book_runs_in_full_and_no_round_more(
     )
 
 
-def test_a_filter_refuses_what_was_booked_after_planning(book: str, tmp_path: Path) -> None:
+def test_a_filter_refuses_what_was_booked_after_planning(book, tmp_path):
     """The releases stay within the budget under the filter, and would not with one more."""
     address = copied(book, tmp_path)
     plan = solve_at(spec(2.0), address)
@@ -117,7 +112,7 @@ def test_a_filter_refuses_what_was_booked_after_planning(book: str, tmp_path: Pa
     assert f"found {whole.epsilon(one):.6g}" in refusal
 
 
-def test_a_plan_without_a_book_is_composed_by_a_filter(book: str, tmp_path: Path) -> None:
+def test_a_plan_without_a_book_is_composed_by_a_filter(book, tmp_path):
     """Exact composition, which no adaptively chosen run may use, would accept more rounds."""
     plan = solve(spec(1.2, planning={"ratios": "uniform"}))
     done, refusal = train(plan, tmp_path / "run", copied(book, tmp_path))
@@ -135,7 +130,7 @@ def test_a_plan_without_a_book_is_composed_by_a_filter(book: str, tmp_path: Path
     assert train(plan, tmp_path / "elsewhere", copied(book, tmp_path), "other")[0] == 12
 
 
-def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path: Path) -> None:
+def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
     """Its own entry does not count twice, and keeps its place at the beginning of the book."""
     book, plan = str(tmp_path / "book.sqlite"), solve(spec(1.0))
     with Guard(plan, tmp_path / "first", book) as guard:
@@ -156,7 +151,7 @@ def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path: Path) -> 
         assert alone.order != whole.order
 
 
-def test_a_rule_that_does_not_cover_the_book_is_one_line(book: str, tmp_path: Path) -> None:
+def test_a_rule_that_does_not_cover_the_book_is_one_line(book, tmp_path):
     plan = solve_at(spec(2.0), copied(book, tmp_path))
     assert plan.book is not None
     booked = tuple(one.model_copy(update={"rule": "gaussian"}) for one in plan.book)
@@ -165,14 +160,14 @@ def test_a_rule_that_does_not_cover_the_book_is_one_line(book: str, tmp_path: Pa
         Guard(plan, tmp_path / "run", copied(book, tmp_path))
 
 
-def test_a_book_of_accounts_only_has_no_runs(tmp_path: Path) -> None:
+def test_a_book_of_accounts_only_has_no_runs(tmp_path):
     address = str(tmp_path / "accounts.sqlite")
     Budgets(address).open("strict", 2.0, 1e-5)
     with Guard(solve(spec(1.0)), tmp_path / "run", address) as guard:
         assert guard.may_release()
 
 
-def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path: Path) -> None:
+def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path):
     plan, book = two_groups(12), str(tmp_path / "book.sqlite")
     rounds = []
     for number in range(4):
@@ -188,7 +183,7 @@ def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path: Path) -> None:
     assert spent <= plan.group("strict").epsilon
 
 
-def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path: Path) -> None:
+def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path):
     plan, book = two_groups(12), str(tmp_path / "book.sqlite")
     for number in range(5):
         with Guard(plan, tmp_path / f"run{number}", book) as guard:
@@ -201,7 +196,7 @@ def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_pa
         guard.draw(1)
 
 
-def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
+def test_noise_of_others_is_booked_when_it_suffices(tmp_path):
     plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
     with Guard(plan, tmp_path) as guard:
         with pytest.raises(InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"):
@@ -215,7 +210,7 @@ def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
     assert "noise fresh" in {check.name for check in verdict.not_shown}
 
 
-def test_guards_at_once_never_overspend(tmp_path: Path) -> None:
+def test_guards_at_once_never_overspend(tmp_path):
     plan, book = two_groups(12), str(tmp_path / "book.sqlite")
     guards = [Guard(plan, tmp_path / f"run{number}", book) for number in range(5)]
     for guard in reversed(guards):
@@ -233,7 +228,7 @@ def test_guards_at_once_never_overspend(tmp_path: Path) -> None:
         assert composition_of(account, group.epsilon, DELTA).fits(History())
 
 
-def test_what_a_run_reserved_counts_until_it_ends(tmp_path: Path) -> None:
+def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
     """Also after a kill: the folder is opened again, and its reservation is its own."""
     plan, book = two_groups(30), str(tmp_path / "book.sqlite")
     guard = Guard(plan, tmp_path / "one", book)

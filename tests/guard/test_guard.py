@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups
 @pytest.mark.parametrize(
     ("sampling", "release"), [("poisson", "joint"), ("poisson", "per_group"), ("full", "joint")]
 )
-def test_a_finished_run_keeps_its_plan(tmp_path: Path, sampling: str, release: str) -> None:
+def test_a_finished_run_keeps_its_plan(tmp_path, sampling, release):
     everyone = {"strict": (60, 20.0, 1.0, 8.0), "loose": (40, 40.0, 1.0, 6.0)}
     if sampling == "full":
         plan = plan_of(everyone, 12, sampling="full", release=release)
@@ -45,7 +44,7 @@ def test_a_finished_run_keeps_its_plan(tmp_path: Path, sampling: str, release: s
     assert "seed" not in json.loads((tmp_path / "run" / RECORD).read_text())
 
 
-def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> None:
+def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path):
     plan = two_groups()
     with Guard(plan, tmp_path, evidence="public") as guard:
         train(guard)
@@ -71,7 +70,7 @@ def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> N
     assert {row[-1] for row in group_table(verdict)[2]} == {"unverified"}
 
 
-def test_a_row_never_contradicts_the_outcome(tmp_path: Path) -> None:
+def test_a_row_never_contradicts_the_outcome(tmp_path):
     with Guard(two_groups(), tmp_path) as guard:
         train(guard)
         verdict = guard.verdict()
@@ -82,7 +81,7 @@ def test_a_row_never_contradicts_the_outcome(tmp_path: Path) -> None:
     assert {row[-1] for row in group_table(broken)[2]} == {"not shown"}
 
 
-def test_noise_and_weights_are_the_planned_ones(tmp_path: Path) -> None:
+def test_noise_and_weights_are_the_planned_ones(tmp_path):
     plan = two_groups(1, release="per_group")
     total = np.linspace(-1, 1, 20_000)
     with Guard(plan, tmp_path) as guard:
@@ -105,7 +104,7 @@ def test_noise_and_weights_are_the_planned_ones(tmp_path: Path) -> None:
             guard.noise_std(1, "strict")
 
 
-def test_the_mean_keeps_the_largest_coordinates_of_each_sum(tmp_path: Path) -> None:
+def test_the_mean_keeps_the_largest_coordinates_of_each_sum(tmp_path):
     plan = two_groups(1, release="per_group")
     groups = tuple(
         group.model_copy(update={"kept_fraction": kept})
@@ -122,7 +121,7 @@ def test_the_mean_keeps_the_largest_coordinates_of_each_sum(tmp_path: Path) -> N
     assert np.allclose(np.delete(strict, largest), 0, atol=1e-9)
 
 
-def test_cohorts_follow_the_law_over_registered_clients(tmp_path: Path) -> None:
+def test_cohorts_follow_the_law_over_registered_clients(tmp_path):
     groups = {"all": (200, 50.0, 0.1, 20.0)}
     plan = plan_of(groups, 60)
     counts, there = np.zeros(200, int), set(range(0, 200, 2))
@@ -141,7 +140,7 @@ def test_cohorts_follow_the_law_over_registered_clients(tmp_path: Path) -> None:
     assert "cohort is 10 instead of 20" in sentence
 
 
-def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path: Path) -> None:
+def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path):
     plan = plan_of({"all": (100, 50.0, 0.2, 20.0)}, 4, sampling="fixed_size")
     with Guard(plan, tmp_path) as guard:
         for round_ in guard.rounds():
@@ -158,7 +157,7 @@ def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path: Path)
     assert release.shares[0].drawn == 20 > (release.shares[0].cohort or 0)
 
 
-def test_an_update_is_clipped_whatever_the_client_did() -> None:
+def test_an_update_is_clipped_whatever_the_client_did():
     long = np.full(100, 3.0)
     short = clip(long, 0.5)
     assert np.linalg.norm(short.astype(np.float32).astype(float)) <= 0.5
@@ -174,7 +173,7 @@ def test_an_update_is_clipped_whatever_the_client_did() -> None:
         total.add(np.zeros(3))
 
 
-def test_a_layout_keeps_what_is_not_of_floating_point() -> None:
+def test_a_layout_keeps_what_is_not_of_floating_point():
     arrays = {
         "w": np.arange(6, dtype=np.float32).reshape(2, 3),
         "steps": np.array(7),
@@ -192,7 +191,7 @@ def test_a_layout_keeps_what_is_not_of_floating_point() -> None:
         Layout.of({"steps": np.array(7)})
 
 
-def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path: Path) -> None:
+def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path):
     plan = two_groups(12)
     with Guard(plan, tmp_path) as guard:
         train(guard, most=3)
@@ -221,7 +220,7 @@ def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path: 
             guard.draw(7)
 
 
-def test_a_round_is_drawn_and_released_once(tmp_path: Path) -> None:
+def test_a_round_is_drawn_and_released_once(tmp_path):
     plan = two_groups(3)
     with Guard(plan, tmp_path) as guard:
         drawn = guard.draw(1).drawn
@@ -251,7 +250,7 @@ def test_a_round_is_drawn_and_released_once(tmp_path: Path) -> None:
     assert files(tmp_path) == [f"{kind}-{n}.bin" for kind in ("model", "release") for n in (2, 3)]
 
 
-def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path: Path) -> None:
+def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path):
     """No update yet: the plan knows the number of parameters, and the noise is released."""
     with Guard(two_groups(6), tmp_path / "run") as guard:
         guard.draw(1)
@@ -263,7 +262,7 @@ def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path: Path)
         assert guard.finished
 
 
-def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path: Path) -> None:
+def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path):
     """Adapters give an empty cohort's sum as zeros: its clipping is shown, its norm being 0."""
     plan = two_groups()
     with Guard(plan, tmp_path / "run") as guard:
@@ -282,7 +281,7 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path: Path) -> None:
     assert verdict.outcome == "kept"
 
 
-def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_path: Path) -> None:
+def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_path):
     with Guard(two_groups(), tmp_path / "run") as guard:
         train(guard)
     assert booking_of(tmp_path / "run", "").run.cost == "recorded"
@@ -295,7 +294,7 @@ def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_
     assert booking_of(tmp_path / "run", "").run.cost == "infinite"
 
 
-def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path: Path) -> None:
+def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path):
     with Guard(two_groups(), tmp_path) as guard:
         train(guard, most=2)
     path = tmp_path / NOISE_EVIDENCE
@@ -306,7 +305,7 @@ def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path: P
     assert judge(load_run(tmp_path)).outcome == "kept"
 
 
-def test_the_round_that_would_overspend_is_refused(tmp_path: Path) -> None:
+def test_the_round_that_would_overspend_is_refused(tmp_path):
     """The plan has 30 rounds; the budget of the loose group holds for fewer."""
     plan = plan_of({"strict": (60, 9.0, 0.1, 2.0), "loose": (40, 2.0, 0.2, 1.5)}, 30)
     loose = plan.group("loose")
@@ -330,7 +329,7 @@ def test_the_round_that_would_overspend_is_refused(tmp_path: Path) -> None:
     assert pld.epsilon(more, loose.delta, relation).upper > 2.0
 
 
-def test_rounds_beyond_the_plan_are_refused(tmp_path: Path) -> None:
+def test_rounds_beyond_the_plan_are_refused(tmp_path):
     plan = two_groups(2)
     with Guard(plan, tmp_path) as guard:
         train(guard)
@@ -338,13 +337,13 @@ def test_rounds_beyond_the_plan_are_refused(tmp_path: Path) -> None:
             guard.draw(3)
 
 
-def test_one_process_holds_a_run(tmp_path: Path) -> None:
+def test_one_process_holds_a_run(tmp_path):
     plan = two_groups(2)
     with Guard(plan, tmp_path), pytest.raises(InputError, match="in use by another run"):
         Guard(plan, tmp_path)
 
 
-def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_wrong_input_is_refused_and_changes_nothing(tmp_path):
     plan = two_groups(2)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="must be the folder of a guarded run"):
@@ -369,7 +368,7 @@ def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(b"noise_std", b"noise_stt"), (b"0.", b"1.")])
-def test_a_damaged_release_is_refused_by_its_name(tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_a_damaged_release_is_refused_by_its_name(tmp_path, old, new):
     with Guard(two_groups(), tmp_path / "run") as guard:
         guard.draw(1)
         guard.release(1, {name: np.zeros(SIZE) for name in guard.draw(1).clients})

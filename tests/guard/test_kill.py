@@ -20,13 +20,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path, count: int) -> None:
+def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, count):
     check_killed(tmp_path, count, "tests.guard.kills")
 
 
-def check_killed(
-    tmp_path: Path, count: int, module: str, signers: tuple[dict[str, str], ...] = ()
-) -> None:
+def check_killed(tmp_path, count, module, signers=()):
     """Run a module that kills a run so often, and look at what stands on the disk."""
     command = [sys.executable, "-m", module, str(tmp_path), str(count), "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

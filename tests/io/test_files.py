@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.command import refused
 from tests.planning.problems import make_spec, spec_data
 
 
-def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     target = tmp_path / "plan.json"
     target.write_bytes(b"before")
     write_bytes(target, b"after")
@@ -32,7 +31,7 @@ def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == ["plan.json"]
 
 
-def test_the_file_that_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_the_file_that_a_link_leads_to_is_replaced(tmp_path):
     target, link = tmp_path / "folder" / "plan.json", tmp_path / "link"
     target.parent.mkdir()
     target.write_bytes(b"before")
@@ -42,7 +41,7 @@ def test_the_file_that_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
     assert target.read_bytes() == b"after"
 
 
-def test_a_pipe_is_written_into(tmp_path: Path) -> None:
+def test_a_pipe_is_written_into(tmp_path):
     pipe, read = tmp_path / "pipe", list[bytes]()
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
@@ -68,7 +67,7 @@ READERS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A plan, a spec, and the first fields of the other kinds."""
     folder = tmp_path_factory.mktemp("kinds")
     solve(make_spec(), second_opinion=False).save(folder / "plan.json")
@@ -83,9 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("wanted", "file"),
     [(wanted, file) for wanted in READERS for file in FILES if FILES[file][0] != wanted],
 )
-def test_a_file_of_another_kind_is_one_line(
-    wanted: str, file: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_kind_is_one_line(wanted, file, folder, monkeypatch):
     monkeypatch.chdir(folder)
     arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[wanted]]
     line = refused(*arguments)
@@ -93,7 +90,7 @@ def test_a_file_of_another_kind_is_one_line(
     assert ", found 'fields " in line
 
 
-def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
+def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
     assert refused("explain", path).startswith("plan: must be a plan, not a spec, found ")
@@ -105,17 +102,17 @@ def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
     ("text", "value"),
     [("1e3", "1e3"), ("1.0e+3", 1000.0), ("0x1f", 31), ("-7", -7), ("1_000", 1000)],
 )
-def test_numbers_are_those_of_yaml(text: str, value: object) -> None:
+def test_numbers_are_those_of_yaml(text, value):
     assert load_yaml(f"rounds: {text}", "spec") == {"rounds": value}
 
 
 @pytest.mark.parametrize("text", ["1:30", "-2:10:00", "1:30.5"])
-def test_numbers_to_base_60_are_refused(text: str) -> None:
+def test_numbers_to_base_60_are_refused(text):
     with pytest.raises(InputError, match=f"spec: .*{text} is a number to base 60"):
         load_yaml(f"rounds: {text}", "spec")
 
 
-def test_text_with_a_colon_stays() -> None:
+def test_text_with_a_colon_stays():
     assert load_yaml("partition: dirichlet:0.3\ntime: '1:30'", "spec") == {
         "partition": "dirichlet:0.3",
         "time": "1:30",
@@ -123,7 +120,7 @@ def test_text_with_a_colon_stays() -> None:
 
 
 @pytest.mark.parametrize("text", ["014", "-014", "+014", "0_14", "010", "007", "00_1"])
-def test_numbers_to_base_8_are_refused(text: str) -> None:
+def test_numbers_to_base_8_are_refused(text):
     """As a number and as a name: the field does not matter, as for base 60."""
     for document in (f"rounds: {text}", f"name: {text}", f"[1, {text}]", f"{text}: 1"):
         with pytest.raises(InputError) as found:

@@ -27,28 +27,28 @@ from privplan.processes import (
 )
 
 
-def square(number: int) -> int:
+def square(number):
     return number**2
 
 
-def linger(path: Path) -> None:
+def linger(path):
     path.write_text(str(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))
     time.sleep(60)
 
 
-def die(number: int) -> None:
+def die(number):
     os._exit(3)
 
 
-def test_every_result_comes_once() -> None:
+def test_every_result_comes_once():
     assert sorted(in_processes(square, [1, 2, 3], 2)) == [1, 4, 9]
 
 
-def test_an_interruption_ends_the_workers(tmp_path: Path) -> None:
+def test_an_interruption_ends_the_workers(tmp_path):
     started = time.monotonic()
     path = tmp_path / "worker"
 
-    def alarm(number: int, frame: object) -> None:
+    def alarm(number, frame):
         if not path.exists() or not path.read_text():
             signal.setitimer(signal.ITIMER_REAL, 0.1)  # wait until the worker is at work
             return
@@ -66,12 +66,12 @@ def test_an_interruption_ends_the_workers(tmp_path: Path) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_worker_that_dies_is_one_line() -> None:
+def test_a_worker_that_dies_is_one_line():
     with pytest.raises(PrivplanError, match="a worker process died"):
         list(in_processes(die, [1], 1))
 
 
-def test_an_error_with_several_faults_crosses_processes_whole() -> None:
+def test_an_error_with_several_faults_crosses_processes_whole():
     faults = (Fault("a", "must be b", 1), Fault("c", "must be d", 2))
     error = pickle.loads(pickle.dumps(InputError(faults)))
     assert error.faults == faults
@@ -96,7 +96,7 @@ with end_at_once():
 """
 
 
-def end(leave: str, stdout: object = subprocess.PIPE) -> tuple[str | None, str, int]:
+def end(leave, stdout=subprocess.PIPE):
     call = [sys.executable, "-c", ENDING.format(leave=leave)]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(call, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered)
@@ -104,11 +104,11 @@ def end(leave: str, stdout: object = subprocess.PIPE) -> tuple[str | None, str, 
 
 
 @pytest.mark.parametrize(("leave", "code"), [("sys.exit(7)", 7), ("sys.exit()", 0)])
-def test_output_is_complete_but_nothing_is_freed(leave: str, code: int) -> None:
+def test_output_is_complete_but_nothing_is_freed(leave, code):
     assert end(leave) == ("written joined\ncalled\n", "", code)
 
 
-def test_errors_and_output_that_cannot_be_written_end_as_python_ends_them() -> None:
+def test_errors_and_output_that_cannot_be_written_end_as_python_ends_them():
     out, error, code = end("raise ValueError('found')")
     assert (out, code) == ("written joined\ncalled\nfreed\n", 1)
     assert "ValueError: found" in error
@@ -139,9 +139,7 @@ print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_
         ({"OMP_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1) - 1, "None"),
     ],
 )
-def test_numpy_starts_no_threads_unless_asked(
-    asked: dict[str, str], threads: int, variable: str
-) -> None:
+def test_numpy_starts_no_threads_unless_asked(asked, threads, variable):
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-c", STARTED]
@@ -156,17 +154,17 @@ ITEMS = {key_of(point): point["number"] for point in POINTS}
 SQUARES = {key_of(point): point["number"] ** 2 for point in POINTS}
 
 
-def check(point: dict[str, int], result: int) -> None:
+def check(point, result):
     if result != point["number"] ** 2:
         raise ValueError
 
 
-def journal(folder: Path, sweep: str = "one") -> Journal[int]:
+def journal(folder, sweep="one"):
     return Journal(folder / "journal.jsonl", sweep, check)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_results_by_key_whatever_the_order_of_completion(jobs: int, tmp_path: Path) -> None:
+def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
     counts: list[tuple[int, int]] = []
     done = finish(
         ITEMS, square, spread=in_jobs(jobs), journal=journal(tmp_path),
@@ -177,12 +175,12 @@ def test_results_by_key_whatever_the_order_of_completion(jobs: int, tmp_path: Pa
     assert journal(tmp_path).load() == SQUARES
 
 
-def test_only_missing_items_are_computed(tmp_path: Path) -> None:
+def test_only_missing_items_are_computed(tmp_path):
     first = dict(list(ITEMS.items())[:2])
     finish(first, square, spread=in_jobs(1), journal=journal(tmp_path))
     asked: list[int] = []
 
-    def recorded(number: int) -> int:
+    def recorded(number):
         asked.append(number)
         return square(number)
 
@@ -190,7 +188,7 @@ def test_only_missing_items_are_computed(tmp_path: Path) -> None:
     assert asked == [2, 3]
 
 
-def test_ctrl_c_names_the_folder_and_releases_it(tmp_path: Path) -> None:
+def test_ctrl_c_names_the_folder_and_releases_it(tmp_path):
     said = f"kept in {tmp_path}; the same command"
     with pytest.raises(InterruptedSweepError, match=said), resumable(tmp_path):
         raise KeyboardInterrupt
@@ -202,15 +200,15 @@ def test_ctrl_c_names_the_folder_and_releases_it(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_refused_sweep_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_refused_sweep_leaves_nothing_behind(tmp_path):
     """Folders that it created, unless something was stored, and the lock of others."""
 
-    def refused(number: int) -> int:
+    def refused(number):
         if number == last:
             raise InputError.one("number", "must be another", number)
         return square(number)
 
-    def run(folder: Path) -> None:
+    def run(folder):
         with pytest.raises(InputError, match="must be another"), resumable(folder):
             finish(ITEMS, refused, spread=in_jobs(1), journal=journal(folder))
 
@@ -234,7 +232,7 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path: Path) -> None:
         (json.dumps({"sweep": "two", "point": {"number": 2}, "rows": 4}), "other settings"),
     ],
 )
-def test_a_journal_of_another_sweep_is_refused(line: str, rule: str, tmp_path: Path) -> None:
+def test_a_journal_of_another_sweep_is_refused(line, rule, tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(InputError, match=rule):
@@ -242,7 +240,7 @@ def test_a_journal_of_another_sweep_is_refused(line: str, rule: str, tmp_path: P
     assert path.read_text() == line + "\n"
 
 
-def test_an_incomplete_last_line_is_removed(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_removed(tmp_path):
     path = tmp_path / "journal.jsonl"
     whole = json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 4}) + "\n"
     path.write_text(whole + '{"sweep": "on')

@@ -68,28 +68,28 @@ def test_moment_bounds_of_the_pairs_are_those_of_the_law(law, relation):
         assert (rdp_of_release(Release(1.5, ratio, law), relation) > 0).all()
 
 
-def test_total_matches_scipy_binomtest_tails() -> None:
+def test_total_matches_scipy_binomtest_tails():
     counts, clients, ratio = [30, 25, 22, 28], 400, 0.05
     total, trials = sum(counts), clients * len(counts)
     tails = stats.binom.cdf(total, trials, ratio), stats.binom.sf(total - 1, trials, ratio)
     assert total_p_value(counts, clients, ratio) == pytest.approx(2 * min(tails))
 
 
-def test_total_sees_doubled_participation() -> None:
+def test_total_sees_doubled_participation():
     counts = np.random.default_rng(3).binomial(2000, 0.04, 50)
     assert total_p_value(counts.tolist(), 2000, 0.02) < FALSE_ALARM
 
 
-def test_full_participation_leaves_no_room() -> None:
+def test_full_participation_leaves_no_room():
     assert total_p_value([10, 10], 10, 1.0) == 1.0
     assert total_p_value([10, 9], 10, 1.0) == 0.0
 
 
-def test_a_fixed_size_cohort_booked_as_poisson_is_seen() -> None:
+def test_a_fixed_size_cohort_booked_as_poisson_is_seen():
     assert dispersion_p_value([40] * 50, 2000, 0.02) < FALSE_ALARM
 
 
-def test_dispersion_is_a_bound_on_honest_false_alarms() -> None:
+def test_dispersion_is_a_bound_on_honest_false_alarms():
     rng = np.random.default_rng(4)
     for clients, ratio in [(2000, 0.02), (10, 0.1), (100, 0.9)]:
         runs = rng.binomial(clients, ratio, (400, 30))
@@ -100,12 +100,12 @@ def test_dispersion_is_a_bound_on_honest_false_alarms() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(counts=st.lists(st.integers(0, 60), min_size=1, max_size=60), ratio=st.floats(0.001, 0.999))
-def test_p_values_are_chances(counts: list[int], ratio: float) -> None:
+def test_p_values_are_chances(counts, ratio):
     for value in (total_p_value(counts, 60, ratio), dispersion_p_value(counts, 60, ratio)):
         assert 0 <= value <= 1
 
 
-def test_participation_law_is_the_convolution_of_binomials() -> None:
+def test_participation_law_is_the_convolution_of_binomials():
     np.testing.assert_allclose(
         participation_law({0.2: 12}), stats.binom.pmf(np.arange(13), 12, 0.2), rtol=1e-9
     )
@@ -120,7 +120,7 @@ def test_participation_law_is_the_convolution_of_binomials() -> None:
     np.testing.assert_allclose(found, by_hand, atol=1e-15)
 
 
-def test_preferred_clients_spread_the_participations() -> None:
+def test_preferred_clients_spread_the_participations():
     rng, law = np.random.default_rng(7), participation_law({0.1: 40})
     sizes, log_law = np.arange(41), np.log(law)
     even = rng.binomial(40, 0.1, 500)
@@ -136,12 +136,12 @@ LAW = SamplingLaw("cyclic_poisson:4").law
 CLIENTS = 203
 
 
-def cohorts(rounds: int, ratio: float, seed: int) -> list[np.ndarray]:
+def cohorts(rounds, ratio, seed):
     generator = np.random.default_rng(seed)
     return [LAW.draw(generator, CLIENTS, ratio, t) for t in range(1, rounds + 1)]
 
 
-def test_only_the_clients_of_a_turn_are_drawn() -> None:
+def test_only_the_clients_of_a_turn_are_drawn():
     drawn = cohorts(400, 0.3, 1)
     for index, cohort in enumerate(drawn):
         assert set(cohort % 4) <= {index % 4}
@@ -152,7 +152,7 @@ def test_only_the_clients_of_a_turn_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(("rounds", "most"), [(1, 1), (4, 1), (5, 2), (12, 3)])
-def test_rounds_of_a_client(rounds: int, most: int) -> None:
+def test_rounds_of_a_client(rounds, most):
     done = range(1, rounds + 1)
     own = [sum(client in LAW.places(t, CLIENTS) for t in done) for client in range(CLIENTS)]
     assert LAW.rounds_of_client(rounds) == LAW.most_of_client(done) == max(own) == most
@@ -160,7 +160,7 @@ def test_rounds_of_a_client(rounds: int, most: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 6, 8])
-def test_participations_are_those_of_simulated_rounds(rounds: int) -> None:
+def test_participations_are_those_of_simulated_rounds(rounds):
     law = LAW.participations({0.3: rounds})
     assert law.sum() == pytest.approx(1)
     counts = np.zeros(len(law))
@@ -170,7 +170,7 @@ def test_participations_are_those_of_simulated_rounds(rounds: int) -> None:
     assert counts / counts.sum() == pytest.approx(law, abs=0.01)
 
 
-def test_honest_cohorts_pass_and_others_do_not() -> None:
+def test_honest_cohorts_pass_and_others_do_not():
     honest = [len(cohort) for cohort in cohorts(80, 0.3, 3)]
     assert not list(LAW.cohort_faults(honest, CLIENTS, 0.3, 1e-6))
     one_turn = [40 if t % 4 == 1 else count for t, count in enumerate(honest)]
@@ -181,7 +181,7 @@ def test_honest_cohorts_pass_and_others_do_not() -> None:
     assert "vary unlike" in list(LAW.cohort_faults(equal, CLIENTS, 0.3, 1e-6))[-1]
 
 
-def test_false_alarms() -> None:
+def test_false_alarms():
     level = 0.05
     alarms = sum(
         any(LAW.cohort_faults([len(one) for one in cohorts(40, 0.3, seed)], CLIENTS, 0.3, level))
@@ -190,8 +190,8 @@ def test_false_alarms() -> None:
     assert alarms <= 300 * level
 
 
-def test_a_ledger_counts_the_rounds_of_a_turn() -> None:
-    def line(round_: int) -> ReleaseRecord:
+def test_a_ledger_counts_the_rounds_of_a_turn():
+    def line(round_):
         share = GroupShare(
             group="all", clients=8, sampling="cyclic_poisson:4", sampling_ratio=0.5, cohort=1,
             participants=(round_ % 8,), clip_bound=1.0, largest_norm=1.0, clipped=0, excluded=0,
@@ -211,7 +211,7 @@ def test_a_ledger_counts_the_rounds_of_a_turn() -> None:
     assert twice.rounds == 2
 
 
-def test_questions_without_a_spec_count_the_rounds_of_a_client() -> None:
+def test_questions_without_a_spec_count_the_rounds_of_a_client():
     given = {"delta": 1e-5, "relation": "add_remove", "clients": 1000}
     assert composition(1.4, 0.1, 52, sampling="cyclic_poisson:5", **given).history.rounds == 11
     given |= {"noise_multiplier": 1.4, "sampling_ratio": 0.1, "rounds": 50}
@@ -228,14 +228,14 @@ def test_questions_without_a_spec_count_the_rounds_of_a_client() -> None:
 MOMENTA = (0.0, 0.5, 0.9)
 
 
-def matrix(given_: tuple[float, ...], rounds: int) -> np.ndarray:
+def matrix(given_, rounds):
     column = np.zeros(rounds)
     column[: len(given_)] = given_[:rounds]
     return toeplitz(column, np.zeros(rounds))
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_the_square_root_of_a_server_with_momentum(momentum: float) -> None:
+def test_the_square_root_of_a_server_with_momentum(momentum):
     prefix = np.tril(np.ones((12, 12)))
     server = prefix @ toeplitz(momentum ** np.arange(12.0), np.zeros(12))
     root = np.real(sqrtm(server))[:, 0]
@@ -245,7 +245,7 @@ def test_the_square_root_of_a_server_with_momentum(momentum: float) -> None:
 
 
 @given(bands=st.integers(1, 40), momentum=st.floats(0, 0.99), rounds=st.integers(1, 60))
-def test_columns_have_norm_one_at_most(bands: int, momentum: float, rounds: int) -> None:
+def test_columns_have_norm_one_at_most(bands, momentum, rounds):
     columns = matrix(coefficients(bands, momentum), rounds)
     assert (np.sum(columns**2, axis=0) <= 1).all()
     for turn in range(min(bands, rounds)):  # rounds of one client: each moves other releases
@@ -255,7 +255,7 @@ def test_columns_have_norm_one_at_most(bands: int, momentum: float, rounds: int)
 
 @pytest.mark.parametrize("momentum", MOMENTA)
 @pytest.mark.parametrize("bands", [2, 5])
-def test_the_noise_of_the_last_model(bands: int, momentum: float) -> None:
+def test_the_noise_of_the_last_model(bands, momentum):
     rounds = 30
     inverse = np.linalg.inv(matrix(coefficients(bands, momentum), rounds))
     assert inverse_series(coefficients(bands, momentum), rounds) == pytest.approx(inverse[:, 0])
@@ -271,7 +271,7 @@ def test_the_noise_of_the_last_model(bands: int, momentum: float) -> None:
     assert remaining_noise(bands, momentum, rounds) < remaining_noise(1, momentum, rounds) == 1
 
 
-def test_a_client_s_privacy_is_that_of_one_release_per_turn() -> None:
+def test_a_client_s_privacy_is_that_of_one_release_per_turn():
     """The privacy loss of the whole mechanism by Monte Carlo, against ``pld`` of T / B releases.
 
     Sums of scalars in T rounds; one client adds 1 in each round of its turn with probability p. Its
@@ -289,7 +289,7 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn() -> None:
     chosen = generator.choice(len(patterns), size=samples, p=chances)
     releases = means[chosen] + sigma * generator.standard_normal((samples, rounds))
 
-    def log_ratio(y: np.ndarray) -> np.ndarray:
+    def log_ratio(y):
         terms = (y @ means.T - 0.5 * np.sum(means**2, axis=1)) / sigma**2
         return np.log(np.exp(terms) @ np.array(chances))
 

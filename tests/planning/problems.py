@@ -7,12 +7,11 @@ from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.planning.bounds import step_constants
-from privplan.planning.noise import Budget
 from privplan.planning.problem import Problem
 from privplan.spec.spec import Spec
 
 
-def make_problem(**changes: Any) -> Problem:
+def make_problem(**changes):
     """Three groups of 200 clients, 20 rounds."""
     given: dict[str, Any] = {
         "names": ("strict", "medium", "loose"),
@@ -30,12 +29,12 @@ def make_problem(**changes: Any) -> Problem:
     return Problem(**{**given, **changes})
 
 
-def members(name: str, clients: int, epsilon: float, **more: Any) -> dict[str, Any]:
+def members(name, clients, epsilon, **more):
     """Plain data of a group."""
     return {"name": name, "clients": clients, "epsilon": epsilon, **more}
 
 
-def spec_data(**changes: Any) -> dict[str, Any]:
+def spec_data(**changes):
     """Plain data of a small spec."""
     data: dict[str, Any] = {
         "name": "small",
@@ -53,16 +52,14 @@ def spec_data(**changes: Any) -> dict[str, Any]:
     return {**data, **changes}
 
 
-def make_spec(**changes: Any) -> Spec:
+def make_spec(**changes):
     """A small spec; ``planning`` is merged, everything else replaced."""
     data = spec_data()
     data["planning"] = {**data["planning"], **changes.pop("planning", {})}
     return Spec.parse({**data, **changes})
 
 
-def given_plan(
-    spec: Spec, numbers: dict[str, tuple[float, float]], release: str = "per_group"
-) -> Plan:
+def given_plan(spec, numbers, release="per_group"):
     """A certified plan of each group's sampling ratio and noise multiplier."""
     groups, rows = [], []
     least = min(sigma for _, sigma in numbers.values())
@@ -85,7 +82,7 @@ def given_plan(
     )  # fmt: skip
 
 
-def calibrated(budget: Budget, ratio: float) -> float:
+def calibrated(budget, ratio):
     """The noise multiplier that a calibration finds for a budget."""
     return noise_multiplier(
         budget.epsilon,

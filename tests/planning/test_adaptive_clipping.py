@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from privplan.planning.baselines import (
     uniform,
 )
 from privplan.planning.solver import solve
-from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
 multipliers = st.floats(0.3, 50)
@@ -32,7 +30,7 @@ shares = st.floats(1e-3, 0.9)
 
 
 @given(multipliers, shares)
-def test_the_pair_costs_what_it_was_given_and_never_more(noise: float, share: float) -> None:
+def test_the_pair_costs_what_it_was_given_and_never_more(noise, share):
     update, count = split_noise(noise, share)
     assert noise <= 1 / math.hypot(1 / update, 1 / (2 * count)) <= noise * (1 + 1e-8)
     assert update**-2 + (2 * count) ** -2 == pytest.approx(noise**-2, rel=1e-8)
@@ -40,17 +38,17 @@ def test_the_pair_costs_what_it_was_given_and_never_more(noise: float, share: fl
 
 
 @given(multipliers, shares)
-def test_the_formula_of_andrew_et_al(noise: float, share: float) -> None:
+def test_the_formula_of_andrew_et_al(noise, share):
     update, count = split_noise(noise, share)
     assert update_noise(noise, count) == pytest.approx(update, rel=1e-6)
 
 
-def test_a_count_that_costs_everything_leaves_no_sum() -> None:
+def test_a_count_that_costs_everything_leaves_no_sum():
     with pytest.raises(InputError, match="half the noise multiplier"):
         update_noise(1.0, 0.5)
 
 
-def pair_delta(update: float, count: float, ratio: float, epsilon: float, add: bool) -> float:
+def pair_delta(update, count, ratio, epsilon, add):
     """Hockey-stick divergence of one Poisson round of sum and count, on a grid of the plane.
 
     A client who takes part moves the sum by 1 and the count by 1/2, at once or not at all.
@@ -59,7 +57,7 @@ def pair_delta(update: float, count: float, ratio: float, epsilon: float, add: b
     y = np.linspace(-9 * count, 0.5 + 9 * count, 1201)
     cell = (x[1] - x[0]) * (y[1] - y[0]) / (2 * math.pi * update * count)
 
-    def density(shift_x: float, shift_y: float) -> np.ndarray:
+    def density(shift_x, shift_y):
         first = np.exp(-(((x - shift_x) / update) ** 2) / 2)
         second = np.exp(-(((y - shift_y) / count) ** 2) / 2)
         return np.outer(first, second) * cell
@@ -71,9 +69,7 @@ def pair_delta(update: float, count: float, ratio: float, epsilon: float, add: b
 
 
 @pytest.mark.parametrize(("noise", "share", "ratio"), [(0.8, 0.1, 0.2), (1.5, 0.4, 0.05)])
-def test_one_round_of_the_pair_is_one_gaussian_by_integration(
-    noise: float, share: float, ratio: float
-) -> None:
+def test_one_round_of_the_pair_is_one_gaussian_by_integration(noise, share, ratio):
     """delta at the epsilon that the accountant gives for one sum, both directions."""
     update, count = split_noise(noise, share)
     delta = 1e-3
@@ -87,11 +83,11 @@ def test_one_round_of_the_pair_is_one_gaussian_by_integration(
     assert found[1] == pytest.approx(delta, rel=2e-3)
 
 
-def asked(**clipping: float) -> Spec:
+def asked(**clipping):
     return make_spec(planning={"accountant": "rdp", "ratios": "balanced", "clipping": clipping})
 
 
-def test_every_group_of_a_plan_faces_its_own_noise_multiplier() -> None:
+def test_every_group_of_a_plan_faces_its_own_noise_multiplier():
     plan = solve(asked(share=0.1, quantile=0.7), second_opinion=False)
     assert plan.clipping is not None
     assert plan.clipping.quantile == 0.7
@@ -105,7 +101,7 @@ def test_every_group_of_a_plan_faces_its_own_noise_multiplier() -> None:
     assert plan.mean_noise_std == pytest.approx(std, rel=1e-6)
 
 
-def test_counting_costs_its_share_of_the_variance_and_no_epsilon() -> None:
+def test_counting_costs_its_share_of_the_variance_and_no_epsilon():
     plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
     counted = solve(
         make_spec(planning={"accountant": "rdp", "ratios": "noise", "clipping": {"share": 0.19}})
@@ -115,7 +111,7 @@ def test_counting_costs_its_share_of_the_variance_and_no_epsilon() -> None:
         assert row.epsilon_upper == pytest.approx(other.epsilon_upper, rel=1e-3)
 
 
-def test_plans_without_it_keep_their_digest() -> None:
+def test_plans_without_it_keep_their_digest():
     plan = solve(make_spec(), second_opinion=False)
     text = plan.to_json()
     assert 'clipping"' not in text
@@ -126,9 +122,7 @@ def test_plans_without_it_keep_their_digest() -> None:
 @pytest.mark.parametrize(
     "variant", [uniform, strictest, published, individual_scale, individual_sample]
 )
-def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(
-    variant: Callable[[Spec], Plan],
-) -> None:
+def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(variant):
     """Each group faces its noise multiplier in sum and count, as without the count."""
     plan, plain = variant(asked(share=0.19)), variant(make_spec(planning={"accountant": "rdp"}))
     assert plan.clipping is not None
@@ -146,7 +140,7 @@ def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(
         assert row.epsilon_upper == pytest.approx(other_row.epsilon_upper, rel=1e-9)
 
 
-def test_a_median_that_a_paper_does_not_pay_for_is_paid() -> None:
+def test_a_median_that_a_paper_does_not_pay_for_is_paid():
     make = median_clipped(strictest)
     default = make(make_spec(planning={"accountant": "rdp"}))
     assert default.clipping is not None
@@ -156,7 +150,7 @@ def test_a_median_that_a_paper_does_not_pay_for_is_paid() -> None:
     assert chosen.quantile == 0.8
 
 
-def test_a_plan_whose_count_overspends_is_refused() -> None:
+def test_a_plan_whose_count_overspends_is_refused():
     plan = solve(asked(), second_opinion=False)
     assert plan.clipping is not None
     less = plan.clipping.model_dump() | {

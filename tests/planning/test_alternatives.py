@@ -1,7 +1,5 @@
 """What each group counts under a plan, beside plans that could have been made instead."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ from privplan.spec.spec import Spec
 SIZES = {"strict": (500, 0.3), "medium": (2500, 2.0), "loose": (3000, 8.0)}
 
 
-def spec(sizes: dict[str, tuple[int, float]] = SIZES, **changes: Any) -> Spec:
+def spec(sizes=SIZES, **changes):
     groups = [
         {"name": name, "clients": clients, "epsilon": epsilon}
         for name, (clients, epsilon) in sizes.items()
@@ -26,14 +24,14 @@ def spec(sizes: dict[str, tuple[int, float]] = SIZES, **changes: Any) -> Spec:
     return Spec.parse({**data, **changes})
 
 
-def counts(found: Any) -> list[float]:
+def counts(found):
     return [one.weight * 6000 / one.clients for one in found.groups]
 
 
 @pytest.mark.parametrize("ratios", ["balanced", "noise"])
 @pytest.mark.parametrize("release", ["joint", "per_group"])
 @pytest.mark.parametrize("share", [None, 0.5, 1.0])
-def test_every_group_counts_its_share(ratios: str, release: str, share: float | None) -> None:
+def test_every_group_counts_its_share(ratios, release, share):
     """0.85 where nothing is said; all weights at 1 are the shares of the clients."""
     plan = solve(spec(planning={"ratios": ratios, "release": release, "least_share": share}))
     floor = 0.85 if share is None else share
@@ -41,7 +39,7 @@ def test_every_group_counts_its_share(ratios: str, release: str, share: float | 
     assert min(counts(plan)) == pytest.approx(floor, abs=1e-4)
 
 
-def test_a_least_weight_of_its_own_goes_before_the_share_of_others() -> None:
+def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
     """0.6 for the strict group leaves the others 0.4, which they share by their clients."""
     data = spec().model_dump(mode="json")
     data["groups"][0]["min_weight"] = 0.6
@@ -49,7 +47,7 @@ def test_a_least_weight_of_its_own_goes_before_the_share_of_others() -> None:
     assert weights == pytest.approx([0.6, 0.4 * 25 / 55, 0.4 * 30 / 55], rel=1e-6)
 
 
-def test_three_plans_stand_side_by_side() -> None:
+def test_three_plans_stand_side_by_side():
     """Their noise is that of the plans which these specs have."""
     plan = solve(spec())
     alike, own, even = alternatives(plan)
@@ -68,7 +66,7 @@ def test_three_plans_stand_side_by_side() -> None:
     assert not attention_lines(plan)
 
 
-def test_nothing_is_compared_where_nothing_was_chosen() -> None:
+def test_nothing_is_compared_where_nothing_was_chosen():
     for one in (
         spec({name: (clients, 1.0) for name, (clients, _) in SIZES.items()}),
         spec(planning={"weights": "population"}),
@@ -77,7 +75,7 @@ def test_nothing_is_compared_where_nothing_was_chosen() -> None:
         assert alternatives(solve(one)) == ()
 
 
-def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps() -> None:
+def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps():
     """A quarter of the parameters halves the noise exactly; the least three are named."""
     large = {"name": "own", "parameters": 3_000_000}
     plan = solve(spec(model=large, planning={"least_share": 0.0, "release": "per_group"}))
@@ -101,7 +99,7 @@ def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps() -> None:
         ({"least_share": 0.5, "ratios": "uniform"}, "is only for planning.weights: optimal"),
     ],
 )
-def test_shares_that_nothing_can_keep_are_refused(planning: dict[str, Any], rule: str) -> None:
+def test_shares_that_nothing_can_keep_are_refused(planning, rule):
     with pytest.raises(InputError) as refused:
         spec(planning=planning)
     assert (refused.value.faults[0].field, refused.value.faults[0].rule) == (

@@ -1,7 +1,6 @@
 """Plans of published methods: segments, own clips and ratios, and savings by round."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from tests.planning.papertables import IDP_RATIOS
 from tests.planning.problems import make_spec, members, spec_data
 
 
-def plan_with(**changes: Any) -> Plan:
+def plan_with(**changes):
     """The small plan, its first group changed."""
     plan = solve(make_spec(), second_opinion=False)
     first = plan.groups[0].model_copy(update=changes)
@@ -40,14 +39,14 @@ def plan_with(**changes: Any) -> Plan:
     return Plan(**{**fields, "groups": (first, *plan.groups[1:])})
 
 
-def segments(*rounds: int) -> tuple[Segment, ...]:
+def segments(*rounds):
     return tuple(
         Segment(rounds=count, sampling_ratio=0.1 * (m + 1), noise_multiplier=2.0)
         for m, count in enumerate(rounds)
     )
 
 
-def test_segments_are_the_history_and_the_rounds() -> None:
+def test_segments_are_the_history_and_the_rounds():
     plan = plan_with(segments=segments(4, 6))
     group = plan.groups[0]
     assert plan.history(group) == History([(Release(2.0, 0.1), 4), (Release(2.0, 0.2), 6)])
@@ -58,7 +57,7 @@ def test_segments_are_the_history_and_the_rounds() -> None:
             plan.at_round(group, outside)
 
 
-def test_equal_segments_are_one() -> None:
+def test_equal_segments_are_one():
     group = plan_with().groups[0]
     same = Segment(
         rounds=5, sampling_ratio=group.sampling_ratio, noise_multiplier=group.noise_multiplier
@@ -67,23 +66,23 @@ def test_equal_segments_are_one() -> None:
     assert split.history(split.groups[0]) == plan_with().history(group)
 
 
-def test_segments_must_cover_the_rounds() -> None:
+def test_segments_must_cover_the_rounds():
     with pytest.raises(InputError, match=r"segments: must cover the 10 rounds, found 9"):
         plan_with(segments=segments(4, 5))
 
 
-def test_a_plan_of_clients_has_no_records() -> None:
+def test_a_plan_of_clients_has_no_records():
     with pytest.raises(InputError, match=r"groups\.strict\.records: is only with unit: record"):
         plan_with(records=100)
 
 
-def test_the_bound_is_the_groups_own_and_scaled() -> None:
+def test_the_bound_is_the_groups_own_and_scaled():
     plan = plan_with(clipping_norm=0.5, scale=0.25)
     assert plan.clip_bound(plan.groups[0]) == 0.125
     assert plan.clip_bound(plan.groups[1]) == plan.spec.clipping_norm * plan.groups[1].scale
 
 
-def test_the_law_of_delta_counts_what_a_budget_protects() -> None:
+def test_the_law_of_delta_counts_what_a_budget_protects():
     data = spec_data(unit="record", delta="n^-1.1", planning={})
     for group, records in zip(data["groups"], (100, 1000), strict=True):
         group["records"] = records
@@ -93,15 +92,15 @@ def test_the_law_of_delta_counts_what_a_budget_protects() -> None:
     assert spec.weighting == "inverse_variance"
 
 
-def published(name: str) -> Spec:
+def published(name):
     return Spec.parse(load_yaml(preset(name), "preset"))
 
 
-def spent(plan: Plan) -> list[float]:
+def spent(plan):
     return [row.epsilon_upper for row in plan.certificate if row.guarantee]
 
 
-def test_scale_has_one_noise_and_clips_that_average_to_c() -> None:
+def test_scale_has_one_noise_and_clips_that_average_to_c():
     spec = make_spec(clipping_norm=0.8, planning={"accountant": "pld"})
     plan = individual_scale(spec)
     stds = [g.noise_multiplier * plan.clip_bound(g) for g in plan.groups]
@@ -127,16 +126,14 @@ def test_scale_has_one_noise_and_clips_that_average_to_c() -> None:
     st.lists(st.integers(1, 500), min_size=6, max_size=6),
     st.floats(0.1, 10),
 )
-def test_clips_are_ordered_as_budgets_and_make_one_deviation(
-    noise: list[float], clients: list[int], clip: float
-) -> None:
+def test_clips_are_ordered_as_budgets_and_make_one_deviation(noise, clients, clip):
     sigmas, people = np.array(noise), np.array(clients[: len(noise)], dtype=float)
     found = individual_clips(sigmas, people, clip)
     assert np.average(found, weights=people) == pytest.approx(clip)
     assert found * sigmas == pytest.approx(np.full(len(noise), found[0] * sigmas[0]))
 
 
-def test_equal_budgets_are_dp_fedavg() -> None:
+def test_equal_budgets_are_dp_fedavg():
     groups = [{"name": name, "clients": 200, "epsilon": 2.0} for name in ("a", "b")]
     spec = make_spec(groups=groups, planning={"accountant": "pld"})
     scale, sample = individual_scale(spec), individual_sample(spec)
@@ -147,7 +144,7 @@ def test_equal_budgets_are_dp_fedavg() -> None:
     assert sample.groups[0].noise_multiplier == pytest.approx(least, rel=1e-3)
 
 
-def test_sample_has_one_noise_and_uses_every_budget_up() -> None:
+def test_sample_has_one_noise_and_uses_every_budget_up():
     plan = individual_sample(make_spec())
     noises = {group.noise_multiplier for group in plan.groups}
     assert len(noises) == 1
@@ -169,9 +166,7 @@ def test_sample_has_one_noise_and_uses_every_budget_up() -> None:
 
 @given(st.floats(0.5, 6), st.floats(1.05, 3), st.floats(0.7, 5))
 @settings(max_examples=8, deadline=None)
-def test_more_epsilon_affords_more_and_more_noise_too(
-    epsilon: float, factor: float, noise: float
-) -> None:
+def test_more_epsilon_affords_more_and_more_noise_too(epsilon, factor, noise):
     budgets = [epsilon, epsilon * factor]
     groups = [{"name": f"g{m}", "clients": 99, "epsilon": e} for m, e in enumerate(budgets)]
     problem = problem_of(make_spec(groups=groups))
@@ -184,7 +179,7 @@ def test_more_epsilon_affords_more_and_more_noise_too(
     assert np.all(first <= second * (1 + 1e-4))
 
 
-def test_a_ratio_stops_at_everybody() -> None:
+def test_a_ratio_stops_at_everybody():
     groups = [members("strict", 100, 1.0), members("loose", 100, 50.0)]
     plan = individual_sample(make_spec(groups=groups, cohort=150))
     assert plan.groups[1].sampling_ratio == 1.0
@@ -192,7 +187,7 @@ def test_a_ratio_stops_at_everybody() -> None:
     assert plan.groups[0].sampling_ratio == pytest.approx(0.5, rel=2e-3)
 
 
-def test_what_sample_and_scale_refuse() -> None:
+def test_what_sample_and_scale_refuse():
     with pytest.raises(InputError, match="sampling: must be poisson where each group has"):
         individual_sample(make_spec(sampling="fixed_size"))
     plan = individual_scale(make_spec(sampling="fixed_size", planning={"accountant": "pld"}))
@@ -203,7 +198,7 @@ def test_what_sample_and_scale_refuse() -> None:
 
 
 @pytest.mark.parametrize("name", IDP_RATIOS)
-def test_no_printed_ratios_share_one_noise_multiplier(name: str) -> None:
+def test_no_printed_ratios_share_one_noise_multiplier(name):
     """The printed ratios of Sample make the cohort, but no single sigma meets the budgets.
 
     Two of the four fall where epsilon grows. Under one sigma a larger budget always affords
@@ -227,7 +222,7 @@ def test_no_printed_ratios_share_one_noise_multiplier(name: str) -> None:
     assert all(e <= g.epsilon for e, g in zip(spent(plan), plan.groups, strict=True))
 
 
-def test_the_ratios_of_the_rule() -> None:
+def test_the_ratios_of_the_rule():
     """What the rule gives for the four data sets, in percent."""
     found = {
         name: [100 * group.sampling_ratio for group in individual_sample(published(name)).groups]
@@ -239,7 +234,7 @@ def test_the_ratios_of_the_rule() -> None:
     assert found["gdpfed-shakespeare"] == pytest.approx([3.61, 9.32, 17.07], abs=0.03)
 
 
-def test_the_default_saves_in_the_first_half_at_half_the_ratio() -> None:
+def test_the_default_saves_in_the_first_half_at_half_the_ratio():
     plan = time_adaptive(make_spec())
     for group in plan.groups:
         early, late = group.segments or ()
@@ -260,9 +255,7 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio() -> None:
 @pytest.mark.slow
 @given(st.floats(0, 0.9), st.floats(0.05, 1), st.floats(0.5, 3), st.floats(1.0, 4))
 @settings(max_examples=6, deadline=None)
-def test_every_budget_is_kept_and_used_up(
-    rounds: float, factor: float, epsilon: float, more: float
-) -> None:
+def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
     groups = [members("strict", 200, epsilon), members("loose", 300, epsilon * more)]
     plan = time_adaptive(make_spec(groups=groups, cohort=30), saved=rounds, factor=factor)
     for group, found in zip(plan.groups, spent(plan), strict=True):
@@ -273,7 +266,7 @@ def test_every_budget_is_kept_and_used_up(
         assert again.upper == found
 
 
-def test_equal_phases_are_one() -> None:
+def test_equal_phases_are_one():
     even = time_adaptive(make_spec(), saved=0.4, factor=1.0)
     sample = individual_sample(make_spec())
     for one, other in zip(even.groups, sample.groups, strict=True):
@@ -282,14 +275,14 @@ def test_equal_phases_are_one() -> None:
         assert one.sampling_ratio == pytest.approx(other.sampling_ratio, rel=1e-12)
 
 
-def test_saving_lets_a_group_spend_more_later() -> None:
+def test_saving_lets_a_group_spend_more_later():
     sample, saved = individual_sample(make_spec()), time_adaptive(make_spec())
     for one, other in zip(sample.groups, saved.groups, strict=True):
         early, late = other.segments or ()
         assert early.sampling_ratio < one.sampling_ratio < late.sampling_ratio
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     with pytest.raises(InputError, match=r"saved: must be in \[0, 1\), found 1"):
         time_adaptive(make_spec(), saved=1)
     with pytest.raises(InputError, match=r"factor: must be in \(0, 1\], found 0"):

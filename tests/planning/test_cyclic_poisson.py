@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privplan.errors import InputError
-from privplan.plan import Plan
 from privplan.planning.choices import relative_noise
 from privplan.planning.inverse import solve_for_noise, with_uploads
 from privplan.planning.solver import solve
@@ -19,7 +17,7 @@ from tests.planning.problems import members
 TURNS = 5
 
 
-def data(**changes: Any) -> dict[str, Any]:
+def data(**changes):
     groups = [
         {"name": name, "clients": 1000, "epsilon": epsilon}
         for name, epsilon in {"strict": 0.5, "medium": 1.5, "loose": 3.0}.items()
@@ -32,11 +30,11 @@ def data(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     return solve(Spec.parse(data()))
 
 
-def test_budgets_are_kept_and_used_up_by_another_accountant(plan: Plan) -> None:
+def test_budgets_are_kept_and_used_up_by_another_accountant(plan):
     for group in plan.groups:
         one = pld.from_gaussian_mechanism(
             group.noise_multiplier, sampling_prob=group.sampling_ratio,
@@ -47,7 +45,7 @@ def test_budgets_are_kept_and_used_up_by_another_accountant(plan: Plan) -> None:
     assert {row.sampling for row in plan.certificate} == {f"cyclic_poisson:{TURNS}"}
 
 
-def test_it_is_the_plan_of_one_turn(plan: Plan) -> None:
+def test_it_is_the_plan_of_one_turn(plan):
     """The same noise as for a fifth of the clients who are drawn from in a fifth of the rounds."""
     parts = [{**group, "clients": 200} for group in data()["groups"]]
     given = {"planning": {"ratios": "noise"}, "recipe": "none"}
@@ -61,7 +59,7 @@ def test_it_is_the_plan_of_one_turn(plan: Plan) -> None:
     assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(60)
 
 
-def test_the_last_model_holds_less_noise_than_with_independent_draws(plan: Plan) -> None:
+def test_the_last_model_holds_less_noise_than_with_independent_draws(plan):
     alike = {"planning": {"least_share": 0.0}}
     independent = solve(Spec.parse(data(sampling="poisson", **alike)))
     assert relative_noise(solve(Spec.parse(data(**alike)))) < 0.75 * relative_noise(independent)
@@ -70,7 +68,7 @@ def test_the_last_model_holds_less_noise_than_with_independent_draws(plan: Plan)
     assert plan.mean_noise_std > independent.mean_noise_std
 
 
-def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan: Plan) -> None:
+def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan):
     server = plan.spec.server
     assert server is not None
     assert (server.optimizer, server.momentum) == ("momentum", 0.5)
@@ -82,7 +80,7 @@ def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan: Plan) 
     assert relative_noise(other) < relative_noise(plan)
 
 
-def test_groups_whose_calibration_needs_a_second_search() -> None:
+def test_groups_whose_calibration_needs_a_second_search():
     groups = [members("strict", 37, 3.0), members("loose", 53, 10.0)]
     given = {"groups": groups, "rounds": 20, "cohort": 10, "relation": "replace_one"}
     solved = solve(Spec.parse({**data(**given), "model": {"name": "own", "parameters": 14}}))
@@ -91,7 +89,7 @@ def test_groups_whose_calibration_needs_a_second_search() -> None:
         assert rows[0].epsilon_upper <= group.epsilon
 
 
-def test_questions_about_turns() -> None:
+def test_questions_about_turns():
     spec = Spec.parse(data())
     target = 1.1 * solve(spec).mean_noise_std * math.sqrt(20_000)
     fewer = solve_for_noise(spec, target)
@@ -119,7 +117,7 @@ def test_questions_about_turns() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_it_does_not_go_with(changes: dict[str, Any], message: str) -> None:
+def test_what_it_does_not_go_with(changes, message):
     with pytest.raises(InputError) as caught:
         solve(Spec.parse(data(**changes)))
     assert message in str(caught.value)

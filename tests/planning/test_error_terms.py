@@ -13,17 +13,11 @@ from privplan.planning.error import Coefficients, best, mean_noise_multiplier, t
 positive = st.floats(0.05, 20)
 
 
-def numerically(
-    cohorts: np.ndarray,
-    noise: np.ndarray,
-    coefficients: Coefficients,
-    release: str,
-    min_weights: np.ndarray,
-) -> float:
+def numerically(cohorts, noise, coefficients, release, min_weights):
     """The least error over weights, by a general solver on the epigraph of the maximum."""
     size = len(cohorts)
 
-    def value(x: np.ndarray) -> float:
+    def value(x):
         found = terms(x[:size], cohorts, noise, coefficients, "per_group")
         top = found.noise if release == "per_group" else coefficients.noise * x[size] ** 2
         return top + found.sampling + found.bias
@@ -52,13 +46,7 @@ def numerically(
     st.floats(0.001, 10),
     st.floats(0.001, 10),
 )
-def test_best_weights_are_no_worse_than_a_general_solver(
-    rows: list[tuple[float, float, float, float]],
-    release: Any,
-    price: float,
-    sampling: float,
-    bias: float,
-) -> None:
+def test_best_weights_are_no_worse_than_a_general_solver(rows, release, price, sampling, bias):
     cohorts, noise, sizes, min_weights = (np.array(column) for column in zip(*rows, strict=True))
     min_weights = min_weights / max(1.0, 1.2 * min_weights.sum())
     coefficients = Coefficients(price, sampling, bias, sizes / sizes.sum())
@@ -71,7 +59,7 @@ def test_best_weights_are_no_worse_than_a_general_solver(
     )
 
 
-def test_least_noise_alone_by_hand() -> None:
+def test_least_noise_alone_by_hand():
     """Joint: w ~ r / sigma, noise 1 / sum r / sigma; separate: w ~ (r / sigma)^2."""
     cohorts, noise = np.array([10.0, 30.0]), np.array([2.0, 1.0])
     coefficients = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
@@ -83,7 +71,7 @@ def test_least_noise_alone_by_hand() -> None:
     assert mean_noise_multiplier(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
 
 
-def test_terms_by_hand() -> None:
+def test_terms_by_hand():
     coefficients = Coefficients(noise=2.0, sampling=3.0, bias=5.0, shares=np.array([0.5, 0.5]))
     weights, cohorts, noise = np.array([0.25, 0.75]), np.array([4.0, 8.0]), np.array([1.0, 2.0])
     joint = terms(weights, cohorts, noise, coefficients, "joint")
@@ -96,7 +84,7 @@ def test_terms_by_hand() -> None:
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=6))
-def test_one_release_is_never_noisier_than_separate_ones(rows: list[tuple[float, float]]) -> None:
+def test_one_release_is_never_noisier_than_separate_ones(rows):
     """At the same guarantees; by at most the root of the number of groups."""
     cohorts, noise = (np.array(column) for column in zip(*rows, strict=True))
     coefficients = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))

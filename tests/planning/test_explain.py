@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import pytest
 import sympy
@@ -19,7 +18,7 @@ from tests.planning.problems import make_spec
 
 
 @pytest.mark.parametrize("name", symbolic_bounds())
-def test_every_bound_names_its_source_and_its_terms(name: str) -> None:
+def test_every_bound_names_its_source_and_its_terms(name):
     one = bound(name, 3)
     assert one.name == name
     assert one.source
@@ -27,7 +26,7 @@ def test_every_bound_names_its_source_and_its_terms(name: str) -> None:
     assert one.total().free_symbols
 
 
-def test_remark_3_is_where_the_derivative_in_k_vanishes() -> None:
+def test_remark_3_is_where_the_derivative_in_k_vanishes():
     """k*/d = 1 - 2 w sigma^2 / (eta tau mu4 r^2)."""
     total = bound("problem_1", 2).total()
     k, w, s, r = (symbol(f"{name}_1") for name in ["k", "w", "sigma", "r"])
@@ -38,7 +37,7 @@ def test_remark_3_is_where_the_derivative_in_k_vanishes() -> None:
     assert sympy.simplify(found - remark) == 0
 
 
-def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes() -> None:
+def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
     """With sigma^2 = c q^2 and w = r^2 / sum r^2, q ~ 1 / sqrt(c) whatever the group sizes."""
     total = bound("problem_1", 2).terms["privacy_noise"].subs(symbol("v"), 1)
     q, c, n = ([symbol(f"{name}_{m}") for m in (1, 2)] for name in ("q", "c", "N"))
@@ -56,7 +55,7 @@ def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes() -> None:
         assert sympy.simplify(sympy.diff(inserted, q[m]).subs(optimum)) == 0
 
 
-def test_best_rounds_of_theorem_3_balance_progress_and_noise() -> None:
+def test_best_rounds_of_theorem_3_balance_progress_and_noise():
     """With sigma^2 = c T, the derivative in T vanishes at sqrt(progress / noise per round)."""
     one = bound("gdpfed_plus", 1)
     rounds = symbol("T")
@@ -67,7 +66,7 @@ def test_best_rounds_of_theorem_3_balance_progress_and_noise() -> None:
 
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
-def test_balanced_terms_are_those_of_the_plan(release: str) -> None:
+def test_balanced_terms_are_those_of_the_plan(release):
     planning = {"accountant": "rdp", "ratios": "balanced", "release": release}
     plan = solve(make_spec(planning={**planning, "dropout_tolerance": 0.2}))
     rows = {row.term: row.value for row in explain(plan) if row.bound == "balanced"}
@@ -75,13 +74,13 @@ def test_balanced_terms_are_those_of_the_plan(release: str) -> None:
     assert sum(rows.values()) == pytest.approx(plan.objective.value, rel=1e-6)
 
 
-def test_published_terms_are_those_of_the_plan() -> None:
+def test_published_terms_are_those_of_the_plan():
     plan = solve(make_spec(planning={"sparsification": [0.5, 1.0]}))
     rows = {row.term: row.value for row in explain(plan) if row.bound == "problem_1"}
     assert rows == pytest.approx(plan.bound, rel=1e-9)
 
 
-def test_theorem_3_needs_constants_and_then_is_the_bound_objective() -> None:
+def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
     without = {
         row.term: row.needs for row in explain(solve(make_spec())) if row.bound == "gdpfed_plus"
     }
@@ -94,7 +93,7 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective() -> None:
     assert found["progress"] == pytest.approx(8 * 3 / (0.5 * 10))
 
 
-def test_numbers_need_every_symbol() -> None:
+def test_numbers_need_every_symbol():
     term = bound("hyperfl").terms["progress"]
     assert missing(term, {"L": 1.0}) == ["Delta", "G", "M_eta", "T"]
     with pytest.raises(InputError, match="must name Delta, G, M_eta, T"):
@@ -103,14 +102,14 @@ def test_numbers_need_every_symbol() -> None:
     assert number(term, values) == pytest.approx(2 * math.sqrt(2 * 3 * 0.25 * 4 / 12))
 
 
-def test_constants_by_hand() -> None:
+def test_constants_by_hand():
     constants = step_constants(0.1, 30)
     assert constants.progress == pytest.approx(3.0)
     assert constants.mu4 == pytest.approx(32 * 3 + 0.1 + 0.1 / 30)
     assert constants.mu5 == pytest.approx(4 / 3)
 
 
-def _data(epsilons: tuple[float, ...], **planning: Any) -> dict[str, Any]:
+def _data(epsilons, **planning):
     return {
         "name": "why",
         "groups": [
@@ -125,11 +124,11 @@ def _data(epsilons: tuple[float, ...], **planning: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     return solve(Spec.parse(_data((0.5, 4.0))))
 
 
-def test_values_are_differences_of_plans(plan: Plan) -> None:
+def test_values_are_differences_of_plans(plan):
     strict, loose = budget_values(plan)
     more = solve(Spec.parse(_data((0.5 * 1.1, 4.0))))
     fall = 1 - more.objective.value / plan.objective.value
@@ -139,7 +138,7 @@ def test_values_are_differences_of_plans(plan: Plan) -> None:
     assert loose.cost == 0
 
 
-def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan: Plan) -> None:
+def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan):
     terms = {("leaning" if name == "bias" else name): value for name, value in plan.bound.items()}
     assert "leaning" in terms
     old = plan.model_copy(update={"bound": terms})
@@ -149,6 +148,6 @@ def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan
     assert reasons(read) == reasons(plan)
 
 
-def test_plans_by_a_rule_have_no_such_values() -> None:
+def test_plans_by_a_rule_have_no_such_values():
     plan = solve(Spec.parse(_data((0.5, 4.0), ratios="uniform")))
     assert budget_values(plan) == []

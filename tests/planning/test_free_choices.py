@@ -16,16 +16,16 @@ from tests.planning.problems import make_spec
 CONSTANTS = {"smoothness": 0.5, "initial_gap": 2.0}
 
 
-def searched(**planning: object) -> Spec:
+def searched(**planning):
     return make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
 
 
-def test_nothing_free_changes_nothing() -> None:
+def test_nothing_free_changes_nothing():
     spec = searched()
     assert decide_free_choices(spec) == (spec, ())
 
 
-def test_rounds_are_the_best_of_a_scan() -> None:
+def test_rounds_are_the_best_of_a_scan():
     spec = searched(free=["ratios", "weights", "rounds"], constants=CONSTANTS)
     settled, notes = decide_free_choices(spec)
     why = "of the least error of the whole run, from 1 to 100, ten times rounds"
@@ -37,7 +37,7 @@ def test_rounds_are_the_best_of_a_scan() -> None:
         assert total_error(settled) <= total_error(other) * (1 + 1e-3)
 
 
-def test_the_default_recipe_decides_rounds_within_uploads() -> None:
+def test_the_default_recipe_decides_rounds_within_uploads():
     data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
     free = ["ratios", "weights", "rounds", "cohort"]
     planning = {"accountant": "rdp", "free": free, "max_uploads": 1000}
@@ -59,9 +59,7 @@ def test_the_default_recipe_decides_rounds_within_uploads() -> None:
     sampling=st.sampled_from(["poisson", "fixed_size"]),
 )
 @settings(max_examples=15, deadline=None)
-def test_free_rounds_leave_room_for_least_sampling_ratios(
-    shares: tuple[float, float], uploads: float, sampling: str
-) -> None:
+def test_free_rounds_leave_room_for_least_sampling_ratios(shares, uploads, sampling):
     """One round of the cohort that the least ratios need always fits, or the limit is named."""
     data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
     least = [share if share > 0.01 else None for share in shares]
@@ -89,7 +87,7 @@ def test_free_rounds_leave_room_for_least_sampling_ratios(
         assert group.sampling_ratio >= (one or 0.0) * (1 - 1e-9)
 
 
-def test_a_free_cohort_takes_what_its_limits_allow() -> None:
+def test_a_free_cohort_takes_what_its_limits_allow():
     everybody, _ = decide_free_choices(searched(free=["ratios", "weights", "cohort"]))
     assert everybody.cohort == 500
     uploads, _ = decide_free_choices(
@@ -98,13 +96,13 @@ def test_a_free_cohort_takes_what_its_limits_allow() -> None:
     assert uploads.cohort == 70
 
 
-def test_more_clients_per_round_never_hurt() -> None:
+def test_more_clients_per_round_never_hurt():
     base = searched().model_dump(mode="json")
     errors = [total_error(Spec.parse({**base, "cohort": c})) for c in (10, 20, 50, 100, 300, 490)]
     assert errors == sorted(errors, reverse=True)
 
 
-def test_clipping_norm_is_the_best_of_a_scan() -> None:
+def test_clipping_norm_is_the_best_of_a_scan():
     norms = [0.2, 0.3, 0.4, 0.5, 0.9]
     spec = searched(free=["ratios", "weights", "clipping_norm"], update_norms=norms)
     settled, _ = decide_free_choices(spec)
@@ -115,7 +113,7 @@ def test_clipping_norm_is_the_best_of_a_scan() -> None:
         assert total_error(settled) <= total_error(other) * (1 + 1e-3)
 
 
-def test_clip_bias_is_the_mean_excess() -> None:
+def test_clip_bias_is_the_mean_excess():
     spec = searched(update_norms=[0.5, 1.0, 3.0])
     alike = Spec.parse({**spec.model_dump(mode="json"), "clipping_norm": 0.75})
     assert clip_bias(alike) == pytest.approx((0.25 + 2.25) / 3)

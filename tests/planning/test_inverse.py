@@ -24,7 +24,7 @@ BASE: dict[str, Any] = {
 }
 
 
-def _spec(*groups: dict[str, Any], **changes: Any) -> Spec:
+def _spec(*groups, **changes):
     return Spec.parse({**BASE, "groups": list(groups), **changes})
 
 
@@ -32,7 +32,7 @@ TWO = (members("strict", 300, 1.0), members("loose", 300, 4.0))
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
-def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling: str) -> None:
+def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
     """Whatever the spec's own rounds, and however the limit is stated; one more has more noise."""
     uploads, target = 400, 0.8
     limit = {"max_uploads": uploads}
@@ -53,7 +53,7 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling: 
     assert "limit" not in plans[0].warnings[0]
 
 
-def test_the_limit_that_ends_the_rounds_is_named() -> None:
+def test_the_limit_that_ends_the_rounds_is_named():
     """One client of each group is the fewest, so 400 uploads are 200 rounds at most."""
     spec = _spec(*TWO, planning={"max_uploads": 400})
     plan = solve_for_noise(spec, 5.0, "rounds", second_opinion=False)
@@ -62,7 +62,7 @@ def test_the_limit_that_ends_the_rounds_is_named() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["cohort", "epsilon", "rounds"])
-def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown: str) -> None:
+def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
     spec = _spec(*TWO)
     target = 0.8 * noise_norm(spec)
     plan = solve_for_noise(spec, target, unknown)
@@ -87,9 +87,7 @@ def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown: str) -> None:
         ),
     ],
 )
-def test_the_nearest_noise_that_is_named_can_be_planned(
-    unknown: str, changes: dict[str, Any]
-) -> None:
+def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
     """Within the same limits; budgets times 1,000 buy no less noise than pld can certify."""
     spec = Spec.parse({**BASE, "groups": list(TWO), **changes})
     with pytest.raises(InfeasibleError, match=f"cannot be reached by {unknown}") as caught:
@@ -105,7 +103,7 @@ def test_the_nearest_noise_that_is_named_can_be_planned(
         assert plan.spec.rounds <= (spec.planning.max_rounds or math.inf)
 
 
-def test_uploads_decide_the_cohort() -> None:
+def test_uploads_decide_the_cohort():
     plan = solve(with_uploads(_spec(*TWO), 2000))
     assert plan.spec.cohort == pytest.approx(100)
     assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(100)
@@ -119,23 +117,23 @@ def test_uploads_decide_the_cohort() -> None:
         ({"sampling": "full", "cohort": None}, 90, "max_uploads: is for specs with a cohort"),
     ],
 )
-def test_uploads_that_cannot_be_planned(changes: dict[str, Any], uploads: float, line: str) -> None:
+def test_uploads_that_cannot_be_planned(changes, uploads, line):
     with pytest.raises(InputError, match=f"^{line}"):
         with_uploads(_spec(*TWO, **changes), uploads)
 
 
-def test_too_few_uploads_are_infeasible_however_they_are_asked_for() -> None:
+def test_too_few_uploads_are_infeasible_however_they_are_asked_for():
     with pytest.raises(InfeasibleError, match=r"^max_uploads: 3 is below .* value is 40$"):
         with_uploads(_spec(*TWO), 3)
     with pytest.raises(InfeasibleError, match=r"^planning\.max_uploads: 39 is below .* value is"):
         solve(_spec(*TWO, planning={"max_uploads": 39}))
 
 
-def _fixed(**changes: Any) -> dict[str, Any]:
+def _fixed(**changes):
     return {"name": "all", "clients": 400, "noise_multiplier": 1.2, **changes}
 
 
-def test_a_fixed_noise_gives_the_epsilon_of_the_accountant() -> None:
+def test_a_fixed_noise_gives_the_epsilon_of_the_accountant():
     spec = _spec(_fixed(), planning={"ratios": "uniform"})
     plan = solve(spec)
     [group] = plan.groups
@@ -157,19 +155,19 @@ def test_a_fixed_noise_gives_the_epsilon_of_the_accountant() -> None:
         ({"name": "all", "clients": 400}, {}, "groups.all.epsilon: is required"),
     ],
 )
-def test_faulty_fixed_noise(group: dict[str, Any], planning: dict[str, Any], line: str) -> None:
+def test_faulty_fixed_noise(group, planning, line):
     with pytest.raises(InputError, match=f"^{line}"):
         _spec(group, planning=planning)
 
 
-def test_the_least_fixed_noise_is_that_of_the_sampling_law() -> None:
+def test_the_least_fixed_noise_is_that_of_the_sampling_law():
     """Neighbouring sums differ by two clipping norms under fixed-size sampling."""
     with pytest.raises(InputError, match=r"noise_multiplier: must be 0\.1 or more to be certified"):
         _spec(_fixed(noise_multiplier=0.07), sampling="fixed_size", planning={"ratios": "uniform"})
 
 
 @pytest.fixture(scope="module")
-def risky() -> Plan:
+def risky():
     return solve(
         _spec(
             {"name": "a", "clients": 300, "risk": {"advantage": 0.15}},
@@ -187,7 +185,7 @@ def risky() -> Plan:
     )
 
 
-def test_risks_hold_and_are_used_up(risky: Plan) -> None:
+def test_risks_hold_and_are_used_up(risky):
     a, b, c = (one.curve for one in risks_of(risky))
     assert 0.15 * 0.99 < a.advantage <= 0.15
     assert 0.08 * 0.99 < b.true_positives[1] <= 0.08
@@ -195,7 +193,7 @@ def test_risks_hold_and_are_used_up(risky: Plan) -> None:
     assert risks_of(risky)[0].asked == "advantage 0.15"
 
 
-def test_a_plan_of_risks_is_read_again(risky: Plan) -> None:
+def test_a_plan_of_risks_is_read_again(risky):
     assert Plan.parse({**risky.model_dump(mode="json"), "digest": risky.digest}) == risky
 
 
@@ -212,6 +210,6 @@ def test_a_plan_of_risks_is_read_again(risky: Plan) -> None:
         ),
     ],
 )
-def test_faulty_risks(group: dict[str, Any], line: str) -> None:
+def test_faulty_risks(group, line):
     with pytest.raises(InputError, match=line):
         _spec({"name": "x", "clients": 300, **group})

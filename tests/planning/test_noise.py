@@ -15,12 +15,10 @@ from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.errors import TooLittleNoiseError
-from privplan.plan import Plan
 from privplan.planning import noise as planning_noise
 from privplan.planning.explain import unspent_lines
 from privplan.planning.noise import (
     Budget,
-    NoiseCurve,
     NoiseCurves,
     covered_ratio,
     curves_of,
@@ -44,16 +42,16 @@ BUDGETS = [
 SPENT = {"planning": {"accountant": "pld", "ratios": "balanced"}}
 
 
-def curve_of(budget: Budget, least: float = 1e-3) -> NoiseCurve:
+def curve_of(budget, least=0.001):
     return planning_noise._coarse_curve(budget, "pld", math.log(least), 0.0)
 
 
-def noise_of(curve: NoiseCurve, ratios: Any) -> np.ndarray:
+def noise_of(curve, ratios):
     return NoiseCurves([curve]).at(np.array([ratios]))[0][0]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_curves_are_calibrated(budget: Budget) -> None:
+def test_curves_are_calibrated(budget):
     """Within some percent anywhere, and within 2e-4 where they are refined."""
     curve = curve_of(budget)
     for ratio in (0.5, 0.03):
@@ -65,7 +63,7 @@ def test_curves_are_calibrated(budget: Budget) -> None:
 
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.4])
 @pytest.mark.parametrize("ratio", [1.0, 0.1, 0.004])
-def test_least_noise_keeps_the_budget(factor: float, ratio: float) -> None:
+def test_least_noise_keeps_the_budget(factor, ratio):
     """From any guess: the accountant's upper bound keeps the budget, and 2e-4 less breaks it."""
     problem = make_problem(epsilons=(1.5, 2.0, 4.0))
     near = factor * noise_multiplier(
@@ -73,7 +71,7 @@ def test_least_noise_keeps_the_budget(factor: float, ratio: float) -> None:
     )
     noise = least_noise(problem, 0, ratio, near=near)
 
-    def spent(sigma: float) -> float:
+    def spent(sigma):
         history = history_of(problem, ratio, sigma)
         return accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper
 
@@ -81,7 +79,7 @@ def test_least_noise_keeps_the_budget(factor: float, ratio: float) -> None:
     assert spent(least_noise(problem, 0, ratio, near=near, rtol=1e-2)) <= 1.5
 
 
-def test_points_of_a_sweep_do_not_depend_on_what_is_known() -> None:
+def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     """They are equal bit for bit, alone with empty caches and after others."""
     data = spec_data(**SPENT)
     rows = sweep(data, [parse_vary("groups.strict.epsilon=0.5:1.5:3")])
@@ -96,7 +94,7 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known() -> None:
     assert last == rows[-len(last) :]
 
 
-def test_plans_with_upper_bounds_only_are_those_of_solve() -> None:
+def test_plans_with_upper_bounds_only_are_those_of_solve():
     spec = Spec.parse(spec_data(**SPENT))
     alone = solve(spec, second_opinion=False)
     with upper_bounds_only():
@@ -107,7 +105,7 @@ def test_plans_with_upper_bounds_only_are_those_of_solve() -> None:
 
 
 @pytest.mark.slow
-def test_many_points_keep_their_budgets() -> None:
+def test_many_points_keep_their_budgets():
     """Every guarantee of a sweep is within 2e-4 below its budget, never above."""
     rows = sweep(spec_data(**SPENT), [parse_vary("groups.strict.epsilon=0.2:3.5:300")])
     assert len(rows) == 600
@@ -118,7 +116,7 @@ def test_many_points_keep_their_budgets() -> None:
 SAMPLINGS = ("poisson", "fixed_size")
 
 
-def _plan(groups: list[dict[str, Any]], *, equal: bool = False, **changes: Any) -> Plan:
+def _plan(groups, *, equal=False, **changes):
     named = [{"name": f"g{i}", **group} for i, group in enumerate(groups)]
     data = {
         "name": "large",
@@ -131,7 +129,7 @@ def _plan(groups: list[dict[str, Any]], *, equal: bool = False, **changes: Any) 
     return solve(Spec.parse({**data, **changes}), second_opinion=False)
 
 
-def _kept(plan: Plan) -> bool:
+def _kept(plan):
     budgets = {group.name: group.epsilon for group in plan.groups}
     return all(row.epsilon_upper <= budgets[row.group] for row in plan.certificate if row.guarantee)
 
@@ -146,8 +144,8 @@ def _kept(plan: Plan) -> bool:
 )
 @pytest.mark.slow
 def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
-    delta: float, epsilon: float, rounds: int, cohort: int, sampling: str
-) -> None:
+    delta, epsilon, rounds, cohort, sampling
+):
     """At the same budgets; whole cohorts of few clients are rounded, which may cost a little."""
     groups = [
         {"clients": 300, "epsilon": epsilon, "delta": delta},
@@ -164,7 +162,7 @@ def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
 @pytest.mark.parametrize(
     "advantage", [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.2, 0.4, 0.6))]
 )
-def test_advantages_of_any_size_are_planned(advantage: float, sampling: str) -> None:
+def test_advantages_of_any_size_are_planned(advantage, sampling):
     groups = [
         {"clients": 300, "risk": {"advantage": advantage}},
         {"clients": 300, "epsilon": 3.0, "delta": 1e-3},
@@ -176,13 +174,13 @@ def test_advantages_of_any_size_are_planned(advantage: float, sampling: str) -> 
     assert first.noise_multiplier > 0.2
 
 
-def test_equal_large_deltas_are_planned() -> None:
+def test_equal_large_deltas_are_planned():
     plan = _plan([{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=40)
     assert _kept(plan)
     assert [row.epsilon_upper > 0.99 for row in plan.certificate if row.guarantee] == [True] * 2
 
 
-def test_a_cohort_so_small_that_any_noise_keeps_the_budget() -> None:
+def test_a_cohort_so_small_that_any_noise_keeps_the_budget():
     """The least noise that is certified is taken, and the plan says why it spends nothing."""
     plan = _plan([{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=4)
     assert _kept(plan)
@@ -199,9 +197,7 @@ def test_a_cohort_so_small_that_any_noise_keeps_the_budget() -> None:
     part=st.floats(0.01, 1.0),
     relation=st.sampled_from(["add_remove", "replace_one"]),
 )
-def test_up_to_the_jump_the_least_noise_is_certified(
-    delta: float, rounds: int, part: float, relation: str
-) -> None:
+def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relation):
     ratio = part * covered_ratio(delta, rounds)
     assert 1 - (1 - ratio) ** rounds <= delta
     problem = make_problem(
@@ -219,7 +215,7 @@ def test_up_to_the_jump_the_least_noise_is_certified(
 @pytest.mark.parametrize(
     "relation", ["add_remove", pytest.param("replace_one", marks=pytest.mark.slow)]
 )
-def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation: str) -> None:
+def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation):
     problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
     noise = least_noise(problem, 0, 0.1, "pld")
     history = history_of(problem, 0.1, noise)
@@ -229,13 +225,13 @@ def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation: str) -
         accountant("pld").epsilon(less, problem.deltas[0], problem.relation)
 
 
-def test_noise_between_a_covered_start_and_what_is_certified_is_found() -> None:
+def test_noise_between_a_covered_start_and_what_is_certified_is_found():
     """A search that starts where nothing is spent steps over the least noise, and comes back."""
     found = noise_multiplier(0.0841621, 0.582, sampling_ratio=0.1, rounds=20)
     assert found == pytest.approx(0.405, abs=0.02)
 
 
-def test_a_curve_below_its_jump_is_constant() -> None:
+def test_a_curve_below_its_jump_is_constant():
     problem = make_problem(deltas=(0.3, 1e-3, 1e-3))
     covered = covered_ratio(0.3, problem.rounds) * 200
     limits = Limits(np.full(3, 0.1), np.array([covered, 200.0, 200.0]), np.zeros(3))

@@ -19,22 +19,22 @@ from tests.planning.problems import make_spec
 CONSTANTS = {"smoothness": 8.0, "initial_gap": 2.0}
 
 
-def balanced(**planning: object) -> Spec:
+def balanced(**planning):
     return make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
 
 
-def test_variance_averages_over_the_rounds_when_no_curvature_is_known() -> None:
+def test_variance_averages_over_the_rounds_when_no_curvature_is_known():
     assert variance_coefficients(balanced()) == (0.1, 0.1)
 
 
-def test_variance_costs_the_curvature_that_it_meets() -> None:
+def test_variance_costs_the_curvature_that_it_meets():
     """The length of local training is 0.1 x 5; what is not measured counts as the smoothness."""
     assert variance_coefficients(balanced(constants=CONSTANTS)) == pytest.approx((4.0, 4.0))
     measured = {**CONSTANTS, "noise_curvature": 0.01, "sampling_curvature": 3.0}
     assert variance_coefficients(balanced(constants=measured)) == pytest.approx((0.005, 1.5))
 
 
-def test_price_of_noise_is_what_a_quadratic_loses() -> None:
+def test_price_of_noise_is_what_a_quadratic_loses():
     """Isotropic noise of variance v per coordinate costs v tr(H) / 2 of the objective.
 
     One step of length gamma earns gamma / 2 times a squared gradient, so in squared norm of an
@@ -48,13 +48,13 @@ def test_price_of_noise_is_what_a_quadratic_loses() -> None:
     assert price * 5 * variance == pytest.approx(lost / (gamma / 2) * gamma**2, rel=0.01)
 
 
-def test_default_h_is_a_sixth_of_the_clipping_norm() -> None:
+def test_default_h_is_a_sixth_of_the_clipping_norm():
     spec = make_spec(clipping_norm=3.0, planning={"accountant": "rdp", "ratios": "balanced"})
     assert heterogeneity_of(spec) == 0.5
     assert objective_of(spec).coefficients(spec, problem_of(spec)).bias == 0.25
 
 
-def test_the_largest_h_is_planned_without_overflow() -> None:
+def test_the_largest_h_is_planned_without_overflow():
     spec = balanced(heterogeneity=LARGEST)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -62,7 +62,7 @@ def test_the_largest_h_is_planned_without_overflow() -> None:
     assert found.weights.tolist() == pytest.approx([0.4, 0.6])
 
 
-def test_default_h_of_separate_releases_keeps_every_group() -> None:
+def test_default_h_of_separate_releases_keeps_every_group():
     """At a sixth the strictest group of the preset would get no weight at all."""
     data = load_yaml(preset("gdpfed-fmnist"), "preset")
     planning = {"accountant": "rdp", "release": "per_group"}
@@ -72,11 +72,11 @@ def test_default_h_of_separate_releases_keeps_every_group() -> None:
     assert found.weights.min() > 0.1
 
 
-def test_default_h_regrets_little_whatever_h_is_up_to_a_third() -> None:
+def test_default_h_regrets_little_whatever_h_is_up_to_a_third():
     """At both ends, 0 and C / 3, the default plan loses at most 20% against knowing h."""
     data = load_yaml(preset("gdpfed-fmnist"), "preset")
 
-    def task(h: float | None) -> object:
+    def task(h):
         planning = {} if h is None else {"heterogeneity": h}
         known = {"accountant": "rdp", "least_share": 0.0}
         spec = Spec.parse({**data, "planning": {**known, **planning}})

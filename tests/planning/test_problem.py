@@ -15,16 +15,15 @@ from privplan.planning.noise import least_noise
 from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.published import best_kept, sparsification_error
 from privplan.planning.solver import solve
-from privplan.spec.spec import Spec
 from tests.planning.problems import make_problem, make_spec, members
 
 
-def groups(**first: Any) -> list[dict[str, Any]]:
+def groups(**first):
     return [members("strict", 200, 1.0, **first), members("loose", 300, 4.0)]
 
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
-def test_limits_hold(release: str) -> None:
+def test_limits_hold(release):
     first = {"min_sampling_ratio": 0.08, "max_sampling_ratio": 0.12, "min_weight": 0.35}
     planning = {"accountant": "rdp", "ratios": "noise", "release": release}
     plan = solve(make_spec(groups=groups(**first), planning=planning))
@@ -32,7 +31,7 @@ def test_limits_hold(release: str) -> None:
     assert plan.groups[0].weight >= 0.35 - 1e-6
 
 
-def floors_of(first: float, second: float | None, **planning: Any) -> Spec:
+def floors_of(first, second, **planning):
     groups: list[dict[str, Any]] = [
         members("strict", 200, 1.0, min_weight=first),
         members("middle", 200, 2.0, min_weight=second),
@@ -42,19 +41,19 @@ def floors_of(first: float, second: float | None, **planning: Any) -> Spec:
 
 
 @pytest.mark.parametrize("ratios", ["balanced", "noise"])
-def test_least_weights_that_leave_nothing_to_a_group_of_one_sum(ratios: str) -> None:
+def test_least_weights_that_leave_nothing_to_a_group_of_one_sum(ratios):
     with pytest.raises(InfeasibleError, match=r"groups.strict.min_weight: .*middle.* found 1 "):
         solve(floors_of(1.0, None, ratios=ratios))
     with pytest.raises(InfeasibleError, match=r"groups.\*.min_weight: .*loose.* found 1 "):
         solve(floors_of(0.4, 0.6, ratios=ratios))
 
 
-def test_a_group_without_weight_has_a_sum_of_its_own() -> None:
+def test_a_group_without_weight_has_a_sum_of_its_own():
     plan = solve(floors_of(1.0, None, release="per_group"))
     assert [group.weight for group in plan.groups] == pytest.approx([1, 0, 0], abs=1e-9)
 
 
-def test_one_sum_gives_each_group_the_noise_that_it_really_faces() -> None:
+def test_one_sum_gives_each_group_the_noise_that_it_really_faces():
     """A floor that lifts a weight makes the other groups face more noise than they need."""
     plan = solve(
         make_spec(groups=groups(min_weight=0.6), planning={"accountant": "rdp", "ratios": "noise"})
@@ -66,7 +65,7 @@ def test_one_sum_gives_each_group_the_noise_that_it_really_faces() -> None:
     assert plan.mean_noise_std == pytest.approx(stds[0] / sum(shares), rel=1e-9)
 
 
-def test_dropouts_are_provisioned_for() -> None:
+def test_dropouts_are_provisioned_for():
     plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
     tolerant = solve(
         make_spec(planning={"accountant": "rdp", "ratios": "noise", "dropout_tolerance": 0.2})
@@ -85,16 +84,14 @@ def test_dropouts_are_provisioned_for() -> None:
         ),
     ],
 )
-def test_caps_that_cannot_hold_are_named_with_the_nearest(
-    planning: dict[str, object], said: str
-) -> None:
+def test_caps_that_cannot_hold_are_named_with_the_nearest(planning, said):
     spec = make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
     with pytest.raises(InfeasibleError, match="nearest feasible") as caught:
         solve(spec, second_opinion=False)
     assert said in str(caught.value)
 
 
-def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon() -> None:
+def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
     """The nearest epsilon can be met, a little less cannot."""
     problem = make_problem(epsilons=(1e-6, 2.0, 4.0), deltas=(1e-9,) * 3)
     with pytest.raises(InfeasibleError) as caught:
@@ -107,15 +104,13 @@ def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon() -> None:
         least_noise(short, 0, 0.3, "rdp")
 
 
-def test_uniform_cohorts_have_one_ratio() -> None:
+def test_uniform_cohorts_have_one_ratio():
     problem = make_problem(clients=(100, 200, 300), cohort=60.0)
     assert uniform_cohorts(problem).tolist() == pytest.approx([10, 20, 30])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 50)), min_size=1, max_size=6), st.data())
-def test_whole_cohorts_sum_and_stay_in_range(
-    pairs: list[tuple[float, int]], data: st.DataObject
-) -> None:
+def test_whole_cohorts_sum_and_stay_in_range(pairs, data):
     clients = np.array([size for _, size in pairs], dtype=float)
     cohorts = np.array([part * size for part, size in pairs])
     total = data.draw(st.integers(len(pairs), int(clients.sum())))
@@ -124,12 +119,12 @@ def test_whole_cohorts_sum_and_stay_in_range(
     assert np.all((whole >= 1) & (whole <= clients) & (whole == np.round(whole)))
 
 
-def test_too_few_clients_for_a_whole_cohort_names_the_nearest() -> None:
+def test_too_few_clients_for_a_whole_cohort_names_the_nearest():
     with pytest.raises(InfeasibleError, match="the nearest that can is 3"):
         whole_cohorts(np.array([0.5, 0.5, 1.0]), np.array([9.0] * 3), 2)
 
 
-def test_laws() -> None:
+def test_laws():
     cohorts = np.array([10.4, 20.3, 29.3])
     poisson = make_problem()
     assert drawable(poisson, cohorts) is not None
@@ -141,13 +136,13 @@ def test_laws() -> None:
 
 
 @pytest.mark.parametrize("rule", WEIGHTS)
-def test_weights_sum_to_one(rule: str) -> None:
+def test_weights_sum_to_one(rule):
     found = weights(rule, [3.0, 5.0, 9.0], [1.0, 2.0, 0.5], [4, 5, 6])
     assert found.sum() == pytest.approx(1)
     assert np.all(found > 0)
 
 
-def test_weights_by_hand() -> None:
+def test_weights_by_hand():
     assert weights("participation", [1.0, 2.0], [9.0, 9.0], [4, 5]).tolist() == [0.2, 0.8]
     assert weights("uniform", [1.0, 2.0], [9.0, 1.0], [4, 5]).tolist() == [0.5, 0.5]
     assert weights("inverse_variance", [1.0, 2.0], [1.0, 1.0], [4, 5]).tolist() == [0.2, 0.8]
@@ -156,7 +151,7 @@ def test_weights_by_hand() -> None:
         weights("mean", [1.0], [1.0], [4])
 
 
-def test_inverse_variance_is_the_least_noise_of_separate_releases() -> None:
+def test_inverse_variance_is_the_least_noise_of_separate_releases():
     cohorts, noise = np.array([3.0, 7.0, 20.0]), np.array([1.5, 1.0, 0.7])
     best = weights("inverse_variance", cohorts, noise, [1, 1, 1])
     generator = np.random.default_rng(0)
@@ -164,7 +159,7 @@ def test_inverse_variance_is_the_least_noise_of_separate_releases() -> None:
         assert np.sum((best * noise / cohorts) ** 2) <= np.sum((other * noise / cohorts) ** 2)
 
 
-def test_kept_fraction_by_hand() -> None:
+def test_kept_fraction_by_hand():
     """Remark 3 at eta 0.1, tau 5: 1 - 2 w sigma^2 / (eta tau mu4 r^2)."""
     constants = step_constants(0.1, 5)
     assert constants.mu4 == pytest.approx(16.12)

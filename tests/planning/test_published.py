@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_bisection
 from privplan.files import load_yaml
-from privplan.planning.problem import Problem, problem_of
+from privplan.planning.problem import problem_of
 from privplan.planning.published import (
     closed_form_noise,
     closed_form_value,
@@ -23,7 +23,7 @@ from tests.planning.papertables import OPTIMISED, RATIOS, UNIFORM
 from tests.planning.problems import make_problem, make_spec, members
 
 
-def test_value_by_hand() -> None:
+def test_value_by_hand():
     """One group: w = 1, so the objective is mu4 + mu5 sigma^2 / r^2 without sparsification."""
     problem = make_problem(names=("a",), clients=(100,), epsilons=(1.0,), deltas=(1e-3,))
     mu4, mu5 = 32 * 0.5 + 0.1 + 0.02, 4 / 0.5
@@ -37,7 +37,7 @@ def test_value_by_hand() -> None:
     )
 
 
-def test_exact_ratios_are_proportional_to_epsilon_over_a_root() -> None:
+def test_exact_ratios_are_proportional_to_epsilon_over_a_root():
     problem = make_problem(epsilons=(0.5, 1.5, 3.0), clients=(100, 300, 600), cohort=40.0)
     found = solve_published(problem, sparsified=True)
     ratios = found.cohorts / np.array(problem.clients)
@@ -53,13 +53,7 @@ epsilons = st.tuples(*[st.floats(0.1, 12)] * 3)
 
 @settings(max_examples=15, deadline=None)
 @given(clients, epsilons, st.floats(0.05, 0.95), st.integers(1, 300), st.booleans())
-def test_no_grid_point_is_better(
-    clients: tuple[int, ...],
-    epsilons: tuple[float, ...],
-    part: float,
-    rounds: int,
-    sparsified: bool,
-) -> None:
+def test_no_grid_point_is_better(clients, epsilons, part, rounds, sparsified):
     cohort = part * sum(clients)
     problem = make_problem(clients=clients, epsilons=epsilons, cohort=cohort, rounds=rounds)
     found = solve_published(problem, sparsified)
@@ -77,7 +71,7 @@ def test_no_grid_point_is_better(
     assert found.value - mu4 <= (least - mu4) * (1 + 1e-3)
 
 
-def test_noise_so_large_that_a_group_is_thrown_away() -> None:
+def test_noise_so_large_that_a_group_is_thrown_away():
     """Beyond the convex range of the objective the search finds what a fine grid finds."""
     problem = make_problem(epsilons=(0.05, 0.2, 0.3), rounds=300, cohort=10.0, dimension=10**9)
     found = solve_published(problem, sparsified=True)
@@ -91,18 +85,18 @@ def test_noise_so_large_that_a_group_is_thrown_away() -> None:
     assert "beyond its convex range" in found.status
 
 
-def test_closed_form_noise_is_theorem_1() -> None:
+def test_closed_form_noise_is_theorem_1():
     problem = make_problem()
     noise = closed_form_noise(problem, np.array([20.0, 20.0, 20.0]))
     budget = 1.0 + 2 * math.log(1e3)
     assert noise[0] ** 2 == pytest.approx(7 * 0.1**2 * 20 * budget, rel=1e-12)
 
 
-def problem(name: str) -> Problem:
+def problem(name):
     return problem_of(Spec.parse(load_yaml(preset(name), "preset")))
 
 
-def by_bisection(given: Problem, percent: list[float]) -> list[float]:
+def by_bisection(given, percent):
     """sigma^2 by RDP, found as the paper's library finds it (tolerance 0.01 in epsilon)."""
     return [
         noise_multiplier_by_bisection(epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds)
@@ -111,7 +105,7 @@ def by_bisection(given: Problem, percent: list[float]) -> list[float]:
     ]
 
 
-def table_5() -> dict[tuple[str, str, int], tuple[float, float]]:
+def table_5():
     """(data set, row, group): (printed, ours)."""
     cells = {}
     for name in RATIOS:
@@ -126,7 +120,7 @@ def table_5() -> dict[tuple[str, str, int], tuple[float, float]]:
     return cells
 
 
-def test_table_5_has_21_of_24_noise_multipliers_within_6_thousandths() -> None:
+def test_table_5_has_21_of_24_noise_multipliers_within_6_thousandths():
     cells = table_5()
     off = {cell for cell, (printed, ours) in cells.items() if abs(printed - ours) > 0.006}
     assert off == {("gdpfed-shakespeare", "optimised", group) for group in range(3)}
@@ -135,7 +129,7 @@ def test_table_5_has_21_of_24_noise_multipliers_within_6_thousandths() -> None:
 
 
 @pytest.mark.parametrize("name", RATIOS)
-def test_solving_exactly_needs_no_more_noise_than_table_5(name: str) -> None:
+def test_solving_exactly_needs_no_more_noise_than_table_5(name):
     given = problem(name)
     found = by_bisection(given, list(RATIOS[name]))
     for epsilon, delta, q, square in zip(
@@ -149,7 +143,7 @@ def test_solving_exactly_needs_no_more_noise_than_table_5(name: str) -> None:
 
 @pytest.mark.parametrize("sparsified", [True, False])
 @pytest.mark.parametrize("name", RATIOS)
-def test_ratios_are_at_least_as_good_as_those_of_table_1(name: str, sparsified: bool) -> None:
+def test_ratios_are_at_least_as_good_as_those_of_table_1(name, sparsified):
     given = problem(name)
     found = solve_published(given, sparsified)
     published = np.array(RATIOS[name]) / 100 * np.array(given.clients)
@@ -159,7 +153,7 @@ def test_ratios_are_at_least_as_good_as_those_of_table_1(name: str, sparsified: 
 
 
 @pytest.mark.parametrize("name", ["gdpfed-fmnist", "gdpfed-svhn", "gdpfed-cifar10"])
-def test_table_1_reaches_nearly_all_of_the_gain(name: str) -> None:
+def test_table_1_reaches_nearly_all_of_the_gain(name):
     given = problem(name)
     even = closed_form_value(given, np.full(3, given.cohort / 3), True)
     best = solve_published(given, True).value
@@ -168,7 +162,7 @@ def test_table_1_reaches_nearly_all_of_the_gain(name: str) -> None:
     assert gain > 0.998
 
 
-def test_a_tight_accountant_makes_problem_1_degenerate_and_the_plan_says_so() -> None:
+def test_a_tight_accountant_makes_problem_1_degenerate_and_the_plan_says_so():
     groups = [members("strict", 2000, 0.5), members("loose", 2000, 3.0)]
     plan = solve(make_spec(groups=groups, cohort=80, rounds=50, planning={"accountant": "pld"}))
     line = next(line for line in plan.warnings if "degenerate" in line)

@@ -31,11 +31,11 @@ DATA: dict[str, Any] = {
 }
 
 
-def solved(**changes: Any) -> Plan:
+def solved(**changes):
     return solve(Spec.parse({**DATA, **changes}), second_opinion=False)
 
 
-def test_the_step_with_its_noise_has_one_length() -> None:
+def test_the_step_with_its_noise_has_one_length():
     for epsilon, rate in ((0.2, 0.1), (1.0, 0.1), (9.0, 0.03)):
         groups = [{**group, "epsilon": epsilon} for group in DATA["groups"]]
         plan = solved(groups=groups, local={"learning_rate": rate})
@@ -51,7 +51,7 @@ def test_the_step_with_its_noise_has_one_length() -> None:
         assert spec.averaging.decay == 0.8
 
 
-def test_noise_ratios_and_weights_are_those_without_the_recipe() -> None:
+def test_noise_ratios_and_weights_are_those_without_the_recipe():
     plan, before = solved(), solved(recipe="none")
     assert before.spec.server is None
     assert before.spec.clipping_norm == 1.0
@@ -62,14 +62,14 @@ def test_noise_ratios_and_weights_are_those_without_the_recipe() -> None:
     assert plan.mean_noise_std == pytest.approx(0.1 * before.mean_noise_std)
 
 
-def test_a_solved_spec_gives_the_same_plan_again() -> None:
+def test_a_solved_spec_gives_the_same_plan_again():
     plan = solved()
     assert solve(plan.spec, second_opinion=False).digest == plan.digest
     assert Plan.parse(json.loads(plan.to_json())) == plan
     assert solve(Spec.parse(plan.spec.model_dump(mode="json"))).digest == plan.digest
 
 
-def test_the_recipe_follows_what_varies() -> None:
+def test_the_recipe_follows_what_varies():
     plan = solved()
     data = with_point(plan.spec.model_dump(mode="json"), {"groups.strict.epsilon": 8.0})
     louder = solve(Spec.parse(data), second_opinion=False)
@@ -89,7 +89,7 @@ def test_the_recipe_follows_what_varies() -> None:
         {"planning": {"ratios": "uniform", "accountant": "rdp"}},
     ],
 )
-def test_explicit_fields_stay_as_given(given: dict[str, Any]) -> None:
+def test_explicit_fields_stay_as_given(given):
     spec = Spec.parse({**DATA, **given})
     plan = solve(spec, second_opinion=False)
     assert (plan.spec.server, plan.spec.averaging) == (spec.server, spec.averaging)
@@ -106,7 +106,7 @@ def test_explicit_fields_stay_as_given(given: dict[str, Any]) -> None:
         {"constants": {"smoothness": 1.0, "initial_gap": 2.0}},
     ],
 )
-def test_what_is_known_for_planning_leaves_the_recipe_on(known: dict[str, Any]) -> None:
+def test_what_is_known_for_planning_leaves_the_recipe_on(known):
     """A heterogeneity of updates before clipping shrinks as they do: 0.05 of 0.3 is 0.1 / 6."""
     plan = solved(planning={"accountant": "rdp", **known})
     assert plan.spec.clipping_norm == 0.1
@@ -117,7 +117,7 @@ def test_what_is_known_for_planning_leaves_the_recipe_on(known: dict[str, Any]) 
         assert [group.weight for group in plan.groups] == pytest.approx(weights)
 
 
-def test_by_name_the_recipe_decides_what_is_left() -> None:
+def test_by_name_the_recipe_decides_what_is_left():
     plan = solved(recipe="default", clipping_norm=0.5)
     assert plan.spec.clipping_norm == 0.5
     assert plan.spec.recipe is not None
@@ -127,7 +127,7 @@ def test_by_name_the_recipe_decides_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}])
-def test_a_source_alone_decides_what_the_name_decides(given: dict[str, Any]) -> None:
+def test_a_source_alone_decides_what_the_name_decides(given):
     """A list of fields, as solved specs write it, is kept, and an empty one decides nothing."""
     by_name = Spec.parse({**DATA, **given, "recipe": "default"})
     assert Spec.parse({**DATA, **given, "recipe": {"source": "default"}}) == by_name
@@ -141,7 +141,7 @@ def test_a_source_alone_decides_what_the_name_decides(given: dict[str, Any]) -> 
         assert Plan.parse(json.loads(plan.to_json())).digest == plan.digest
 
 
-def test_momentum_carries_a_client_no_farther_than_thirty_steps() -> None:
+def test_momentum_carries_a_client_no_farther_than_thirty_steps():
     for steps, momentum, length in ((1, 0.9, 1.0), (2, 0.5, 2.5), (30, 0.9, 213.8), (7, 0.0, 7.0)):
         by_sum = sum(sum(momentum**k for k in range(n)) for n in range(1, steps + 1))
         assert walk(steps, momentum) == pytest.approx(by_sum)
@@ -153,7 +153,7 @@ def test_momentum_carries_a_client_no_farther_than_thirty_steps() -> None:
     assert local_rate(200, 0.9) == pytest.approx(0.1 * 200 / walk(200, 0.9), rel=1e-3)
 
 
-def test_the_recipe_decides_the_local_rate_of_momentum() -> None:
+def test_the_recipe_decides_the_local_rate_of_momentum():
     plan, plain = solved(local={"steps": 30, "momentum": 0.9}), solved(local={"steps": 30})
     assert plan.spec.recipe is not None
     assert "local.learning_rate" in plan.spec.recipe.decides
@@ -171,7 +171,7 @@ def test_the_recipe_decides_the_local_rate_of_momentum() -> None:
     assert Spec.parse(varied).local.learning_rate == local_rate(30, 0.5)
 
 
-def test_a_given_local_rate_stays_and_is_commented() -> None:
+def test_a_given_local_rate_stays_and_is_commented():
     plan = solved(local={"steps": 30, "momentum": 0.9, "learning_rate": 0.1})
     assert plan.spec.local.learning_rate == plan.spec.clipping_norm == 0.1
     assert "as given" in recipe_lines(plan)[1]
@@ -180,7 +180,7 @@ def test_a_given_local_rate_stays_and_is_commented() -> None:
     assert not any("as given" in line for line in recipe_lines(short))
 
 
-def test_baselines_train_as_without_the_recipe() -> None:
+def test_baselines_train_as_without_the_recipe():
     plan = solved()
     for make in (uniform, strictest):
         spec = make(plan.spec).spec
@@ -202,7 +202,7 @@ def test_baselines_train_as_without_the_recipe() -> None:
         ),
     ],
 )
-def test_faults_are_one_line(given: dict[str, Any], message: str) -> None:
+def test_faults_are_one_line(given, message):
     with pytest.raises(InputError) as caught:
         Spec.parse({**DATA, **given})
     assert str(caught.value).startswith(message)

@@ -1,7 +1,6 @@
 """Plans that protect records: formulas against simulation, budgets, weights, words."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, members, spec_data
 
 
-def record_data(**changes: Any) -> dict[str, Any]:
+def record_data(**changes):
     """Two groups of clients with 100 and 240 records, 5 rounds."""
     data = spec_data(unit="record", cohort=None, rounds=5, planning={})
     data["groups"] = [
@@ -40,11 +39,11 @@ def record_data(**changes: Any) -> dict[str, Any]:
     return {**data, **changes}
 
 
-def records(**changes: Any) -> Spec:
+def records(**changes):
     return Spec.parse(record_data(**changes))
 
 
-def dp_sgd(gradient: Any, steps: int, rate: float, std: float, runs: int, p: int) -> Any:
+def dp_sgd(gradient, steps, rate, std, runs, p):
     """Updates of many runs [runs, p] of noisy steps from zero; ``gradient`` sees [runs, p]."""
     random = np.random.default_rng(5)
     theta = np.zeros((runs, p))
@@ -53,17 +52,17 @@ def dp_sgd(gradient: Any, steps: int, rate: float, std: float, runs: int, p: int
     return theta
 
 
-def spread_of(updates: Any) -> float:
+def spread_of(updates):
     return float(updates.var(axis=0, ddof=1).sum())
 
 
-def test_eq_3_and_7_against_clipped_gradients_that_are_drawn() -> None:
+def test_eq_3_and_7_against_clipped_gradients_that_are_drawn():
     """Gradients of random sign, all longer than c, on a loss that is linear in theta."""
     p, clip, z, batch, steps, rate = 8, 0.7, 0.9, 4, 6, 0.3
     mean = np.zeros(p)
     mean[0] = clip * 0.4  # sign +1 with chance 0.7
 
-    def gradient(theta: Any, random: Any) -> Any:
+    def gradient(theta, random):
         signs = np.where(random.random((len(theta), batch)) < 0.7, 1.0, -1.0)
         drawn = np.zeros_like(theta)
         drawn[:, 0] = clip * signs.mean(axis=1)
@@ -76,7 +75,7 @@ def test_eq_3_and_7_against_clipped_gradients_that_are_drawn() -> None:
     assert spread_of(updates) > without * 1.01  # the term that Eq. 3 drops is seen here
 
 
-def test_eq_7_leaves_out_how_a_quadratic_forgets() -> None:
+def test_eq_7_leaves_out_how_a_quadratic_forgets():
     """Curvature 1: a step's noise shrinks by 1 - eta per step; Eq. 7 is its limit for small eta."""
     p, steps, rate, std = 5, 10, 0.1, 0.5
     updates = dp_sgd(lambda theta, random: theta - 1.0, steps, rate, std, 200_000, p)
@@ -90,7 +89,7 @@ def test_eq_7_leaves_out_how_a_quadratic_forgets() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=8), st.randoms(use_true_random=False))
-def test_no_weights_beat_the_oracle(variances: list[float], random: Any) -> None:
+def test_no_weights_beat_the_oracle(variances, random):
     best = oracle_weights(variances)
     assert best.sum() == pytest.approx(1)
     assert mean_variance(best, variances) == pytest.approx(1 / sum(1 / v for v in variances))
@@ -99,11 +98,11 @@ def test_no_weights_beat_the_oracle(variances: list[float], random: Any) -> None
     assert mean_variance(other, variances) >= mean_variance(best, variances) * (1 - 1e-9)
 
 
-def spent(plan: Plan) -> dict[str, float]:
+def spent(plan):
     return {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
 
 
-def test_every_budget_is_kept_and_used_up() -> None:
+def test_every_budget_is_kept_and_used_up():
     plan = solve(records(cohort=2, local={"epochs": 2}))
     assert most_participations(plan.spec) == 2
     for group in plan.groups:
@@ -118,7 +117,7 @@ def test_every_budget_is_kept_and_used_up() -> None:
     assert Plan.parse(json.loads(plan.to_json())) == plan
 
 
-def test_replaced_records_need_more_noise() -> None:
+def test_replaced_records_need_more_noise():
     added, replaced = solve(records()), solve(records(relation="replace_one"))
     for one, other in zip(added.groups, replaced.groups, strict=True):
         assert other.noise_multiplier > one.noise_multiplier
@@ -127,7 +126,7 @@ def test_replaced_records_need_more_noise() -> None:
 
 @given(st.floats(0.3, 8.0), st.floats(1.05, 4.0))
 @settings(max_examples=5, deadline=None)
-def test_more_epsilon_is_never_more_noise(epsilon: float, factor: float) -> None:
+def test_more_epsilon_is_never_more_noise(epsilon, factor):
     data = record_data()
     found = []
     for budget in (epsilon, epsilon * factor):
@@ -138,7 +137,7 @@ def test_more_epsilon_is_never_more_noise(epsilon: float, factor: float) -> None
     assert found[1] < found[0]
 
 
-def test_fewer_turns_need_less_noise() -> None:
+def test_fewer_turns_need_less_noise():
     all_rounds, one = solve_records(records()), solve_records(records(), participations=1)
     for more, less in zip(all_rounds.groups, one.groups, strict=True):
         assert less.noise_multiplier < more.noise_multiplier
@@ -146,7 +145,7 @@ def test_fewer_turns_need_less_noise() -> None:
         solve_records(records(), participations=6)
 
 
-def test_weights_by_rule() -> None:
+def test_weights_by_rule():
     expected = {
         "epsilon": [1 / 11, 4 / 11],
         "population": [100 / 780, 240 / 780],
@@ -167,7 +166,7 @@ def test_weights_by_rule() -> None:
     assert oracle.mean_noise_std**2 * oracle.spec.model.parameters == pytest.approx(mean)
 
 
-def test_minimum_epsilon_gives_everybody_the_strictest_noise() -> None:
+def test_minimum_epsilon_gives_everybody_the_strictest_noise():
     plan = solve_records(records(planning={"weights": "population"}), strictest=True)
     own = solve(records())
     assert plan.groups[0].noise_multiplier == own.groups[0].noise_multiplier
@@ -177,7 +176,7 @@ def test_minimum_epsilon_gives_everybody_the_strictest_noise() -> None:
     assert client_weights(plan) == pytest.approx([100 / 780, 240 / 780])
 
 
-def test_budgets_of_clients_become_budgets_of_records() -> None:
+def test_budgets_of_clients_become_budgets_of_records():
     spec = make_spec(delta="n^-1.1")
     sizes = {"strict": 3, "loose": 40}
     plan = record_level(spec, sizes)
@@ -192,7 +191,7 @@ def test_budgets_of_clients_become_budgets_of_records() -> None:
     assert [g.participations for g in strictest.groups] == [2, 2]
 
 
-def test_what_cannot_become_a_plan_of_records() -> None:
+def test_what_cannot_become_a_plan_of_records():
     with pytest.raises(InputError, match=r"records\.loose: must be 1 or more, found 0"):
         record_level(make_spec(), {"strict": 3})
     with pytest.raises(InputError, match="unit: must be client, found 'record'"):
@@ -202,7 +201,7 @@ def test_what_cannot_become_a_plan_of_records() -> None:
 
 
 @pytest.mark.slow
-def test_robust_hdp_preset_has_the_order_of_table_3() -> None:
+def test_robust_hdp_preset_has_the_order_of_table_3():
     """Table 3, Dist3: oracle 0.07, WeiAvg 0.92, DPFedAvg 16.28, minimum epsilon 103.91.
 
     The draws of epsilon and of the batch sizes are not printed, and that accountant asked for

@@ -17,14 +17,12 @@ from privplan.planning.noise import least_noise
 from privplan.planning.problem import problem_of
 from privplan.planning.published import descend, differences
 from privplan.planning.search import (
-    Task,
     _prepared,
     error_of,
     lower_bound,
     relative_gap,
     weights_of,
 )
-from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, members
 
 CASES = range(20)
@@ -32,7 +30,7 @@ LONG = (4, 5, 12, 13, 15)
 """Cases that take more than five seconds."""
 
 
-def random_spec(case: int) -> Spec:
+def random_spec(case):
     """Laws, relations, releases and objectives in turn; sizes, budgets and limits at random."""
     generator = np.random.default_rng(1000 + case)
     size = 2 + case % 2
@@ -61,7 +59,7 @@ def random_spec(case: int) -> Spec:
     )
 
 
-def grid(task: Task, steps: int) -> list[np.ndarray]:
+def grid(task, steps):
     """Cohorts within the limits that sum to the cohort; whole ones under fixed_size."""
     limits, total = task.limits, task.problem.cohort
     fixed = task.problem.sampling == "fixed_size"
@@ -79,7 +77,7 @@ def grid(task: Task, steps: int) -> list[np.ndarray]:
     ]
 
 
-def brute_force(task: Task, steps: int) -> float:
+def brute_force(task, steps):
     """The least error on the grid, with noise calibrated at its points (log-log between)."""
     clients = task.problem.clients
     tables = []
@@ -102,7 +100,7 @@ def brute_force(task: Task, steps: int) -> float:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
 )
-def test_no_grid_point_is_a_thousandth_better(case: int) -> None:
+def test_no_grid_point_is_a_thousandth_better(case):
     spec = random_spec(case)
     problem = problem_of(spec)
     task = task_of(spec, problem)
@@ -116,7 +114,7 @@ def test_no_grid_point_is_a_thousandth_better(case: int) -> None:
     assert ours <= least * (1 + 1e-3), found.status
 
 
-def test_loss_distributions_are_searched_as_well_as_moments() -> None:
+def test_loss_distributions_are_searched_as_well_as_moments():
     """With pld the curve is corrected, not built: 3,000 points around the optimum agree."""
     spec = make_spec(rounds=40, planning={"accountant": "pld", "ratios": "balanced"})
     problem = problem_of(spec)
@@ -139,13 +137,13 @@ def test_loss_distributions_are_searched_as_well_as_moments() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 5), st.integers(0, 10**6))
-def test_descent_reaches_what_scipy_reaches(size: int, seed: int) -> None:
+def test_descent_reaches_what_scipy_reaches(size, seed):
     source = np.random.default_rng(seed)
     costs, total = source.uniform(0.1, 5, size), 10.0
     lower, upper = np.full(size, 0.05), source.uniform(4, 10, size)
     upper[0] = total
 
-    def objective(values: np.ndarray) -> float:
+    def objective(values):
         return float(np.sum(costs / values) + 0.01 * np.sum(values**2))
 
     start = np.full(size, total / size)
@@ -169,7 +167,7 @@ def test_descent_reaches_what_scipy_reaches(size: int, seed: int) -> None:
 Floats = NDArray[np.float64]
 
 
-def unlike_groups() -> Task:
+def unlike_groups():
     """Two groups whose weights must be nearly their shares: h^2 is 1,000 times the error."""
     groups = [members("strict", 900, 2.0), members("loose", 3000, 9.0)]
     planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 3.0}
@@ -178,17 +176,17 @@ def unlike_groups() -> Task:
     return task_of(spec, problem_of(spec))
 
 
-def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size() -> None:
+def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size():
     task, curves, _ = _prepared(unlike_groups())
     clients = task.clients
 
-    def noise(cohorts: Floats) -> Floats:
+    def noise(cohorts):
         return curves.at(cohorts / clients)[0]
 
     grid = [np.array([r, 800 - r]) for r in np.linspace(1, 780, 600)]
     errors = np.array([error_of(task, cohorts, noise(cohorts)) for cohorts in grid])
 
-    def gap(cohorts: Floats) -> float:
+    def gap(cohorts):
         return relative_gap(task, curves, cohorts, 1e-4)[0]
 
     best = grid[int(errors.argmin())]
@@ -202,7 +200,7 @@ def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size() -> Non
     assert for_h < 0  # says less than that errors are not negative
 
 
-def test_a_plan_of_everybody_has_a_gap_of_at_most_one() -> None:
+def test_a_plan_of_everybody_has_a_gap_of_at_most_one():
     planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 50.0}
     spec = make_spec(sampling="full", cohort=500, planning=planning)
     status = optimised(spec, problem_of(spec)).status

@@ -6,14 +6,13 @@ import pytest
 
 from privplan.accounting.calibrate import noise_multiplier
 from privplan.errors import UnsupportedError
-from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
 from tests.planning.problems import make_spec, members
 
 
-def keeps_every_budget(plan: Plan) -> bool:
+def keeps_every_budget(plan):
     budgets = {group.name: group.epsilon for group in plan.groups}
     rows = [row for row in plan.certificate if row.guarantee]
     return {row.group for row in rows} == set(budgets) and all(
@@ -24,7 +23,7 @@ def keeps_every_budget(plan: Plan) -> bool:
 @pytest.mark.parametrize(
     "accountant", ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow), "closed_form"]
 )
-def test_every_accountant_gives_a_plan_within_its_budgets(accountant: str) -> None:
+def test_every_accountant_gives_a_plan_within_its_budgets(accountant):
     plan = solve(make_spec(planning={"accountant": accountant}))
     assert keeps_every_budget(plan)
     assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(50, rel=1e-12)
@@ -35,7 +34,7 @@ def test_every_accountant_gives_a_plan_within_its_budgets(accountant: str) -> No
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
-def test_every_cell_gives_a_plan_within_its_budgets(sampling: str, relation: str) -> None:
+def test_every_cell_gives_a_plan_within_its_budgets(sampling, relation):
     cohort = 500 if sampling == "full" else 50
     plan = solve(
         make_spec(
@@ -52,14 +51,14 @@ def test_every_cell_gives_a_plan_within_its_budgets(sampling: str, relation: str
 
 @pytest.mark.parametrize("ratios", ["balanced", "noise"])
 @pytest.mark.parametrize(("sampling", "cohort"), [("full", None), ("fixed_size", 500)])
-def test_searched_plans_of_everybody(sampling: str, cohort: int | None, ratios: str) -> None:
+def test_searched_plans_of_everybody(sampling, cohort, ratios):
     planning = {"accountant": "pld", "ratios": ratios}
     plan = solve(make_spec(sampling=sampling, cohort=cohort, planning=planning))
     assert keeps_every_budget(plan)
     assert all(group.sampling_ratio == 1 for group in plan.groups)
 
 
-def test_noise_is_the_least_that_the_accountant_allows() -> None:
+def test_noise_is_the_least_that_the_accountant_allows():
     plan = solve(make_spec())
     for group in plan.groups:
         least = noise_multiplier(
@@ -73,7 +72,7 @@ def test_noise_is_the_least_that_the_accountant_allows() -> None:
         assert least * (1 - 1e-6) <= group.noise_multiplier <= least * (1 + 2e-4)
 
 
-def test_given_ratios_are_taken() -> None:
+def test_given_ratios_are_taken():
     groups = [
         members("a", 100, 1.0, sampling_ratio=0.1),
         members("b", 100, 2.0, sampling_ratio=0.3, delta=1e-5),
@@ -84,7 +83,7 @@ def test_given_ratios_are_taken() -> None:
     assert "given" in plan.status
 
 
-def test_bound_noise_and_weights_by_hand() -> None:
+def test_bound_noise_and_weights_by_hand():
     plan = solve(make_spec(clipping_norm=2.0, planning={"sparsification": [0.5, 1.0]}))
     strict, loose = plan.groups
     shares = [g.weight * g.noise_multiplier / g.expected_cohort for g in plan.groups]
@@ -95,12 +94,12 @@ def test_bound_noise_and_weights_by_hand() -> None:
     assert strict.weight == pytest.approx(squares[0] / sum(squares))
 
 
-def test_closed_form_says_loudly_when_its_conditions_fail() -> None:
+def test_closed_form_says_loudly_when_its_conditions_fail():
     plan = solve(make_spec(planning={"accountant": "closed_form"}))
     assert any("NOT a guarantee" in line and "alpha" in line for line in plan.warnings)
 
 
-def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee() -> None:
+def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee():
     """At epsilon 8 Theorem 1 asks for sigma = 0.3 or so, far below its condition."""
     groups = [members("a", 250, 6.0), members("b", 250, 8.0)]
     plan = solve(make_spec(groups=groups, rounds=3, planning={"accountant": "closed_form"}))
@@ -108,12 +107,12 @@ def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee() -> Non
     assert any("raised to" in line and "by pld" in line for line in plan.warnings)
 
 
-def test_a_cell_that_the_accountant_does_not_cover_is_refused() -> None:
+def test_a_cell_that_the_accountant_does_not_cover_is_refused():
     with pytest.raises(UnsupportedError, match="closed_form"):
         solve(make_spec(relation="replace_one", planning={"accountant": "closed_form"}))
 
 
-def test_variants_keep_every_budget() -> None:
+def test_variants_keep_every_budget():
     spec = make_spec(planning={"sparsification": [0.7, 0.9]})
     even, best, strict = uniform(spec), optimised(spec), strictest(spec)
     for plan in (even, best, strict):
@@ -124,7 +123,7 @@ def test_variants_keep_every_budget() -> None:
     assert best.objective.value <= even.objective.value
 
 
-def test_the_strictest_plan_is_one_mean_under_the_smallest_budget() -> None:
+def test_the_strictest_plan_is_one_mean_under_the_smallest_budget():
     plan = strictest(make_spec())
     assert plan.release == "joint"
     sigma = noise_multiplier(1.0, 1e-4, sampling_ratio=0.1, rounds=10, accountant="rdp")
@@ -134,7 +133,7 @@ def test_the_strictest_plan_is_one_mean_under_the_smallest_budget() -> None:
     assert plan.mean_noise_std == pytest.approx(sigma / 50)
 
 
-def test_variants_of_given_ratios_use_their_cohort() -> None:
+def test_variants_of_given_ratios_use_their_cohort():
     groups = [
         members("a", 100, 1.0, sampling_ratio=0.1),
         members("b", 300, 2.0, sampling_ratio=0.3),
@@ -143,11 +142,11 @@ def test_variants_of_given_ratios_use_their_cohort() -> None:
     assert [g.sampling_ratio for g in uniform(spec).groups] == pytest.approx([0.25, 0.25])
 
 
-def test_the_same_spec_gives_the_same_plan() -> None:
+def test_the_same_spec_gives_the_same_plan():
     assert solve(make_spec()).digest == solve(make_spec()).digest
 
 
-def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> None:
+def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets():
     """RDP certifies no epsilon below 1.24e-5 here; its bound must not make a plan infeasible."""
     groups = [members("large", 3000, 3.0, delta=1e-4), members("tiny", 3000, 1e-5, delta=1e-8)]
     planning = {"accountant": "pld", "ratios": "balanced", "least_share": 0.0}
@@ -156,7 +155,7 @@ def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> No
     assert plan.groups[1].weight < 1e-3
 
 
-def test_a_negligible_group_spends_its_budget() -> None:
+def test_a_negligible_group_spends_its_budget():
     groups = [members("large", 300, 9.0, delta=1e-5), members("small", 3000, 0.2, delta=1e-5)]
     planning = {"accountant": "pld", "ratios": "noise", "release": "per_group"}
     planning["least_share"] = 0.0
@@ -174,7 +173,7 @@ def test_a_negligible_group_spends_its_budget() -> None:
         ("fixed_size", "less noise than 0.1 cannot be certified"),
     ],
 )
-def test_a_budget_beyond_the_least_noise_says_so(sampling: str, reason: str) -> None:
+def test_a_budget_beyond_the_least_noise_says_so(sampling, reason):
     cohort = 100 if sampling == "full" else 20
     groups = [{"name": "a", "clients": 100, "epsilon": 1e9}]
     spec = make_spec(groups=groups, delta=1e-5, cohort=cohort, rounds=20, sampling=sampling)
@@ -182,7 +181,7 @@ def test_a_budget_beyond_the_least_noise_says_so(sampling: str, reason: str) -> 
     assert line.endswith(reason)
 
 
-def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation() -> None:
+def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation():
     groups = [{"name": "a", "clients": 10, "epsilon": 1e-12, "delta": 0.09}]
     planning = {"accountant": "pld"}
     spec = make_spec(groups=groups, cohort=10, rounds=3, sampling="full", planning=planning)

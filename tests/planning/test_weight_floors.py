@@ -11,13 +11,12 @@ from privplan.planning.choices import optimised, task_of
 from privplan.planning.error import best, floor_prices, mean_noise_multiplier
 from privplan.planning.problem import problem_of
 from privplan.planning.search import _descent, _prepared, error_of, lower_bound
-from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
 MODEL = {"name": "mlp-digits", "parameters": 2410}
 
 
-def floored(floors: list[float | None], **planning: Any) -> Spec:
+def floored(floors, **planning):
     """Groups of 300 clients with epsilon 1, 2, ... and these least weights."""
     groups: list[dict[str, Any]] = [
         {"name": f"g{m}", "clients": 300, "epsilon": m + 1.0} for m in range(len(floors))
@@ -30,7 +29,7 @@ def floored(floors: list[float | None], **planning: Any) -> Spec:
 
 
 @pytest.mark.parametrize("rule", ["participation", "inverse_variance"])
-def test_weights_that_follow_cohorts_are_not_searched_over(rule: str) -> None:
+def test_weights_that_follow_cohorts_are_not_searched_over(rule):
     spec = floored([None, None], weights=rule)
     with pytest.raises(InputError, match="must be optimal, population or uniform"):
         task_of(spec, problem_of(spec))
@@ -38,16 +37,16 @@ def test_weights_that_follow_cohorts_are_not_searched_over(rule: str) -> None:
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
 @pytest.mark.parametrize("least", [[0.3, 0.3, 0.2], [0.5, None, None], [None, 0.1, None]])
-def test_the_search_reaches_what_scipy_reaches(least: list[float | None], release: str) -> None:
+def test_the_search_reaches_what_scipy_reaches(least, release):
     """SciPy's search over cohorts with the best weights for each, from its own result and ours."""
     spec = floored(least, release=release)
     task, curves, starts = _prepared(task_of(spec, problem_of(spec)))
     limits, total = task.limits, task.problem.cohort
 
-    def error(cohorts: np.ndarray) -> float:
+    def error(cohorts):
         return error_of(task, cohorts, curves.at(cohorts / task.clients)[0])
 
-    def within(x: np.ndarray) -> np.ndarray:
+    def within(x):
         shares = np.exp(np.append(x, 0.0))
         return limits.min_cohorts + (total - limits.min_cohorts.sum()) * shares / shares.sum()
 
@@ -63,7 +62,7 @@ def test_the_search_reaches_what_scipy_reaches(least: list[float | None], releas
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_floors_that_fix_all_weights_are_planned_as_those_weights(count: int) -> None:
+def test_floors_that_fix_all_weights_are_planned_as_those_weights(count):
     spec, fixed = floored([1 / count] * count), floored([None] * count, weights="population")
     found, expected = optimised(spec, problem_of(spec)), optimised(fixed, problem_of(fixed))
     assert found.objective.value == pytest.approx(expected.objective.value, rel=1e-5)
@@ -80,9 +79,7 @@ def test_floors_that_fix_all_weights_are_planned_as_those_weights(count: int) ->
         ([0.5, 0.3, None], {"release": "per_group"}),
     ],
 )
-def test_the_dual_bound_knows_the_floors(
-    least: list[float | None], planning: dict[str, str]
-) -> None:
+def test_the_dual_bound_knows_the_floors(least, planning):
     """Sharp at the optimum, and below the error of any cohorts within the limits."""
     spec = floored(least, **planning)
     problem = problem_of(spec)

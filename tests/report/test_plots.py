@@ -10,15 +10,14 @@ from itertools import pairwise
 import pytest
 from matplotlib.text import Text
 
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.report.plots import EpsilonRow, epsilon_panel, plan_panels, spending_panel
-from privplan.report.style import THEMES, Theme, figure, name_lines, picture, styled
+from privplan.report.style import THEMES, figure, name_lines, picture, styled
 from privplan.spec.presets import preset
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     import yaml
 
     from privplan.spec.spec import Spec
@@ -26,26 +25,26 @@ def plan() -> Plan:
     return solve(Spec.parse(yaml.safe_load(preset("digits-planned"))), second_opinion=False)
 
 
-def _luminance(colour: str) -> float:
+def _luminance(colour):
     shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
     return sum(weight * s for weight, s in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(one, other):
     """The ratio of WCAG 2.1."""
     high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
-def test_every_colour_of_text_has_the_contrast_of_wcag_aa(theme: Theme) -> None:
+def test_every_colour_of_text_has_the_contrast_of_wcag_aa(theme):
     for colour in (theme.ink, theme.quiet, *theme.series):
         assert contrast(colour, theme.ground) >= 4.5, colour
     assert len({getattr(theme, one.name) for one in fields(theme)}) == len(fields(theme))
 
 
-def test_names_of_lines_that_end_at_one_place_are_moved_apart() -> None:
+def test_names_of_lines_that_end_at_one_place_are_moved_apart():
     with styled(THEMES["light"]):
         page = figure(4.6, 3.0)
         axes = page.subplots()
@@ -58,7 +57,7 @@ def test_names_of_lines_that_end_at_one_place_are_moved_apart() -> None:
     assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
 
 
-def test_spending_ends_at_the_certificate(plan: Plan) -> None:
+def test_spending_ends_at_the_certificate(plan):
     panel = spending_panel(plan)
     assert panel is not None
     for row in plan.certificate:
@@ -68,14 +67,14 @@ def test_spending_ends_at_the_certificate(plan: Plan) -> None:
             assert f"{row.group} {upper} of {budget:g} after round {plan.spec.rounds}" in panel.alt
 
 
-def test_a_broken_budget_is_never_rounded_to_a_kept_one() -> None:
+def test_a_broken_budget_is_never_rounded_to_a_kept_one():
     rows: list[EpsilonRow] = [("a", 2.0, 1.99999, 2.00001), ("b", 1.0, 0.0, math.inf)]
     alt = epsilon_panel("verdict", "spent", rows, "delta 1e-05, poisson, add_remove, pld").alt
     assert "a 1.9999–2.0001 of 2" in alt
     assert "b no bound, budget 1" in alt
 
 
-def test_an_inline_picture_has_its_text_the_colours_of_the_page_and_no_address(plan: Plan) -> None:
+def test_an_inline_picture_has_its_text_the_colours_of_the_page_and_no_address(plan):
     for panel in plan_panels(plan):
         text = panel.inline()
         assert f'aria-label="{panel.alt.replace(chr(39), "&#x27;")}"' in text
@@ -88,7 +87,7 @@ def test_an_inline_picture_has_its_text_the_colours_of_the_page_and_no_address(p
 @pytest.mark.parametrize(
     ("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%P")]
 )
-def test_a_picture_has_its_format(plan: Plan, form: str, magic: bytes) -> None:
+def test_a_picture_has_its_format(plan, form, magic):
     found = picture(plan_panels(plan)[:1], form, theme=THEMES["dark"])
     assert found.startswith(magic)
     if form == "svg":

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from simulate.cli.options import SEED
-from tests.sabotage.fault import Fault
 
 MISSED = 4
 
@@ -45,17 +44,7 @@ MISSED = 4
     help="File of results, from which an interrupted command is resumed.",
 )
 @click.pass_context
-def command(
-    ctx: click.Context,
-    runs: int,
-    form: str,
-    canaries: int,
-    seed: int,
-    seeds: int,
-    replay: bool,
-    jobs: int,
-    journal: Path | None,
-) -> None:
+def command(ctx, runs, form, canaries, seed, seeds, replay, jobs, journal):
     """Break real runs on the digits in every way that is known, and judge each.
 
     Exit code 0: each fault is detected by its check, or needs the level of evidence that the table
@@ -66,7 +55,7 @@ def command(
     from tests.sabotage.table import COLUMNS, HONEST, markdown, rows, summary
     from tests.sabotage.work import Task, results
 
-    def task(fault: Fault, turn: int) -> Task:
+    def task(fault, turn):
         asked = canaries if fault not in COLLECTED and not turn else 0
         return Task(fault.name, seed + turn, canaries=asked, replay=replay)
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 from click.testing import CliRunner
 
 from privplan.accounting.release import SamplingLaw
-from privplan.auditing import AuditEvidence, exceeded
+from privplan.auditing import exceeded
 from privplan.errors import InputError
 from privplan.evidence import ReplayReport
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from privplan.verification.checks.check import Run
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.cli.replay import command as replay_command
 from simulate.runs.request import Request, prepare
@@ -58,7 +54,7 @@ class Finding:
     difference: str = ""  # what the replay says
 
     @property
-    def as_documented(self) -> bool:
+    def as_documented(self):
         """Whether each level of evidence that was tried shows the fault, or not, as documented."""
         if self.fault.level == "declared":
             return self.caught
@@ -70,7 +66,7 @@ class Finding:
 
 
 @cache
-def plan(sampling: str = "poisson") -> Plan:
+def plan(sampling="poisson"):
     """The plan of the bench, under a sampling law."""
     text = preset("digits")
     data = {**yaml.safe_load(text), **CHANGES, "sampling": sampling}
@@ -81,7 +77,7 @@ def plan(sampling: str = "poisson") -> Plan:
     return solve(Spec.parse(data))
 
 
-def honest_runs(count: int) -> list[tuple[str, str, int]]:
+def honest_runs(count):
     """Algorithm, sampling law and seed of runs that nobody broke: all in turn."""
     names = [name for name, row in ALGORITHMS.items() if row.unit != "none"]
     laws = list(SamplingLaw)
@@ -91,7 +87,7 @@ def honest_runs(count: int) -> list[tuple[str, str, int]]:
     ]
 
 
-def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
+def honest(algorithm, sampling, seed):
     """The verdict on a run that nobody broke, in a folder of its own.
 
     An algorithm that knows Poisson sampling only is run under it whatever is asked.
@@ -108,7 +104,7 @@ def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
         return judge(load_run(folder))
 
 
-def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run:
+def planted(fault, folder, seed=1, canaries=0):
     """A run with a fault in it, as its folder tells it."""
     given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
     request = Request(*given, canaries=canaries, own_unit=True)
@@ -119,7 +115,7 @@ def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run
     return load_run(folder)
 
 
-def tried(fault: Fault, seed: int = 1, canaries: int = 0, *, replay: bool = False) -> Finding:
+def tried(fault, seed=1, canaries=0, *, replay=False):
     """Plant a fault in a folder of its own, and see what the verdict says."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
@@ -134,7 +130,7 @@ def tried(fault: Fault, seed: int = 1, canaries: int = 0, *, replay: bool = Fals
     return found
 
 
-def replayed(folder: Path) -> tuple[str, str]:
+def replayed(folder):
     """Outcome and reason of ``privplan replay --rounds all`` on a run folder."""
     done = CliRunner().invoke(replay_command, [str(folder), "--rounds", "all", "--format", "json"])
     report = ReplayReport.load(folder)
@@ -144,7 +140,7 @@ def replayed(folder: Path) -> tuple[str, str]:
     return report.outcome, report.reason
 
 
-def _judged(fault: Fault, verdict: Verdict) -> Finding:
+def _judged(fault, verdict):
     """What the declared evidence says of a fault."""
     found = {check.name: check for check in verdict.checks}.get(fault.check)
     if found is None:
@@ -157,13 +153,13 @@ def _judged(fault: Fault, verdict: Verdict) -> Finding:
     return Finding(fault, caught, found.reason)
 
 
-def _evidence(run: Run) -> AuditEvidence:
+def _evidence(run):
     if run.audit is None:
         raise InputError.one("audit", "must be in the run folder", "nothing")
     return run.audit
 
 
-def _planned(executed: Plan) -> dict[str, tuple[float, float]]:
+def _planned(executed):
     """The upper bound that the plan certifies for each group, and its delta."""
     return {
         row.group: (row.epsilon_upper, row.delta) for row in executed.certificate if row.guarantee
@@ -171,7 +167,7 @@ def _planned(executed: Plan) -> dict[str, tuple[float, float]]:
 
 
 @contextmanager
-def patched(patches: tuple[tuple[Any, str, Any], ...]) -> Iterator[None]:
+def patched(patches):
     """Attributes replaced while the block runs."""
     before = [(module, name, getattr(module, name)) for module, name, _ in patches]
     try:

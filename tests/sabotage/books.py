@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
-from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
-from tests.sabotage.fault import Fault, Tamper
+from privplan.record import LEDGER, PLAN, RunRecord
+from tests.sabotage.fault import Fault
 
 Lines = list[str]
 
 
-def lines(change: Callable[[Lines], Lines]) -> Tamper:
+def lines(change):
     """Change the lines of the ledger."""
 
-    def tampers(folder: Path) -> None:
+    def tampers(folder):
         text = (folder / LEDGER).read_text().splitlines(keepends=True)
         (folder / LEDGER).write_text("".join(change(text)))
 
     return tampers
 
 
-def chained_anew(change: Callable[[list[ReleaseRecord]], list[ReleaseRecord]]) -> Tamper:
+def chained_anew(change):
     """Change the releases, and make the chain and the record fit them."""
 
-    def tampers(folder: Path) -> None:
+    def tampers(folder):
         record = RunRecord.load(folder)
         text, chain = "", record.plan_digest
         for release in change(list(read_ledger(folder, record.plan_digest).records)):
@@ -38,13 +35,13 @@ def chained_anew(change: Callable[[list[ReleaseRecord]], list[ReleaseRecord]]) -
     return tampers
 
 
-def _other_plan(folder: Path) -> None:
+def _other_plan(folder):
     plan = Plan.load(folder / PLAN)
     groups = tuple(group.model_copy(update={"epsilon": 2 * group.epsilon}) for group in plan.groups)
     plan.model_copy(update={"groups": groups}).save(folder / PLAN)
 
 
-def _edited(text: Lines) -> Lines:
+def _edited(text):
     return [*text[:4], text[4].replace('"cohort":', '"cohort":1', 1), *text[5:]]
 
 

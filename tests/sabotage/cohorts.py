@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from privplan.accounting.release import SamplingLaw
 from simulate.algorithm import by_law
-from simulate.components import GroupSum, Released
+from simulate.components import Released
 from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import Break, Fault, released, with_components
+from tests.sabotage.fault import Fault, released, with_components
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 
 
-def drawn(change: Callable[[Draw], Draw]) -> Break:
+def drawn(change):
     """Change who is drawn; the ledger still says that the planned law was executed."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         sampler = experiment.algorithm.sampler
         return with_components(experiment, sampler=replace(sampler, draw=change(sampler.draw)))
 
     return breaks
 
 
-def _always_the_first(honest: Draw) -> Draw:
+def _always_the_first(honest):
     return lambda source, clients, ratio, round_: np.union1d(
         honest(source, clients, ratio, round_), [0]
     )
 
 
-def _never_again(honest: Draw) -> Draw:
+def _never_again(honest):
     """The generator is made anew in each round, from one seed."""
     return lambda source, clients, ratio, round_: honest(
         np.random.default_rng(clients), clients, ratio, round_
     )
 
 
-def _with_replacement(honest: Draw) -> Draw:
+def _with_replacement(honest):
     return lambda source, clients, ratio, round_: np.sort(
         source.integers(clients, size=source.binomial(clients, ratio))
     )
 
 
-def _those_at_hand(honest: Draw) -> Draw:
+def _those_at_hand(honest):
     """Only half of the clients ever answer, and they make up for the others."""
     return lambda source, clients, ratio, round_: (
         2 * honest(source, clients // 2, min(1.0, 2 * ratio), round_)
     )
 
 
-def more(factor: float) -> Callable[[Draw], Draw]:
+def more(factor):
     """Each client is drawn with a multiple of the ratio that is booked."""
     return lambda honest: (
         lambda source, clients, ratio, round_: honest(
@@ -65,17 +65,15 @@ class _Longer(Experiment):
     """A setting whose loop does not stop where the plan does."""
 
     @property
-    def rounds(self) -> int:
+    def rounds(self):
         return super().rounds + 4
 
 
-def _longer(experiment: Experiment) -> Experiment:
+def _longer(experiment):
     return _Longer(**{name: getattr(experiment, name) for name in experiment.__dataclass_fields__})
 
 
-def repeated(
-    change: Callable[[int, Sequence[GroupSum], Mapping[str, float]], Sequence[Mapping[str, float]]],
-) -> Break:
+def repeated(change):
     """Release the sums once for each set of weights, with fresh noise each time."""
 
     def release(honest, round_, sums, weights, noise):

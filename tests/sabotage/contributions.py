@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Released, Transform, TransformContext
+from simulate.components import Transform, TransformContext
 from simulate.engine import loop
-from simulate.engine.experiment import Experiment
 from simulate.transforms import clip
-from tests.sabotage.fault import Break, Fault, each_released, with_components
+from tests.sabotage.fault import Fault, each_released, with_components
 
 Clipped = tuple[Tensor, Tensor | None]
 Apply = Callable[[Tensor, TransformContext], Clipped]
@@ -22,10 +21,10 @@ REACH = 50
 """Factor that lifts a norm above any bound of these runs."""
 
 
-def clipped_by(change: Callable[[Apply, Tensor, TransformContext], Clipped]) -> Break:
+def clipped_by(change):
     """Change what the clipping does, given the honest one; it still claims its bound."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         parts = tuple(
             replace(part, apply=partial(change, part.apply)) if part.name == "clip" else part
             for part in experiment.algorithm.transforms
@@ -35,13 +34,13 @@ def clipped_by(change: Callable[[Apply, Tensor, TransformContext], Clipped]) -> 
     return breaks
 
 
-def _one_client(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _one_client(honest, updates, context):
     clipped, long = honest(updates, context)
     largest = updates.norm(dim=1).argmax()
     return clipped.index_copy(0, largest[None], updates[largest][None]), long
 
 
-def unclipped(skipped: Callable[[TransformContext], bool]) -> Break:
+def unclipped(skipped):
     """Clip nothing of some groups and rounds."""
     return clipped_by(
         lambda honest, updates, context: (
@@ -50,36 +49,36 @@ def unclipped(skipped: Callable[[TransformContext], bool]) -> Break:
     )
 
 
-def _half_median(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _half_median(honest, updates, context):
     return clip(float(updates.norm(dim=1).median()) / 2).apply(updates, context)
 
 
-def _by_learning_rate(experiment: Experiment) -> Experiment:
+def _by_learning_rate(experiment):
     """Clients divide what they send by the learning rate, to send gradients."""
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(updates, context):
         return updates / experiment.learning_rate(context.round), None
 
     part = Transform("by learning rate", apply, lambda before, group: before)
     return with_components(experiment, transforms=(*experiment.algorithm.transforms, part))
 
 
-def _after_the_noise(experiment: Experiment) -> Experiment:
+def _after_the_noise(experiment):
     """The sum of whole updates is noised first, and shortened then."""
 
-    def shortened(one: Released, part: GroupSum) -> Released:
+    def shortened(one, part):
         most = (part.bound or 0.0) * part.group.expected_cohort
         return replace(one, vector=one.vector * (most / one.vector.norm()).clamp(max=1.0))
 
     return each_released(shortened)(unclipped(lambda context: True)(experiment))
 
 
-def _everything(experiment: Experiment, round_: int) -> None:
+def _everything(experiment, round_):
     """All coordinates are released, the personal ones too."""
     return None
 
 
-def _largest_gradients(experiment: Experiment, round_: int) -> Tensor:
+def _largest_gradients(experiment, round_):
     """A mask as large as the public one, on the pixels that the private images use most."""
     pixels = experiment.data.train_x.flatten(1).double().mean(0).numpy()
     size = len(HONEST_SUPPORT(experiment, round_))

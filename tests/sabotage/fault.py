@@ -49,10 +49,10 @@ Release = Callable[[Any, int, Sequence[GroupSum], Any, Noise], tuple[Released, .
 """Of the honest mechanism and what it is given: the round, sums, weights, and generators."""
 
 
-def released(release: Release) -> Break:
+def released(release):
     """Change what the mechanism releases."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         honest = experiment.algorithm.mechanism
         return with_components(
             experiment, mechanism=replace(honest, release=partial(release, honest))
@@ -61,16 +61,16 @@ def released(release: Release) -> Break:
     return breaks
 
 
-def each_released(change: Callable[[Released, GroupSum], Released]) -> Break:
+def each_released(change):
     """Change every release on its own, given the sum that it holds."""
 
-    def release(honest: Any, round_: int, sums: Any, *given: Any) -> tuple[Released, ...]:
+    def release(honest, round_, sums, *given):
         pairs = zip(honest.release(round_, sums, *given), sums, strict=True)
         return tuple(change(one, part) for one, part in pairs)
 
     return released(release)
 
 
-def with_components(experiment: Experiment, **components: Any) -> Experiment:
+def with_components(experiment, **components):
     """The experiment with other components in its algorithm."""
     return replace(experiment, algorithm=replace(experiment.algorithm, **components))

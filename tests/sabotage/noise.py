@@ -13,9 +13,8 @@ from torch import Tensor
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, stream
 from simulate.components import GroupSum, Released
-from simulate.engine.experiment import Experiment
 from simulate.mechanisms import unprotected
-from tests.sabotage.fault import Break, Fault, each_released, released, with_components
+from tests.sabotage.fault import Fault, each_released, released, with_components
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]
 """(noise, honest release, sum) to the noise that is really added."""
@@ -23,42 +22,42 @@ Book = Callable[[ReleaseRecord, Tensor], ReleaseRecord]
 """(honest record, noise that is really added) to the record that is written."""
 
 
-def evidence_of_drawn(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
+def evidence_of_drawn(record, noise):
     """The evidence is of what was really drawn."""
     return record.model_copy(update={"noise_sum_squares": float(noise.square().sum())})
 
 
-def hidden(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
+def hidden(record, noise):
     """The evidence is of the noise that should have been drawn."""
     return record
 
 
-def rebooked(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
+def rebooked(record, noise):
     """The deviation that was really used stands in the record too."""
     drawn, squares = evidence_of_drawn(record, noise), float(noise.square().sum())
     factor = math.sqrt(squares / record.noise_sum_squares)
     return drawn.model_copy(update={"noise_std": record.noise_std * factor})
 
 
-def noised(change: Change, book: Book = evidence_of_drawn) -> Break:
+def noised(change, book=evidence_of_drawn):
     """Change the noise of each group's sum."""
 
-    def other(one: Released, part: GroupSum) -> Released:
+    def other(one, part):
         really = change(one.vector.double() - part.total, one, part)
         return replace(one, vector=(part.total + really).float(), record=book(one.record, really))
 
     return each_released(other)
 
 
-def _half_of_the_coordinates(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _half_of_the_coordinates(noise, one, part):
     return noise.index_fill(0, torch.arange(0, len(noise), 2), 0.0)
 
 
-def _undone() -> Change:
+def _undone():
     """In every second round the negative of the noise of the round before."""
     last: dict[str, Tensor] = {}
 
-    def change(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
+    def change(noise, one, part):
         name = part.group.name
         if one.record.round % 2 == 0:
             return -last[name]
@@ -68,7 +67,7 @@ def _undone() -> Change:
     return change
 
 
-def _shares(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _shares(noise, one, part):
     reported = len(part.participants) * 0.7  # the others drop out and take their noise with them
     return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
 
@@ -82,7 +81,7 @@ def _next_group(honest, round_, sums, weights, noise):
     return honest.release(round_, wrong, weights, noise)
 
 
-def _same_noise(experiment: Experiment) -> Experiment:
+def _same_noise(experiment):
     def release(honest, round_, sums, weights, noise):
         again = partial(stream, experiment.seed, Purpose.NOISE, 1)
         return honest.release(round_, sums, weights, again)
@@ -90,15 +89,15 @@ def _same_noise(experiment: Experiment) -> Experiment:
     return released(release)(experiment)
 
 
-def _mean_of_who_came(experiment: Experiment) -> Experiment:
-    def change(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _mean_of_who_came(experiment):
+    def change(noise, one, part):
         mean = part.total * (part.group.expected_cohort / max(1, len(part.participants)) - 1)
         return noise + mean
 
     return noised(change, hidden)(experiment)
 
 
-def _unprotected(experiment: Experiment) -> Experiment:
+def _unprotected(experiment):
     return with_components(experiment, mechanism=replace(unprotected(), joint=False))
 
 

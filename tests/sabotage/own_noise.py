@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from simulate.components import ClientBatch, LocalResult
-from simulate.engine.experiment import Experiment
-from simulate.local.dp_sgd import RecordSums, clipped_sums
+from simulate.local.dp_sgd import clipped_sums
 from simulate.mechanisms import RecordNoise
 from tests.sabotage.fault import Fault, with_components
 
@@ -25,23 +21,23 @@ LOOSE = 100
 class Unused(RecordNoise):
     """Noise that is drawn and counted, and not added."""
 
-    def like(self, sums: Tensor) -> Tensor:
+    def like(self, sums):
         """Zero."""
         return torch.zeros_like(super().like(sums))
 
 
-def unclipped(*given: Any, clipping_norm: float, **options: Any) -> RecordSums:
+def unclipped(*given, clipping_norm, **options):
     """Sums of whole gradients under the evidence of clipped ones."""
     honest = clipped_sums(*given, clipping_norm=clipping_norm, **options)
     loose = clipped_sums(*given, clipping_norm=LOOSE * clipping_norm, **options)
     return honest._replace(total=loose.total)
 
 
-def _by_own_records(experiment: Experiment) -> Experiment:
+def _by_own_records(experiment):
     """Steps are divided by what the client holds, so that its length tells how much that is."""
     local = experiment.algorithm.local
 
-    def train(batch: ClientBatch) -> LocalResult:
+    def train(batch):
         releases = local.train(batch)
         factors = np.float32((batch.group.records or 1) / batch.records)
         return replace(releases, updates=releases.updates * torch.from_numpy(factors)[:, None])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.verification.verify import Verdict
 from tests.sabotage.bench import Finding
 from tests.sabotage.fault import EXTERNAL
 
@@ -16,12 +15,12 @@ Findings = Sequence[Sequence[Finding]]
 """Findings of each fault, one per seed."""
 
 
-def rows(findings: Findings) -> list[list[str]]:
+def rows(findings):
     """One row per fault, for ``COLUMNS``; the words are those of the first seed."""
     return [_row(of_seeds) for of_seeds in findings]
 
 
-def _row(of_seeds: Sequence[Finding]) -> list[str]:
+def _row(of_seeds):
     found, right = of_seeds[0], sum(one.as_documented for one in of_seeds)
     fault = found.fault
     return [
@@ -31,7 +30,7 @@ def _row(of_seeds: Sequence[Finding]) -> list[str]:
     ]  # fmt: skip
 
 
-def summary(findings: Findings) -> str:
+def summary(findings):
     """How many faults each level of evidence detects with all seeds, and canaries."""
     firsts = [of_seeds[0] for of_seeds in findings]
     line = _detected("faults", findings)
@@ -45,7 +44,7 @@ def summary(findings: Findings) -> str:
     return line
 
 
-def _detected(what: str, findings: Findings) -> str:
+def _detected(what, findings):
     """Number of faults that declared evidence and replay detect with every seed."""
     declared = [all(one.caught for one in of_seeds) for of_seeds in findings]
     replayed = [all(one.replayed == "failed" for one in of_seeds) for of_seeds in findings]
@@ -59,14 +58,14 @@ def _detected(what: str, findings: Findings) -> str:
 HONEST = ("algorithm", "sampling", "seed", "verdict", "failed or not shown")
 
 
-def honest_row(seed: int, verdict: Verdict) -> list[str]:
+def honest_row(seed, verdict):
     """The verdict on a run that nobody broke, for ``HONEST``."""
     law = str(verdict.groups[0].sampling)
     problems = ", ".join(check.name for check in (*verdict.failed, *verdict.not_shown))
     return [verdict.algorithm, law, str(seed), verdict.outcome, problems]
 
 
-def markdown(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+def markdown(columns, cells):
     """A table of Markdown."""
     ruled = [list(columns), ["---"] * len(columns), *cells]
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)

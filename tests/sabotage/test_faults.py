@@ -38,13 +38,13 @@ LONG = (
         if fault not in COLLECTED
     ],
 )
-def test_the_fault_is_caught_for_the_right_reason(fault: Fault) -> None:
+def test_the_fault_is_caught_for_the_right_reason(fault):
     found = tried(fault)
     assert found.caught, (fault.check, found.reason)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_collected_fault_is_caught_for_the_right_reason(name: str) -> None:
+def test_a_collected_fault_is_caught_for_the_right_reason(name):
     [fault] = [fault for fault in COLLECTED if fault.name == name]
     found = tried(fault)
     assert found.caught, (fault.check, found.reason)
@@ -53,12 +53,12 @@ def test_a_collected_fault_is_caught_for_the_right_reason(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("fault", COLLECTED, ids=lambda fault: fault.name)
-def test_a_collected_fault_needs_the_documented_evidence(fault: Fault, seed: int) -> None:
+def test_a_collected_fault_needs_the_documented_evidence(fault, seed):
     found = tried(fault, seed, replay=True)
     assert found.as_documented, (fault.level, fault.check, found.reason, found.difference)
 
 
-def test_the_collection_is_large_and_explains_what_is_not_detected() -> None:
+def test_the_collection_is_large_and_explains_what_is_not_detected():
     assert len(COLLECTED) >= 48
     assert sum(fault.level == "declared" for fault in COLLECTED) >= 24
     with_replay = ("declared", "not shown", "replayed")
@@ -71,20 +71,20 @@ def test_the_collection_is_large_and_explains_what_is_not_detected() -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "sampling", "seed"), honest_runs(8))
-def test_an_honest_run_passes(algorithm: str, sampling: str, seed: int) -> None:
+def test_an_honest_run_passes(algorithm, sampling, seed):
     verdict = honest(algorithm, sampling, seed)
     assert verdict.kept, (*verdict.failed, *verdict.not_shown)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "sampling", "seed"), honest_runs(40)[8:])
-def test_further_honest_runs_pass(algorithm: str, sampling: str, seed: int) -> None:
+def test_further_honest_runs_pass(algorithm, sampling, seed):
     verdict = honest(algorithm, sampling, seed)
     assert verdict.kept, [check for check in verdict.checks if not check.passed]
 
 
 @pytest.mark.slow
-def test_canaries_alone_see_half_of_the_faults_that_weaken_privacy() -> None:
+def test_canaries_alone_see_half_of_the_faults_that_weaken_privacy():
     first = [fault for fault in FAULTS if fault not in COLLECTED]
     asked = [found for fault in first if (found := tried(fault, canaries=800)).seen is not None]
     seen = [found.fault.name for found in asked if found.seen]
@@ -92,32 +92,32 @@ def test_canaries_alone_see_half_of_the_faults_that_weaken_privacy() -> None:
     assert 2 * len(seen) >= len(asked), seen
 
 
-def test_canaries_alone_see_halved_noise_and_nothing_in_the_books() -> None:
+def test_canaries_alone_see_halved_noise_and_nothing_in_the_books():
     by_name = {fault.name: fault for fault in FAULTS}
     assert "canaries lost" in (tried(by_name["noise halved"], canaries=800).seen or "")
     assert tried(by_name["ledger line edited"], canaries=800).seen is None
 
 
-def test_the_unbroken_bench_passes_so_that_it_is_the_fault_that_is_caught(tmp_path: Path) -> None:
+def test_the_unbroken_bench_passes_so_that_it_is_the_fault_that_is_caught(tmp_path):
     request = Request(plan(), "planned", "digits", tmp_path / "run", seed=1)
     run_prepared(request, prepare(request))
     assert judge(load_run(tmp_path / "run")).kept
 
 
-def test_the_table_has_enough_faults_of_every_kind() -> None:
+def test_the_table_has_enough_faults_of_every_kind():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 20
     assert sum(fault.weakens for fault in FAULTS) >= 20
     assert len({fault.check for fault in FAULTS}) >= 12
 
 
-def test_the_docs_hold_the_printed_table() -> None:
+def test_the_docs_hold_the_printed_table():
     table = DOCS.read_text().split("<!-- sabotage -->")[1]
     listed = re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)[2:]
     assert listed == [fault.name for fault in FAULTS]
     assert "| NO |" not in table
 
 
-def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch):
     missed = Fault("harmless", "Nothing is broken.", "noise drawn", "drawn with")
     for faults, code in (((missed,), 4), (FAULTS[:1], 0)):
         monkeypatch.setattr("tests.sabotage.FAULTS", faults)
@@ -127,9 +127,7 @@ def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_the_command_is_resumed_from_its_journal(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_command_is_resumed_from_its_journal(monkeypatch, tmp_path):
     monkeypatch.setattr("tests.sabotage.FAULTS", FAULTS[:1])
     journal = tmp_path / "journal.jsonl"
     asked = ["--honest", "1", "--format", "markdown", "--journal", str(journal)]

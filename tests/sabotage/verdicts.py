@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,13 +26,13 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from tests.sabotage import FAULTS, Fault, honest_runs, plan, planted
+from tests.sabotage import FAULTS, honest_runs, plan, planted
 
 T = TypeVar("T")
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
 
 
-def answer(folder: Path, *options: str) -> tuple[str, str]:
+def answer(folder, *options):
     """Level and reason of ``privplan verify``."""
     asked = ["verify", str(folder), "--format", "json", *options]
     done = CliRunner().invoke(main, asked)
@@ -47,7 +47,7 @@ def answer(folder: Path, *options: str) -> tuple[str, str]:
     return found["level"], why
 
 
-def of_fault(fault: Fault) -> tuple[str, str, str]:
+def of_fault(fault):
     """The answer by default, the answer with all rounds, and the reason, of a run with a fault."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
@@ -59,13 +59,13 @@ def of_fault(fault: Fault) -> tuple[str, str, str]:
         return level, every, why
 
 
-def _digits(**changes: Any) -> Plan:
+def _digits(**changes):
     spec = plan().spec.model_dump(mode="json", exclude_unset=True)
     return solve(Spec.parse({**spec, "rounds": 8, **changes}))
 
 
-def _interrupted(request: Request) -> None:
-    def stop(done: int, total: int) -> None:
+def _interrupted(request):
+    def stop(done, total):
         if done == 3:
             raise KeyboardInterrupt
 
@@ -90,7 +90,7 @@ UNUSUAL: dict[str, tuple[Callable[[], Plan], dict[str, Any]]] = {
 """Honest runs beside those of every algorithm and law: name to the plan and its request."""
 
 
-def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
+def of_honest(name, law, seed):
     """The answer on an honest run of an algorithm under a law, or of an unusual one."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
@@ -104,7 +104,7 @@ def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
         return answer(folder)
 
 
-def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
+def run_honest(name, law, seed, folder):
     """Run an algorithm under a law, or under Poisson sampling where it knows no other."""
     for one in (law, "poisson"):
         try:
@@ -118,15 +118,15 @@ def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
 NAMED = {fault.name: fault for fault in FAULTS}
 
 
-def _of_named(name: str) -> tuple[str, str, str]:
+def _of_named(name):
     return of_fault(NAMED[name])
 
 
-def _of_one(one: tuple[str, str, int]) -> tuple[str, str]:
+def _of_one(one):
     return of_honest(*one)
 
 
-def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) -> str:
+def page(names, runs, jobs):
     """The page, from runs that are made now by some processes."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         faults = list(zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True))
@@ -154,15 +154,15 @@ def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) 
     return "\n".join(lines) + "\n"
 
 
-def _counted(counts: Counter[str]) -> str:
+def _counted(counts):
     return ", ".join(f"{count} {level}" for level, count in counts.most_common())
 
 
-def _cell(text: str) -> str:
+def _cell(text):
     return text.replace("|", "\\|")[:140]
 
 
-def _shown(items: Iterable[T], total: int) -> Iterator[T]:
+def _shown(items, total):
     for number, one in enumerate(items, start=1):
         print(f"{number} of {total}", file=sys.stderr)
         yield one

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import tests.sabotage as collection
@@ -28,7 +26,7 @@ class Task:
     canaries: int = 0  # canaries a group in a second run with the fault
     replay: bool = False  # whether the run is executed again
 
-    def run(self) -> Result:
+    def run(self):
         """Execute the run and judge it."""
         if self.sampling:
             verdict = honest(self.name, self.sampling, self.seed)
@@ -38,15 +36,13 @@ class Task:
         names = [one.name for one in fields(Finding) if one.name != "fault"]
         return {name: getattr(found, name) for name in names}
 
-    def finding(self, result: Result) -> Finding:
+    def finding(self, result):
         """The finding of a fault, from its fields."""
         [fault] = [one for one in collection.FAULTS if one.name == self.name]
         return Finding(fault, **result)
 
 
-def results(
-    tasks: Sequence[Task], jobs: int, journal: Path | None, report: Callable[[int, int], None]
-) -> list[Result]:
+def results(tasks, jobs, journal, report):
     """Results of tasks in their order."""
     done: dict[Task, Result] = dict(_read(journal))
     left = [task for task in tasks if task not in done]
@@ -60,7 +56,7 @@ def results(
     return [done[task] for task in tasks]
 
 
-def _read(journal: Path | None) -> Iterator[tuple[Task, Result]]:
+def _read(journal):
     """The results of a journal; a last line that was cut off is left out."""
     if journal is None or not journal.exists():
         return
@@ -70,7 +66,7 @@ def _read(journal: Path | None) -> Iterator[tuple[Task, Result]]:
             yield Task(**entry["task"]), entry["result"]
 
 
-def _executed(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Result]]:
+def _executed(tasks, jobs):
     """Tasks and their results, as they end."""
     if jobs == 1:
         yield from ((task, task.run()) for task in tasks)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
-from simulate.components import ClientBatch, LocalResult, Server
+from simulate.components import Server
 
 Mutation = Callable[[Algorithm], Algorithm]
 
@@ -24,17 +23,17 @@ class Case:
     mutations: Mapping[str, Mutation]  # what goes wrong, to the algorithm with that fault
     numbers: Mapping[str, float] = field(default_factory=dict)  # that are not its defaults
 
-    def build(self) -> Algorithm:
+    def build(self):
         """The algorithm as registered."""
         return ALGORITHMS.get(self.name).build(self.plan, Hyperparameters(values=self.numbers))
 
 
-def having(**components: Any) -> Mutation:
+def having(**components):
     """The algorithm with other components."""
     return lambda one: replace(one, **components)
 
 
-def double_weights(one: Algorithm) -> Algorithm:
+def double_weights(one):
     """The server divides by half of the expected cohort."""
     rule = one.aggregator.weight
     return replace(
@@ -42,20 +41,20 @@ def double_weights(one: Algorithm) -> Algorithm:
     )
 
 
-def after(change: Callable[[ClientBatch, LocalResult], LocalResult]) -> Mutation:
+def after(change):
     """The algorithm whose clients do something else after training."""
 
-    def changed(one: Algorithm) -> Algorithm:
+    def changed(one):
         train = one.local.train
         return having(local=replace(one.local, train=lambda work: change(work, train(work))))(one)
 
     return changed
 
 
-def _with_batches(change: Callable[[ClientBatch], ClientBatch]) -> Mutation:
+def _with_batches(change):
     """The algorithm whose clients train on other batches."""
 
-    def changed(one: Algorithm) -> Algorithm:
+    def changed(one):
         train = one.local.train
         return replace(one, local=replace(one.local, train=lambda batch: train(change(batch))))
 
@@ -66,7 +65,7 @@ slower = _with_batches(lambda batch: replace(batch, learning_rate=batch.learning
 without_momentum = _with_batches(lambda batch: replace(batch, momentum=0.0))
 
 
-def backwards(one: Algorithm) -> Algorithm:
+def backwards(one):
     """The server steps the other way."""
     inner = one.server
     server = Server(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -32,25 +30,25 @@ planning: {{ratios: noise}}
 class Net(nn.Module):
     """Two dense layers with a learned scale between, which no sequence of layers has."""
 
-    def __init__(self, hidden: int = 6, classes: int = 2) -> None:
+    def __init__(self, hidden=6, classes=2):
         super().__init__()
         self.first, self.last = nn.Linear(4, hidden), nn.Linear(hidden, classes)
         self.scale = nn.Parameter(torch.ones(hidden))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         hidden: Tensor = torch.relu(self.first(x) * self.scale)
         logits: Tensor = self.last(hidden)
         return logits
 
 
-def plan(folder: Path) -> privplan.Plan:
+def plan(folder):
     """The plan of ``SPEC``, solved without knowing the model."""
     path = folder / "spec.yaml"
     path.write_text(SPEC)
     return privplan.solve(path)
 
 
-def arrays() -> dict[str, np.ndarray]:
+def arrays():
     """Records, labels, clients and groups; the label is the sign of the first column."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(400, 4))
@@ -59,6 +57,6 @@ def arrays() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(int), "client": client, "group": group}
 
 
-def data(**changes: object) -> simulate.Data:
+def data(**changes):
     """``Data`` of these arrays, some of them replaced."""
     return simulate.Data(**{**arrays(), **changes})

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.spec import Spec
-from simulate.algorithm import Algorithm
-from simulate.data.dataset import Dataset
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, initial_state, one_core, run_round
+from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.engine.round import batches, participants
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
@@ -38,7 +36,7 @@ OwnClient = Callable[[Tensor, Tensor | None, Batches, float], tuple[Tensor, Tens
 rate) to what it sends, of the global vector's length, and what it keeps then."""
 
 
-def plan(release: str = "joint") -> Plan:
+def plan(release="joint"):
     """Three groups of which half takes part; nothing is clipped, noise is below rounding."""
     groups = [
         {"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in EPSILONS.items()
@@ -65,12 +63,12 @@ def plan(release: str = "joint") -> Plan:
 
 
 @cache
-def digits() -> Dataset:
+def digits():
     """The data, read once."""
     return load("digits")
 
 
-def setting(algorithm: Algorithm, seed: int = 8) -> Experiment:
+def setting(algorithm, seed=8):
     """A run of an algorithm in this world; under this seed no group is ever empty."""
     labels = digits().train_y.numpy()
     held = partition(scheme("iid"), labels, algorithm.plan.groups, seed=seed)
@@ -79,12 +77,12 @@ def setting(algorithm: Algorithm, seed: int = 8) -> Experiment:
     )
 
 
-def moved(algorithm: Algorithm) -> Tensor:
+def moved(algorithm):
     """How far the engine moves the global model in all rounds [d]."""
     return played(algorithm).theta - setting(algorithm).start
 
 
-def played(algorithm: Algorithm) -> Progress:
+def played(algorithm):
     """Where the engine stands after all rounds."""
     world = setting(algorithm)
     now, ledger = initial_state(world), MemoryLedger("")
@@ -93,13 +91,7 @@ def played(algorithm: Algorithm) -> Progress:
     return now
 
 
-def loop(
-    world: Experiment,
-    round_: int,
-    theta: Tensor,
-    client: Client,
-    cohort: Sequence[np.ndarray] | None = None,
-) -> list[list[Tensor]]:
+def loop(world, round_, theta, client, cohort=None):
     """Updates of a round's participants, by group, each trained for itself with torch.nn.
 
     The participants are those that the engine draws, unless their numbers are given.
@@ -110,7 +102,7 @@ def loop(
     ]
 
 
-def plain_client(network: nn.Module, batches: Batches, rate: float) -> None:
+def plain_client(network, batches, rate):
     """Plain SGD."""
     optimiser = sgd(network, rate)
     for images, labels in batches:
@@ -119,7 +111,7 @@ def plain_client(network: nn.Module, batches: Batches, rate: float) -> None:
         optimiser.step()
 
 
-def sam(network: nn.Module, batches: Batches, rate: float, rho: float) -> None:
+def sam(network, batches, rate, rho):
     """SAM on what is not frozen: go up, take the gradient there, come back, step."""
     free = [weight for weight in network.parameters() if weight.requires_grad]
     optimiser = torch.optim.SGD(free, rate, MOMENTUM)
@@ -137,7 +129,7 @@ def sam(network: nn.Module, batches: Batches, rate: float, rho: float) -> None:
         optimiser.step()
 
 
-def mini_batches(world: Experiment, round_: int, number: int) -> Batches:
+def mini_batches(world, round_, number):
     """A client's mini-batches of a round, without padding."""
     local = world.local
     x, y = batches(
@@ -150,36 +142,36 @@ def mini_batches(world: Experiment, round_: int, number: int) -> Batches:
     ]
 
 
-def network_at(world: Experiment, theta: Tensor) -> nn.Module:
+def network_at(world, theta):
     """The model as a module with these parameters, of which it takes a copy."""
     network = world.model.module()
     nn.utils.vector_to_parameters(theta.clone(), network.parameters())
     return network
 
 
-def _update(world: Experiment, round_: int, theta: Tensor, number: int, client: Client) -> Tensor:
+def _update(world, round_, theta, number, client):
     network, real = network_at(world, theta), mini_batches(world, round_, number)
     with one_core():
         client(network, real, world.learning_rate(round_))
     return flat(network) - theta
 
 
-def flat(network: nn.Module) -> Tensor:
+def flat(network):
     """The parameters of a network as one vector [d], without their history."""
     return nn.utils.parameters_to_vector(network.parameters()).detach()
 
 
-def loss(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def loss(network, images, labels):
     """Mean cross-entropy."""
     return nn.functional.cross_entropy(network(images), labels)
 
 
-def sgd(network: nn.Module, rate: float) -> torch.optim.SGD:
+def sgd(network, rate):
     """PyTorch's optimiser with this world's momentum."""
     return torch.optim.SGD(network.parameters(), lr=rate, momentum=MOMENTUM)
 
 
-def averaged(world: Experiment, client: Client) -> Tensor:
+def averaged(world, client):
     """How far the mean over the expected cohort moves the model in all rounds [d]."""
     theta = begin = world.start
     for round_ in range(1, ROUNDS + 1):
@@ -188,9 +180,7 @@ def averaged(world: Experiment, client: Client) -> Tensor:
     return theta - begin
 
 
-def averaged_with_own(
-    world: Experiment, client: OwnClient, theta: Tensor
-) -> tuple[Tensor, dict[int, Tensor]]:
+def averaged_with_own(world, client, theta):
     """As ``averaged``, from a vector: the last one, and what each client keeps, by number."""
     own: dict[int, Tensor] = {}
     for round_ in range(1, ROUNDS + 1):

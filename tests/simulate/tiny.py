@@ -10,15 +10,13 @@ import numpy as np
 import torch
 
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.record import ReleaseRecord
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
-from simulate.algorithm import Algorithm
-from simulate.components import ClientBatch, LocalResult, LocalRule
+from simulate.components import LocalResult, LocalRule
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, initial_state, run_round
+from simulate.engine.loop import initial_state, run_round
 from simulate.models.fast import Chain
 from simulate.models.layers import Linear
 from simulate.runs.ledger_writer import MemoryLedger
@@ -29,7 +27,7 @@ SIGMAS = (2.0, 0.5)
 WEIGHTS = (0.25, 0.75)
 
 
-def spec(**changes: object) -> Spec:
+def spec(**changes):
     """Everybody takes part, for three rounds."""
     data = {
         "name": "tiny",
@@ -44,14 +42,7 @@ def spec(**changes: object) -> Spec:
     return Spec.parse({**data, **changes})
 
 
-def plan(
-    *,
-    release: str = "per_group",
-    scales: tuple[float, float] = (1.0, 1.0),
-    sigmas: tuple[float, float] = SIGMAS,
-    kept: float = 1.0,
-    **changes: object,
-) -> Plan:
+def plan(*, release="per_group", scales=(1.0, 1.0), sigmas=SIGMAS, kept=1.0, **changes):
     """A plan with the numbers of this file; it carries no certificate."""
     the_spec = spec(**changes)
     groups = [
@@ -71,7 +62,7 @@ def plan(
     )  # fmt: skip
 
 
-def three_four(work: ClientBatch) -> LocalResult:
+def three_four(work):
     """The update (3, 4) times the pixel times the learning rate; infinite for pixel 255."""
     pixel = work.x.flatten(1)[:, :1] * work.learning_rate
     return LocalResult(torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]]))
@@ -80,9 +71,7 @@ def three_four(work: ClientBatch) -> LocalResult:
 LOCAL = LocalRule("three-four", three_four)
 
 
-def setting(
-    algorithm: Algorithm, pixels: tuple[int, ...] = (1, 2, 1, 4), seed: int = 7
-) -> Experiment:
+def setting(algorithm, pixels=(1, 2, 1, 4), seed=7):
     """Clients 0 and 1 are strict, 2 and 3 are loose, with these pixels."""
     images = torch.tensor(pixels, dtype=torch.uint8).view(-1, 1, 1, 1)
     labels = torch.zeros(len(pixels), dtype=torch.int64)
@@ -91,7 +80,7 @@ def setting(
     return Experiment(algorithm, NETWORK, data, held, seed, torch.device("cpu"))
 
 
-def one_round(setting: Experiment) -> tuple[np.ndarray, list[ReleaseRecord], Progress]:
+def one_round(setting):
     """The step of the first round, its releases, and where training stands then."""
     ledger = MemoryLedger(setting.algorithm.plan.digest)
     begin = initial_state(setting)
@@ -99,6 +88,6 @@ def one_round(setting: Experiment) -> tuple[np.ndarray, list[ReleaseRecord], Pro
     return (end.theta - begin.theta).numpy(), ledger.records, end
 
 
-def noise(release: int, std: float, size: int = 2, round_: int = 1) -> np.ndarray:
+def noise(release, std, size=2, round_=1):
     """The noise of a release under seed 7, from its documented stream."""
     return std * stream(7, Purpose.NOISE, round_, release).standard_normal(size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ budgets = st.lists(st.sampled_from([0.1, 0.2, 0.5, 0.7, 1.0, 1.3, 2.0, 5.0, 9.0]
 
 @settings(max_examples=60, deadline=None)
 @given(budgets.map(lambda found: found[:10]), st.integers(1, 4))
-def test_no_other_grouping_keeps_more(epsilons: list[float], most: int) -> None:
+def test_no_other_grouping_keeps_more(epsilons, most):
     values, deltas = np.array(epsilons), np.full(len(epsilons), 1e-5)
     mu = np.sort(strengths(values, 1e-5))
     for found in groupings(values, deltas, most):
@@ -43,20 +42,20 @@ def test_no_other_grouping_keeps_more(epsilons: list[float], most: int) -> None:
         assert sum(found.clients) == len(epsilons)
 
 
-def test_strengths_spend_the_budget() -> None:
+def test_strengths_spend_the_budget():
     epsilons = np.array([0.1, 0.7, 3.0, 11.0])
     for epsilon, mu in zip(epsilons, strengths(epsilons, 1e-5), strict=True):
         assert epsilon_of(float(mu), 1e-5) == pytest.approx(epsilon, rel=1e-5)
 
 
-def test_free_groups_are_the_fewest_that_keep_nearly_all() -> None:
+def test_free_groups_are_the_fewest_that_keep_nearly_all():
     epsilons = np.repeat([0.5, 0.51, 3.0, 3.02], 50)
     found = free_groups(epsilons, np.full(200, 1e-5))
     assert len(found.clients) == 2
     assert found.precision >= 0.99
 
 
-def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
+def test_a_spec_from_a_file_of_budgets(tmp_path):
     lines = ["client,epsilon", *(f"c{i},{0.5 if i % 3 else 2.0}" for i in range(300))]
     (tmp_path / "budgets.csv").write_text("\n".join(lines) + "\n")
     data = spec_data(groups_from="budgets.csv")
@@ -79,7 +78,7 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
         ("client,epsilon\na,1\n\nb,1e300\n", r"line 4 .*: epsilon must be in \[1e-30, "),
     ],
 )
-def test_a_bad_file_names_its_line(text: str, said: str, tmp_path: Path) -> None:
+def test_a_bad_file_names_its_line(text, said, tmp_path):
     path = tmp_path / "budgets.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=said) as caught:
@@ -87,7 +86,7 @@ def test_a_bad_file_names_its_line(text: str, said: str, tmp_path: Path) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_all_bad_lines_are_named_up_to_twenty(tmp_path: Path) -> None:
+def test_all_bad_lines_are_named_up_to_twenty(tmp_path):
     path = tmp_path / "budgets.csv"
     path.write_text("client,epsilon,delta\na,1,0.1\na,1,0.1\nb,x,2\n" + "c,1\n" * 30)
     with pytest.raises(InputError) as caught:
@@ -98,7 +97,7 @@ def test_all_bad_lines_are_named_up_to_twenty(tmp_path: Path) -> None:
     assert "has faults in 12 more lines" in lines[-1]
 
 
-def test_a_group_has_the_least_epsilon_and_delta_of_its_members() -> None:
+def test_a_group_has_the_least_epsilon_and_delta_of_its_members():
     epsilons, deltas = np.repeat([4.0, 1.0, 1.1], 100), np.repeat([1e-9, 1e-2, 1e-3], 100)
     found = group_budgets(epsilons, deltas, 2)
     assert found.clients == (200, 100)
@@ -115,9 +114,7 @@ def test_a_group_has_the_least_epsilon_and_delta_of_its_members() -> None:
     ),
     st.integers(1, 5),
 )
-def test_no_client_gets_a_looser_budget_than_its_own(
-    budgets: list[tuple[float, float]], groups: int
-) -> None:
+def test_no_client_gets_a_looser_budget_than_its_own(budgets, groups):
     epsilons, deltas = np.array(sorted(budgets)).T
     found = group_budgets(epsilons, deltas, groups)
     rows = zip(found.clients, found.epsilons, found.deltas, strict=True)
@@ -127,7 +124,7 @@ def test_no_client_gets_a_looser_budget_than_its_own(
     assert np.all(np.sort(issued[:, 1]) <= own)
 
 
-def test_a_plan_of_several_deltas_says_what_its_groups_have(tmp_path: Path) -> None:
+def test_a_plan_of_several_deltas_says_what_its_groups_have(tmp_path):
     (tmp_path / "budgets.csv").write_text("client,epsilon,delta\na,0.1,1e-5\nb,1,1e-6\nc,8,1e-5\n")
     data = {**spec_data(groups_from="budgets.csv", cohort=3), "groups": []}
     said = "groups_from: each group has the least epsilon and delta of its members"
@@ -143,13 +140,13 @@ def test_a_plan_of_several_deltas_says_what_its_groups_have(tmp_path: Path) -> N
         b'"client", "epsilon"\n"Lee, Ann","1.5"\n\n"q""q", "2"\n',
     ],
 )
-def test_files_of_spreadsheets_and_with_quotes_are_read(content: bytes, tmp_path: Path) -> None:
+def test_files_of_spreadsheets_and_with_quotes_are_read(content, tmp_path):
     path = tmp_path / "budgets.csv"
     path.write_bytes(content)
     assert read_budgets(path, 1e-5)[0].tolist() == [1.5, 2.0]
 
 
-def test_free_groups_are_as_many_as_a_cohort_serves(tmp_path: Path) -> None:
+def test_free_groups_are_as_many_as_a_cohort_serves(tmp_path):
     budgets = np.exp(np.random.default_rng(5).normal(0.2, 0.9, 300))
     lines = ["client,epsilon", *(f"c{i},{budget:.4f}" for i, budget in enumerate(budgets))]
     (tmp_path / "budgets.csv").write_text("\n".join(lines) + "\n")
@@ -160,7 +157,7 @@ def test_free_groups_are_as_many_as_a_cohort_serves(tmp_path: Path) -> None:
     assert len(spec.groups) == 5
 
 
-def test_groups_beside_a_file_of_budgets_are_refused(tmp_path: Path) -> None:
+def test_groups_beside_a_file_of_budgets_are_refused(tmp_path):
     (tmp_path / "budgets.csv").write_text("client,epsilon\na,0.1\nb,1.0\nc,8.0\n")
     data = {**spec_data(), "groups_from": "budgets.csv"}
     with pytest.raises(InputError, match="groups: must be left out with groups_from, whose file"):
@@ -173,7 +170,7 @@ def test_groups_beside_a_file_of_budgets_are_refused(tmp_path: Path) -> None:
 COSTS = Costs(noise=24.0, sampling=0.5, bias=0.03, cohort=80, rounds=100)
 
 
-def test_the_balance_of_one_group_is_the_central_limit() -> None:
+def test_the_balance_of_one_group_is_the_central_limit():
     """One group has v = q / sigma with sigma = log(1 + mu^2 / T q^2)^(-1/2) and no bias."""
     found = balance(np.array([0.4]), np.array([800.0]), COSTS)
     scale = 0.1 * np.sqrt(np.log1p((0.4 / 10 / 0.1) ** 2))
@@ -181,13 +178,13 @@ def test_the_balance_of_one_group_is_the_central_limit() -> None:
     assert found.error == pytest.approx(expected, rel=1e-4)
 
 
-def test_no_other_cut_is_much_better() -> None:
+def test_no_other_cut_is_much_better():
     epsilons = np.repeat(np.geomspace(0.05, 8, 8), [3, 20, 60, 150, 150, 90, 60, 9])
     deltas = np.full(len(epsilons), 1e-4)
     values, counts = np.unique(epsilons, return_counts=True)
     mu = strengths(values, 1e-4)
 
-    def error(cuts: tuple[int, ...]) -> float:
+    def error(cuts):
         starts = [0, *cuts]
         sizes = np.add.reduceat(counts, starts).astype(float)
         return balance(mu[starts], sizes, COSTS).error
@@ -199,7 +196,7 @@ def test_no_other_cut_is_much_better() -> None:
     assert found.precision < 1
 
 
-def _lognormal(tmp_path: Path, clients: int) -> Path:
+def _lognormal(tmp_path, clients):
     values = np.clip(np.exp(np.random.default_rng(0).normal(0, 1, clients)), 0.05, 20)
     lines = ["client,epsilon", *(f"{i},{value:.6g}" for i, value in enumerate(values))]
     path = tmp_path / "budgets.csv"
@@ -208,7 +205,7 @@ def _lognormal(tmp_path: Path, clients: int) -> Path:
 
 
 @pytest.mark.slow
-def test_log_normal_budgets_are_cut_where_the_plan_gains(tmp_path: Path) -> None:
+def test_log_normal_budgets_are_cut_where_the_plan_gains(tmp_path):
     """Thirds, and the cuts that retain most of the precision, both cost more than 10%."""
     source = _lognormal(tmp_path, 10_000)
     model = {"name": "cnn-2", "parameters": 28938}

@@ -19,7 +19,7 @@ model: {name: mlp-digits, parameters: 2410}
 """
 
 
-def number(value: float, reach: float = 0.1) -> Number:
+def number(value, reach=0.1):
     return Number(value=value, low=value - reach, high=value + reach)
 
 
@@ -50,7 +50,7 @@ PLANNINGS = {
 
 
 @pytest.mark.parametrize("planning", PLANNINGS.values(), ids=PLANNINGS)
-def test_the_text_says_what_it_said_and_the_constants(planning: str) -> None:
+def test_the_text_says_what_it_said_and_the_constants(planning):
     text = written(HEAD + planning, MEASURED)
     before, after = load_yaml(HEAD + planning, "spec"), load_yaml(text, "spec")
     old = before.get("planning") or {}
@@ -61,25 +61,25 @@ def test_the_text_says_what_it_said_and_the_constants(planning: str) -> None:
     assert written(text, MEASURED).split() == text.split()
 
 
-def test_text_that_cannot_be_edited_is_refused() -> None:
+def test_text_that_cannot_be_edited_is_refused():
     with pytest.raises(InputError, match="spec: must be YAML"):
         written(HEAD + "planning: &p {release: joint}\nlocal: {<<: *p, steps: 3}\nx: [", MEASURED)
 
 
-def test_every_value_has_its_interval_in_a_comment() -> None:
+def test_every_value_has_its_interval_in_a_comment():
     text = written(HEAD, MEASURED)
     for name, found in MEASURED.numbers.items():
         assert f"# Pilot: {name} {found.value:.4g}, between {found.low:.4g} and" in text
 
 
-def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative() -> None:
+def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative():
     found = entries(MEASURED)
     assert found["heterogeneity"] == 0.2
     assert found["constants"]["noise_curvature"] == 0.09  # estimate below 0: upper end
     assert found["constants"]["local_variance"] == 0.0
 
 
-def test_a_spec_may_lack_what_the_pilot_finds_and_nothing_else() -> None:
+def test_a_spec_may_lack_what_the_pilot_finds_and_nothing_else():
     text = HEAD + PLANNINGS["clip"]
     with pytest.raises(InputError, match="update_norms"):
         Spec.parse(load_yaml(text, "spec"))

@@ -18,7 +18,7 @@ from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
+def changed(path, value):
     """The small spec with one value replaced; ``groups.0.epsilon`` reaches into lists."""
     data: Any = json.loads(json.dumps(spec_data(), allow_nan=True))
     *parents, last = path.split(".")
@@ -47,14 +47,14 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("server", {"optimizer": "momentum", "momentum": 1}, "server.momentum: must be less than"),
     ],
 )
-def test_bad_input_names_field_rule_and_found(path: str, value: Any, said: str) -> None:
+def test_bad_input_names_field_rule_and_found(path, value, said):
     with pytest.raises(InputError) as caught:
         Spec.parse(changed(path, value))
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_specs(name: str) -> None:
+def test_presets_are_specs(name):
     spec = Spec.parse(load_yaml(preset(name), name))
     assert spec.name == name
     assert spec.warnings() == []
@@ -63,7 +63,7 @@ def test_presets_are_specs(name: str) -> None:
     jsonschema.validate(yaml.safe_load(preset(name)), Spec.model_json_schema())
 
 
-def test_presets_hold_table_1_and_appendix_b_2() -> None:
+def test_presets_hold_table_1_and_appendix_b_2():
     fmnist = Spec.parse(load_yaml(preset("gdpfed-fmnist"), "preset"))
     assert (fmnist.population, fmnist.rounds, fmnist.cohort) == (6000, 50, 120)
     assert [group.epsilon for group in fmnist.groups] == [0.5, 1.5, 3.0]
@@ -77,19 +77,19 @@ def test_presets_hold_table_1_and_appendix_b_2() -> None:
     assert (svhn.population, svhn.rounds, svhn.cohort, svhn.local.steps) == (6000, 100, 300, 25)
 
 
-def test_a_spec_survives_yaml_and_json() -> None:
+def test_a_spec_survives_yaml_and_json():
     spec = make_spec(planning={"sparsification": [0.5, 1.0]})
     assert Spec.parse(json.loads(spec.model_dump_json())) == spec
     assert Spec.parse(load_yaml(yaml.safe_dump(spec.model_dump(mode="json")), "spec")) == spec
 
 
-def _fields(data: dict[str, Any], folder: Path | str = ".") -> list[str]:
+def _fields(data, folder="."):
     with pytest.raises(InputError) as caught:
         Spec.parse(data, folder)
     return [fault.field for fault in caught.value.faults]
 
 
-def test_a_plan_names_every_number_and_old_specs_have_no_new_field() -> None:
+def test_a_plan_names_every_number_and_old_specs_have_no_new_field():
     spec = make_spec(server={"optimizer": "adam"}, averaging={})
     data = spec.model_dump(mode="json")
     assert data["server"] == {"optimizer": "adam", "learning_rate": 0.01, "epsilon": 0.001}
@@ -98,7 +98,7 @@ def test_a_plan_names_every_number_and_old_specs_have_no_new_field() -> None:
     assert not {"server", "averaging"} & make_spec().model_dump().keys()
 
 
-def test_faults_between_sound_fields_are_reported_beside_faulty_ones() -> None:
+def test_faults_between_sound_fields_are_reported_beside_faulty_ones():
     data = changed("groups.0.name", "loose")
     data |= {"rounds": 0, "cohort": 5000}
     data["planning"]["sparsification"] = [0.5]
@@ -122,35 +122,35 @@ def test_faults_between_sound_fields_are_reported_beside_faulty_ones() -> None:
         ("model.parameters", 0),
     ],
 )
-def test_a_faulty_field_says_nothing_of_other_fields(path: str, value: Any) -> None:
+def test_a_faulty_field_says_nothing_of_other_fields(path, value):
     assert len(_fields(changed(path, value))) == 1
 
 
-def test_a_faulty_field_hides_no_fault_of_other_groups() -> None:
+def test_a_faulty_field_hides_no_fault_of_other_groups():
     data = changed("groups.0.sampling_ratio", 7)
     data["groups"][1]["sampling_ratio"] = 0.1
     assert _fields(data) == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
 
 
-def test_a_missing_file_of_budgets_hides_no_other_fault(tmp_path: Path) -> None:
+def test_a_missing_file_of_budgets_hides_no_other_fault(tmp_path):
     changes = {"groups_from": "x.csv", "groups": [], "rounds": 0, "planning": {"free": 5}}
     assert _fields(spec_data(**changes), tmp_path) == ["groups_from", "rounds", "planning.free"]
 
 
-def record_data(**changes: Any) -> dict[str, Any]:
+def record_data(**changes):
     group = {"name": "one", "clients": 5, "epsilon": 2.0, "records": 100}
     return {**spec_data(unit="record", cohort=None, planning={}, groups=[group]), **changes}
 
 
 @pytest.mark.parametrize("data", [spec_data(), record_data()])
-def test_a_dump_has_the_fields_of_both_units_in_one_order(data: dict[str, Any]) -> None:
+def test_a_dump_has_the_fields_of_both_units_in_one_order(data):
     dump = Spec.parse(data).model_dump(mode="json")
     assert list(dump["planning"])[:4] == ["accountant", "calibration", "ratios", "release"]
     assert dump["groups"][0]["min_weight"] is None
     assert ("unit" in dump) == ("records" in dump["groups"][0]) == (data.get("unit") == "record")
 
 
-def test_faults_of_fields_parts_and_rules_are_reported_at_once() -> None:
+def test_faults_of_fields_parts_and_rules_are_reported_at_once():
     data = changed("planning", {"ratios": "uniform", "weights": "optimal", "free": ["rounds"]})
     data["groups"][0] |= {"records": 3, "min_weight": 0.1, "clients": 0}
     data |= {"local": {"epochs": 2}, "rounds": 0, "cohort": 1}
@@ -170,12 +170,12 @@ def test_faults_of_fields_parts_and_rules_are_reported_at_once() -> None:
         spec_data(server={"optimizer": "sgd", "momentum": 0.5}),
     ],
 )
-def test_what_one_choice_excludes_is_refused(data: dict[str, Any]) -> None:
+def test_what_one_choice_excludes_is_refused(data):
     with pytest.raises(InputError):
         Spec.parse(data)
 
 
-def test_the_schema_allows_what_a_spec_may_hold() -> None:
+def test_the_schema_allows_what_a_spec_may_hold():
     """Every spec of docs/inverse.md, and specs of records as they are written and dumped."""
     schema = Spec.model_json_schema()
     page = (Path(__file__).parents[2] / "docs/inverse.md").read_text()
@@ -189,7 +189,7 @@ def test_the_schema_allows_what_a_spec_may_hold() -> None:
             jsonschema.validate(faulty, schema)
 
 
-def test_fixed_noise_says_what_it_spends_and_has_no_risk_beside_it() -> None:
+def test_fixed_noise_says_what_it_spends_and_has_no_risk_beside_it():
     fixed = {"name": "a", "clients": 500, "noise_multiplier": 2.0}
     [group] = make_spec(groups=[fixed], planning={"ratios": "uniform"}).groups
     assert 0 < group.epsilon < 5
@@ -199,7 +199,7 @@ def test_fixed_noise_says_what_it_spends_and_has_no_risk_beside_it() -> None:
 
 
 @pytest.mark.parametrize("path", REMOVED)
-def test_a_field_that_was_removed_names_what_to_use(path: str) -> None:
+def test_a_field_that_was_removed_names_what_to_use(path):
     value: Any = 1
     for part in reversed(path.split(".")):
         value = [{"name": "a", **value}] if part == "*" else {part: value}

@@ -9,7 +9,6 @@ import sys
 import tarfile
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,7 +17,7 @@ RELATIVE = re.compile(r"\]\((?!https?://)[^)]+\)")
 
 
 @pytest.fixture(scope="module")
-def setup_module_() -> ModuleType:
+def setup_module_():
     spec = spec_from_file_location("distribution_setup", ROOT / "setup.py")
     assert spec is not None
     assert spec.loader is not None
@@ -28,9 +27,7 @@ def setup_module_() -> ModuleType:
 
 
 @pytest.mark.parametrize("repository", [None, "https://example.org/privplan/"])
-def test_the_description_has_no_relative_link(
-    setup_module_: ModuleType, repository: str | None
-) -> None:
+def test_the_description_has_no_relative_link(setup_module_, repository):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert RELATIVE.search(text)
     shown = setup_module_.description(text, repository)
@@ -44,7 +41,7 @@ def test_the_description_has_no_relative_link(
         assert all((ROOT / name.partition("#")[0]).exists() for name in named)
 
 
-def test_every_link_of_the_documentation_exists() -> None:
+def test_every_link_of_the_documentation_exists():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     broken = [
         f"{page.relative_to(ROOT)}: {link}"
@@ -55,7 +52,7 @@ def test_every_link_of_the_documentation_exists() -> None:
     assert broken == []
 
 
-def test_every_file_of_the_architecture_page_exists() -> None:
+def test_every_file_of_the_architecture_page_exists():
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = re.findall(r"`([\w./]+\.py|[\w/]+/)`", text)
     assert len(named) > 40
@@ -64,7 +61,7 @@ def test_every_file_of_the_architecture_page_exists() -> None:
 
 
 @pytest.mark.slow
-def test_the_source_distribution_has_all_tests(tmp_path: Path) -> None:
+def test_the_source_distribution_has_all_tests(tmp_path):
     pytest.importorskip("setuptools")
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
     names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]

@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
-def _without_torch(code: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def _without_torch(code, folder=ROOT):
     command = [sys.executable, "-c", BLOCK + code]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
@@ -36,13 +36,13 @@ def _without_torch(code: str, folder: Path = ROOT) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-def test_every_public_name_loads_without_torch() -> None:
+def test_every_public_name_loads_without_torch():
     code = "import privplan; [getattr(privplan, name) for name in privplan.__all__]; print('ok')"
     done = _without_torch(code)
     assert done.stdout.strip() == "ok", done.stderr
 
 
-def test_plans_and_accounts_without_torch(tmp_path) -> None:
+def test_plans_and_accounts_without_torch(tmp_path):
     spec = tmp_path / "spec.yaml"
     for arguments in (
         ["init", "--preset", "gdpfed-fmnist", "-o", str(spec)],
@@ -70,9 +70,7 @@ def test_plans_and_accounts_without_torch(tmp_path) -> None:
     ],
 )
 @pytest.mark.parametrize("blocked", [("torch", "simulate", "opacus"), ("torch", "opacus")])
-def test_simulation_commands_say_which_extra_they_need(
-    arguments: list[str], blocked: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_simulation_commands_say_which_extra_they_need(arguments, blocked, tmp_path):
     plan = solve(Spec.parse(load_yaml(preset("digits"), "spec")), second_opinion=False)
     plan.save(tmp_path / "plan.json")
     (tmp_path / "spec.yaml").write_text(preset("digits"))
@@ -85,7 +83,7 @@ def test_simulation_commands_say_which_extra_they_need(
     assert "Traceback" not in done.stderr
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_importing_the_package_loads_nothing_heavy():
     code = (
         "import sys, privplan, privplan.cli\n"
         "print([m for m in ('numpy', 'scipy', 'torch', 'pydantic') if m in sys.modules])"
@@ -138,7 +136,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory):
     """A folder with a spec, its plan and a finished run."""
     folder = tmp_path_factory.mktemp("commands")
     spec = load_yaml(preset("digits").replace("rounds: 60 ", "rounds: 2 "), "spec")
@@ -154,7 +152,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_commands_import_no_heavy_module(name: str, run_folder: Path) -> None:
+def test_commands_import_no_heavy_module(name, run_folder):
     arguments, allowed = ALLOWED[name]
     code = (
         "import sys\nfrom privplan.cli import main\n"
@@ -171,12 +169,12 @@ def test_commands_import_no_heavy_module(name: str, run_folder: Path) -> None:
     assert set(imported) <= allowed
 
 
-def test_every_planning_command_has_its_list_of_modules() -> None:
+def test_every_planning_command_has_its_list_of_modules():
     named = {arguments[0] for arguments, _ in ALLOWED.values()}
     later = {"doctor"}  # it looks for what is installed
     assert set(COMMANDS) - later <= named
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nosuch"):
         privplan.nosuch  # noqa: B018

@@ -15,7 +15,7 @@ ORDINARY = {"full", "poisson", "fixed_size"}
 """Laws of independent rounds of all clients, which are defaults and choices of users."""
 
 
-def _named(tree: ast.AST) -> set[str]:
+def _named(tree):
     """Identifiers and texts of a module, without docstrings."""
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = set()
@@ -32,7 +32,7 @@ def _named(tree: ast.AST) -> set[str]:
     return found
 
 
-def test_few_files_name_the_special_case_of_a_law() -> None:
+def test_few_files_name_the_special_case_of_a_law():
     special = {*FAMILIES, *(set(LAWS.names()) - ORDINARY)}
     assert "cyclic_poisson" in special
     named = re.compile("|".join([r"^turns$", "in_turns", "banded", "cyclic", *sorted(special)]))
@@ -46,6 +46,6 @@ def test_few_files_name_the_special_case_of_a_law() -> None:
     assert len(found) <= MOST, found
 
 
-def test_the_search_finds_what_it_is_for() -> None:
+def test_the_search_finds_what_it_is_for():
     source = "if spec.sampling.law.turns > 1 or law == 'cyclic_poisson:4': pass"
     assert {"turns", "cyclic_poisson:4"} <= _named(ast.parse(source))

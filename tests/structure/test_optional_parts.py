@@ -15,7 +15,7 @@ ORDINARY = {"adapters", "lint", "reproduction", "sensitivity"}
 """Parts whose names are also words of the field."""
 
 
-def test_the_core_neither_imports_nor_names_an_optional_part() -> None:
+def test_the_core_neither_imports_nor_names_an_optional_part():
     words = re.compile(rf"\bcontrib\b|\b({'|'.join(sorted(PARTS - ORDINARY))})\b")
     found = [
         f"{name}:{number}: {line.strip()}"
@@ -27,7 +27,7 @@ def test_the_core_neither_imports_nor_names_an_optional_part() -> None:
     assert found == []
 
 
-def test_tests_of_the_core_do_not_import_an_optional_part() -> None:
+def test_tests_of_the_core_do_not_import_an_optional_part():
     found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.is_relative_to(ROOT / "tests" / "contrib"):

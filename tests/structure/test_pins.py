@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!]+)")
 
 
-def test_every_pinned_version_has_hashes() -> None:
+def test_every_pinned_version_has_hashes():
     blocks = re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())
     locked = []
     for block in blocks:
@@ -22,7 +22,7 @@ def test_every_pinned_version_has_hashes() -> None:
     assert locked == (ROOT / "constraints.txt").read_text().split()
 
 
-def test_every_dependency_is_pinned() -> None:
+def test_every_dependency_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = list(project["dependencies"])
     for extra in ("simulate", "hub", "notebooks", "docs", "attest", "dev"):

@@ -22,30 +22,30 @@ ENTERED = {"solve": 42, "simulate": 70, "verify": 42}
 """Files of which a command enters a function."""
 
 
-def _lines(names: list[str]) -> int:
+def _lines(names):
     return sum(len((ROOT / name).read_bytes().splitlines()) for name in names)
 
 
-def test_the_core_keeps_its_size() -> None:
+def test_the_core_keeps_its_size():
     assert len(CORE) <= 190
     assert _lines(CORE) <= 48_000
 
 
-def test_the_optional_parts_keep_their_size() -> None:
+def test_the_optional_parts_keep_their_size():
     assert len(OPTIONAL) <= 60
     assert _lines(OPTIONAL) <= 11_000
 
 
-def test_the_tests_keep_their_size() -> None:
+def test_the_tests_keep_their_size():
     listed = subprocess.check_output(["git", "ls-files", "tests/*.py"], cwd=ROOT, text=True)
     assert _lines([name for name in listed.split() if (ROOT / name).is_file()]) <= 37_600
 
 
 @pytest.fixture(scope="module")
-def entered() -> dict[str, dict[str, int]]:
+def entered():
     return structure.entered(ROOT)
 
 
 @pytest.mark.parametrize("command", ENTERED)
-def test_commands_enter_few_files(command: str, entered: dict[str, dict[str, int]]) -> None:
+def test_commands_enter_few_files(command, entered):
     assert entered[command]["function_files"] <= ENTERED[command]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from privplan.spec.spec import Spec
 
 MOST = 86
 
 
-def fields(schema: dict[str, Any]) -> set[str]:
+def fields(schema):
     """Every named field of a JSON schema by its path, nested ones and those of variants included.
 
     The same as ``privplan init --schema`` prints.
     """
     found = set()
 
-    def walk(node: dict[str, Any], path: str) -> None:
+    def walk(node, path):
         if "$ref" in node:
             walk(schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], path)
         for word in ("anyOf", "oneOf", "allOf", "prefixItems"):
@@ -32,7 +30,7 @@ def fields(schema: dict[str, Any]) -> set[str]:
     return found
 
 
-def test_a_spec_has_no_more_fields() -> None:
+def test_a_spec_has_no_more_fields():
     found = fields(Spec.model_json_schema())
     assert "planning.constants.smoothness" in found
     assert len(found) <= MOST, sorted(found)

@@ -13,7 +13,7 @@ from tests.simulate.replay.runs import short_plan
 
 
 @pytest.fixture(scope="session")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def honest(tmp_path_factory):
     """The folder of an honest run, which nobody changes."""
     folder = tmp_path_factory.mktemp("honest") / "run"
     execute(Request(short_plan(planning="joint"), "planned", "digits", folder, seed=3))
@@ -21,6 +21,6 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(honest: Path, tmp_path: Path) -> Path:
+def run(honest, tmp_path):
     """A copy of the folder of the honest run."""
     return Path(shutil.copytree(honest, tmp_path / "run"))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
 from privplan.ledger import chained
-from privplan.plan import Plan
 from privplan.planning.error import RULES
 from privplan.record import (
     LEDGER,
@@ -28,7 +25,7 @@ NORM = 0.5
 GROUPS = {"strict": (800, 1.0, 0.02, 1.6), "loose": (700, 3.0, 0.05, 1.1)}
 
 
-def spec(**changes: object) -> Spec:
+def spec(**changes):
     """Two groups, thirty rounds."""
     groups = [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in GROUPS.items()]
     data = {
@@ -38,12 +35,12 @@ def spec(**changes: object) -> Spec:
     return Spec.parse({**data, **changes})
 
 
-def plan(the_spec: Spec | None = None) -> Plan:
+def plan(the_spec=None):
     """A plan with the numbers of ``GROUPS``, certified."""
     return given_plan(the_spec or spec(), {name: row[2:] for name, row in GROUPS.items()})
 
 
-def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
+def releases(the_plan, seed=1):
     """One release per round and group, drawn as planned."""
     rng = np.random.default_rng(seed)
     made = []
@@ -70,7 +67,7 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
     return made
 
 
-def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> str:
+def write_ledger(folder, the_plan, made):
     """The ledger of these releases, chained from the plan; returns the hash of its last line."""
     lines, chain = [], the_plan.digest
     for release in made:
@@ -80,7 +77,7 @@ def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> str
     return chain
 
 
-def write_evidence(folder: Path, the_plan: Plan) -> None:
+def write_evidence(folder, the_plan):
     """The assignment of clients, one record each, and the header of the evidence."""
     sizes = [group.clients for group in the_plan.groups]
     clients = {
@@ -96,9 +93,7 @@ def write_evidence(folder: Path, the_plan: Plan) -> None:
     (folder / EVIDENCE).write_text(chained(header, the_plan.digest, "evidence")[0])
 
 
-def write_run(
-    folder: Path, made: list[ReleaseRecord] | None = None, the_plan: Plan | None = None
-) -> Plan:
+def write_run(folder, made=None, the_plan=None):
     """A whole run folder; returns the plan."""
     the_plan = the_plan or plan()
     folder.mkdir(parents=True, exist_ok=True)

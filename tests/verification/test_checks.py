@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +10,7 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.registry import Registry
 from privplan.verification.checks import check as checks
-from privplan.verification.checks.check import Check, Run, RunCheck
+from privplan.verification.checks.check import RunCheck
 from tests.verification import honest_run
 
 NAMES = [
@@ -24,14 +23,14 @@ OPTIONAL = ["replay", "audit"]
 PASSED = [name for name in NAMES if name not in OPTIONAL]
 
 
-def few_releases(run: Run) -> Check:
+def few_releases(run):
     """Fails: an honest run has one release per round and group."""
     found = len(run.ledger.records)
     return checks.failed("few releases", f"{found} releases, at most 9")
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[RunCheck]:
+def registry(monkeypatch):
     """A registry of its own for each test, with the checks of this project."""
     fresh = Registry[RunCheck](
         "check", "privplan.checks", "privplan.verification.checks", checks._as_check
@@ -43,7 +42,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[RunCheck]:
     return fresh
 
 
-def verified(folder: Path) -> tuple[int, list[tuple[str, str]], str]:
+def verified(folder):
     """Exit code, rows of the verdict, and standard error of ``privplan verify``."""
     honest_run.write_run(folder)
     done = CliRunner().invoke(
@@ -53,7 +52,7 @@ def verified(folder: Path) -> tuple[int, list[tuple[str, str]], str]:
     return done.exit_code, [(row["name"], row["outcome"]) for row in rows], done.stderr
 
 
-def test_checks_are_listed_in_their_order(tmp_path: Path) -> None:
+def test_checks_are_listed_in_their_order(tmp_path):
     code, rows, _ = verified(tmp_path)
     assert code == 0
     assert [name for name, _ in rows] == NAMES
@@ -61,9 +60,7 @@ def test_checks_are_listed_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("order", "place"), [(checks.LAST, 15), (15, 1)])
-def test_a_registered_check_is_part_of_the_verdict(
-    order: int, place: int, registry: Registry[RunCheck], tmp_path: Path
-) -> None:
+def test_a_registered_check_is_part_of_the_verdict(order, place, registry, tmp_path):
     registry.register("few releases", RunCheck(few_releases, order))
     code, rows, _ = verified(tmp_path)
     assert code == 4

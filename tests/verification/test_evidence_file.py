@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +12,18 @@ from privplan.cli import main
 from privplan.evidence import CLIENTS, EVIDENCE, read_evidence
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import judge, load_run
 from tests.simulate.replay.runs import replayed
 
 READERS = ("record", "groups", "coordinates")
 """Checks that compare with the header of the evidence."""
 
 
-def outcomes(verdict: Verdict) -> dict[str, str]:
+def outcomes(verdict):
     return {check.name: check.outcome for check in verdict.checks if check.name in READERS}
 
 
-def swap_clients(folder: Path) -> None:
+def swap_clients(folder):
     """Another assignment of clients to groups, with the planned sizes."""
     with np.load(folder / CLIENTS) as stored:
         arrays = {name: stored[name].copy() for name in stored.files}
@@ -32,8 +31,8 @@ def swap_clients(folder: Path) -> None:
     np.savez(folder / CLIENTS, **arrays)
 
 
-def _line(number: int, change: Callable[[str], str]) -> Callable[[str], str]:
-    def damage(text: str) -> str:
+def _line(number, change):
+    def damage(text):
         lines = text.splitlines(keepends=True)
         lines[number - 1] = change(lines[number - 1])
         return "".join(lines)
@@ -59,7 +58,7 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_evidence_breaks_the_run_and_names_the_line(name: str, run: Path) -> None:
+def test_damaged_evidence_breaks_the_run_and_names_the_line(name, run):
     damage, reason = DAMAGES[name]
     text = (run / EVIDENCE).read_text()
     (run / EVIDENCE).write_text(damage(text))
@@ -75,7 +74,7 @@ def test_damaged_evidence_breaks_the_run_and_names_the_line(name: str, run: Path
     assert replayed(run).outcome == "failed"
 
 
-def test_without_evidence_nothing_that_it_is_compared_with_passes(run: Path) -> None:
+def test_without_evidence_nothing_that_it_is_compared_with_passes(run):
     (run / EVIDENCE).unlink()
     swap_clients(run)
     verdict = judge(load_run(run))
@@ -89,7 +88,7 @@ def test_without_evidence_nothing_that_it_is_compared_with_passes(run: Path) -> 
     }
 
 
-def test_a_deployment_needs_no_evidence(run: Path) -> None:
+def test_a_deployment_needs_no_evidence(run):
     (run / EVIDENCE).unlink()
     change = {"seed": None, "dataset": "", "partition": "", "model": "", "device": ""}
     change |= {"metrics": (), "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
@@ -97,7 +96,7 @@ def test_a_deployment_needs_no_evidence(run: Path) -> None:
     assert outcomes(judge(load_run(run))) == dict.fromkeys(READERS, "passed")
 
 
-def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run: Path) -> None:
+def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run):
     (run / EVIDENCE).write_text((run / EVIDENCE).read_text()[:-40])
     change = {"status": "running", "rounds_done": 2, "chain": "", "metrics": ()}
     change |= {"accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
@@ -109,7 +108,7 @@ def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run: Path) -> None:
     assert outcomes(judge(load_run(run)))["groups"] == "failed"
 
 
-def test_the_rounds_are_read_as_before_the_fault(run: Path) -> None:
+def test_the_rounds_are_read_as_before_the_fault(run):
     digest = Plan.load(run / PLAN).digest
     found = read_evidence(run, digest)
     assert found is not None

@@ -11,11 +11,11 @@ from privplan.verification.verify import false_alarm_rate
 from tests.sabotage.bench import honest
 
 
-def test_a_verdict_on_an_honest_run_is_broken_at_most_once_in_a_thousand() -> None:
+def test_a_verdict_on_an_honest_run_is_broken_at_most_once_in_a_thousand():
     assert 4e-4 < false_alarm_rate() <= 1e-3
 
 
-def test_every_stated_rate_is_declared_and_every_declared_rate_is_of_a_test() -> None:
+def test_every_stated_rate_is_declared_and_every_declared_rate_is_of_a_test():
     verdict = honest("planned", "poisson", 7)
     stated = {
         check.name: float(found[1])

@@ -29,57 +29,57 @@ BATCH = "cifar-10-batches-py/data_batch_1"
 ARRAY = b"cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\nt"
 
 
-def header(shape: str, kind: str = "<f8") -> bytes:
+def header(shape, kind="<f8"):
     """The beginning of an .npy file, without numbers."""
     text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def zipped(name: str, content: bytes = b""):
-    def make(path: Path) -> None:
+def zipped(name, content=b""):
+    def make(path):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(name, content)
 
     return make
 
 
-def text(content: str | bytes):
+def text(content):
     return lambda path: path.write_bytes(
         content if isinstance(content, bytes) else content.encode()
     )
 
 
-def link(target: str):
+def link(target):
     return lambda path: path.symlink_to(target)
 
 
-def changed(old: str, new: str):
+def changed(old, new):
     return lambda path: path.write_text(path.read_text().replace(old, new, 1))
 
 
-def sparse(path: Path) -> None:
+def sparse(path):
     path.touch()
     os.truncate(path, 2**40)
 
 
-def bound(path: Path) -> None:
+def bound(path):
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(os.path.relpath(path))
 
 
-def objects(path: Path) -> None:
+def objects(path):
     np.savez(path, x=np.array([{1}, {2}], object), y=[0, 1])
 
 
-def spec(old: str, new: str):
+def spec(old, new):
     return lambda path: path.write_text(re.sub(old, lambda _: new, SPEC, count=1, flags=re.M))
 
 
-def infinite(path: Path) -> None:
+def infinite(path):
     path.write_text(re.sub(r'("wall_seconds":) [^,]*', r"\1 1e999", path.read_text()))
 
 
-def given(path: Path) -> None:
+def given(path):
     """A plan whose initial parameters are a device."""
     initial = "{name: mlp-digits, parameters: 2410, initial: {file: /dev/zero, sha256: " + "ab" * 32
     content = SPEC.replace("{name: mlp-digits, parameters: 2410", initial + "}", 1)
@@ -190,7 +190,7 @@ class TooLong(BaseException):
 def bounded(monkeypatch):
     monkeypatch.setattr(limits, "MOST_UNPACKED", 2**20)
 
-    def stop(*_: object) -> None:
+    def stop(*_):
         raise TooLong
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

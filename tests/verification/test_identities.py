@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from privplan.verification.verify import load_run
 Arrays = dict[str, np.ndarray]
 
 
-def changed(folder: Path, target: Path, change: Callable[[Arrays], None], *, honest: bool) -> Path:
+def changed(folder, target, change, *, honest):
     """A copy of what the check reads, with another assignment and a fitting header."""
     target.mkdir()
     for file in folder.iterdir():
@@ -38,16 +36,16 @@ def changed(folder: Path, target: Path, change: Callable[[Arrays], None], *, hon
     return target
 
 
-def _one_for_sixty(arrays: Arrays) -> None:
+def _one_for_sixty(arrays):
     arrays["group"][arrays["group"].tolist().index(2) :][:60] = -1
 
 
-def _copied(arrays: Arrays) -> None:
+def _copied(arrays):
     starts, records = arrays["starts"], arrays["records"]
     records[starts[1] : starts[1] + 3] = records[starts[0] : starts[0] + 3]
 
 
-def test_an_honest_assignment_passes(honest: Path, tmp_path: Path) -> None:
+def test_an_honest_assignment_passes(honest, tmp_path):
     assert groups(load_run(honest)).passed
     copy = changed(honest, tmp_path / "copy", lambda arrays: None, honest=True)
     assert groups(load_run(copy)).passed
@@ -60,21 +58,19 @@ def test_an_honest_assignment_passes(honest: Path, tmp_path: Path) -> None:
         (_copied, "3 records are of more than one client"),
     ],
 )
-def test_places_and_records_of_one_client_are_counted_once(
-    honest: Path, tmp_path: Path, change: Callable[[Arrays], None], reason: str
-) -> None:
+def test_places_and_records_of_one_client_are_counted_once(honest, tmp_path, change, reason):
     found = groups(load_run(changed(honest, tmp_path / "copy", change, honest=True)))
     assert found.failed
     assert reason in found.reason
 
 
-def test_an_assignment_that_the_run_did_not_write_fails(honest: Path, tmp_path: Path) -> None:
+def test_an_assignment_that_the_run_did_not_write_fails(honest, tmp_path):
     found = groups(load_run(changed(honest, tmp_path / "copy", _copied, honest=False)))
     assert found.failed
     assert "not the assignment that the run wrote" in found.reason
 
 
-def test_an_assignment_that_is_gone_is_not_shown(honest: Path, tmp_path: Path) -> None:
+def test_an_assignment_that_is_gone_is_not_shown(honest, tmp_path):
     copy = changed(honest, tmp_path / "copy", lambda arrays: None, honest=True)
     (copy / CLIENTS).unlink()
     found = groups(load_run(copy))

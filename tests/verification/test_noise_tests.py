@@ -25,31 +25,31 @@ from privplan.verification.verify import judge, load_run
 from tests.verification.honest_run import releases, write_run
 
 
-def test_noise_p_value_is_the_two_sided_chi_square() -> None:
+def test_noise_p_value_is_the_two_sided_chi_square():
     statistic, coordinates = 1100.0, 1000
     exact = 2 * min(stats.chi2.cdf(statistic, coordinates), stats.chi2.sf(statistic, coordinates))
     assert noise_p_value(4 * statistic, 2.0, coordinates) == pytest.approx(exact, rel=1e-9)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.95, 1.05, 2.0])
-def test_wrong_noise_is_seen(factor: float) -> None:
+def test_wrong_noise_is_seen(factor):
     drawn = np.random.default_rng(1).normal(0, 1.5 * factor, 29_000)
     assert noise_p_value(float((drawn**2).sum()), 1.5, drawn.size) < FALSE_ALARM
 
 
-def test_honest_noise_passes() -> None:
+def test_honest_noise_passes():
     rng = np.random.default_rng(2)
     values = [noise_p_value(float((rng.normal(size=500) ** 2).sum()), 1.0, 500) for _ in range(500)]
     assert min(values) > 1e-4
     assert 0.4 < np.mean(values) < 0.6  # uniform when honest
 
 
-def test_no_noise_where_noise_was_recorded_fails() -> None:
+def test_no_noise_where_noise_was_recorded_fails():
     assert noise_p_value(0.0, 1.5, 100) == 0.0
     assert noise_p_value(1.0, 0.0, 100) == 0.0
 
 
-def test_a_client_who_is_always_there_is_named_with_its_chance() -> None:
+def test_a_client_who_is_always_there_is_named_with_its_chance():
     counts = np.random.default_rng(5).binomial(50, 0.02, 2000)
     counts[77] = 50
     client, chance = oddest_client(counts, participation_law({0.02: 50}))
@@ -59,7 +59,7 @@ def test_a_client_who_is_always_there_is_named_with_its_chance() -> None:
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed: bool) -> None:
+def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed):
     """Poisson cohorts, and cohorts of fixed size, whose clients depend on each other."""
     rng, clients, rounds, size = np.random.default_rng(6), 40, 20, 8
     law = participation_law({size / clients: rounds})
@@ -75,11 +75,11 @@ def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed: boo
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
 
 
-def _measured(z: np.ndarray, std: float = 2.0, round_: int = 1):
+def _measured(z, std=2.0, round_=1):
     return measure_noise(z * std, std, round_=round_, index=0, sum_norm=1.0)
 
 
-def test_measurements_agree_with_independent_implementations() -> None:
+def test_measurements_agree_with_independent_implementations():
     z = np.random.default_rng(1).standard_normal(1001)
     one = _measured(z)
     assert one.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
@@ -92,13 +92,13 @@ def test_measurements_agree_with_independent_implementations() -> None:
     assert sum(one.block_squares) == pytest.approx(float(z @ z))
 
 
-def test_projections_keep_inner_products_of_the_identity() -> None:
+def test_projections_keep_inner_products_of_the_identity():
     """The 128 projections of unit vectors are orthonormal rows: P P^T is the identity."""
     rows = np.array([project(unit) for unit in np.eye(300)]).T
     assert np.allclose(rows @ rows.T, np.eye(128))
 
 
-def test_p_values_are_upper_bounds_and_not_trivial() -> None:
+def test_p_values_are_upper_bounds_and_not_trivial():
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
     rng, runs, n = np.random.default_rng(2), 4_000, 60
     x, y = rng.standard_normal((2, runs, n))
@@ -111,7 +111,7 @@ def test_p_values_are_upper_bounds_and_not_trivial() -> None:
     assert 0.02 < np.mean(np.array(ks) < 0.1) < 0.1 + 3 * np.sqrt(0.09 / 1000)
 
 
-def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
+def test_overlap_bound_covers_the_exact_hypergeometric_law():
     exact = stats.hypergeom(100, 30, 25)
     for found in (0, 2, 15, 20):
         two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
@@ -121,7 +121,7 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
         assert bound < 30 * two_sided + 1e-12
 
 
-def test_power_of_a_smaller_deviation_agrees_with_a_simulation() -> None:
+def test_power_of_a_smaller_deviation_agrees_with_a_simulation():
     count, rng = 20_000, np.random.default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)
     rejected = noise.squares_p_values(squares, np.full(4_000, count))
@@ -130,7 +130,7 @@ def test_power_of_a_smaller_deviation_agrees_with_a_simulation() -> None:
     assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
 
 
-def test_power_of_a_correlation_agrees_with_a_simulation() -> None:
+def test_power_of_a_correlation_agrees_with_a_simulation():
     rng, rounds, rho, runs = np.random.default_rng(5), 20, 0.2, 600
     fresh = rng.standard_normal((runs, rounds, 128))
     for number in range(1, rounds):  # autoregressive: the correlation at lag 1 is rho
@@ -142,11 +142,11 @@ def test_power_of_a_correlation_agrees_with_a_simulation() -> None:
     assert power.correlation(rho, rounds, 3) == pytest.approx(found, abs=0.08)
 
 
-def test_the_docs_hold_the_computed_power() -> None:
+def test_the_docs_hold_the_computed_power():
     assert power.power_markdown() == DOCS.read_text().split("<!-- power -->")[1].strip()
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(tmp_path):
     lines = [_measured(np.arange(-5.0, 6), round_=number).line for number in (1, 2)]
     path = tmp_path / NOISE_EVIDENCE
     path.write_text("".join(lines))
@@ -165,7 +165,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     assert read_noise_evidence(tmp_path / "absent") == ({}, None)
 
 
-def test_absent_evidence_is_named_and_decides_nothing(tmp_path: Path) -> None:
+def test_absent_evidence_is_named_and_decides_nothing(tmp_path):
     write_run(tmp_path)
     checks = {check.name: check for check in judge(load_run(tmp_path)).checks}
     for name, missing in (
@@ -179,7 +179,7 @@ def test_absent_evidence_is_named_and_decides_nothing(tmp_path: Path) -> None:
         assert checks[name].reason.endswith(f"missing: {missing}"), checks[name]
 
 
-def test_measurements_of_another_release_are_refused(tmp_path: Path) -> None:
+def test_measurements_of_another_release_are_refused(tmp_path):
     plan = write_run(tmp_path)
     path, rng = tmp_path / NOISE_EVIDENCE, np.random.default_rng(6)
     index, made = {}, []

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
 from privplan.verification.checks import ledger as record_fields
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import judge, load_run
 from simulate.engine import loop
 from tests.simulate.replay.runs import ROUNDS
 
@@ -47,7 +45,7 @@ DECLARED = {
 """Fields, by file, that may have another value and nothing in the folder contradicts it."""
 
 
-def read(folder: Path, name: str) -> Any:
+def read(folder, name):
     text = (folder / name).read_text()
     if name == RECORD:
         return json.loads(text)
@@ -55,7 +53,7 @@ def read(folder: Path, name: str) -> Any:
     return [line["release"] for line in lines] if name == LEDGER else lines
 
 
-def write(folder: Path, name: str, data: Any) -> None:
+def write(folder, name, data):
     """Write plain data; a ledger with its chain, which is written into the record, too."""
     if name == RECORD:
         (folder / RECORD).write_text(json.dumps(data))
@@ -71,7 +69,7 @@ def write(folder: Path, name: str, data: Any) -> None:
     (folder / name).write_text(text)
 
 
-def edited(data: Any, path: Path_, value: Any) -> Any:
+def edited(data, path, value):
     new = copy.deepcopy(data)
     inner = new
     for part in path[:-1]:
@@ -80,7 +78,7 @@ def edited(data: Any, path: Path_, value: Any) -> Any:
     return new
 
 
-def paths(data: Any, path: Path_ = ()) -> Iterator[Path_]:
+def paths(data, path=()):
     """The paths of all fields, and of the first and the last item of each list."""
     if path:
         yield path
@@ -93,7 +91,7 @@ def paths(data: Any, path: Path_ = ()) -> Iterator[Path_]:
         yield from paths(data[key], (*path, key))
 
 
-def at(data: Any, path: Path_) -> Any:
+def at(data, path):
     for part in path:
         data = data[part]
     return data
@@ -106,7 +104,7 @@ def at(data: Any, path: Path_) -> Any:
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(draw=st.data())
-def test_no_odd_value_is_a_traceback_or_passes(name: str, run: Path, draw: st.DataObject) -> None:
+def test_no_odd_value_is_a_traceback_or_passes(name, run, draw):
     honest = {one: (run / one).read_bytes() for one in (LEDGER, RECORD, NOISE_EVIDENCE)}
     data = read(run, name)
     path = draw.draw(st.sampled_from(list(paths(data))), label="path")
@@ -127,7 +125,7 @@ def test_no_odd_value_is_a_traceback_or_passes(name: str, run: Path, draw: st.Da
         assert same or DECLARED[name] & set(map(str, path)), (path, value)
 
 
-def verdict(folder: Path) -> Verdict:
+def verdict(folder):
     return judge(load_run(folder))
 
 
@@ -164,9 +162,7 @@ EDITS: list[tuple[str, Path_, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "path", "value", "rule"), EDITS)
-def test_the_rule_that_is_broken_is_named(
-    name: str, path: Path_, value: Any, rule: str, run: Path
-) -> None:
+def test_the_rule_that_is_broken_is_named(name, path, value, rule, run):
     before = verdict(run)
     write(run, name, edited(read(run, name), path, value))
     after = verdict(run)
@@ -191,7 +187,7 @@ def test_the_rule_that_is_broken_is_named(
         (("accuracy_by_class", "3"), -0.1),
     ],
 )
-def test_an_accuracy_that_is_no_share_is_refused(path: Path_, value: float, run: Path) -> None:
+def test_an_accuracy_that_is_no_share_is_refused(path, value, run):
     write(run, RECORD, edited(read(run, RECORD), path, value))
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(run)])
     assert done.exit_code == 2
@@ -199,14 +195,14 @@ def test_an_accuracy_that_is_no_share_is_refused(path: Path_, value: float, run:
     assert f"record.{field}: must be in [0, 1], found {value}" in done.stderr
 
 
-def test_a_metric_of_a_name_need_not_be_a_share(run: Path) -> None:
+def test_a_metric_of_a_name_need_not_be_a_share(run):
     record = read(run, RECORD)
     record["configuration"]["metric"] = "mean squared error"
     write(run, RECORD, edited(record, ("accuracy",), 17.5))
     assert verdict(run).accuracy == 17.5
 
 
-def test_a_number_that_json_cannot_hold_is_refused(run: Path) -> None:
+def test_a_number_that_json_cannot_hold_is_refused(run):
     record = read(run, RECORD)
     text = json.dumps(edited(record, ("configuration", "numbers"), {"rho": 7.25}))
     (run / RECORD).write_text(text.replace("7.25", "1e999"))
@@ -214,7 +210,7 @@ def test_a_number_that_json_cannot_hold_is_refused(run: Path) -> None:
         load_run(run)
 
 
-def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run: Path) -> None:
+def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run):
     """Each would count for its own cohort alone, and epsilon would be that of one release."""
     lines = read(run, LEDGER)
     [share, *_] = lines[2]["shares"]
@@ -225,7 +221,7 @@ def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run: Path) -> 
     assert "protects records, planned are clients" in str(found.failed)
 
 
-def test_a_broken_line_is_not_booked(run: Path) -> None:
+def test_a_broken_line_is_not_booked(run):
     write(run, LEDGER, edited(read(run, LEDGER), (2, "shares"), []))
     book = ["--address", str(run.parent / "book.sqlite")]
     done = CliRunner().invoke(main, ["book", "add", str(run), *book])
@@ -233,20 +229,20 @@ def test_a_broken_line_is_not_booked(run: Path) -> None:
     assert "line 3: shares: must name a group" in done.stderr
 
 
-def test_a_run_with_a_contradiction_is_booked_at_infinite_cost_only(run: Path) -> None:
+def test_a_run_with_a_contradiction_is_booked_at_infinite_cost_only(run):
     write(run, RECORD, edited(read(run, RECORD), ("rounds_done",), 1))
     with pytest.raises(BrokenRunError, match=r"record\.rounds_done"):
         booking_of(run, "people")
     assert booking_of(run, "people", infinite=True).run.cost == "infinite"
 
 
-def _running(record: dict[str, Any]) -> dict[str, Any]:
+def _running(record):
     ended = {"chain": "", "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
     return {**record, **ended, "status": "running"}
 
 
 @pytest.mark.parametrize("done", [0, 1, ROUNDS])
-def test_a_run_that_was_killed_contradicts_nothing(done: int, run: Path) -> None:
+def test_a_run_that_was_killed_contradicts_nothing(done, run):
     """Its record may be the first one, while the ledger has every round."""
     record = _running(read(run, RECORD))
     record |= {"rounds_done": done, "metrics": [m for m in record["metrics"] if m["round"] <= done]}
@@ -255,5 +251,5 @@ def test_a_run_that_was_killed_contradicts_nothing(done: int, run: Path) -> None
     assert check.passed, check.reason
 
 
-def test_all_clients_of_a_small_run_are_evaluated() -> None:
+def test_all_clients_of_a_small_run_are_evaluated():
     assert record_fields.EVALUATED_CLIENTS == loop.EVALUATED_CLIENTS

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.plan import Plan
 from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
 from privplan.streams import Purpose, fingerprint, stream
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import judge, load_run
 from tests.verification import honest_run
 
 Made = list[ReleaseRecord]
 
 
-def forged(the_plan: Plan) -> Made:
+def forged(the_plan):
     """Releases made up from the plan and random numbers, without optional evidence."""
     rng, made = np.random.default_rng(7), []
     for number in range(1, the_plan.spec.rounds + 1):
@@ -41,18 +38,18 @@ def forged(the_plan: Plan) -> Made:
     return made
 
 
-def edit_record(folder: Path, **changes: object) -> None:
+def edit_record(folder, **changes):
     """Replace fields of ``record.json``."""
     data = json.loads((folder / RECORD).read_text())
     (folder / RECORD).write_text(json.dumps({**data, **changes}))
 
 
-def names(verdict: Verdict) -> list[str]:
+def names(verdict):
     """Required checks that are not shown."""
     return [check.name for check in verdict.not_shown]
 
 
-def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) -> None:
+def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     honest_run.write_run(tmp_path, forged(honest_run.plan()))
     edit_record(tmp_path, executed=None, chain="")
     done = CliRunner().invoke(
@@ -79,16 +76,16 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) ->
     assert last in " ".join(shown.stdout.split())
 
 
-def _without(**changes: object) -> Callable[[ReleaseRecord], ReleaseRecord]:
+def _without(**changes):
     return lambda release: release.model_copy(update=changes)
 
 
-def _nobody(release: ReleaseRecord) -> ReleaseRecord:
+def _nobody(release):
     share = release.shares[0].model_copy(update={"participants": None})
     return release.model_copy(update={"shares": (share,)})
 
 
-def _no_part_along(release: ReleaseRecord) -> ReleaseRecord:
+def _no_part_along(release):
     residual = release.residual.model_copy(update={"along_sum": None})
     return release.model_copy(update={"residual": residual})
 
@@ -102,9 +99,7 @@ def _no_part_along(release: ReleaseRecord) -> ReleaseRecord:
         (_nobody, ["cohorts", "participation"]),
     ],
 )
-def test_evidence_that_one_release_lacks_is_named(
-    takes_away: Callable[[ReleaseRecord], ReleaseRecord], expected: list[str], tmp_path: Path
-) -> None:
+def test_evidence_that_one_release_lacks_is_named(takes_away, expected, tmp_path):
     made = honest_run.releases(honest_run.plan())
     honest_run.write_run(tmp_path, [*made[:5], takes_away(made[5]), *made[6:]])
     verdict = judge(load_run(tmp_path))
@@ -113,9 +108,7 @@ def test_evidence_that_one_release_lacks_is_named(
 
 
 @pytest.mark.parametrize("name", ["maen", "sum", "mean, ", "by records"])
-def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(
-    name: str, tmp_path: Path
-) -> None:
+def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_path):
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, executed={"aggregator": name, "coordinates": 400, "shared": 400})
     verdict = judge(load_run(tmp_path))
@@ -126,14 +119,14 @@ def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(
     )
 
 
-def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path: Path) -> None:
+def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path):
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, executed={"aggregator": "", "coordinates": 400, "shared": 400})
     verdict = judge(load_run(tmp_path))
     assert (verdict.outcome, names(verdict)) == ("unverified", ["weights"])
 
 
-def test_a_fault_outweighs_missing_evidence(tmp_path: Path) -> None:
+def test_a_fault_outweighs_missing_evidence(tmp_path):
     made = [_without(residual=None, noise_sum_squares=1.0)(r) for r in forged(honest_run.plan())]
     honest_run.write_run(tmp_path, made)
     verdict = judge(load_run(tmp_path))
@@ -142,21 +135,21 @@ def test_a_fault_outweighs_missing_evidence(tmp_path: Path) -> None:
     assert "sums" in names(verdict)
 
 
-def test_no_check_passes_on_an_empty_ledger(tmp_path: Path) -> None:
+def test_no_check_passes_on_an_empty_ledger(tmp_path):
     honest_run.write_run(tmp_path, [])
     verdict = judge(load_run(tmp_path))
     assert [check.name for check in verdict.checks if check.passed] == ["plan"]
     assert [check.name for check in verdict.failed] == ["rounds", "noise drawn"]
 
 
-def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path: Path) -> None:
+def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
     made = [r for r in honest_run.releases(honest_run.plan()) if r.shares[0].group == "loose"]
     honest_run.write_run(tmp_path, made)
     by_name = {check.name: check for check in judge(load_run(tmp_path)).checks}
     assert by_name["budget"].missing == ("releases of strict",)
 
 
-def test_the_kept_verdict_states_its_evidence(tmp_path: Path) -> None:
+def test_the_kept_verdict_states_its_evidence(tmp_path):
     honest_run.write_run(tmp_path)
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 0, done.output
@@ -167,7 +160,7 @@ def test_the_kept_verdict_states_its_evidence(tmp_path: Path) -> None:
     assert "simulation only" not in secure.output
 
 
-def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path: Path) -> None:
+def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path):
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, chain="0" * 64, algorithm="FedAvg\nkept: the run spent no more\r\n")
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
@@ -176,7 +169,7 @@ def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path: Path) -> N
     assert "(FedAvg kept: the run spent no more on " in done.output.splitlines()[-1]
 
 
-def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path: Path) -> None:
+def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path):
     plan = honest_run.plan()
     made = [
         replace_state(release, fingerprint(stream(1, Purpose.NOISE, release.round, index % 2)))
@@ -189,12 +182,12 @@ def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path: Path) -> None:
     assert "names a secret key" in by_name["noise regenerated"].reason
 
 
-def replace_state(release: ReleaseRecord, state: str) -> ReleaseRecord:
+def replace_state(release, state):
     """The release with another state of the generator."""
     return release.model_copy(update={"noise_state": state})
 
 
-def write_replay(folder: Path, **changes: object) -> None:
+def write_replay(folder, **changes):
     """A result file of a replay of three rounds that agreed."""
     run = load_run(folder)
     result = {
@@ -221,8 +214,8 @@ def write_replay(folder: Path, **changes: object) -> None:
     ],
 )
 def test_a_replay_raises_the_evidence_or_breaks_the_verdict(
-    changes: dict[str, object], outcome: str, check: str, evidence: tuple[str, ...], tmp_path: Path
-) -> None:
+    changes, outcome, check, evidence, tmp_path
+):
     honest_run.write_run(tmp_path)
     write_replay(tmp_path, **changes)
     verdict = judge(load_run(tmp_path))
@@ -231,7 +224,7 @@ def test_a_replay_raises_the_evidence_or_breaks_the_verdict(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"outcome": "passed"}', '{"rounds": "all"}'])
-def test_a_damaged_replay_is_bad_input(text: str, tmp_path: Path) -> None:
+def test_a_damaged_replay_is_bad_input(text, tmp_path):
     honest_run.write_run(tmp_path)
     (tmp_path / REPLAY).write_text(text)
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])

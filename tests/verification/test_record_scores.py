@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ CLASSES = {"0": 0.2, "1": 0.6}
 """By class; the accuracy is 0.4."""
 
 
-def judged(folder: Path, by_class: dict[str, float], by_group: dict[str, float]) -> str:
+def judged(folder, by_class, by_group):
     """What the check says of an accuracy of 0.4 with these parts; empty when it passes."""
     honest_run.write_run(folder)
     record = RunRecord.load(folder)
@@ -41,9 +40,7 @@ def judged(folder: Path, by_class: dict[str, float], by_group: dict[str, float])
         ({}, {"strict": 0.4}),
     ],
 )
-def test_means_agree(
-    by_class: dict[str, float], by_group: dict[str, float], tmp_path: Path
-) -> None:
+def test_means_agree(by_class, by_group, tmp_path):
     assert judged(tmp_path, by_class, by_group) == ""
 
 
@@ -56,14 +53,12 @@ def test_means_agree(
         ({}, {"strict": 0.5, "loose": 0.6}, "must be a mean of those by group"),
     ],
 )
-def test_what_is_no_mean_fails(
-    by_class: dict[str, float], by_group: dict[str, float], rule: str, tmp_path: Path
-) -> None:
+def test_what_is_no_mean_fails(by_class, by_group, rule, tmp_path):
     assert rule in judged(tmp_path, by_class, by_group)
 
 
 @pytest.mark.parametrize("name", ["DP-FedAvg-FT", "GDPFed+"])
-def test_runs_with_one_model_and_with_own_ones_agree(name: str, tmp_path: Path) -> None:
+def test_runs_with_one_model_and_with_own_ones_agree(name, tmp_path):
     request = Request(short_plan(), name, "digits", tmp_path / "run", seed=1)
     execute(request)
     run = load_run(tmp_path / "run")

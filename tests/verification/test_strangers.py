@@ -16,33 +16,33 @@ from privplan.plan import Plan
 from tests.verification import honest_run
 
 
-def _link(folder: Path) -> None:
+def _link(folder):
     target = folder.parent / "outside.json"
     target.write_text("mine")
     (folder / "verdict.json").symlink_to(target)
 
 
-def _pipe(folder: Path) -> None:
+def _pipe(folder):
     (folder / "ledger.jsonl").unlink()
     os.mkfifo(folder / "ledger.jsonl")
 
 
-def _device(folder: Path) -> None:
+def _device(folder):
     (folder / "noise.jsonl").unlink(missing_ok=True)
     (folder / "noise.jsonl").symlink_to("/dev/zero")
 
 
-def _sparse(folder: Path) -> None:
+def _sparse(folder):
     with open(folder / "record.json", "r+b") as file:
         file.truncate(2**30)
 
 
-def _bomb(folder: Path) -> None:
+def _bomb(folder):
     with zipfile.ZipFile(folder / "clients.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("group.npy", bytes(2**21))
 
 
-def _many_clients(folder: Path) -> None:
+def _many_clients(folder):
     plan = Plan.load(folder / "plan.json")
     groups = tuple(one.model_copy(update={"clients": 10**9}) for one in plan.groups)
     asked = tuple(one.model_copy(update={"clients": 10**9}) for one in plan.spec.groups)
@@ -57,9 +57,7 @@ MADE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_a_strange_folder_is_refused_in_one_line(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_strange_folder_is_refused_in_one_line(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "MOST_UNPACKED", 2**20)
     run = tmp_path / "run"
     run.mkdir()

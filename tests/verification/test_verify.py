@@ -14,13 +14,13 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.cli import main
 from privplan.record import LEDGER, PLAN, VERDICT, ReleaseRecord
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import judge, load_run
 from tests.verification import honest_run
 
 Made = list[ReleaseRecord]
 
 
-def _share(release: ReleaseRecord, **changes: object) -> ReleaseRecord:
+def _share(release, **changes):
     share = release.shares[0].model_copy(update=changes)
     return release.model_copy(update={"shares": (share,)})
 
@@ -29,59 +29,59 @@ Change = Callable[[ReleaseRecord], ReleaseRecord]
 NOTHING = {"family": "none", "noise_std": 0.0, "noise_sum_squares": 0.0, "dimension": 0}
 
 
-def _set(**changes: object) -> Change:
+def _set(**changes):
     return lambda release: release.model_copy(update=changes)
 
 
-def _shares(**changes: object) -> Change:
+def _shares(**changes):
     return lambda release: _share(release, **changes)
 
 
-def _residual(**changes: object) -> Change:
+def _residual(**changes):
     return lambda r: r.model_copy(update={"residual": r.residual.model_copy(update=changes)})
 
 
-def _each(change: Change) -> Callable[[Made], Made]:
+def _each(change):
     return lambda made: [change(release) for release in made]
 
 
-def _one(change: Change, at: int = 0) -> Callable[[Made], Made]:
+def _one(change, at=0):
     return lambda made: [change(r) if r is made[at] else r for r in made]
 
 
-def _halved(release: ReleaseRecord) -> ReleaseRecord:
+def _halved(release):
     return _set(noise_sum_squares=release.noise_sum_squares / 4)(release)
 
 
-def _halved_and_booked(release: ReleaseRecord) -> ReleaseRecord:
+def _halved_and_booked(release):
     return _set(noise_std=release.noise_std / 2)(_halved(release))
 
 
-def _with_client_5(release: ReleaseRecord) -> ReleaseRecord:
+def _with_client_5(release):
     who = tuple(sorted({5, *release.shares[0].participants}))
     return _share(release, participants=who, cohort=len(who))
 
 
-def _even_neighbours(release: ReleaseRecord) -> ReleaseRecord:
+def _even_neighbours(release):
     """Every client with an odd number sends its even neighbour instead."""
     near = {who - who % 2 for who in release.shares[0].participants}
     return _share(release, participants=tuple(sorted(near)), cohort=len(near))
 
 
-def _rounded_cohort(release: ReleaseRecord) -> ReleaseRecord:
+def _rounded_cohort(release):
     return _share(
         release, cohort=round(release.shares[0].clients * release.shares[0].sampling_ratio)
     )
 
 
-def _who(change: Callable[[tuple[int, ...]], tuple[int, ...]], more: int = 0) -> Change:
+def _who(change, more=0):
     """Other participants, and a cohort of so many more."""
     return lambda r: _share(
         r, participants=change(r.shares[0].participants), cohort=r.shares[0].cohort + more
     )
 
 
-def _more_rounds(made: Made) -> Made:
+def _more_rounds(made):
     return [*made, *(r.model_copy(update={"round": r.round + 30}) for r in made)]
 
 
@@ -164,13 +164,13 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
 }  # fmt: skip
 
 
-def _verdict(folder: Path, made: Made | None = None) -> Verdict:
+def _verdict(folder, made=None):
     honest_run.write_run(folder, made)
     return judge(load_run(folder))
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_named(tmp_path: Path, name: str) -> None:
+def test_each_fault_is_named(tmp_path, name):
     fault, check, reason = FAULTS[name]
     made = fault(honest_run.releases(honest_run.plan()))
     verdict = _verdict(tmp_path, made)
@@ -180,7 +180,7 @@ def test_each_fault_is_named(tmp_path: Path, name: str) -> None:
     assert reason in failed[check]
 
 
-def test_the_docs_list_every_check(tmp_path: Path) -> None:
+def test_the_docs_list_every_check(tmp_path):
     text = (Path(__file__).parents[2] / "docs" / "verification.md").read_text()
     table = text.split("| check | fails when |")[1].split("\n\n")[0]
     listed = re.findall(r"^\| ([a-z ]+) \|", table, flags=re.MULTILINE)
@@ -188,12 +188,12 @@ def test_the_docs_list_every_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_honest_runs_pass(tmp_path: Path, seed: int) -> None:
+def test_honest_runs_pass(tmp_path, seed):
     verdict = _verdict(tmp_path, honest_run.releases(honest_run.plan(), seed))
     assert verdict.kept, [item for item in verdict.checks if item.failed or item.missing]
 
 
-def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path: Path) -> None:
+def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path):
     verdict = _verdict(tmp_path)
     for group in verdict.groups:
         _, budget, ratio, sigma = honest_run.GROUPS[group.group]
@@ -205,14 +205,14 @@ def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path: Path) -> None:
         assert group.planned == spent.upper
 
 
-def test_extra_rounds_raise_the_realised_epsilon(tmp_path: Path) -> None:
+def test_extra_rounds_raise_the_realised_epsilon(tmp_path):
     honest = _verdict(tmp_path / "a")
     longer = _verdict(tmp_path / "b", _more_rounds(honest_run.releases(honest_run.plan())))
     for before, after in zip(honest.groups, longer.groups, strict=True):
         assert after.realised_lower > before.realised_upper
 
 
-def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path: Path) -> None:
+def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path):
     verdict = _verdict(tmp_path)
     used = {group.group: group.realised_upper / group.budget for group in verdict.groups}
     assert verdict.worst.group == max(used, key=used.get)
@@ -222,13 +222,13 @@ def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path: P
         assert getattr(verdict.worst, name) == getattr(group, name)
 
 
-def test_an_unnoised_release_makes_epsilon_infinite(tmp_path: Path) -> None:
+def test_an_unnoised_release_makes_epsilon_infinite(tmp_path):
     verdict = _verdict(tmp_path, _each(_set(**NOTHING))(honest_run.releases(honest_run.plan())))
     assert [group.realised_upper for group in verdict.groups] == [None, None]
     assert verdict.groups[0].headroom is None
 
 
-def test_an_edited_line_is_located(tmp_path: Path) -> None:
+def test_an_edited_line_is_located(tmp_path):
     honest_run.write_run(tmp_path)
     lines = (tmp_path / LEDGER).read_text().splitlines(keepends=True)
     lines[6] = lines[6].replace('"clipped":3', '"clipped":4')
@@ -246,7 +246,7 @@ def test_an_edited_line_is_located(tmp_path: Path) -> None:
     assert "after the sound lines" in budget.reason
 
 
-def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path: Path) -> None:
+def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path):
     honest_run.write_run(tmp_path / "kept")
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path / "kept")])
     assert done.exit_code == 0, done.output
@@ -262,7 +262,7 @@ def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path:
     assert json.loads(done.output)["kept"] is False
 
 
-def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path):
     honest_run.write_run(tmp_path)
     text = (tmp_path / LEDGER).read_text()
     (tmp_path / LEDGER).write_text(text[:-40])
@@ -274,7 +274,7 @@ def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("field", ["noise_multiplier", "sampling_ratio", "weight", "epsilon"])
-def test_a_plan_edited_by_hand_is_refused(tmp_path: Path, field: str) -> None:
+def test_a_plan_edited_by_hand_is_refused(tmp_path, field):
     honest_run.write_run(tmp_path)
     data = json.loads((tmp_path / PLAN).read_text())
     data["groups"][0][field] *= 0.9

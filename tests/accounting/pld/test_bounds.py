@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.accountant import accountant
 from privplan.accounting.pld import lattice as lattices
 from privplan.accounting.pld.accountant import PldAccountant, compose
 from privplan.accounting.pld.estimate import epsilon_estimate
@@ -22,18 +22,18 @@ from privplan.laws.law import DiscretePair, Kind, Pair
 PLD = PldAccountant()
 
 
-def _profile(lattice: lattices.Lattice, epsilon: float) -> float:
+def _profile(lattice, epsilon):
     gain = np.maximum(0.0, -np.expm1(epsilon - lattice.losses))
     return float((lattice.masses * gain).sum())
 
 
-def _integrated(rows: Rows, epsilon: float) -> float:
+def _integrated(rows, epsilon):
     """The hockey-stick divergence of a pair by a fine Riemann sum."""
     shift = rows.shift[0, 0]
     outcome = np.linspace(-15 - shift, 15 + shift, 600_001)
     width = outcome[1] - outcome[0]
 
-    def normal(mean: float) -> np.ndarray:
+    def normal(mean):
         return np.exp(-((outcome - mean) ** 2) / 2) / math.sqrt(2 * math.pi) * width
 
     p, q = rows.p_ratio[0, 0], rows.q_ratio[0, 0]
@@ -45,7 +45,7 @@ def _integrated(rows: Rows, epsilon: float) -> float:
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
 @pytest.mark.parametrize("ratio", [1e-3, 0.1, 0.5, 0.51, 0.9, 0.999])
 @pytest.mark.parametrize("shift", [0.05, 0.7, 1.5, 3.0])
-def test_one_round_lies_between_its_lattices(kind: Kind, ratio: float, shift: float) -> None:
+def test_one_round_lies_between_its_lattices(kind, ratio, shift):
     rows = Rows(kind, np.array([[shift]]), np.array([[ratio]]))
     step, tail = 0.02 * shift, 1e-12
     above, below = lattices.upper(rows, step, tail), lattices.lower(rows, step, tail)
@@ -67,7 +67,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("sigma", "ratio", "rounds", "delta", "bounds", "fixed"), ROWS)
-def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed) -> None:
+def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed):
     history = History.repeated(Release(sigma, ratio), rounds)
     found = PLD.epsilon(history, delta, Relation.ADD_REMOVE)
     assert bounds[0] <= found.lower <= found.upper <= bounds[1]
@@ -81,7 +81,7 @@ def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed) -> None:
 @pytest.mark.parametrize(
     ("relation", "epsilon"), [("add_remove", 7.5113), ("replace_one", 17.8566)]
 )
-def test_full_participation_is_exact(relation: str, epsilon: float) -> None:
+def test_full_participation_is_exact(relation, epsilon):
     history = History.repeated(Release(2.0, 1.0, SamplingLaw.FULL), 10)
     found = PLD.epsilon(history, 1e-5, Relation(relation))
     assert found.lower == pytest.approx(epsilon, abs=5e-5)
@@ -90,7 +90,7 @@ def test_full_participation_is_exact(relation: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
 @pytest.mark.parametrize(("sigma", "rounds"), [(0.5, 1), (3.0, 20), (40.0, 1000)])
-def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta) -> None:
+def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta):
     """At q = 1 - 1e-9 the discretised path must agree with the closed form."""
     exact = PLD.epsilon(
         History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds), delta, Relation.ADD_REMOVE
@@ -103,13 +103,11 @@ def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta) 
 
 
 @pytest.mark.parametrize(("sigma", "rounds", "delta"), [(5.0, 10, 1e-5), (1.0, 1, 1e-9)])
-def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(
-    sigma, rounds, delta
-) -> None:
+def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(sigma, rounds, delta):
     """One client more pushes one out: mu = 2 sqrt(T) / sigma, and no ratio below costs more."""
     exact = gdp_epsilon(2 * math.sqrt(rounds) / sigma, delta)
 
-    def found(ratio: float) -> Interval:
+    def found(ratio):
         history = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
         return PLD.epsilon(history, delta, Relation.ADD_REMOVE)
 
@@ -120,22 +118,22 @@ def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(
     assert accountant("rdp").epsilon(others, delta, Relation.ADD_REMOVE).upper >= exact
 
 
-def gdp_epsilon(mu: float, delta: float) -> float:
+def gdp_epsilon(mu, delta):
     """Epsilon of the Gaussian mechanism at delta (Balle and Wang 2018, Theorem 8)."""
 
-    def excess(epsilon: float) -> float:
+    def excess(epsilon):
         low = mu / 2 - epsilon / mu
         return float(ndtr(low) - math.exp(epsilon) * ndtr(low - mu) - delta)
 
     return float(brentq(excess, 1e-9, 200.0, xtol=1e-12))
 
 
-def test_the_log_of_a_mixture_of_one_part_is_its_exponent() -> None:
+def test_the_log_of_a_mixture_of_one_part_is_its_exponent():
     exponents = np.array([-800.0, -38.0, -36.0, 0.0, 25.0, 700.0])
     np.testing.assert_array_equal(log_mixture(np.array(1.0), exponents), exponents)
 
 
-def _reference(release: Release, rounds: int, delta: float, pessimistic: bool) -> float:
+def _reference(release, rounds, delta, pessimistic):
     """dp-accounting's PLD, Poisson add/remove, on a grid scaled to the loss of a round."""
     from dp_accounting.pld import privacy_loss_distribution as reference
 
@@ -151,7 +149,7 @@ def _reference(release: Release, rounds: int, delta: float, pessimistic: bool) -
     return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
 
 
-def _random_cells(count: int, seed: int) -> list[tuple[float, float, int, float]]:
+def _random_cells(count, seed):
     rng = np.random.default_rng(seed)
     sigma = np.exp(rng.uniform(np.log(0.5), np.log(20), count))
     ratio = np.exp(rng.uniform(np.log(1e-3), np.log(0.95), count))
@@ -163,7 +161,7 @@ def _random_cells(count: int, seed: int) -> list[tuple[float, float, int, float]
     ]
 
 
-def _assert_consistent(cell: tuple[float, float, int, float]) -> None:
+def _assert_consistent(cell):
     sigma, ratio, rounds, delta = cell
     release = Release(sigma, ratio)
     found = PLD.epsilon(History.repeated(release, rounds), delta, Relation.ADD_REMOVE)
@@ -176,13 +174,13 @@ def _assert_consistent(cell: tuple[float, float, int, float]) -> None:
 
 
 @pytest.mark.parametrize("cell", _random_cells(12, 1))
-def test_random_cells_agree_with_dp_accounting(cell) -> None:
+def test_random_cells_agree_with_dp_accounting(cell):
     _assert_consistent(cell)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", _random_cells(300, 2))
-def test_hundreds_of_random_cells_agree_with_dp_accounting(cell) -> None:
+def test_hundreds_of_random_cells_agree_with_dp_accounting(cell):
     _assert_consistent(cell)
 
 
@@ -202,7 +200,7 @@ MODERATE = {
 @pytest.mark.parametrize(("law", "relation"), CELLS)
 @settings(max_examples=6, deadline=None)
 @given(**MODERATE)
-def test_upper_is_never_below_lower(law, relation, sigma, ratio, rounds, delta) -> None:
+def test_upper_is_never_below_lower(law, relation, sigma, ratio, rounds, delta):
     found = PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), delta, relation)
     assert 0 <= found.lower <= found.upper < math.inf
 
@@ -210,7 +208,7 @@ def test_upper_is_never_below_lower(law, relation, sigma, ratio, rounds, delta) 
 @pytest.mark.parametrize(("law", "relation"), CELLS)
 @settings(max_examples=6, deadline=None)
 @given(**MODERATE, factor=st.floats(1.01, 3.0))
-def test_more_noise_never_costs_more(law, relation, sigma, ratio, rounds, delta, factor) -> None:
+def test_more_noise_never_costs_more(law, relation, sigma, ratio, rounds, delta, factor):
     """Up to the width of the intervals: less noise cannot be proven cheaper."""
     less = PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), delta, relation)
     more = PLD.epsilon(
@@ -219,7 +217,7 @@ def test_more_noise_never_costs_more(law, relation, sigma, ratio, rounds, delta,
     assert more.lower <= less.upper
 
 
-def test_laws_mix_in_one_history() -> None:
+def test_laws_mix_in_one_history():
     history = History(
         [
             (Release(2.0, 0.1), 20),
@@ -233,7 +231,7 @@ def test_laws_mix_in_one_history() -> None:
         assert alone.upper < found.lower <= found.upper
 
 
-def test_open_cells_keep_their_order() -> None:
+def test_open_cells_keep_their_order():
     """Fixed size, replace-one: at least add/remove at half the noise, and not far above."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw.FIXED_SIZE), 50)
     tight = PLD.epsilon(history, 1e-5, Relation.ADD_REMOVE)
@@ -259,9 +257,7 @@ LONE = Pair(Kind.REMOVE, 0.7, 0.02)
 
 
 @pytest.mark.parametrize(("law", "relation", "noise", "ratio", "rounds", "delta"), CASES)
-def test_estimates_lie_between_close_bounds(
-    law: str, relation: str, noise: float, ratio: float, rounds: int, delta: float
-) -> None:
+def test_estimates_lie_between_close_bounds(law, relation, noise, ratio, rounds, delta):
     """Within 2e-6 of the bounds at a tolerance of 1e-5 where these are those of the same pairs."""
     history = History.repeated(Release(noise, ratio, SamplingLaw(law)), rounds)
     loss = compose(history, Relation(relation), tolerance=1e-5)
@@ -289,13 +285,11 @@ def test_estimates_lie_between_close_bounds(
         (LONE, 50, 1e6),
     ],
 )
-def test_what_it_does_not_serve_is_left_to_bounds(
-    pair: Pair | DiscretePair, rounds: int, near: float
-) -> None:
+def test_what_it_does_not_serve_is_left_to_bounds(pair, rounds, near):
     assert epsilon_estimate(pair, rounds, 1e-5, near) is None
 
 
-def test_a_bound_that_meets_a_budget_is_enough() -> None:
+def test_a_bound_that_meets_a_budget_is_enough():
     """The same upper bound, or a finer one, alone; both bounds where the budget is missed."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw("poisson")), 50)
     asked = history, 7e-5, Relation("add_remove")

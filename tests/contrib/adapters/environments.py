@@ -15,7 +15,6 @@ import venv
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -32,7 +31,7 @@ FLOWER_142_NEEDS = (
 
 
 @cache
-def python_of(name: str, packages: tuple[str, ...], alone: tuple[str, ...] = ()) -> str:
+def python_of(name, packages, alone=()):
     """The interpreter of an environment with packages, some of them without their dependencies.
 
     Skips the test when it cannot be made.
@@ -54,14 +53,14 @@ def python_of(name: str, packages: tuple[str, ...], alone: tuple[str, ...] = ())
     return str(python)
 
 
-def flower(version: str) -> str:
+def flower(version):
     """The interpreter of an environment with flwr 1.41 or 1.42."""
     if version == "1.41":
         return python_of("flower-1.41", FLOWER_141)
     return python_of("flower-1.42", FLOWER_142_NEEDS, ("flwr==1.42.*",))
 
 
-def run(command: list[str], *, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run(command, *, timeout=300):
     """Run a command at the root of the repository, which it can import."""
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
@@ -69,7 +68,7 @@ def run(command: list[str], *, timeout: float = 300) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-def started(command: list[str], output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def started(command, output=subprocess.DEVNULL):
     """Start a command in a process group of its own; its standard output goes nowhere."""
     return subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
@@ -77,7 +76,7 @@ def started(command: list[str], output: int = subprocess.DEVNULL) -> subprocess.
     )  # fmt: skip
 
 
-def kill_all(process: subprocess.Popen[bytes]) -> None:
+def kill_all(process):
     """Kill a process and all that it started, whatever group they are in."""
     parent = psutil.Process(process.pid)
     for one in (parent, *parent.children(recursive=True)):
@@ -86,6 +85,6 @@ def kill_all(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def lines_of(text: str) -> list[dict[str, Any]]:
+def lines_of(text):
     """The lines of a text that are JSON objects."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

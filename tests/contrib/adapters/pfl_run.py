@@ -29,7 +29,7 @@ class Line(torch.nn.Linear):
         return {"loss": Weighted(float(self.loss(x, y)) * len(y), len(y))}
 
 
-def user(group: str, position: int) -> Dataset:
+def user(group, position):
     """Ten points on y = 2 x1 - x2."""
     rng = np.random.default_rng([position, len(group)])
     x = rng.normal(size=(10, 2)).astype("f4")

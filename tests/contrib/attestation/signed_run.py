@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from itertools import groupby
-from pathlib import Path
 
-from privplan.contrib.attestation import Attestor, SigningKey, client_statement, new_key
+from privplan.contrib.attestation import Attestor, client_statement, new_key
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from tests.verification import honest_run
 
 
-def keys(folder: Path, *names: str) -> dict[str, SigningKey]:
+def keys(folder, *names):
     """New keys by name of the party."""
     return {name: new_key(folder / f"{name}.pem") for name in names}
 
 
-def signed_plan(server: SigningKey, **clients: SigningKey) -> Plan:
+def signed_plan(server, **clients):
     """The honest plan with signers."""
     signers = [{"name": "server", "key": server.public}]
     signers += [{"name": k, "role": "client", "key": v.public} for k, v in clients.items()]
     return honest_run.plan(honest_run.spec(signers=signers))
 
 
-def attest(
-    folder: Path, plan: Plan, server: SigningKey, reveal: bool = True, **clients: SigningKey
-) -> Attestor:
+def attest(folder, plan, server, reveal=True, **clients):
     """Sign the ledger of a run folder after the fact, round by round, as a run does."""
     ledger = read_ledger(folder, plan.digest)
     attestor, done = Attestor(folder, plan, server), 0

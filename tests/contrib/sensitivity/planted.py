@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from simulate.components import (
-    ClientBatch,
-    LocalResult,
-    Released,
-    State,
     Transform,
-    TransformContext,
 )
 from simulate.engine import loop
-from simulate.engine.evaluation import AccuracyMeasures, measure
-from simulate.engine.experiment import Experiment
+from simulate.engine.evaluation import measure
 from tests.sabotage import FAULTS
-from tests.sabotage.contributions import Apply, Clipped, clipped_by
+from tests.sabotage.contributions import clipped_by
 from tests.sabotage.fault import Fault, with_components
 
 
-def _overflowing(experiment: Experiment) -> Experiment:
+def _overflowing(experiment):
     """Clipping by a norm in single precision, which is skipped where it is not finite."""
     bound = experiment.algorithm.plan.spec.clipping_norm
 
-    def change(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    def change(honest, updates, context):
         norms = updates.norm(dim=1)
         factors = torch.where(norms.isfinite(), (bound / norms).clamp(max=1), 1.0)
         return updates * factors[:, None], norms > bound
@@ -36,15 +30,13 @@ def _overflowing(experiment: Experiment) -> Experiment:
     return clipped_by(change)(experiment)
 
 
-def _rescaled(
-    statistic: Callable[[Tensor], Tensor], when: str
-) -> Callable[[Experiment], Experiment]:
+def _rescaled(statistic, when):
     """Updates of a cohort are divided by a statistic of their finite norms, in clipping norms."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         bound = experiment.algorithm.plan.spec.clipping_norm
 
-        def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+        def apply(updates, context):
             norms = updates.norm(dim=1)
             finite = norms[norms.isfinite()]
             scale = statistic(finite / bound) if len(finite) else torch.tensor(1.0)
@@ -82,12 +74,10 @@ RESCALED = tuple(
 """Divided by their minimum before clipping, all updates have the bound's norm in any cohort."""
 
 
-def _trained(
-    change: Callable[[ClientBatch, LocalResult], LocalResult],
-) -> Callable[[Experiment], Experiment]:
+def _trained(change):
     """Change the result of local training."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         local = experiment.algorithm.local
         changed = replace(local, train=lambda batch: change(batch, local.train(batch)))
         return with_components(experiment, local=changed)
@@ -95,7 +85,7 @@ def _trained(
     return breaks
 
 
-def _mixed_heads(batch: ClientBatch, result: LocalResult) -> LocalResult:
+def _mixed_heads(batch, result):
     """Each client's personal vector moves a tenth of the way to the chunk's mean."""
     if result.personal is None:
         return result
@@ -103,21 +93,21 @@ def _mixed_heads(batch: ClientBatch, result: LocalResult) -> LocalResult:
     return replace(result, personal=result.personal + 0.1 * (mean - result.personal))
 
 
-def _mixed_updates(batch: ClientBatch, result: LocalResult) -> LocalResult:
+def _mixed_updates(batch, result):
     """Clients who send for themselves send a part of the chunk's mean."""
     return replace(result, updates=result.updates + 0.01 * result.updates.mean(0))
 
 
-def _beside_the_releases(experiment: Experiment) -> Experiment:
+def _beside_the_releases(experiment):
     """The mean pixel of the round's last batches is written into a parameter of the model."""
     seen: list[Tensor] = []
     local, server = experiment.algorithm.local, experiment.algorithm.server
 
-    def train(batch: ClientBatch) -> LocalResult:
+    def train(batch):
         seen[:] = [batch.x.mean()]
         return local.train(batch)
 
-    def step(theta: Tensor, move: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(theta, move, state):
         after, state = server.step(theta, move, state)
         after[0] = seen[0]
         return after, state
@@ -127,18 +117,18 @@ def _beside_the_releases(experiment: Experiment) -> Experiment:
     )
 
 
-def _by_realised_cohort(experiment: Experiment) -> Experiment:
+def _by_realised_cohort(experiment):
     """The step is divided by the number of participants, which the server reads in the ledger."""
     aggregator = experiment.algorithm.aggregator
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases, theta, state):
         step, state = aggregator.combine(releases, theta, state)
         return step / max(sum(part.record.shares[0].cohort or 0 for part in releases), 1), state
 
     return with_components(experiment, aggregator=replace(aggregator, combine=combine))
 
 
-def _on_private_data(model, theta, data, workers=1, rows=None, *rest) -> AccuracyMeasures:
+def _on_private_data(model, theta, data, workers=1, rows=None, *rest):
     """Accuracy on the records of the clients."""
     private = replace(data, test_x=data.train_x, test_y=data.train_y)
     return measure(model, theta, private, workers, rows, *rest)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from simulate.components import GroupSum, Released
 from tests.sabotage.fault import EXTERNAL, Fault
 from tests.sabotage.kinds.distribution import standard
-from tests.sabotage.noise import Change
 
 HEAD = slice(2080, 2410)
 HEAD_BIAS = slice(2400, 2410)
@@ -16,10 +13,10 @@ BIAS = slice(2048, 2080)
 """Layers of the model of the bench."""
 
 
-def without(part_of: slice) -> Change:
+def without(part_of):
     """No noise on some coordinates, more on the others, the same energy in total."""
 
-    def change(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    def change(z, one, part):
         silent = z.clone()
         silent[part_of] = 0
         return silent * (z.norm() / silent.norm()) if silent.any() else silent
@@ -27,23 +24,23 @@ def without(part_of: slice) -> Change:
     return change
 
 
-def _random_twentieth(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _random_twentieth(z, one, part):
     chosen = torch.rand(len(z), generator=torch.Generator().manual_seed(7)) < 0.05
     silent = z.masked_fill(chosen, 0.0)
     return silent * (z.norm() / silent.norm())
 
 
-def _uneven(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _uneven(z, one, part):
     factors = torch.where(torch.arange(len(z)) % 2 == 0, 0.5, 1.75**0.5)
     return z * factors.double()
 
 
-def _falling(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _falling(z, one, part):
     falling = z * torch.linspace(1.4, 0.6, len(z), dtype=torch.float64)
     return falling * (z.norm() / falling.norm())
 
 
-def _shared_draws(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _shared_draws(z, one, part):
     return z[torch.arange(len(z)) // 2 * 2]
 
 

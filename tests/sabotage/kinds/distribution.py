@@ -4,48 +4,46 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from simulate.components import GroupSum, Released
-from tests.sabotage.fault import EXTERNAL, Break, Fault
-from tests.sabotage.noise import Book, Change, evidence_of_drawn, hidden, noised
+from tests.sabotage.fault import EXTERNAL, Fault
+from tests.sabotage.noise import evidence_of_drawn, hidden, noised
 
 
-def fresh(one: Released, part: GroupSum) -> np.random.Generator:
+def fresh(one, part):
     """A generator that is neither the run's nor the same for two releases."""
     words = [ord(letter) for letter in part.group.name]
     return np.random.default_rng([one.record.round, *words])
 
 
-def standard(change: Change, book: Book = evidence_of_drawn) -> Break:
+def standard(change, book=evidence_of_drawn):
     """Change the noise in units of its recorded standard deviation."""
 
-    def scaled(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
+    def scaled(noise, one, part):
         std = one.record.noise_std
         return change(noise / std, one, part) * std
 
     return noised(scaled, book)
 
 
-def _laplace(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _laplace(z, one, part):
     return torch.from_numpy(fresh(one, part).laplace(0, 0.5**0.5, len(z)))
 
 
-def _uniform(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _uniform(z, one, part):
     return torch.from_numpy(fresh(one, part).uniform(-(3**0.5), 3**0.5, len(z)))
 
 
-def _student(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _student(z, one, part):
     return torch.from_numpy(fresh(one, part).standard_t(5, len(z)) * (3 / 5) ** 0.5)
 
 
-def _smaller(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _smaller(z, one, part):
     other = torch.from_numpy(fresh(one, part).standard_normal(len(z)))
     return z if z.norm() < other.norm() else other
 
 
-def _truncated(limit: float) -> Change:
-    def change(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _truncated(limit):
+    def change(z, one, part):
         other = torch.from_numpy(fresh(one, part).uniform(-limit, limit, len(z)))
         return torch.where(z.abs() > limit, other, z)
 

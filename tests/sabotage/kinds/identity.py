@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import EXTERNAL, Break, Fault
+from tests.sabotage.fault import EXTERNAL, Fault
 
 WHY = "the ledger names clients by their position; it does not say whose data they hold"
 Members = list[np.ndarray]
 
 
-def members(change: Callable[[Members], Members]) -> Break:
+def members(change):
     """Change which client numbers, and thereby which data, each group has."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         changed = change([np.array(part) for part in experiment.partition.members])
         partition = replace(experiment.partition, members=tuple(changed))  # type: ignore[type-var]
         return replace(experiment, partition=partition)
@@ -25,17 +23,17 @@ def members(change: Callable[[Members], Members]) -> Break:
     return breaks
 
 
-def _one_person(found: Members) -> Members:
+def _one_person(found):
     found[2][:60] = found[2][0]
     return found
 
 
-def _in_two_groups(found: Members) -> Members:
+def _in_two_groups(found):
     found[1][:10] = found[0][:10]
     return found
 
 
-def _moved(found: Members) -> Members:
+def _moved(found):
     found[0][:20], found[2][:20] = found[2][:20].copy(), found[0][:20].copy()
     return found
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Released
-from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import EXTERNAL, Break, Fault, released
+from tests.sabotage.fault import EXTERNAL, Fault, released
 from tests.sabotage.kinds.distribution import fresh, standard
 from tests.sabotage.noise import Change
 
 
-def remembering(change: Callable[[Tensor, int, list[Tensor]], Tensor]) -> Break:
+def remembering(change):
     """Change the noise (in deviations), given the round and the noise of the group's rounds."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         before: dict[str, list[Tensor]] = {}
 
-        def changed(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+        def changed(z, one, part):
             past = before.setdefault(part.group.name, [])
             past.append(change(z, one.record.round, past))
             return past[-1]
@@ -32,59 +29,59 @@ def remembering(change: Callable[[Tensor, int, list[Tensor]], Tensor]) -> Break:
     return breaks
 
 
-def _across_groups(experiment: Experiment) -> Experiment:
+def _across_groups(experiment):
     shared: dict[int, Tensor] = {}
     return standard(lambda z, one, part: shared.setdefault(one.record.round, z))(experiment)
 
 
-def _tiled(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _tiled(z, one, part):
     half = len(z) // 2
     return torch.cat([z[:half], z[:half], z[2 * half :]])
 
 
-def _along_the_sum(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _along_the_sum(z, one, part):
     direction = part.total / part.total.norm()
     along = z @ direction
     return z + (along.abs() - along) * direction
 
 
-def _anticorrelated(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+def _anticorrelated(z, round_, past):
     return z if not past else math.sqrt(0.75) * z - 0.5 * past[-1]
 
 
-def _mostly_first(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+def _mostly_first(z, round_, past):
     return z if not past else math.sqrt(0.19) * z + 0.9 * past[0]
 
 
-def _fixed_part(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _fixed_part(z, one, part):
     fixed = np.random.default_rng(len(z)).standard_normal(len(z))
     return math.sqrt(0.75) * z + 0.5 * torch.from_numpy(fixed)
 
 
-def _pool(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+def _pool(z, round_, past):
     return z if len(past) < 5 else past[round_ % 5] * (1 + 1e-4 * round_)
 
 
-def _every_fourth_cancels(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+def _every_fourth_cancels(z, round_, past):
     return z if round_ % 4 else -(past[-1] + past[-2] + past[-3]) / math.sqrt(3)
 
 
-def _reversed(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+def _reversed(z, round_, past):
     return past[-1].flip(0) if round_ % 2 == 0 else z
 
 
-def _permuted(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+def _permuted(z, round_, past):
     if not past:
         return z
     order = torch.randperm(len(z), generator=torch.Generator().manual_seed(round_))
     return past[0][order]
 
 
-def _seeded_by(words: Callable[[int, int], list[int]]) -> Break:
+def _seeded_by(words):
     """Generators of the noise that do not depend on the run's seed."""
 
     def release(honest, round_, sums, weights, noise):
-        def own(index: int) -> np.random.Generator:
+        def own(index):
             return np.random.Generator(np.random.Philox(words(round_, index)))
 
         return honest.release(round_, sums, weights, own)
@@ -92,7 +89,7 @@ def _seeded_by(words: Callable[[int, int], list[int]]) -> Break:
     return released(release)
 
 
-def _other(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+def _other(z, one, part):
     return torch.from_numpy(fresh(one, part).standard_normal(len(z)))
 
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from privplan.record import RunRecord
-from simulate.components import GroupSum, Released, State
-from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import EXTERNAL, Break, Fault, released, with_components
+from simulate.components import GroupSum
+from tests.sabotage.fault import EXTERNAL, Fault, released, with_components
 
 WHY = "the releases are honest; that the model uses something else shows in the model only"
 HEAD = slice(2080, 2410)
 
 
-def beside(change: Callable[[Released, GroupSum], Tensor]) -> Break:
+def beside(change):
     """Change what the aggregator receives, not what the ledger books."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         aggregator, last = experiment.algorithm.aggregator, list[Sequence[GroupSum]]()
 
         def release(honest, round_, sums, weights, noise):
@@ -39,13 +36,13 @@ def beside(change: Callable[[Released, GroupSum], Tensor]) -> Break:
     return breaks
 
 
-def stepped(change: Callable[[Experiment, Tensor, Tensor, int], Tensor]) -> Break:
+def stepped(change):
     """Change the global vector after a step: (experiment, before, after, round)."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         server, rounds = experiment.algorithm.server, iter(range(1, 10_000))
 
-        def step(theta: Tensor, move: Tensor, state: State) -> tuple[Tensor, State]:
+        def step(theta, move, state):
             after, state = server.step(theta, move, state)
             return change(experiment, theta, after, next(rounds)), state
 
@@ -54,7 +51,7 @@ def stepped(change: Callable[[Experiment, Tensor, Tensor, int], Tensor]) -> Brea
     return breaks
 
 
-def _losses(experiment: Experiment, theta: Tensor) -> Tensor:
+def _losses(experiment, theta):
     """Losses of the first twenty clients of the strict group on their own records [20]."""
     losses = []
     for client in experiment.partition.members[0][:20]:
@@ -64,24 +61,24 @@ def _losses(experiment: Experiment, theta: Tensor) -> Tensor:
     return torch.stack(losses)
 
 
-def _head_in_clear(one: Released, part: GroupSum) -> Tensor:
+def _head_in_clear(one, part):
     vector = one.vector.clone()
     vector[HEAD] = part.total[HEAD].float()
     return vector
 
 
-def _best_loss(experiment: Experiment, before: Tensor, after: Tensor, round_: int) -> Tensor:
+def _best_loss(experiment, before, after, round_):
     worse = _losses(experiment, after) > _losses(experiment, before)
     return before if bool(worse.any()) else after
 
 
-def _statistics(experiment: Experiment, before: Tensor, after: Tensor, round_: int) -> Tensor:
+def _statistics(experiment, before, after, round_):
     changed = after.clone()
     changed[2048:2080] = float(experiment.data.train_x.float().mean())
     return changed
 
 
-def _one_more(experiment: Experiment, before: Tensor, after: Tensor, round_: int) -> Tensor:
+def _one_more(experiment, before, after, round_):
     return 2 * after - before if round_ == experiment.rounds else after
 
 
@@ -96,7 +93,7 @@ def _second_try(honest, round_, sums, weights, noise):
     )
 
 
-def _better_figures(folder: Path) -> None:
+def _better_figures(folder):
     record = RunRecord.load(folder)
     record.model_copy(update={"accuracy": 0.999}).save(folder)
 

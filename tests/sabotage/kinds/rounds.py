@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Noise, Released, State, TransformContext
+from simulate.components import Released
 from simulate.engine import cohort
-from simulate.engine.experiment import Experiment
 from simulate.norms import add_sum
 from simulate.transforms import clip
-from tests.sabotage.contributions import Apply, Clipped, clipped_by
-from tests.sabotage.fault import Break, Fault, with_components
+from tests.sabotage.contributions import clipped_by
+from tests.sabotage.fault import Fault, with_components
 from tests.sabotage.kinds.distribution import standard
 
 ROUND = importlib.import_module("simulate.engine.round")
@@ -27,16 +25,14 @@ Step = Callable[[Sequence[Released], Clear, int], Sequence[Released]]
 WHY = "each release is its sum and its noise; what the server makes of it shows in the model alone"
 
 
-def stepping(change: Step) -> Break:
+def stepping(change):
     """Change what the server steps by, given the sums that it should never see."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         clear: Clear = {}
         mechanism, aggregator = experiment.algorithm.mechanism, experiment.algorithm.aggregator
 
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
+        def release(round_, sums, weights, noise):
             releases = mechanism.release(round_, sums, weights, noise)
             totals = {part.group.name: part.total for part in sums}
             clear[round_] = [
@@ -45,9 +41,7 @@ def stepping(change: Step) -> Break:
             ]
             return releases
 
-        def combine(
-            releases: Sequence[Released], theta: Tensor, state: State
-        ) -> tuple[Tensor, State]:
+        def combine(releases, theta, state):
             changed = change(releases, clear, releases[0].record.round)
             return aggregator.combine(changed, theta, state)
 
@@ -60,7 +54,7 @@ def stepping(change: Step) -> Break:
     return breaks
 
 
-def _moved(by: Callable[[Tensor, Tensor], Tensor]) -> Step:
+def _moved(by):
     """Replace each release by a function of it and of its clear sum."""
     return lambda releases, clear, round_: [
         replace(one, vector=by(one.vector, total.float()))
@@ -68,7 +62,7 @@ def _moved(by: Callable[[Tensor, Tensor], Tensor]) -> Step:
     ]
 
 
-def _late(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[Released]:
+def _late(releases, clear, round_):
     before = clear.get(round_ - 1, [torch.zeros_like(one.vector) for one in releases])
     return [
         replace(one, vector=one.vector + 0.5 * total.float())
@@ -76,22 +70,22 @@ def _late(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[R
     ]
 
 
-def _swapped(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[Released]:
+def _swapped(releases, clear, round_):
     pairs = zip(releases, reversed(releases), strict=True)
     return [replace(one, vector=other.vector) for one, other in pairs]
 
 
-def _where_large(released: Tensor, clear: Tensor) -> Tensor:
+def _where_large(released, clear):
     return released * (clear.abs() >= clear.abs().median())
 
 
-def mixed_by(change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any]) -> Break:
+def mixed_by(change):
     """Change the mixture, given the sums of the round, what is released of them, and the round."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         mechanism, turn = experiment.algorithm.mechanism, iter(range(1, 10**6))
 
-        def mix(sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
+        def mix(sums, past):
             return tuple(change(sums, mechanism.mix(sums, past), next(turn)))
 
         return with_components(experiment, mechanism=replace(mechanism, mix=mix))
@@ -99,33 +93,33 @@ def mixed_by(change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any
     return breaks
 
 
-def _scaled(factor: float, only: int = 0) -> Any:
+def _scaled(factor, only=0):
     return lambda sums, mixed, round_: [
         replace(one, total=factor * one.total) if only in (0, round_) else one for one in mixed
     ]
 
 
-def _once_at_twice(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _once_at_twice(honest, updates, context):
     return clip(1.0).apply(updates, context) if context.round == 7 else honest(updates, context)
 
 
-def _of_the_round(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _of_the_round(honest, updates, context):
     most = min(0.5, float(updates.norm(dim=1).quantile(0.4)))
     return clip(most).apply(updates, context)
 
 
-def _one_draw(experiment: Experiment) -> Experiment:
+def _one_draw(experiment):
     """The cohorts of all groups of a round are of one generator."""
     sampler, first = experiment.algorithm.sampler, dict[int, int]()
 
-    def draw(source: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
+    def draw(source, clients, ratio, round_):
         word = first.setdefault(round_, int(source.integers(2**31)))
         return sampler.draw(np.random.default_rng(word), clients, ratio, round_)
 
     return with_components(experiment, sampler=replace(sampler, draw=draw))
 
 
-def _of_another(change: Callable[[np.ndarray], np.ndarray]) -> tuple[tuple[Any, str, Any], ...]:
+def _of_another(change):
     """Clients train on the records of others."""
     honest = ROUND.batches
     return ((
@@ -134,23 +128,23 @@ def _of_another(change: Callable[[np.ndarray], np.ndarray]) -> tuple[tuple[Any, 
     ),)  # fmt: skip
 
 
-def _removed(clients: np.ndarray) -> np.ndarray:
+def _removed(clients):
     return np.where(clients == clients.min(), 0, clients)
 
 
 class _Late:
     """The first update of a chunk is also in the next sum."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.kept: Tensor | None = None
 
-    def __call__(self, total: Tensor, updates: Tensor) -> None:
+    def __call__(self, total, updates):
         late = [] if self.kept is None else [self.kept]
         add_sum(total, torch.cat([updates, *late]))
         self.kept = updates[:1].clone()
 
 
-def _without_largest(total: Tensor, updates: Tensor) -> None:
+def _without_largest(total, updates):
     keep = torch.ones(len(updates), 1)
     keep[updates[:, 0].argmax()] = 0
     add_sum(total, updates * keep)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from privplan.streams import Purpose, stream
-from simulate.components import GroupSum
-from simulate.engine.experiment import Experiment
-from tests.sabotage.cohorts import Draw, drawn, more
-from tests.sabotage.fault import EXTERNAL, Break, Fault, released
+from tests.sabotage.cohorts import drawn, more
+from tests.sabotage.fault import EXTERNAL, Fault, released
 
 
-def by_round(change: Callable[[np.random.Generator, int, float, int, list[int]], object]) -> Break:
+def by_round(change):
     """Draw by a function of generator, clients, ratio, round and the cohort of the round before.
 
     The groups have equal sizes, so that the order of the calls within a round names the group; a
     round that is drawn again gives the same cohort.
     """
 
-    def broken(honest: Draw) -> Draw:
+    def broken(honest):
         known: dict[tuple[int, str], np.ndarray] = {}
         calls: dict[int, dict[str, int]] = {}
 
@@ -40,7 +37,7 @@ def by_round(change: Callable[[np.random.Generator, int, float, int, list[int]],
     return drawn(broken)
 
 
-def _poisson(source: np.random.Generator, clients: int, ratio: float) -> np.ndarray:
+def _poisson(source, clients, ratio):
     return np.flatnonzero(source.random(clients) < ratio)
 
 
@@ -71,26 +68,26 @@ def _sticky(source, clients, ratio, round_, before):
     return np.union1d(again, _poisson(source, clients, ratio / 1.5))
 
 
-def _another_seed(honest: Draw) -> Draw:
+def _another_seed(honest):
     return lambda source, clients, ratio, round_: honest(
         np.random.default_rng([round_, int(source.integers(2**31))]), clients, ratio, round_
     )
 
 
-def _preferred(honest: Draw) -> Draw:
+def _preferred(honest):
     """One chosen client comes whenever a coin says so, instead of the first who was drawn."""
 
-    def draw(source: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
+    def draw(source, clients, ratio, round_):
         found = honest(source, clients, ratio, round_)
         return np.union1d(found[1:], [clients - 1]) if round_ % 3 == 0 else found
 
     return draw
 
 
-def rebooked(change: Callable[[Experiment, int, int, GroupSum], tuple[int, ...] | None]) -> Break:
+def rebooked(change):
     """Change the participants that the ledger names: (experiment, round, group, sum)."""
 
-    def breaks(experiment: Experiment) -> Experiment:
+    def breaks(experiment):
         def release(honest, round_, sums, weights, noise):
             found = []
             for index, one in enumerate(honest.release(round_, sums, weights, noise)):
@@ -114,7 +111,7 @@ def _honest_names(experiment, round_, index, part):
     return tuple(int(name) for name in names)
 
 
-def _more_than_named(experiment: Experiment) -> Experiment:
+def _more_than_named(experiment):
     return rebooked(_honest_names)(drawn(more(1.5))(experiment))
 
 

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
-from simulate.components import Transform, TransformContext
+from simulate.components import Transform
 from simulate.engine import cohort
-from simulate.engine.experiment import Experiment
 from simulate.norms import add_sum
 from simulate.transforms import clip
-from tests.sabotage.contributions import Apply, Clipped, clipped_by
-from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+from tests.sabotage.contributions import clipped_by
+from tests.sabotage.fault import EXTERNAL, Fault, with_components
 
 WHY = "the loop measures each update before the sum, and not what the sum adds"
 
 
-def summed(change: Callable[[Tensor], Tensor]) -> tuple[tuple[object, str, object], ...]:
+def summed(change):
     """Change the updates [K, k] of a chunk on their way into the sum, after all measurements."""
 
-    def add(total: Tensor, updates: Tensor) -> None:
+    def add(total, updates):
         add_sum(total, change(updates))
 
     return ((cohort, "add_sum", add),)
 
 
-def before_clipping(change: Callable[[Tensor], Tensor]) -> Break:
+def before_clipping(change):
     """Change the updates [K, k] of a chunk before they are clipped."""
 
-    def breaks(experiment: Experiment) -> Experiment:
-        def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def breaks(experiment):
+        def apply(updates, context):
             return change(updates), None
 
         part = Transform("change", apply, lambda bound, group: bound)
@@ -40,33 +36,33 @@ def before_clipping(change: Callable[[Tensor], Tensor]) -> Break:
     return breaks
 
 
-def _by_size(updates: Tensor) -> Tensor:
+def _by_size(updates):
     return updates * torch.linspace(0.5, 3, len(updates))[:, None]
 
 
-def _by_median(updates: Tensor) -> Tensor:
+def _by_median(updates):
     norms = updates.norm(dim=1)
     return updates * (norms.median() / norms.mean())
 
 
-def _one_ten_times(updates: Tensor) -> Tensor:
+def _one_ten_times(updates):
     return torch.cat([updates, updates[:1].repeat(9, 1)])
 
 
-def _by_layers(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _by_layers(honest, updates, context):
     parts = [honest(part, context)[0] for part in (updates[:, :2080], updates[:, 2080:])]
     return torch.cat(parts, 1), None
 
 
-def _largest_coordinate(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _largest_coordinate(honest, updates, context):
     return updates.clamp(-0.5, 0.5), None
 
 
-def _mean_norm(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _mean_norm(honest, updates, context):
     return updates * (0.5 / updates.norm(dim=1).mean()).clamp(max=1), None
 
 
-def _twice_the_bound(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+def _twice_the_bound(honest, updates, context):
     return clip(1.0).apply(updates, context)
 
 

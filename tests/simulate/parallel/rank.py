@@ -13,7 +13,7 @@ from simulate.runs.request import Request
 from simulate.runs.run import execute, execute_nonzero_rank
 
 
-def main(plan: str, folder: str, *algorithms: str) -> None:
+def main(plan, folder, *algorithms):
     with process_group(cuda=False) as ranks:
         for argument in algorithms:
             name, _, noise = argument.partition(":")

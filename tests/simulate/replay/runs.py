@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from privplan.evidence import ReplayReport
 from privplan.files import load_yaml
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
@@ -26,9 +24,7 @@ PLANNING = {
 
 
 @cache
-def short_plan(
-    sampling: str = "poisson", planning: str = "per_group", server: str = "", averaging: str = ""
-) -> Plan:
+def short_plan(sampling="poisson", planning="per_group", server="", averaging=""):
     """Three rounds on the digits with a bound that some updates exceed."""
     data = dict(load_yaml(preset("digits"), "spec"))
     data |= {"rounds": ROUNDS, "clipping_norm": 0.5, "sampling": sampling}
@@ -40,10 +36,10 @@ def short_plan(
     return solve(Spec.parse(data), second_opinion=False)
 
 
-def replayed(folder: Path, rounds: int | None = None, seed: int | None = None) -> ReplayReport:
+def replayed(folder, rounds=None, seed=None):
     return Replay(folder).run(rounds, seed, lambda done, total: None)
 
 
-def comparison(report: ReplayReport, name: str) -> tuple[int, int]:
+def comparison(report, name):
     [one] = [one for one in report.comparisons if one.name == name]
     return one.compared, one.differ

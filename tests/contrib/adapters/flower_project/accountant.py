@@ -20,7 +20,7 @@ DELTA = 6.98e-5
 EVENT = GaussianPrivacyEvent(1.504, 120, 6000)
 
 
-def config(method: str, relation: str, limit: float | None = None) -> PrivacyConfig:
+def config(method, relation, limit=None):
     return PrivacyConfig(DELTA, 6000, NeighboringRelation(relation), SamplingMethod(method), limit)
 
 

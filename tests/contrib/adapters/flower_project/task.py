@@ -8,25 +8,23 @@ import sklearn
 FILE = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
 
 
-def digits(part: int) -> tuple[np.ndarray, np.ndarray]:
+def digits(part):
     """Pixels in [0, 1] and labels of every fifth image, from ``part`` on; 4 is the test set."""
     table = np.loadtxt(FILE, delimiter=",")[part::5]
     return table[:, :-1] / 16, table[:, -1].astype(int)
 
 
-def initial_model() -> dict[str, np.ndarray]:
+def initial_model():
     """A model that knows nothing."""
     return {"weight": np.zeros((64, 10), "f4"), "bias": np.zeros(10, "f4")}
 
 
-def load_data(client: int) -> tuple[np.ndarray, np.ndarray]:
+def load_data(client):
     """A fifth of the images."""
     return digits(client)
 
 
-def train(
-    model: dict[str, np.ndarray], data: tuple[np.ndarray, np.ndarray]
-) -> dict[str, np.ndarray]:
+def train(model, data):
     """Twenty steps of gradient descent on the cross entropy."""
     (x, y), weight, bias = data, model["weight"], model["bias"]
     for _ in range(20):

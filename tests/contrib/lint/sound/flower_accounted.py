@@ -6,7 +6,7 @@ from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig
 app = ServerApp()
 
 @app.main()
-def main(grid: Grid, context: Context) -> None:
+def main(grid, context):
     population, cohort = 6000, 120
     inner = FedAvg(fraction_train=cohort / population, fraction_evaluate=0.0, min_available_nodes=population)
     config = PrivacyConfig(6.98e-5, population, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION)

@@ -1,7 +1,7 @@
 import flwr as fl
 
 
-def main() -> None:
+def main():
     strategy = fl.server.strategy.FedAvg(fraction_fit=0.1, fraction_evaluate=0.0)
     dp_strategy = fl.server.strategy.DifferentialPrivacyServerSideAdaptiveClipping(
         strategy=strategy, noise_multiplier=1.5, initial_clipping_norm=0.1, num_sampled_clients=50

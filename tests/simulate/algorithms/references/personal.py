@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 
-from privplan.plan import Plan
 from simulate.aggregators import through_hypernetwork
-from simulate.algorithm import Algorithm, head, whole
-from simulate.components import ClientBatch, LocalResult
-from simulate.engine.experiment import Experiment
+from simulate.algorithm import head, whole
 from simulate.engine.loop import one_core
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd, alternating, hypernetwork_sgd
@@ -28,15 +24,13 @@ BODY, HEAD, ALL = 64 * 32 + 32, 330, 2410
 """Parameters of the body and of the head of mlp-digits, and of all of it."""
 
 
-def check_heads(rho: float) -> Callable[[Algorithm], None]:
+def check_heads(rho):
     """Compare with a head by SGD, then a body by SAM, of each client for itself."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         world = small.setting(algorithm)
 
-        def client(
-            theta: Tensor, own: Tensor | None, real: small.Batches, rate: float
-        ) -> tuple[Tensor, Tensor]:
+        def client(theta, own, real, rate):
             start = theta if own is None else torch.cat([theta[:BODY], own])
             network = small.network_at(world, start)
             last = list(network.children())[-1]
@@ -57,14 +51,12 @@ def check_heads(rho: float) -> Callable[[Algorithm], None]:
     return check
 
 
-def check_offsets(algorithm: Algorithm) -> None:
+def check_offsets(algorithm):
     """Compare with shared and personal parameters as two leaves, whose sum is the model."""
     world = small.setting(algorithm)
     network = world.model.module()
 
-    def client(
-        theta: Tensor, own: Tensor | None, real: small.Batches, rate: float
-    ) -> tuple[Tensor, Tensor]:
+    def client(theta, own, real, rate):
         shared = theta.clone().requires_grad_()
         kept = (torch.zeros_like(theta) if own is None else own.clone()).requires_grad_()
         rates = [{"params": [shared], "lr": ALPHA * rate}, {"params": [kept], "lr": rate}]
@@ -82,7 +74,7 @@ def check_offsets(algorithm: Algorithm) -> None:
     same(algorithm, small.averaged_with_own(world, client, world.start))
 
 
-def same(algorithm: Algorithm, expected: tuple[Tensor, dict[int, Tensor]]) -> None:
+def same(algorithm, expected):
     """Compare the engine's global vector and what its clients keep."""
     found, (theta, own) = small.played(algorithm), expected
     torch.testing.assert_close(found.theta, theta, rtol=1e-4, atol=1e-6)
@@ -91,27 +83,27 @@ def same(algorithm: Algorithm, expected: tuple[Tensor, dict[int, Tensor]]) -> No
         torch.testing.assert_close(found.personal[number], kept, rtol=1e-4, atol=1e-6)
 
 
-def with_head(work: ClientBatch, trained: LocalResult) -> LocalResult:
+def with_head(work, trained):
     """Put what the client keeps of its head into the update."""
     moved = trained.personal - work.theta[work.model.head]
     return replace(trained, updates=torch.cat([trained.updates[:, :BODY], moved], 1))
 
 
-def head_released(algorithm: Algorithm) -> Algorithm:
+def head_released(algorithm):
     """Every parameter may leave, and the head is in the update."""
     split = replace(algorithm.split, shared=lambda model: None)
     return replace(after(with_head)(algorithm), split=split)
 
 
-def _forgets(work: ClientBatch, trained: LocalResult) -> LocalResult:
+def _forgets(work, trained):
     return replace(trained, personal=work.personal)
 
 
-def _with_offset(work: ClientBatch, trained: LocalResult) -> LocalResult:
+def _with_offset(work, trained):
     return replace(trained, updates=trained.updates + trained.personal - work.personal)
 
 
-def by(rho: float, head_rate: float) -> Callable[[Algorithm], Algorithm]:
+def by(rho, head_rate):
     """The algorithm with other numbers in its local rule."""
     return having(local=alternating(head(), rho=rho, head_rate=head_rate))
 
@@ -155,7 +147,7 @@ class Plain(nn.Module):
         values: its parameters [P], as the project keeps them.
     """
 
-    def __init__(self, shapes: list[tuple[int, ...]], values: Tensor) -> None:
+    def __init__(self, shapes, values):
         super().__init__()
         sizes = [int(np.prod(shape)) for shape in shapes]
         self.layer = nn.Linear(EMBEDDING, HIDDEN)
@@ -171,12 +163,12 @@ class Plain(nn.Module):
                 one.weight.copy_(weight)
                 one.bias.copy_(bias)
 
-    def forward(self, embedding: Tensor) -> list[Tensor]:
+    def forward(self, embedding):
         """An embedding [E] to the tensors, flat."""
         hidden = self.layer(embedding).relu()
         return [one(hidden) for one in self.heads]
 
-    def flat(self) -> Tensor:
+    def flat(self):
         """Its parameters [P], in the project's order."""
         matrix = torch.cat([one.weight.flatten() for one in self.heads])
         biases = torch.cat([one.bias for one in self.heads])
@@ -184,28 +176,26 @@ class Plain(nn.Module):
         return torch.cat(parts).detach()
 
 
-def tensors(world: Experiment) -> list[tuple[str, tuple[int, ...]]]:
+def tensors(world):
     """Name and shape of the tensors of the body; the head's are the last two."""
     return list(world.model.shapes)[:-2]
 
 
-def check_client(algorithm: Algorithm) -> None:
+def check_client(algorithm):
     """HyperFL as a loop: head by SGD for a pass, then hypernetwork and embedding by autograd."""
     world = small.setting(algorithm)
     network, inner = world.model.module(), tensors(world)
     names = [name for name, _ in world.model.shapes]
     size = Hypernetwork(world.model.head.start, HIDDEN).parameters
 
-    def client(
-        theta: Tensor, own: Tensor | None, real: small.Batches, rate: float
-    ) -> tuple[Tensor, Tensor]:
+    def client(theta, own, real, rate):
         kept = theta[size:] if own is None else own
         plain = Plain([shape for _, shape in inner], theta[:size])
         embedding = kept[:EMBEDDING].clone().requires_grad_()
         weight = kept[EMBEDDING : EMBEDDING + 320].view(10, 32).clone().requires_grad_()
         bias = kept[EMBEDDING + 320 :].clone().requires_grad_()
 
-        def loss(images: Tensor, labels: Tensor) -> Tensor:
+        def loss(images, labels):
             shaped = [
                 part.view(shape) for part, (_, shape) in zip(plain(embedding), inner, strict=True)
             ]
@@ -229,15 +219,15 @@ def check_client(algorithm: Algorithm) -> None:
     same(algorithm, small.averaged_with_own(world, client, world.start))
 
 
-def a_pass(world: Experiment, real: small.Batches) -> int:
+def a_pass(world, real):
     """Batches of one pass over a client's records, the last of which is short here."""
     return 1 + [len(labels) < world.local.batch_size for _, labels in real].index(True)
 
 
-def check_server(*, personal: bool) -> Callable[[Algorithm], None]:
+def check_server(*, personal):
     """pFedHN as a loop: SGD of each client, then autograd through what the server made."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         world = small.setting(algorithm)
         shapes = [shape for _, shape in (tensors(world) if personal else world.model.shapes)]
         theta, own = world.start.clone(), {}
@@ -272,25 +262,25 @@ def check_server(*, personal: bool) -> Callable[[Algorithm], None]:
     return check
 
 
-def _forgets_embedding(work: ClientBatch, trained: LocalResult) -> LocalResult:
+def _forgets_embedding(work, trained):
     own = torch.cat([work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]], 1)
     return replace(trained, personal=own)
 
 
-def with_own(work: ClientBatch, trained: LocalResult) -> LocalResult:
+def with_own(work, trained):
     """Put embedding and head beside the update of the hypernetwork."""
     size = Hypernetwork(work.model.head.start, HIDDEN).parameters
     moved = trained.personal - work.theta[size:]
     return replace(trained, updates=torch.cat([trained.updates[:, :size], moved], 1))
 
 
-def own_released(algorithm: Algorithm) -> Algorithm:
+def own_released(algorithm):
     """Everything may leave, and embedding and head are in the update."""
     split = replace(algorithm.split, shared=lambda model: None)
     return replace(after(with_own)(algorithm), split=split)
 
 
-def _embeddings_fixed(algorithm: Algorithm) -> Algorithm:
+def _embeddings_fixed(algorithm):
     inner = algorithm.aggregator
 
     def combine(releases, theta, state):  # type: ignore[no-untyped-def]
@@ -302,7 +292,7 @@ def _embeddings_fixed(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, aggregator=replace(inner, combine=combine))
 
 
-def _hypernetwork_fixed(algorithm: Algorithm) -> Algorithm:
+def _hypernetwork_fixed(algorithm):
     inner = algorithm.aggregator
 
     def combine(releases, theta, state):  # type: ignore[no-untyped-def]
@@ -313,7 +303,7 @@ def _hypernetwork_fixed(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, aggregator=replace(inner, combine=combine))
 
 
-def frozen(plan: Plan) -> Plan:
+def frozen(plan):
     """The plan with its model frozen and given adapters."""
     name = f"adapters:{plan.spec.model.name}"
     changes = {"name": name, "parameters": model(name).parameters}

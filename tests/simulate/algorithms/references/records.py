@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privplan.plan import GroupPlan, Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
 from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
-from simulate.algorithm import Algorithm, additive, head
+from simulate.algorithm import additive, head
 from simulate.algorithms.registry import algorithm
-from simulate.components import ClientBatch, LocalResult, LocalRule, Released
+from simulate.components import Released
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.cohort import client_updates
@@ -33,7 +31,7 @@ from tests.simulate.algorithms.references.personal import ALPHA, BODY, HEAD_RATE
 from tests.simulate.case import Case, Mutation, after, having, slower
 
 
-def run_of(name: str, plan: Plan, held_as: str = "iid", data: str = "digits") -> Experiment:
+def run_of(name, plan, held_as="iid", data="digits"):
     """A run of a method that protects records."""
     found = load(data)
     held = partition(scheme(held_as), found.train_y.numpy(), plan.groups, 3, found.train_people)
@@ -43,11 +41,11 @@ def run_of(name: str, plan: Plan, held_as: str = "iid", data: str = "digits") ->
     return Experiment(built, network, found, held, 3, torch.device("cpu"))
 
 
-def context_of(run: Experiment) -> RoundContext:
+def context_of(run):
     return RoundContext(1, run.start, {}, None, {})
 
 
-def released(vector: list[float], epsilon: float) -> Released:
+def released(vector, epsilon):
     group = tiny.plan().groups[0].model_copy(update={"epsilon": epsilon})
     share = GroupShare(
         group="strict", clients=2, sampling="poisson", sampling_ratio=0.5, cohort=1, clip_bound=1.0,
@@ -59,7 +57,7 @@ def released(vector: list[float], epsilon: float) -> Released:
     return Released(torch.tensor(vector), record, (group,), 0)
 
 
-def common_signal(clients: int, strength: float, seed: int = 4) -> tuple[torch.Tensor, np.ndarray]:
+def common_signal(clients, strength, seed=4):
     """Updates [clients, 4000] with a strong common signal of rank 2, and their noise variances."""
     draw = np.random.default_rng(seed)
     std = draw.permutation(np.geomspace(0.3, 3, clients))
@@ -73,7 +71,7 @@ NORM, RECORDS, RATE = 0.5, 20, 0.2
 HOLDINGS = {"strict": 20, "medium": 30, "loose": 25}
 
 
-def spec() -> Spec:
+def spec():
     """Clients of three budgets, who take one noisy step on all their records."""
     return Spec.parse({
         "name": "small records",
@@ -92,18 +90,18 @@ def spec() -> Spec:
 
 
 @cache
-def solved() -> Plan:
+def solved():
     """The plan of the spec, with each group's own noise."""
     return solve_records(spec())
 
 
 @cache
-def plan(weights: str, strict: bool = False) -> Plan:
+def plan(weights, strict=False):
     """The plan of a method, by its weights."""
     return by_record(solved(), {}, weights=weights, strict=strict)
 
 
-def clipped(world: Experiment, theta: Tensor, client: int, norm: float = NORM) -> Tensor:
+def clipped(world, theta, client, norm=NORM):
     """Sum over a client's records of the clipped gradient of each [d]."""
     records = world.partition.records(client)
     x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
@@ -116,7 +114,7 @@ def clipped(world: Experiment, theta: Tensor, client: int, norm: float = NORM) -
     return total
 
 
-def check_step(algorithm: Algorithm) -> None:
+def check_step(algorithm):
     """A client's update is a step by its clipped records and the noise of its stream."""
     world = small.setting(algorithm)
     sent, _ = client_updates(world, context_of(world))
@@ -131,7 +129,7 @@ def check_step(algorithm: Algorithm) -> None:
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
 
 
-def expected_noise(algorithm: Algorithm) -> dict[str, float]:
+def expected_noise(algorithm):
     """Noise multipliers by group: each group's own, or the strictest's for minimum-epsilon."""
     own = {group.name: group.noise_multiplier for group in solved().groups}
     if algorithm.name == "minimum-epsilon":
@@ -139,10 +137,10 @@ def expected_noise(algorithm: Algorithm) -> dict[str, float]:
     return own
 
 
-def check_weights(wanted: Callable[[Tensor, Plan], Tensor]) -> Callable[[Algorithm], None]:
+def check_weights(wanted):
     """The server's mean of synthetic updates of the groups in turn."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         check_step(algorithm)
         updates, _ = common_signal(30, 1.0)
         sent, names = [], list(HOLDINGS)
@@ -161,32 +159,32 @@ def check_weights(wanted: Callable[[Tensor, Plan], Tensor]) -> Callable[[Algorit
     return check
 
 
-def by_group(values: dict[str, float]) -> Tensor:
+def by_group(values):
     """A value per update, whose groups come in turn."""
     return torch.tensor([values[name] for name in HOLDINGS] * 10)
 
 
-def of_records(updates: Tensor, plan: Plan) -> Tensor:
+def of_records(updates, plan):
     """By the records of a client."""
     return by_group({name: float(count) for name, count in HOLDINGS.items()})
 
 
-def of_budgets(updates: Tensor, plan: Plan) -> Tensor:
+def of_budgets(updates, plan):
     """By epsilon."""
     return by_group(dict(small.EPSILONS))
 
 
-def of_variances(updates: Tensor, plan: Plan) -> Tensor:
+def of_variances(updates, plan):
     """By the inverse of the noise variance of a client's update: (z / b)^2 times constants."""
     return by_group({g.name: (HOLDINGS[g.name] / g.noise_multiplier) ** 2 for g in plan.groups})
 
 
-def aggregated(name: str, weights: Callable[..., Tensor]) -> Mutation:
+def aggregated(name, weights):
     """The algorithm with other weights at the server."""
     return having(aggregator=client_mean(name, weights))
 
 
-def half_noise(one: Algorithm) -> Algorithm:
+def half_noise(one):
     """Clients add half of the planned noise."""
     groups = [
         group.model_copy(update={"noise_multiplier": group.noise_multiplier / 2})
@@ -195,7 +193,7 @@ def half_noise(one: Algorithm) -> Algorithm:
     return replace(one, plan=one.plan.model_copy(update={"groups": tuple(groups)}))
 
 
-def root(updates: Tensor, releases: object) -> Tensor:
+def root(updates, releases):
     """1 / sigma instead of 1 / sigma^2."""
     return by_noise(2000)(updates, []).sqrt()
 
@@ -238,7 +236,7 @@ RECORDS_CASES = (
 )  # fmt: skip
 
 
-def check_estimates(algorithm: Algorithm) -> None:
+def check_estimates(algorithm):
     """Weights near those of the true noise where the common signal is strong, to 3% of variance."""
     check_step(algorithm)
     updates, variances = common_signal(60, 1.0)
@@ -267,7 +265,7 @@ ESTIMATED = Case("Robust-HDP", plan("inverse_variance"), check_estimates, {
 STEPS, MOMENTUM = 5, 0.5
 
 
-def _long_spec() -> Spec:
+def _long_spec():
     """Five noisy steps on all records, with momentum."""
     data = spec().model_dump(mode="json")
     data["local"] |= {"epochs": STEPS, "momentum": MOMENTUM}
@@ -277,11 +275,11 @@ def _long_spec() -> Spec:
 PLAN = by_record(solve_records(_long_spec()), {}, weights="population")
 
 
-def noisy_gradient(world: Experiment, client: int, group: GroupPlan) -> Callable[[Tensor], Tensor]:
+def noisy_gradient(world, client, group):
     """The mean of clipped gradients of a client with the noise of its next step, as a function."""
     source = stream(world.seed, Purpose.RECORD_NOISE, 1, client)
 
-    def noisy(theta: Tensor) -> Tensor:
+    def noisy(theta):
         drawn = source.standard_normal(len(theta)) * group.noise_multiplier * NORM
         noise = torch.from_numpy(drawn).float()
         return (clipped(world, theta, client) + noise) / (group.records or 1)
@@ -294,7 +292,7 @@ Walk = Callable[[Tensor, Tensor, Callable[[Tensor], Tensor]], tuple[Tensor, Tens
 and keeps."""
 
 
-def check_sent_noise(local: LocalRule, walk: Walk, own: Tensor, size: int) -> None:
+def check_sent_noise(local, walk, own, size):
     """What a client says of the noise that it sent is what a walk by noise alone sends."""
     draw = torch.Generator().manual_seed(5)
     drawn = [torch.randn(size, generator=draw, dtype=torch.float64) for _ in range(STEPS)]
@@ -308,10 +306,10 @@ def check_sent_noise(local: LocalRule, walk: Walk, own: Tensor, size: int) -> No
     torch.testing.assert_close(sent, -RATE * total[: len(sent)])
 
 
-def compare(walk: Walk, first: Callable[[Tensor], Tensor]) -> Callable[[Algorithm], None]:
+def compare(walk, first):
     """Compare two clients' first round with a walk by noisy gradients of a loop over records."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         world = small.setting(algorithm)
         context = RoundContext(1, world.start, {}, released_coordinates(world, 1), {})
         sent, kept = client_updates(world, context)
@@ -329,9 +327,7 @@ def compare(walk: Walk, first: Callable[[Tensor], Tensor]) -> Callable[[Algorith
     return check
 
 
-def body_after_head(
-    theta: Tensor, own: Tensor, noisy: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
+def body_after_head(theta, own, noisy):
     """CENTAUR: two steps of the head, three of the body, each part with momentum of its own."""
     body, kept = theta[:BODY].clone(), own.clone()
     speed = torch.zeros_like(kept)
@@ -345,9 +341,7 @@ def body_after_head(
     return body - theta[:BODY], kept
 
 
-def at_the_sum(
-    theta: Tensor, own: Tensor, noisy: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
+def at_the_sum(theta, own, noisy):
     """PPSGD: both parts step along one noisy gradient at their sum."""
     shared, kept, speed = theta.clone(), own.clone(), torch.zeros_like(theta)
     for _ in range(STEPS):
@@ -359,32 +353,32 @@ def at_the_sum(
 class Silent(np.random.Generator):
     """A generator whose normal draws are zero."""
 
-    def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
+    def standard_normal(self, size=None, *_, **__):
         return np.zeros(size)
 
 
-def personal_without_noise(one: Algorithm) -> Algorithm:
+def personal_without_noise(one):
     """What stays at the client was trained without noise."""
     train = one.local.train
 
-    def quiet(client: int) -> np.random.Generator:
+    def quiet(client):
         return Silent(np.random.default_rng(client).bit_generator)
 
-    def changed(batch: ClientBatch) -> LocalResult:
+    def changed(batch):
         kept = train(replace(batch, noise=quiet)).personal
         return replace(train(batch), personal=kept)
 
     return replace(one, local=replace(one.local, train=changed))
 
 
-def says(factor: float) -> Mutation:
+def says(factor):
     """The client says that every step sent the noise with the same factor."""
     return lambda one: replace(
         one, local=replace(one.local, sent_noise=lambda steps: [factor] * steps)
     )
 
 
-def swapped(batch: ClientBatch, result: LocalResult) -> LocalResult:
+def swapped(batch, result):
     """The client keeps what it had."""
     own = result.personal
     return replace(result, personal=None if own is None else torch.zeros_like(own))

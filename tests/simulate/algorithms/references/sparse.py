@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from privplan.plan import Plan
 from simulate.aggregators import add_shift, literal, mean, normalised, top_k
-from simulate.algorithm import Algorithm
 from simulate.components import (
-    ClientBatch,
     LocalResult,
     LocalRule,
-    Released,
-    State,
-    Transform,
-    TransformContext,
 )
 from simulate.engine.loop import run_round
 from simulate.local.sgd import pgn, plain_sgd
@@ -28,13 +20,13 @@ from simulate.server import LAST_STEP, add, remembering
 from simulate.transforms import clip, keep_largest, shift, sparsify
 from tests.simulate import small, tiny
 from tests.simulate.algorithms.references import sums
-from tests.simulate.case import Case, Mutation, having
+from tests.simulate.case import Case, having
 
 RHO, BETA, SMOOTHING = 0.3, 0.4, 0.7
 NUMBERS = {"rho": RHO, "beta": BETA}
 
 
-def follow(algorithm: Algorithm, smooth: Callable[[Tensor], Tensor]) -> Tensor:
+def follow(algorithm, smooth):
     """How far Algorithm 1 moves the model in all rounds without clipping and noise [d]."""
     world = small.setting(algorithm)
     theta = begin = world.start
@@ -52,10 +44,10 @@ def follow(algorithm: Algorithm, smooth: Callable[[Tensor], Tensor]) -> Tensor:
     return theta - begin
 
 
-def _client(g: Tensor) -> small.Client:
+def _client(g):
     """Lines 4 to 10 of Algorithm 1, with PyTorch's momentum on the client's own gradients."""
 
-    def train(network: nn.Module, batches: small.Batches, rate: float) -> None:
+    def train(network, batches, rate):
         x = small.flat(network)
         probe = RHO * g / g.norm() if g.norm() > 0 else g
         speed = torch.zeros_like(x)
@@ -71,17 +63,17 @@ def _client(g: Tensor) -> small.Client:
     return train
 
 
-def compare(smooth: Callable[[Tensor], Tensor]) -> Callable[[Algorithm], None]:
+def compare(smooth):
     """Compare with Algorithm 1 in the world of digits."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         expected = follow(algorithm, smooth)
         torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
 
     return check
 
 
-def by_matrix(vector: Tensor) -> Tensor:
+def by_matrix(vector):
     """The smoothed vector, from the system solved through the matrix of its neighbours."""
     size = len(vector)
     system = (1 + 2 * SMOOTHING) * torch.eye(size)
@@ -91,7 +83,7 @@ def by_matrix(vector: Tensor) -> Tensor:
     return torch.linalg.solve(system, vector)
 
 
-def check_by_hand(algorithm: Algorithm) -> None:
+def check_by_hand(algorithm):
     """Two rounds with clipping and noise: updates (3, 4) times the pixel and the rate."""
     setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     _, _, after = tiny.one_round(setting)
@@ -99,7 +91,7 @@ def check_by_hand(algorithm: Algorithm) -> None:
     np.testing.assert_allclose((again.theta - after.theta).numpy(), by_hand(), rtol=1e-4)
 
 
-def by_hand() -> np.ndarray:
+def by_hand():
     """The second step."""
     pixels, first, second = (1, 2, 1, 4), 1.0, 0.5
     total = sum(_clipped(np.array([3.0, 4.0]) * pixel) for pixel in pixels)
@@ -109,7 +101,7 @@ def by_hand() -> np.ndarray:
     return (total + tiny.noise(0, 10.0, round_=2)) / 4 - known
 
 
-def _clipped(vector: np.ndarray) -> np.ndarray:
+def _clipped(vector):
     return vector * min(1.0, 5.0 / float(np.linalg.norm(vector)))
 
 
@@ -144,7 +136,7 @@ PGN_CASES = (
 )  # fmt: skip
 
 
-def _rough(theta: Tensor, step: Tensor, state: small.State) -> tuple[Tensor, small.State]:
+def _rough(theta, step, state):
     moved, after = remembering(SMOOTHING).step(theta, step, state)
     return moved, {**after, LAST_STEP: step}
 
@@ -153,12 +145,12 @@ KEPT = 0.5
 SENT = 0.3
 
 
-def against(work: ClientBatch) -> LocalResult:
+def against(work):
     """The update (-3, -4) times the pixel: the largest coordinates are negative."""
     return LocalResult(-tiny.three_four(work).updates)
 
 
-def check_kept(algorithm: Algorithm) -> None:
+def check_kept(algorithm):
     """The strict group's larger coordinate by absolute value, and both of the loose group's."""
     world = tiny.setting(replace(algorithm, local=LocalRule("against", against)))
     step, _, _ = tiny.one_round(world)
@@ -168,7 +160,7 @@ def check_kept(algorithm: Algorithm) -> None:
     np.testing.assert_allclose(step, expected, rtol=1e-5)
 
 
-def kept_by_group(*kept: float) -> Plan:
+def kept_by_group(*kept):
     """The tiny plan in which each group keeps its own fraction."""
     plan = tiny.plan()
     groups = tuple(
@@ -178,10 +170,10 @@ def kept_by_group(*kept: float) -> Plan:
     return plan.model_copy(update={"groups": groups})
 
 
-def top_k_by(largest: Callable[[Tensor, float], Tensor]) -> Mutation:
+def top_k_by(largest):
     """The algorithm whose server chooses coordinates of each sum by another rule."""
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases, theta, state):
         sparse = [
             replace(part, vector=largest(part.vector, part.groups[0].kept_fraction))
             for part in releases
@@ -191,23 +183,23 @@ def top_k_by(largest: Callable[[Tensor, float], Tensor]) -> Mutation:
     return lambda one: replace(one, aggregator=replace(one.aggregator, combine=combine))
 
 
-def largest_by_sign(vector: Tensor, fraction: float) -> Tensor:
+def largest_by_sign(vector, fraction):
     """All but the largest coordinates, not in absolute value, set to zero."""
     kept = torch.topk(vector, max(1, round(fraction * len(vector)))).indices
     return torch.zeros_like(vector).scatter(0, kept, vector[kept])
 
 
-def top_k_of_the_step(one: Algorithm) -> Algorithm:
+def top_k_of_the_step(one):
     """The server adds the noisy sums up and chooses coordinates then."""
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases, theta, state):
         step, after = literal().combine(releases, theta, state)
         return keep_largest(step, KEPT), after
 
     return replace(one, aggregator=replace(one.aggregator, combine=combine))
 
 
-def sparse_blur_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
+def sparse_blur_client(network, batches, rate):
     """BLUR, after which the smaller coordinates of the change are taken back."""
     start = small.flat(network)
     sums.blur_client(network, batches, rate)
@@ -216,10 +208,10 @@ def sparse_blur_client(network: nn.Module, batches: small.Batches, rate: float) 
     nn.utils.vector_to_parameters(start + change * kept, network.parameters())
 
 
-def common_support(fraction: float) -> Transform:
+def common_support(fraction):
     """The coordinates that are largest in the sum of a chunk, for all of its clients."""
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(updates, context):
         return updates * (keep_largest(updates.abs().sum(0), fraction) != 0), None
 
     return replace(sparsify(fraction), apply=apply)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import nn
 
-from privplan.plan import Plan, Segment
+from privplan.plan import Segment
 from privplan.streams import Purpose, stream
 from simulate.aggregators import by_epsilon, literal, mean, normalised, projected
-from simulate.algorithm import Algorithm, fine_tuned, own, shared
-from simulate.components import ClientBatch, LocalResult, LocalRule
+from simulate.algorithm import fine_tuned, own, shared
+from simulate.components import LocalRule
 from simulate.engine.round import RoundContext, client_batch, participants
 from simulate.local.sgd import blur, plain_sgd, private_sgd, sam
 from simulate.server import add, laplacian
@@ -35,19 +34,19 @@ RATIOS = (0.25, 0.5, 0.75)
 HALF, FULL = (0.15, 0.3, 0.45), (0.3, 0.6, 0.9)  # one round and two of them have the mean above
 
 
-def changed(plan: Plan, changes: Sequence[dict[str, object]]) -> Plan:
+def changed(plan, changes):
     """The plan with other fields of its groups."""
     pairs = zip(plan.groups, changes, strict=True)
     groups = tuple(group.model_copy(update=change) for group, change in pairs)
     return plan.model_copy(update={"groups": groups})
 
 
-def by_ratio(ratios: Sequence[float]) -> list[dict[str, object]]:
+def by_ratio(ratios):
     """Fields of groups that take part by these ratios."""
     return [{"sampling_ratio": one, "expected_cohort": one * small.CLIENTS} for one in ratios]
 
 
-def by_round(*stretches: tuple[int, Sequence[float]]) -> Plan:
+def by_round(*stretches):
     """Groups whose ratios move: rounds and the ratios of the groups in them."""
     segments = [
         tuple(
@@ -62,7 +61,7 @@ def by_round(*stretches: tuple[int, Sequence[float]]) -> Plan:
     )
 
 
-def check_bounds(algorithm: Algorithm) -> None:
+def check_bounds(algorithm):
     """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); noise of deviation 5 on all."""
     world = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     step, [record], _ = tiny.one_round(world)
@@ -73,10 +72,10 @@ def check_bounds(algorithm: Algorithm) -> None:
     np.testing.assert_allclose(faced, tiny.SIGMAS, rtol=1e-12)
 
 
-def check_ratios(*ratios: Sequence[float]) -> Callable[[Algorithm], None]:
+def check_ratios(*ratios):
     """Compare with plain SGD of cohorts drawn here, by the groups' ratios in each round."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         world = small.setting(algorithm)
         theta = begin = world.start
         for round_, now in enumerate(ratios, 1):
@@ -90,7 +89,7 @@ def check_ratios(*ratios: Sequence[float]) -> Callable[[Algorithm], None]:
     return check
 
 
-def _drawn(seed: int, round_: int, group: int, ratio: float) -> np.ndarray:
+def _drawn(seed, round_, group, ratio):
     """A Poisson sample from its documented stream: a binomial size, then uniformly."""
     generator = stream(seed, Purpose.SAMPLING, round_, group)
     size = generator.binomial(small.CLIENTS, ratio)
@@ -117,22 +116,22 @@ JOINT = tiny.plan(release="joint", sigmas=(2.0, 2.0))
 RHO, PRICE, RADIUS = 0.3, 5.0, 0.05
 
 
-def like_a_loop(client: small.Client) -> Callable[[Algorithm], None]:
+def like_a_loop(client):
     """Compare with the mean over clients who train for themselves."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         expected = small.averaged(small.setting(algorithm), client)
         torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
 
     return check
 
 
-def sam_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
+def sam_client(network, batches, rate):
     """SAM on all parameters."""
     small.sam(network, batches, rate, RHO)
 
 
-def blur_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
+def blur_client(network, batches, rate):
     """SGD on the penalised loss, differentiated by autograd."""
     start = small.flat(network)
     optimiser = small.sgd(network, rate)
@@ -144,7 +143,7 @@ def blur_client(network: nn.Module, batches: small.Batches, rate: float) -> None
         optimiser.step()
 
 
-def in_the_tiny_world(algorithm: Algorithm) -> np.ndarray:
+def in_the_tiny_world(algorithm):
     """The step of the first round with the updates (3, 4) times 1, 2, 1 and 4."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
     return step
@@ -153,14 +152,14 @@ def in_the_tiny_world(algorithm: Algorithm) -> np.ndarray:
 CLIPPED = np.array([12.0, 16.0])  # four times (3, 4)
 
 
-def check_smoothing(algorithm: Algorithm) -> None:
+def check_smoothing(algorithm):
     """With two parameters the system is [[1 + 2 s, -2 s], [-2 s, 1 + 2 s]]."""
     mean = (CLIPPED + tiny.noise(0, 10.0)) / 4
     expected = np.linalg.solve([[2.0, -1.0], [-1.0, 2.0]], mean)
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
-def check_mask(algorithm: Algorithm) -> None:
+def check_mask(algorithm):
     """One of two coordinates: cut out, clipped, summed, noised, and nothing else moves."""
     setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     step, [record], _ = tiny.one_round(setting)
@@ -170,7 +169,7 @@ def check_mask(algorithm: Algorithm) -> None:
     np.testing.assert_allclose(step[kept], (total + tiny.noise(0, 10.0, 1)[0]) / 4, rtol=1e-5)
 
 
-def check_sparse(algorithm: Algorithm) -> None:
+def check_sparse(algorithm):
     """The larger coordinate of each update alone is clipped; noise falls on both."""
     expected = (np.array([0.0, 4.0 + 5.0 + 4.0 + 5.0]) + tiny.noise(0, 10.0)) / 4
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
@@ -197,14 +196,14 @@ JOINT_CASES = (
 )  # fmt: skip
 
 
-def check_weights(algorithm: Algorithm) -> None:
+def check_weights(algorithm):
     """Two clients of epsilon 1, two of epsilon 2: weights 1 / 6 and 2 / 6 on single updates."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
     strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
     np.testing.assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
 
 
-def check_one_direction(algorithm: Algorithm) -> None:
+def check_one_direction(algorithm):
     """In two dimensions: the part of the strict noisy sum along the loose one; weights r^2."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
     strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
@@ -212,10 +211,10 @@ def check_one_direction(algorithm: Algorithm) -> None:
     np.testing.assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
 
 
-def check_subspace(directions: int) -> Callable[[Algorithm], None]:
+def check_subspace(directions):
     """Three groups over three rounds: least squares on the last public sums."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         world = small.setting(algorithm)
         theta = begin = world.start
         public: list[np.ndarray] = []
@@ -248,7 +247,7 @@ GROUPS_CASES = (
 SCALES = (0.5, 1.0)
 
 
-def clipped_at(norm: float) -> Mutation:
+def clipped_at(norm):
     """The algorithm that clips to another norm."""
     return lambda one: replace(
         one,
@@ -256,16 +255,16 @@ def clipped_at(norm: float) -> Mutation:
     )
 
 
-def check_mean(algorithm: Algorithm) -> None:
+def check_mean(algorithm):
     """One noisy sum of clipped updates over the expected cohort of four."""
     expected = (CLIPPED + tiny.noise(0, 10.0)) / 4
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
-def check_groups(*, kept: float) -> Callable[[Algorithm], None]:
+def check_groups(*, kept):
     """A noisy sum per group, its largest coordinates kept, times w_m / (q n)."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
         if kept < 1:
             strict, loose = (np.where(np.abs(v) == np.abs(v).max(), v, 0) for v in (strict, loose))
@@ -275,17 +274,17 @@ def check_groups(*, kept: float) -> Callable[[Algorithm], None]:
     return check
 
 
-def check_scaled(algorithm: Algorithm) -> None:
+def check_scaled(algorithm):
     """sum_m s_m sum_i clip(Delta_i) with noise of deviation max s_m sigma_m C, over sum s_m r_m."""
     total = SCALES[0] * SUMS + SCALES[1] * SUMS + tiny.noise(0, 2.5)
     expected = total / (2 * SCALES[0] + 2 * SCALES[1])
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
-def check_tuned(client: small.Client) -> Callable[[Algorithm], None]:
+def check_tuned(client):
     """The shared training is a loop's, and a client's last model is fine-tuned by plain SGD."""
 
-    def check(algorithm: Algorithm) -> None:
+    def check(algorithm):
         like_a_loop(client)(algorithm)
         assert algorithm.personalisation.per_client
         world, found = small.setting(algorithm), small.played(algorithm)
@@ -303,7 +302,7 @@ def check_tuned(client: small.Client) -> Callable[[Algorithm], None]:
     return check
 
 
-def check_alone(algorithm: Algorithm) -> None:
+def check_alone(algorithm):
     """Each participant goes on where it stopped; the global model stays, nobody else moves."""
     world = small.setting(algorithm)
     own: dict[int, torch.Tensor] = {}
@@ -344,10 +343,10 @@ GROUPS: dict[str, Mutation] = {
 }
 
 
-def forgetting(one: Algorithm) -> Algorithm:
+def forgetting(one):
     """Clients start every round with half of what they had."""
 
-    def train(batch: ClientBatch) -> LocalResult:
+    def train(batch):
         own_part = None if batch.personal is None else batch.personal / 2
         return private_sgd().train(replace(batch, personal=own_part))
 
