@@ -1,7 +1,5 @@
 """Commands of ``privplan`` in this process, as the tests call them."""
 
-from __future__ import annotations
-
 from click.testing import CliRunner
 
 from privplan.cli import main

@@ -3,8 +3,6 @@
 HYPOTHESIS_PROFILE=random draws others, and more of them, as ``make test-all`` does.
 """
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import settings

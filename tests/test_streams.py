@@ -1,7 +1,5 @@
 """Random numbers: streams of the seed and of a secret key, and the discrete Gaussian."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import math

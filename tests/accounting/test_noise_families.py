@@ -1,7 +1,5 @@
 """Families of noise: one from outside, and the discrete Gaussian against dp-accounting."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

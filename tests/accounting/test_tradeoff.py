@@ -1,7 +1,5 @@
 """Trade-off curves and budgets stated as risks: closed forms, simple mechanisms, riskcal."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

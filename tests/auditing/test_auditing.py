@@ -1,7 +1,5 @@
 """Empirical bounds: closed forms, seeded mechanisms, the registry, the verdict on canaries."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``benchmarks/gpu.sh``: one line without a device; its program on a small slice of the work."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The small simulation of benchmarks/local_rate.py: its gradients, and that it learns."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy

@@ -1,7 +1,5 @@
 """Books to test with: an SQLite file, and a database of a real PostgreSQL server."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.book.postgres import USER, server

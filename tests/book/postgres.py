@@ -1,7 +1,5 @@
 """A real PostgreSQL server for the tests, started from whatever binaries there are."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

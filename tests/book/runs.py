@@ -1,7 +1,5 @@
 """Run folders for a book, made without a simulation."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from privplan.accounting.release import SamplingLaw

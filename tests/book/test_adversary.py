@@ -6,8 +6,6 @@ accepts at the whole budget: a Gaussian release, and a release that rarely conta
 with little noise. After each outcome it takes the one with the larger remaining delta.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

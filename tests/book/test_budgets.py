@@ -1,7 +1,5 @@
 """Accounts, reservations, expiry, ceilings and filters; on both databases."""
 
-from __future__ import annotations
-
 import pytest
 from sqlalchemy import update
 

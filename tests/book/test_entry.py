@@ -1,7 +1,5 @@
 """What the book keeps of a run: its shares, verdict and cost, its noise once."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

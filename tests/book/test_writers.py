@@ -1,7 +1,5 @@
 """Concurrent writers: runs are in the book once, and killed ones overspend nothing."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import random

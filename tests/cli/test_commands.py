@@ -1,7 +1,5 @@
 """Short commands: init, explain, account and calibrate, doctor."""
 
-from __future__ import annotations
-
 import json
 
 import numpy

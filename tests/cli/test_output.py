@@ -1,7 +1,5 @@
 """What the command line prints: widths, verbosity, suggestions."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -7,8 +7,6 @@ follows the word. ``yaml`` blocks: parsed, and written to that file or to ``spec
 blocks: entry points of registries of the project. ``json`` blocks: parsed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

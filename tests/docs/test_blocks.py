@@ -1,7 +1,5 @@
 """Every fenced block of README.md and docs/ is executed; ``pages`` says with what."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The tables of docs/compare-tuned.md are those of the stored comparisons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from benchmarks import compare_tuned

@@ -1,7 +1,5 @@
 """Every example of CONTRIBUTING.md runs, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

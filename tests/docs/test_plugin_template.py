@@ -1,7 +1,5 @@
 """The plug-in template of docs/, installed as pip leaves it, and its commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

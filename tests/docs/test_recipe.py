@@ -1,7 +1,5 @@
 """Examples of fields of a spec in docs/: a plan follows from each."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files that docs/verification.md says are read."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples: trained, interrupted, resumed to the same bits and verified, from both sides."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

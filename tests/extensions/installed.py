@@ -1,7 +1,5 @@
 """Distributions of third parties as pip leaves them, and ``privplan`` in a process beside them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@
 drawn anew for each four rounds, so nothing is amplified: four rounds are one Gaussian release.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Components of other distributions, by entry points, through the commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 So a kill falls on the work and not on loading libraries, and fifty of them take minutes.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

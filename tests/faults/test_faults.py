@@ -4,8 +4,6 @@ Every fault of a run is set up, met, taken away again, and the same request then
 of a run that nothing disturbed.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """Kill -9 at random moments: the same command then gives the same files, bit for bit."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import random

@@ -1,7 +1,5 @@
 """Updates that are not finite: none enters a sum, and each is counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

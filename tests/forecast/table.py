@@ -1,7 +1,5 @@
 """Tables of proxy runs whose accuracy follows a known curve, for tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from privplan.forecast.features import Coverage, PlanFeatures, ProxyRun, ProxyTable

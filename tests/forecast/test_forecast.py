@@ -1,7 +1,5 @@
 """Forecasts: a known curve, intervals that cover what they say, plans that reach a target."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

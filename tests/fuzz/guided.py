@@ -4,8 +4,6 @@ Without atheris it is random, for the seconds of ``-max_total_time``.
 Every input picks one reader by its first byte and is read as hypothesis would.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -4,8 +4,6 @@ A malformed document is a sound one with a few of its places changed, or plain g
 former reaches the rules between fields, the latter the readers.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

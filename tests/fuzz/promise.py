@@ -4,8 +4,6 @@
 when the promise is broken. The quick suite, the long suite and the atheris harness share it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

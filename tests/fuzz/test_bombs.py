@@ -1,7 +1,5 @@
 """Documents made to fill memory, run code, leave their folder or break a line: one by one."""
 
-from __future__ import annotations
-
 import pytest
 
 from privplan.errors import InputError

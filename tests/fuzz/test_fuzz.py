@@ -1,7 +1,5 @@
 """Malformed input of every kind: it works, or it is refused in lines that say why."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """All cases: commands whose output must not change, on specs that are stored here."""
 
-from __future__ import annotations
-
 from tests.golden.refusals import refusals
 from tests.golden.steps import SPECS, Call, Case, Edit, Put, call, spec
 

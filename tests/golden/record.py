@@ -6,8 +6,6 @@ python tests/golden/record.py --write     store all answers anew
 python tests/golden/record.py NAME ...    only these cases
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import hashlib

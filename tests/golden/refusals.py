@@ -1,7 +1,5 @@
 """Cases that must be refused: the exact words, and the exit code."""
 
-from __future__ import annotations
-
 from tests.golden.steps import Case, Edit, Put, Step, call, spec
 
 BASE = """\

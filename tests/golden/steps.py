@@ -1,7 +1,5 @@
 """What a case is made of: files that are put in place, and calls of the command line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line answers as it did when ``expected/`` was recorded; see ``record.py``."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.golden import record

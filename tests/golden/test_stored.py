@@ -4,8 +4,6 @@
 on all of them. Run this file to write the answers of the present code.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -5,8 +5,6 @@ part may be on disk. Each process writes what it released, and what it sent afte
 was booked, to a log that only grows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Plans of the guard's tests, and a plain training loop on them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from privplan.ledger import read_ledger

@@ -1,7 +1,5 @@
 """A guard with a book: earlier runs count by the rule with which the plan was made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The guard's draws, noise, bookings and resumption, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

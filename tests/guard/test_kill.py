@@ -1,7 +1,5 @@
 """A guarded run is killed many times: nothing is released twice, nothing stays unwritten."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Files: replaced as a whole, of the kind that is asked for, and numbers of YAML as written."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Processes: work over several, their end, their threads, and sweeps that go on."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

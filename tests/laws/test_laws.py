@@ -1,7 +1,5 @@
 """Laws of sampling: names, bounds, who takes part, its evidence, and correlated noise."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Quantile clipping: what the pair of sum and count costs, and how a plan divides its noise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans whose clients take turns and whose noise is correlated over a cycle."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

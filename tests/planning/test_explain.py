@@ -1,7 +1,5 @@
 """Symbolic bounds against the papers and the plans, and what a budget is worth."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Inverse questions: uploads, noise, fixed noise multipliers, and budgets stated as risks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

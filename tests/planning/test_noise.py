@@ -1,7 +1,5 @@
 """Noise of plans: curves and single values against calibration, and deltas that cover much."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

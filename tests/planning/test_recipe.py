@@ -1,7 +1,5 @@
 """The default recipe: when a spec asks for it, what it decides, and what it leaves alone."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

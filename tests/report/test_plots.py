@@ -1,7 +1,5 @@
 """Pictures say what they show, in colours that can be read, and their labels do not overlap."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Runs that are broken on purpose: one table of faults, each caught by a named check."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

@@ -1,7 +1,5 @@
 """``python -m tests.sabotage``: every planted fault, and the check that names it."""
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bench on which faults are planted: real runs on the digits, judged by their folders."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Faults of the books: the run was honest, its folder is not."""
 
-from __future__ import annotations
-
 from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RunRecord

@@ -1,7 +1,5 @@
 """Faults of who takes part, how often, and what it weighs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Faults of what a client adds to a sum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

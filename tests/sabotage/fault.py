@@ -1,7 +1,5 @@
 """A planted fault: what it breaks, and which check of a verdict must name it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

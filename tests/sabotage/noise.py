@@ -1,7 +1,5 @@
 """Faults of the noise and of what it is added to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Faults of clients who protect their records themselves, by DP-SGD."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Results of the faults as rows of text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.sabotage.bench import Finding

@@ -1,7 +1,5 @@
 """Every planted fault is caught by the right check for the right reason; honest runs pass."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

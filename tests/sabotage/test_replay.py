@@ -1,7 +1,5 @@
 """Replay of all rounds detects every planted fault of an algorithm that it supports."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulate.replay.replay import Replay

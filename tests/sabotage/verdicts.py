@@ -4,8 +4,6 @@ It is asked as a user would ask it, with its default execution, and again with `
 where it did not say broken. Writes the measured table to ``docs/evidence/verdicts.md``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

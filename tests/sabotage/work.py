@@ -1,7 +1,5 @@
 """The runs of the table, in several processes, with a journal from which it is resumed."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields

@@ -1,7 +1,5 @@
 """What-if sweeps and frontiers: every combination, resumed, and directions that must hold."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """What shows that a method does what defines it: a reference, and mutations that it catches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """A small plan, own model and own data for the tests of ``simulate.train`` and of the shell."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

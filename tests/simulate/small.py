@@ -1,7 +1,5 @@
 """A small world of digits, and rounds of it as plain loops with torch.nn, to compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 

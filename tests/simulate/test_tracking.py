@@ -1,7 +1,5 @@
 """Callbacks and trackers: what they see, and what they write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import privplan

@@ -4,8 +4,6 @@ Client i holds one image of one pixel. Its update is (3, 4) times the pixel, so 
 times the pixel.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Individual budgets into groups: exact against enumeration, by a plan's objective too."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

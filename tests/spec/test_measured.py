@@ -1,7 +1,5 @@
 """Measured constants in the text of a spec: what it says, and what of it stays."""
 
-from __future__ import annotations
-
 import pytest
 
 from privplan.errors import InputError

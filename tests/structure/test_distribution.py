@@ -1,7 +1,5 @@
 """The description and the files of the distribution."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A sampling law states its own behaviour: other files ask it, and do not name it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

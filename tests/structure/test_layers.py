@@ -1,7 +1,5 @@
 """Imports of the product go downwards, without cycles, and never from planner to simulator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from benchmarks import structure

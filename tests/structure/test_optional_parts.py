@@ -1,7 +1,5 @@
 """The core does without the optional parts: it neither imports nor names one of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pinned versions: one hash or more for each, and the same versions in both files."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

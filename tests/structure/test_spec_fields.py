@@ -1,7 +1,5 @@
 """The fields of a spec are few enough to be known: a new one needs one that goes."""
 
-from __future__ import annotations
-
 from privplan.spec.spec import Spec
 
 MOST = 86

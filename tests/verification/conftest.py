@@ -1,7 +1,5 @@
 """A run of the simulator that the tests may damage."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run folder made by numpy alone: what an honest simulation would have written."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest

@@ -1,7 +1,5 @@
 """The registry of checks: their order in a verdict, and checks of other distributions."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A damaged or missing ``evidence.jsonl`` is never the same as nothing to compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

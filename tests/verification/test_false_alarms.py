@@ -1,7 +1,5 @@
 """The false-alarm rate of a verdict: the sum of the rates that its checks declare."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What a stranger made costs its reader one line and exit code 2: no code, little time, 1 GB."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,7 +1,5 @@
 """The stored assignment of clients: one group per client, no record of two clients."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests behind a verdict: exact values, simulations, stated power, and measurements of noise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

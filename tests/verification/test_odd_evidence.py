@@ -3,8 +3,6 @@
 The ledger's chain of hashes is made anew after each edit, as a careful forger would.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The three outcomes: missing evidence is not shown, and no check passes on its absence."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The final accuracy against those by class and by group."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

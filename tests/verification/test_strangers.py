@@ -1,7 +1,5 @@
 """A run folder of a stranger costs its reader an error message, nothing else."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The verdict: honest runs pass, and each way of breaking a promise is named."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

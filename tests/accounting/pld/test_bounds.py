@@ -1,7 +1,5 @@
 """The own PLD accountant and its fast estimate, against integration, closed forms and tables."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The parts of the PLD engine, each against exact arithmetic or a direct sum."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath as mp

@@ -4,8 +4,6 @@ An environment sees the packages of the one that runs the tests, and has the fra
 versions that it pins before them. ``PRIVPLAN_TEST_ENVIRONMENTS`` names a folder that keeps them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

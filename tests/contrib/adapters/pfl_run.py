@@ -1,7 +1,5 @@
 """Federated averaging of pfl on points of two groups: ``python pfl_run.py PLAN RUN ITERATIONS``."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Flower itself under a plan: its simulation, killed and resumed, and a deployment."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

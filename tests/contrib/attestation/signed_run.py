@@ -1,7 +1,5 @@
 """A run folder with signed statements, as an honest server and its clients write them."""
 
-from __future__ import annotations
-
 import hashlib
 from itertools import groupby
 

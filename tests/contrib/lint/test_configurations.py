@@ -1,7 +1,5 @@
 """Configurations as documentation writes them, single traps, and values of a script."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import dp_accounting

@@ -1,7 +1,5 @@
 """Lint on the corpus: every broken file is found, no sound one is, and epsilon is right."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

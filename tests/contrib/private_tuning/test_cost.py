@@ -1,7 +1,5 @@
 """What tuning on private data costs, and verdicts on plans that paid for it."""
 
-from __future__ import annotations
-
 import json
 import math
 

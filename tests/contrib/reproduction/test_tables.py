@@ -1,7 +1,5 @@
 """Tables of the papers: claims, plans and runs by the command, and findings of the audit."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

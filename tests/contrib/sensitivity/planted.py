@@ -1,7 +1,5 @@
 """Faults of sensitivity for the kit: those of the sabotage bench, and faults of other outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Faults of coverage: the noise has the right energy in total and misses some coordinates."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.sabotage.fault import EXTERNAL, Fault

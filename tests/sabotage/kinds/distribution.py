@@ -1,7 +1,5 @@
 """Faults of the noise's distribution: other laws of equal variance, grids, truncation."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

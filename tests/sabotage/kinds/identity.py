@@ -1,7 +1,5 @@
 """Faults of identity: whose data a client holds, and in which group it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Faults of independence: within a release, across groups, across rounds, of the sum and runs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Faults of other outputs: what reaches the model, or a reader, beside the booked releases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Faults of a round: its step, its mixture, its cohort and whose data it used."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace

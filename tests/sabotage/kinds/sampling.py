@@ -1,7 +1,5 @@
 """Faults of sampling: cohorts that depend on each other, on positions, or on a wrong ratio."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

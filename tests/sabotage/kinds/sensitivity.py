@@ -1,7 +1,5 @@
 """Faults of sensitivity: what a client adds to a sum after, or instead of, its clipping."""
 
-from __future__ import annotations
-
 import torch
 
 from simulate.components import Transform

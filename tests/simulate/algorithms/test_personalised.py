@@ -1,7 +1,5 @@
 """What clients keep never enters a release; hypernetworks: their start and chain rule."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

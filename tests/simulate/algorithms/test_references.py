@@ -6,8 +6,6 @@ clipping, weights, local rule, server or personalisation. It is caught when the 
 check of the composition, fails on it; no accuracy is looked at.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Rounds computed by hand, clients trained in one batch, evaluation, and a million clients."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

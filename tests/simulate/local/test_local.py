@@ -4,8 +4,6 @@ Each model is trained by its own kernels: clients one after the other on the CPU
 at once as on a GPU. Both paths are compared with the plain module.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import warnings

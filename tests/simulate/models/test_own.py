@@ -1,7 +1,5 @@
 """The user's module: fast kernels, dropout from streams of clients, repairs, frozen parts."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

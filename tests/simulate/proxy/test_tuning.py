@@ -1,7 +1,5 @@
 """Tuning on proxy data: noise of the plan, resumed searches; runs from parameters in a file."""
 
-from __future__ import annotations
-
 import json
 from statistics import fmean
 from typing import Any

@@ -1,7 +1,5 @@
 """Short plans, their replay, and what it compared."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

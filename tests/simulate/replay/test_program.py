@@ -1,7 +1,5 @@
 """The replay program is small and imports nothing of the engine."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Replay agrees with honest runs, names what differs in others, and says what it cannot show."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs in their folders: interrupted, crashed, killed, resumed, reused and refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Comparisons in which each method is tuned by itself."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import replace

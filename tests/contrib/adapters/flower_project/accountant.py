@@ -1,7 +1,5 @@
 """Flower's figures beside ours, for 120 of 6,000 clients; prints JSON."""
 
-from __future__ import annotations
-
 import json
 
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg

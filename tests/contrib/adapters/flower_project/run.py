@@ -4,8 +4,6 @@
 starts Ray, which takes longer than the run. Prints lines of JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

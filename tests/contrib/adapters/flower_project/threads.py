@@ -1,7 +1,5 @@
 """Workers of flwr's simulation on threads of this process; flwr's own start Ray, which is slow."""
 
-from __future__ import annotations
-
 import sys
 import types
 

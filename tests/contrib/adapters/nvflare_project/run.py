@@ -1,7 +1,5 @@
 """A job in NVFlare's simulator: ``python run.py PLAN RUN WORKSPACE``; four sites, two groups."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

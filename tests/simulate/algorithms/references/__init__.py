@@ -1,7 +1,5 @@
 """References of the methods of the catalogue, and mutations that they catch, by family."""
 
-from __future__ import annotations
-
 from tests.simulate.algorithms.references import personal, records, sparse, sums
 from tests.simulate.case import Case
 

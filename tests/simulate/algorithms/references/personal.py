@@ -1,7 +1,5 @@
 """Methods with personal heads, offsets or hypernetworks: loops over clients with torch.nn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods that protect records: DP-SGD, its noise and the weights; CENTAUR and PPSGD."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

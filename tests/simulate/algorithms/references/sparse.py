@@ -1,7 +1,5 @@
 """DP-FedPGN line by line, and methods that keep the largest coordinates of updates or of sums."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods with noisy sums of clients, and FedAvg: their references and mutations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
