@@ -45,6 +45,7 @@ LAYERS = [
     "verification auditing book",
     "guard",
     "report",
+    "api",
     "cli __main__",
     "contrib",
 ]

@@ -1,39 +1,64 @@
 """Plan, certify, simulate and verify privacy budgets for federated learning.
 
-The public names load on first use, so that importing the package costs nothing.
+The public names load on first use, so that importing the package costs nothing. Those of
+``STABLE`` keep their names and arguments; the others may still change. docs/api.md lists them.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-_WHERE = {
+STABLE = {
     "Spec": "privplan.spec.spec",
     "Plan": "privplan.plan",
-    "RunRecord": "privplan.record",
     "Release": "privplan.accounting.release",
     "History": "privplan.accounting.release",
     "SamplingLaw": "privplan.accounting.release",
     "Relation": "privplan.accounting.release",
-    "accountant": "privplan.accounting.accountant",
-    "certify": "privplan.accounting.certificate",
-    "compose": "privplan.accounting.curve",
-    "PrivacyCurve": "privplan.accounting.curve",
+    "Certificate": "privplan.accounting.certificate",
+    "Verdict": "privplan.verification.verify",
+    "Book": "privplan.book.book",
+    "preset": "privplan.api",
     "solve": "privplan.planning.solver",
-    "Guard": "privplan.guard",
-    "judge": "privplan.verification.verify",
+    "account": "privplan.api",
+    "calibrate": "privplan.api",
+    "tradeoff": "privplan.api",
+    "compose": "privplan.accounting.curve",
     "load_run": "privplan.verification.verify",
+    "verify": "privplan.api",
     "PrivplanError": "privplan.errors",
 }
+PROVISIONAL = {
+    "Guard": "privplan.guard",
+    "PrivacyCurve": "privplan.accounting.curve",
+    "RunRecord": "privplan.record",
+    "accountant": "privplan.accounting.accountant",
+    "certify": "privplan.accounting.certificate",
+    "judge": "privplan.verification.verify",
+}
+INSTEAD = {
+    "train": "simulate.train(plan, dataset='digits')",
+    "plan": "privplan.solve(spec)",
+    "load_plan": "privplan.Plan.load(path)",
+    "load_spec": "privplan.Spec.load(path)",
+    "epsilon": "privplan.account(...).epsilon",
+}
+"""What to write instead of names that are looked for and do not exist."""
+_WHERE = {**STABLE, **PROVISIONAL}
 
 __all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module("importlib.metadata").version(__name__)
     if name not in _WHERE:
-        raise AttributeError(f"module 'privplan' has no attribute {name!r}")
+        from privplan.errors import did_you_mean
+
+        hint = f"; write {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, _WHERE)
+        raise AttributeError(f"module 'privplan' has no attribute {name!r}{hint}")
     return getattr(import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 
 class PrivplanError(Exception):
@@ -121,3 +123,41 @@ class TooLittleNoiseError(UnsupportedError):
 
 class MissingDataError(PrivplanError):
     """Data that are not on disk; says what to do."""
+
+
+# --- Calls from Python that are wrong, answered with what to write. -------------------------------
+
+SYNONYMS = {
+    "sample_rate": "sampling_ratio", "q": "sampling_ratio", "sigma": "noise_multiplier",
+    "noise": "noise_multiplier", "steps": "rounds", "target_epsilon": "epsilon",
+    "target_delta": "delta", "n": "clients", "unknown": "solve_for",
+}  # fmt: skip
+"""What other libraries call an argument."""
+NUMBERS = {"noise_multiplier", "sampling_ratio", "delta", "epsilon", "clients"}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checked_call(function: F) -> F:
+    """The function or method, with a wrong call answered by what to write, in a sentence."""
+    signature = inspect.signature(function)
+    known = signature.parameters
+    takes_more = any(one.kind is one.VAR_KEYWORD for one in known.values())
+
+    @wraps(function)
+    def called(*values: Any, **named: Any) -> Any:
+        for one, value in named.items():
+            other = SYNONYMS.get(one)
+            if one not in known and (other in known or not takes_more):
+                hint = f"; write {other}" if other in known else did_you_mean(one, known)
+                raise InputError.one(one, f"is not an argument{hint}", value)
+            if one in NUMBERS and isinstance(value, bool | str | bytes):
+                raise InputError.one(one, "must be a number", value)
+        try:
+            signature.bind(*values, **named)
+        except TypeError as error:
+            names = ", ".join(name for name in known if name != "self")
+            raise InputError.one(f"{function.__name__}({names})", str(error), named) from None
+        return function(*values, **named)
+
+    return called  # type: ignore[return-value]

@@ -501,9 +501,9 @@ class ReplayReport(Value):
         reason = f"all comparisons agree; {len(rounds)} of {self.of} rounds were trained again"
         return shown[-1].model_copy(update={"rounds": rounds, "reason": reason})
 
-    def save(self, folder: Path) -> ReplayReport:
+    def save(self, folder: Path | str) -> ReplayReport:
         """Add the result to ``replay.json`` in the run folder; returns what it holds now."""
-        found = self
+        found, folder = self, Path(folder)
         with contextlib.suppress(InputError):
             found = self.joined(ReplayReport.load(folder))
         write_text(folder / REPLAY, found.model_dump_json(indent=1) + "\n")

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from privplan.accounting.calibrate import PLD
-from privplan.accounting.certificate import CertificateRow
+from privplan.accounting.certificate import Certificate, CertificateRow
 from privplan.accounting.release import History, Release, Unit, identity
 from privplan.errors import Fault, InputError
 from privplan.files import (
@@ -28,6 +35,7 @@ from privplan.values import (
     Checked,
     Count,
     Fraction,
+    Named,
     NonNegative,
     Positive,
     Probability,
@@ -209,6 +217,10 @@ class Forecast(Value):
 class Plan(Checked):
     """A solved spec. Made by ``privplan.solve``; kept as ``plan.json``.
 
+    >>> plan.save("plan.json")
+    >>> privplan.Plan.load("plan.json").groups["strict"].epsilon
+    2.0
+
     Attributes:
         release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all groups.
         mean_noise_std: noise of the weighted mean update a coordinate, at the spec's clipping norm.
@@ -222,13 +234,13 @@ class Plan(Checked):
     schema_version: Literal[1, 2] = 2
     spec: Spec
     release: Literal["per_group", "joint"] = "per_group"
-    groups: tuple[GroupPlan, ...]
+    groups: Annotated[tuple[GroupPlan, ...], AfterValidator(Named)]
     clipping: Clipping | None = Field(None, exclude_if=is_none)
     objective: ObjectiveValue
     bound: dict[str, float]
     mean_noise_std: NonNegative
     status: str
-    certificate: tuple[CertificateRow, ...]
+    certificate: Annotated[tuple[CertificateRow, ...], AfterValidator(Certificate)]
     warnings: tuple[str, ...] = Field(())
     forecast: Forecast | None = Field(None, exclude_if=is_none)
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
@@ -307,16 +319,8 @@ class Plan(Checked):
         return identity(self.digest, self.unit, str(self.spec.relation))
 
     def group(self, name: str) -> GroupPlan:
-        """The group of that name.
-
-        Raises:
-            InputError: when there is none.
-        """
-        for group in self.groups:
-            if group.name == name:
-                return group
-        known = ", ".join(group.name for group in self.groups)
-        raise InputError.one("group", f"must be one of {known}", name)
+        """The group of that name."""
+        return Named(self.groups)[name]
 
     @property
     def unit(self) -> Unit:
@@ -354,15 +358,18 @@ class Plan(Checked):
                 return segment.sampling_ratio, segment.noise_multiplier
         return group.sampling_ratio, group.noise_multiplier
 
-    def history(self, group: GroupPlan) -> History:
+    def history(self, group: GroupPlan | str) -> History:
         """What the unit that the group's budget protects will have been part of at the end.
+
+        >>> plan.history("strict").rounds
+        2
 
         A client: one release per round, by segments where the rounds differ. A record of a
         client: one release per noisy step in each round that the client takes part in, with the
         record's own chance to be in a batch; that the clients take turns is not random and
         amplifies nothing.
         """
-        law = self.spec.sampling
+        law, group = self.spec.sampling, self.group(group) if isinstance(group, str) else group
         if group.releases is not None:
             release = Release(group.noise_multiplier, group.record_sampling_ratio or 1.0, law)
             return History.repeated(release, group.releases)
@@ -373,6 +380,14 @@ class Plan(Checked):
             )
         release = Release(group.noise_multiplier, group.sampling_ratio, law)
         return History.repeated(release, law.law.rounds_of_client(self.spec.rounds))
+
+    def explain(self) -> str:
+        """What each group pays and gains, in sentences, most important first.
+
+        >>> print(plan.explain())
+        The expected error of a round's step is ...
+        """
+        return "\n".join(import_module("privplan.report.tables").explanation(self))
 
     def to_json(self) -> str:
         """The text of ``plan.json``: the plan and its digest."""
@@ -414,11 +429,12 @@ class Plan(Checked):
 
     @classmethod
     def load(cls, path: Path | str) -> Plan:
-        """Read ``plan.json``.
+        """Read ``plan.json``, or that of a run folder.
 
         Raises:
             InputError: when it cannot be read, is not JSON, has faults, or was edited.
         """
+        path = Path(path) / "plan.json" if Path(path).is_dir() else path
         text = read_text(path, "plan")
         try:
             data = load_json(text)

@@ -279,13 +279,14 @@ class RunRecord(Checked):
             raise InputError.one("record.seed", rule, None)
         return self.seed
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write ``record.json`` into the run folder."""
-        write_text(folder / RECORD, self.model_dump_json(indent=1) + "\n")
+        write_text(Path(folder) / RECORD, self.model_dump_json(indent=1) + "\n")
 
     @classmethod
-    def load(cls, folder: Path) -> RunRecord:
+    def load(cls, folder: Path | str) -> RunRecord:
         """Read ``record.json`` from the run folder."""
+        folder = Path(folder)
         text = read_text(folder / RECORD, "record")
         try:
             data = load_json(text)

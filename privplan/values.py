@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import FunctionType
@@ -88,8 +88,30 @@ def is_empty(value: Any) -> bool:
     return value in ("", {})
 
 
+Item = TypeVar("Item")
+
+
+class Named(tuple[Item, ...]):
+    """Parts in order, by index or by the name of their group."""
+
+    def __getitem__(self, key: Any) -> Item:  # type: ignore[override]
+        if not isinstance(key, str):
+            return super().__getitem__(key)  # type: ignore[no-any-return,unused-ignore]
+        named = {getattr(one, "name", getattr(one, "group", "")): one for one in self}
+        if key not in named:
+            rule = f"must be one of {', '.join(named)}{did_you_mean(key, named)}"
+            raise InputError.one("group", rule, key)
+        return named[key]
+
+
 class Value(BaseModel):
     """A frozen value that refuses unknown fields, and numbers that JSON cannot hold."""
+
+    def __dir__(self) -> list[str]:
+        """The names of the project without those of pydantic."""
+        kinds = [kind for kind in type(self).__mro__ if kind not in (BaseModel, object)]
+        names = {*type(self).model_fields, *(name for kind in kinds for name in vars(kind))}
+        return sorted(name for name in names if not name.startswith(("model_", "__pydantic")))
 
     model_config = ConfigDict(
         frozen=True,
@@ -111,6 +133,21 @@ def rule(check: R) -> R:
 
 class Checked(Value):
     """A value with rules between its fields."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; each is checked, the rules between them are not."""
+        kind, fields = type(self), dict[str, Any]()
+        for name, value in (update or {}).items():
+            if name not in kind.model_fields:
+                near = did_you_mean(name, kind.model_fields)
+                rule = f"is not a field of {kind.__name__}{near}; Spec.replace changes parts"
+                raise InputError.one(name, rule, value)
+            try:
+                part = _with_field(kind, name).model_validate({name: value}, context=_PARSING)
+            except ValidationError as error:
+                raise InputError(faults_of(error, {name: value})) from None
+            fields[name] = getattr(part, name)
+        return super().model_copy(update=fields, deep=deep)
 
     @model_validator(mode="wrap")
     @classmethod

@@ -1,4 +1,4 @@
-"""``simulate.train``: the user's own model on the user's own data under a plan, from Python."""
+"""``simulate.train``: a run under a plan, from Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from privplan.errors import InputError
+from privplan.errors import InputError, checked_call
 from privplan.plan import Plan
 from privplan.record import RunRecord
 from privplan.verification.verify import Verdict, judge, load_run
@@ -87,10 +87,13 @@ class TrainedRun:
         return module.eval()
 
 
+@checked_call
 def train(
     plan: Plan | Path | str,
     *,
-    data: Data,
+    data: Data | None = None,
+    dataset: str | None = None,
+    data_dir: Path | str | None = None,
     model: Callable[..., nn.Module] | nn.Module | None = None,
     model_args: Mapping[str, Any] | None = None,
     algorithm: str = "planned",
@@ -107,7 +110,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     track: Sequence[str] = (),
     precision: str = "float32",
-    noise: str = "secure",
+    noise: str | None = None,
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
 
@@ -117,10 +120,11 @@ def train(
 
     Args:
         plan: the solved plan or the path of its file.
-        data: the records; numbers of clients per group must be the plan's.
-        model: a class or function that returns the module, or a module whose parameters training
-            starts from; the registered model that the plan names when None. Its number of
-            parameters must be the plan's.
+        data: own records; numbers of clients per group must be the plan's.
+        dataset: instead, the name of a data set, such as ``digits``, which is built in.
+        data_dir: folder of data sets; PRIVPLAN_DATA when None.
+        model: a class or function that returns the module, or a module to start from; the
+            registered model that the plan names when None.
         model_args: keyword arguments of the class or function.
         algorithm: name of a registered algorithm.
         seed: the run's seed, 0 or more.
@@ -130,21 +134,22 @@ def train(
         device: ``auto``, ``cpu`` or ``cuda``.
         canaries: audit canaries per group, in addition to the plan's clients.
         report: called after each round with the number of completed rounds and of all rounds.
-        loss: function of outputs and targets to the mean loss of the records, a scalar tensor, or
-            a ``torch.nn.Module`` such as ``torch.nn.HuberLoss()``; the task's own when None.
-        metric: name of one of the task's metrics, a function of the outputs and targets of the
-            test records, or a ``torchmetrics.Metric``; the task's first when None.
+        loss: function of outputs and targets to their mean loss, or a module; the task's own when
+            None.
+        metric: name of one of the task's metrics, a function of outputs and targets, or a
+            ``torchmetrics.Metric``; the task's first when None.
         fix: whether group normalisation replaces batch normalisation.
-        callbacks: called at the start, after each round and at the end; see
-            ``simulate.Callback``.
+        callbacks: see ``simulate.Callback``.
         track: names of trackers: ``tensorboard``, ``mlflow``, ``wandb``.
         precision: of products in local training on a GPU, ``float32`` or ``tf32``.
         noise: ``secure``, ``secure-discrete`` or, for rehearsals that everybody who has the seed
-            can undo, ``seeded``.
+            can undo, ``seeded``; secure for own data and seeded for a data set when None.
 
-    Raises:
-        PrivplanError: one line per fault of the plan, the data or the model.
+    >>> run = simulate.train(plan, dataset="digits", seed=1, folder="trained")
+    >>> run.verdict.outcome, 0 < run.score < 1
+    ('kept', True)
     """
+    source = _source(data, dataset)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
     own = None
@@ -158,12 +163,13 @@ def train(
     request = Request(
         plan if isinstance(plan, Plan) else Plan.load(plan),
         algorithm,
-        data.name,
+        source,
         Path(folder),
         seed,
         device,
         partition,
         Hyperparameters(values=dict(hyperparameters or {})),
+        None if data_dir is None else Path(data_dir),
         canaries=canaries,
         own_data=data,
         own_model=own,
@@ -176,3 +182,13 @@ def train(
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(outcome.record, outcome.folder, outcome.reused, experiment)
+
+
+def _source(data: Data | None, dataset: str | None) -> str:
+    """The name of the data: own data or a data set are given, and of their kind."""
+    if isinstance(data, Data) and dataset is None:
+        return data.name
+    if isinstance(dataset, str) and data is None:
+        return dataset
+    rule = "must be data=simulate.Data(...), or dataset= with a name such as 'digits'"
+    raise InputError.one("train", rule, "both" if data is not None and dataset else data or dataset)

@@ -19,7 +19,6 @@ from privplan.accounting.accountant import (
     Accountant,
     checked_relation,
     fast_accountants,
-    loadable_accountants,
 )
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, calibrate, parameter_faults
@@ -34,13 +33,11 @@ from privplan.accounting.release import (
     named_law,
 )
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
-from privplan.errors import Fault, InputError, UnsupportedError
-from privplan.values import LARGEST, LEAST
+from privplan.errors import Fault, InputError, UnsupportedError, checked_call, did_you_mean
+from privplan.values import LARGEST, LEAST, Named
 
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
-_LOOSE = 0.01
-"""Relative distance of two upper bounds from which on the larger one is called looser."""
 _NO_BOUNDS = ("approximation", "published formula")
 OF_ONE_RUN = ", one run"
 """End of a row's kind that bounds another epsilon than the guarantee: that of a single run."""
@@ -101,6 +98,27 @@ class CertificateRow(BaseModel):
         return "inf" if math.isinf(value) else value
 
 
+class Certificate(Named[CertificateRow]):
+    """Bounds on epsilon, one row per group and accountant; those of a plan or of ``account``.
+
+    >>> plan.certificate.of("strict").epsilon <= 2
+    True
+    """
+
+    notes: tuple[str, ...] = ()  # why accountants have no row
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """Upper bound on epsilon that is guaranteed; the largest of all groups."""
+        bounds = [one.epsilon_upper for one in self if one.guarantee]
+        return max(bounds, default=math.inf)
+
+    def of(self, group: str) -> Certificate:
+        """The rows of a group."""
+        return Certificate(row for row in self if row.group == Named(self)[group].group)
+
+
 def laws(history: History) -> str:
     """The sampling laws of a history, joined by ``+``; ``none`` when nothing was released."""
     return "+".join(sorted({str(release.sampling) for release, _ in history})) or "none"
@@ -114,24 +132,8 @@ def certify(
     relation: Relation | str,
     accountants: Sequence[str | Accountant] = ("pld", "rdp", "prv"),
     unit: Unit = "client",
-) -> list[CertificateRow]:
-    """One row for each accountant that answers for the history; see ``certify_all``."""
-    rows, _ = certify_all(
-        history, group=group, delta=delta, relation=relation, accountants=accountants, unit=unit
-    )
-    return rows
-
-
-def certify_all(
-    history: History,
-    *,
-    group: str,
-    delta: float,
-    relation: Relation | str,
-    accountants: Sequence[str | Accountant],
-    unit: Unit = "client",
-) -> tuple[list[CertificateRow], list[str]]:
-    """Rows by the accountants that answer, and a line each on why the others do not."""
+) -> Certificate:
+    """Rows by the accountants that answer; ``notes`` say why the others do not."""
     relation = checked_relation(relation)
     rows, notes = [], []
     for chosen in accountants:
@@ -155,7 +157,9 @@ def certify_all(
             unit=unit,
         )
         rows.append(row)
-    return rows, notes
+    found = Certificate(rows)
+    found.notes = tuple(notes)
+    return found
 
 
 def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
@@ -187,23 +191,6 @@ def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
     return warnings
 
 
-def loose_guarantees(rows: Iterable[CertificateRow]) -> list[str]:
-    """One warning for each guarantee that an upper bound of another accountant lies well below.
-
-    Both bounds hold. Over very many releases rounding makes the guarantee the looser one.
-    """
-    rows = list(rows)
-    return [
-        f"the guarantee {guarantee.epsilon_upper:.6g} of {guarantee.accountant} is looser here "
-        f"than the upper bound {row.epsilon_upper:.6g} of {row.accountant}, which holds as well"
-        for guarantee in (row for row in rows if row.guarantee)
-        for row in rows
-        if row.kind == "upper bound"
-        and not row.guarantee
-        and row.epsilon_upper * (1 + _LOOSE) < guarantee.epsilon_upper
-    ]
-
-
 # --- The T-fold composition of one release: checked, evaluated by accountants, and calibrated. ---
 #
 # The domain logic of the commands ``account``, ``calibrate`` and ``tradeoff``. Imports accounting
@@ -226,29 +213,23 @@ class Composition:
         """Delta, sampling law and relation in words."""
         return f"epsilon at delta {self.delta:.4g}, {laws(self.history)} sampling, {self.relation}"
 
-    def certify(
-        self, accountants: Sequence[str]
-    ) -> tuple[list[CertificateRow], list[str], list[str]]:
-        """Rows by accountant, a note on each accountant without a row, and warnings."""
-        rows, notes = certify_all(
-            self.history,
-            group="all",
-            delta=self.delta,
-            relation=self.relation,
-            accountants=accountants,
-        )
+    def certify(self, accountants: Sequence[str] = ()) -> Certificate:
+        """Rows by accountant, the project's own when none is named, with notes and warnings."""
+        how: dict[str, Any] = {"group": "all", "delta": self.delta, "relation": self.relation}
+        rows = certify(self.history, accountants=accountants or fast_accountants(), **how)
         _log.info("%s: rows of %s", self.title, ", ".join(row.accountant for row in rows))
-        warnings = self._population_warnings() + disagreements(rows) + loose_guarantees(rows)
+        warnings = self._population_warnings() + disagreements(rows)
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)
             warnings += [f"closed_form is not a bound here: {line}" for line in failed]
-        return rows, notes, warnings
+        rows.warnings = tuple(warnings)
+        return rows
 
-    def tradeoff(self) -> tuple[CertificateRow, TradeOff, list[str]]:
-        """The guarantee's row, upper bounds on every attack, and warnings."""
-        rows, _, warnings = self.certify(["pld"])
+    def tradeoff(self) -> tuple[Certificate, TradeOff]:
+        """The guarantee, and upper bounds on every attack."""
+        rows = self.certify(["pld"])
         profile = profile_of(self.history, self.relation)
-        return rows[0], tradeoff(profile, self.delta, rows[0].epsilon_upper), warnings
+        return rows, tradeoff(profile, self.delta, rows.epsilon)
 
     def _population_warnings(self) -> list[str]:
         """Warnings on delta and the cohort, given the size of the population."""
@@ -273,19 +254,36 @@ class Composition:
         return warnings
 
 
+def checked_law(name: str) -> SamplingLaw:
+    """The sampling law of that name."""
+    try:
+        return SamplingLaw(name)
+    except (ValueError, TypeError):
+        known = [str(one) for one in SamplingLaw]
+        rule = f"must be one of {', '.join(known)}{did_you_mean(name, known)}"
+        raise InputError.one("sampling", rule, name) from None
+
+
+@checked_call
 def composition(
-    noise_multiplier: float,
-    sampling_ratio: float | None,
-    rounds: int,
+    noise_multiplier: float = 0.0,
+    sampling_ratio: float | None = None,
+    rounds: int = 1,
     *,
-    delta: float | None,
-    sampling: str,
-    relation: str,
-    clients: int | None,
+    history: History | None = None,
+    delta: float | None = None,
+    sampling: str = "poisson",
+    relation: str = "add_remove",
+    clients: int | None = None,
 ) -> Composition:
-    """The composition of ``rounds`` equal releases, checked."""
+    """The composition of a history, or else of ``rounds`` equal releases, checked."""
     faults = []
-    law = SamplingLaw(sampling).law
+    law = checked_law(sampling).law
+    if history is not None:
+        if not isinstance(history, History) or noise_multiplier:
+            rule = "must be a History such as plan.history(GROUP), without other releases"
+            raise InputError.one("history", rule, type(history).__name__)
+        noise_multiplier = sampling_ratio = 1.0
     if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
@@ -300,8 +298,9 @@ def composition(
     faults += _population_faults(delta, clients)
     if faults:
         raise InputError(faults)
-    release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(sampling))
-    history = History.repeated(release, law.rounds_of_client(rounds))
+    if history is None:
+        release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(sampling))
+        history = History.repeated(release, law.rounds_of_client(rounds))
     return Composition(history, _delta(delta, clients), checked_relation(relation), clients)
 
 
@@ -309,9 +308,10 @@ def calibrated_composition(
     unknown: str, epsilon: float, *, accountant: str, **given: Any
 ) -> tuple[float, Composition]:
     """The value of one unknown that just keeps the budget, and the composition with it."""
-    law = SamplingLaw(given["sampling"]).law
-    everyone = law.everyone
-    if everyone and given["sampling_ratio"] is None and unknown != "sampling_ratio":
+    left_out = dict.fromkeys(("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"))
+    given = {**left_out, "sampling": "poisson", "relation": "add_remove", **given}
+    law = checked_law(given["sampling"]).law
+    if law.everyone and given["sampling_ratio"] is None and unknown != "sampling_ratio":
         given["sampling_ratio"] = 1.0
     faults = parameter_faults(unknown, given)
     if unknown != "delta":
@@ -332,11 +332,6 @@ def calibrated_composition(
         value = law.rounds_for(round(value)) if unknown == "rounds" else value
         given[unknown] = value
     return value, composition(**given)
-
-
-def chosen_accountants(names: Sequence[str], external: bool) -> list[str]:
-    """The names given; without any, the internal accountants, or all of them with ``external``."""
-    return list(names) or (loadable_accountants() if external else fast_accountants())
 
 
 def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Literal, cast
-
-from pydantic import Field
+from typing import Any
 
 from privplan.accounting.accountant import Interval, checked_delta, checked_relation
-from privplan.accounting.certificate import CertificateRow, certify, laws
+from privplan.accounting.certificate import laws
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import PldAccountant
 from privplan.accounting.pld.accountant import compose as composed_loss
-from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
-from privplan.errors import InputError
-from privplan.values import MOST, Count, Value, parse
+from privplan.accounting.release import History, Relation, Release
+from privplan.errors import InputError, checked_call
+from privplan.values import MOST
 
 # --- What ``privplan.compose`` takes: releases, numbers and saved states, checked. ---------------
 
 LEAST_TOLERANCE = 1e-6
 
 Releases = History | Release | Iterable[Release | tuple[Release, int]]
-
-
-class Segment(Value):
-    """A release in ``State``, with how often it happened."""
-
-    noise_multiplier: float | Literal["inf"]
-    sampling_ratio: float
-    sampling: str
-    family: str = GAUSSIAN
-    rounds: Count
-
-
-class State(Value):
-    """The JSON document of ``state_dict``."""
-
-    format: Literal["privplan.compose/1"]
-    accountant: Literal["pld"]
-    relation: str
-    tolerance: float = Field(ge=LEAST_TOLERANCE, le=0.5)
-    history: tuple[Segment, ...]
 
 
 def counted(release: Releases | None) -> list[tuple[Release, int]]:
@@ -99,7 +76,6 @@ def checked_tolerance(tolerance: Any) -> float:
     return value
 
 
-# -------------------------------------------------------------------------------------------------
 # The privacy of a history as a value: epsilon at any delta, delta at any epsilon, step by step.
 
 TOLERANCE = 1e-3
@@ -109,8 +85,8 @@ class PrivacyCurve:
     """Two-sided bounds on the privacy of a growing history; made by ``privplan.compose``.
 
     Every answer is a proven lower and upper bound, whatever the tolerance: a coarser tolerance
-    means a wider interval. An answer composes the history as it is at that moment; those to the
-    last questions are kept, by history.
+    means a wider interval; a question may name its own. An answer composes the history as it is
+    at that moment; those to the last questions are kept, by history.
     """
 
     def __init__(
@@ -140,44 +116,16 @@ class PrivacyCurve:
         """Number of releases so far."""
         return self._counts.total()
 
-    def __len__(self) -> int:
-        """Number of releases so far."""
-        return self.rounds
+    @checked_call
+    def step(self, release: Releases, rounds: int = 1) -> PrivacyCurve:
+        """Add releases, or one, ``rounds`` times; returns the curve, so that steps can be chained.
 
-    def step(
-        self,
-        release: Releases | None = None,
-        rounds: int = 1,
-        *,
-        noise_multiplier: float | None = None,
-        sample_rate: float | None = None,
-    ) -> PrivacyCurve:
-        """Add releases. Constant time per release; nothing is composed before a question.
-
-        Args:
-            release: a release, or several.
-            rounds: how often they happen, 0 or more.
-            noise_multiplier: instead of a release, that of a Poisson-sampled Gaussian, as Opacus
-                writes it: noise standard deviation over the clipping norm.
-            sample_rate: its sampling ratio; 1 (everybody) by default.
-
-        Returns:
-            The curve itself, so that steps can be chained.
+        Constant time per release; nothing is composed before a question.
 
         Raises:
-            InputError: for a value out of range, or both or neither of a release and a noise
-                multiplier.
+            InputError: for a value out of range.
             UnsupportedError: when a family of noise does not cover the release.
         """
-        if (release is None) == (noise_multiplier is None):
-            found = "both" if release is not None else "neither"
-            raise InputError.one("step", "must have a release or a noise_multiplier", found)
-        if release is not None and sample_rate is not None:
-            raise InputError.one("sample_rate", "must come with noise_multiplier", sample_rate)
-        if noise_multiplier is not None:
-            rate = checked_number("sample_rate", 1.0 if sample_rate is None else sample_rate)
-            noise = checked_number("noise_multiplier", noise_multiplier)
-            release = Release(noise, rate, SamplingLaw.POISSON)
         times = checked_rounds(rounds)
         added = counted(release)
         for one, _ in added:
@@ -190,11 +138,7 @@ class PrivacyCurve:
         return self
 
     def epsilon(self, delta: float, *, tolerance: float | None = None) -> Interval:
-        """Bounds on the smallest epsilon at ``delta``.
-
-        Args:
-            delta: failure probability, in (0, 1).
-            tolerance: gap over the upper bound to aim at; that of the curve by default.
+        """Bounds on the smallest epsilon at ``delta`` in (0, 1).
 
         Raises:
             InputError: for a value out of range.
@@ -205,11 +149,7 @@ class PrivacyCurve:
         return by.epsilon(self.history, delta, self._relation)
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> Interval:
-        """Bounds on the smallest delta at ``epsilon``.
-
-        Args:
-            epsilon: 0 or more.
-            tolerance: gap over the upper bound to aim at; that of the curve by default.
+        """Bounds on the smallest delta at ``epsilon``, 0 or more.
 
         Raises:
             InputError: for a value out of range.
@@ -223,80 +163,13 @@ class PrivacyCurve:
     def _aimed_at(self, tolerance: float | None) -> float:
         return self._tolerance if tolerance is None else checked_tolerance(tolerance)
 
-    def certificate(self, delta: float, *, group: str = "all") -> CertificateRow:
-        """The bounds at ``delta`` with all that they depend on: law, relation, accountant.
-
-        Args:
-            delta: failure probability, in (0, 1).
-            group: name to put on the row.
-        """
-        by = PldAccountant(tolerance=self._tolerance)
-        [row] = certify(
-            self.history, group=group, delta=delta, relation=self._relation, accountants=[by]
-        )
-        return row
-
-    def summary(self, delta: float, *, tolerance: float | None = None) -> str:
-        """The bounds at ``delta`` and their gap, in one line with all that they depend on."""
-        found = self.epsilon(delta, tolerance=tolerance)
-        gap = (found.upper - found.lower) / found.upper if 0 < found.upper < math.inf else 0.0
-        low, high = _shown(found.lower, down=True), _shown(found.upper, down=False)
-        return f"epsilon in [{low}, {high}] at delta {delta:g}, gap {gap:.1e} ({self._cell()})"
-
     def __repr__(self) -> str:
         """What is composed."""
-        return f"PrivacyCurve({self._cell()}, tolerance {self._tolerance:g})"
-
-    def _cell(self) -> str:
-        rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
-        law = laws(self.history)
-        return f"{rounds}, {law} sampling, {self._relation}, {PldAccountant.name} accountant"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The history and the settings, as plain data for JSON.
-
-        What was composed is not in it: it is composed again at the next question.
-        """
-        return {
-            "format": "privplan.compose/1",
-            "accountant": PldAccountant.name,
-            "relation": str(self._relation),
-            "tolerance": self._tolerance,
-            "history": [
-                {
-                    "noise_multiplier": "inf"
-                    if math.isinf(one.noise_multiplier)
-                    else one.noise_multiplier,
-                    "sampling_ratio": one.sampling_ratio,
-                    "sampling": str(one.sampling),
-                    "family": one.family,
-                    "rounds": count,
-                }
-                for one, count in self.history
-            ],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace everything by what ``state_dict`` returned; unchanged when it has a fault.
-
-        Raises:
-            InputError: when it is not such a state.
-        """
-        if not isinstance(state, Mapping):
-            raise InputError.one("state_dict", "must be a mapping of fields", state)
-        try:
-            plain = json.loads(json.dumps(dict(state)))
-        except (TypeError, ValueError):
-            raise InputError.one("state_dict", "must be plain data for JSON", state) from None
-        read = parse(State, plain)
-        loaded = PrivacyCurve(read.relation, tolerance=read.tolerance)
-        for one in read.history:
-            noise = math.inf if one.noise_multiplier == "inf" else one.noise_multiplier
-            made = Release(noise, one.sampling_ratio, cast(SamplingLaw, one.sampling), one.family)
-            loaded.step(made, one.rounds)
-        self.__dict__.update(loaded.__dict__)
+        law, by = laws(self.history), PldAccountant.name
+        return f"PrivacyCurve({self.rounds} rounds, {law} sampling, {self._relation}, by {by})"
 
 
+@checked_call
 def compose(
     history: Releases = (),
     relation: Relation | str = Relation.ADD_REMOVE,
@@ -312,9 +185,9 @@ def compose(
         tolerance: gap of the bounds over the upper bound to aim at. The bounds hold whatever it
             is; certificates and plans use 1e-4.
 
-    Raises:
-        InputError: for a value out of range.
-        UnsupportedError: when a family of noise does not cover a release.
+    >>> found = privplan.compose(plan.history("strict")).epsilon(1e-5)
+    >>> 3 < found.lower <= found.upper < 5
+    True
     """
     return PrivacyCurve(relation, tolerance=tolerance).step(history)
 
@@ -322,12 +195,3 @@ def compose(
 @lru_cache(maxsize=256)
 def _delta(history: History, relation: Relation, epsilon: float, tolerance: float) -> Interval:
     return composed_loss(history, relation).delta(epsilon, tolerance)
-
-
-def _shown(value: float, *, down: bool) -> str:
-    """Six digits, rounded outward."""
-    text = f"{value:.6g}"
-    if value == 0 or math.isinf(value) or (float(text) <= value if down else float(text) >= value):
-        return text
-    unit = 10.0 ** (math.floor(math.log10(value)) - 5)
-    return f"{value - unit / 2 if down else value + unit / 2:.6g}"

@@ -91,6 +91,9 @@ class History:
 
     Raises:
         InputError: when a count is negative or not a whole number.
+
+    >>> privplan.History([(privplan.Release(1.5, 0.02), 50)]).rounds
+    50
     """
 
     __slots__ = ("_counts",)
@@ -125,9 +128,6 @@ class History:
 
     def __hash__(self) -> int:
         return hash(self._counts)
-
-    def __repr__(self) -> str:
-        return f"History({list(self._counts)!r})"
 
     @property
     def rounds(self) -> int:

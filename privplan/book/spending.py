@@ -433,7 +433,6 @@ def scaled(history: History, factor: float) -> History:
     )
 
 
-# -------------------------------------------------------------------------------------------------
 # The remaining part of a group's total budget, and the noise of a next run that fits into it.
 
 MOST_REPETITIONS = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,27 +10,23 @@ import click
 from privplan.accounting.release import SamplingLaw
 
 if TYPE_CHECKING:
-    from privplan.accounting.certificate import CertificateRow, Composition
+    from privplan.accounting.certificate import Certificate, Composition
 
 SAMPLING = tuple(str(name) for name in SamplingLaw)
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
-def show(composition: Composition, rows: Sequence[CertificateRow], notes: Sequence[str]) -> None:
+def show(composition: Composition, rows: Certificate) -> None:
     """Print the table of rows, and one line for each accountant without a row."""
     from privplan.cli import render
+    from privplan.report.tables import certificate_table
 
-    cells = []
-    for row in rows:
-        approximate = row.kind == "approximation"
-        lower = "-" if row.epsilon_lower == 0 or approximate else f"{row.epsilon_lower:.6g}"
-        upper = f"{'about ' if approximate else ''}{row.epsilon_upper:.6g}"
-        role = "guarantee" if row.guarantee else row.kind
-        cells.append([row.accountant, lower, upper, role, row.version])
-    columns = ["accountant", "at least", "at most", "role", "version"]
+    _, columns, cells, versions = certificate_table(rows)
     render.text(composition.title)
-    render.table("", columns, cells)
-    for note in notes:
+    places = [columns.index(name) for name in ("accountant", "at least", "at most", "role")]
+    table = [[line[place] for place in places] for line in (columns, *cells)]
+    render.table("", table[0], table[1:], versions)
+    for note in rows.notes:
         render.text(f"no row: {note}")
 
 
@@ -93,60 +89,39 @@ def account_command(
 
     The row that says guarantee is the one to rely on.
     """
-    from privplan.accounting.accountant import second_opinions
-    from privplan.accounting.certificate import chosen_accountants, composition
+    from privplan.accounting.accountant import loadable_accountants, second_opinions
+    from privplan.accounting.certificate import composition
     from privplan.cli import render
+    from privplan.report.style import picture_name
 
     if picture is not None:
         render.refuse_options(context, ("chosen", "everything"), "cannot go with --tradeoff")
-        _tradeoff(form, picture, releases)
-        return
-    composed = composition(**releases)
-    rows, notes, warnings = composed.certify(chosen_accountants(chosen, everything))
-    if form == "json":
-        render.data([row.model_dump(mode="json") for row in rows])
-    else:
-        show(composed, rows, notes)
-        if not (chosen or everything):
-            render.text(f"second opinions ({', '.join(second_opinions())}) with --all")
-    for warning in warnings:
-        render.warn(warning)
-
-
-def _tradeoff(form: str, picture: str, releases: dict[str, Any]) -> None:
-    """Upper bounds on every attack that distinguishes two neighbouring data sets."""
-    from privplan.accounting.certificate import composition
-    from privplan.cli import render
-    from privplan.files import write_bytes
-    from privplan.report.plots import tradeoff_panels
-    from privplan.report.style import picture as drawn
-    from privplan.report.style import picture_name
-
-    kind = picture_name(picture) if picture else ""
-    composed = composition(**releases)
-    row, curve, warnings = composed.tradeoff()
-    named = curve.to_dict()
     if picture:
-        write_bytes(picture, drawn(tradeoff_panels(curve, composed.title), kind))
-    if form == "json":
-        render.data([{**row.model_dump(mode="json"), **named}])
+        picture_name(picture)  # its ending is refused before anything is computed
+    composed, curve = composition(**releases), None
+    if picture is None:
+        rows = composed.certify(chosen or (loadable_accountants() if everything else ()))
     else:
-        values: dict[str, Any] = {
-            "epsilon, at least": row.epsilon_lower,
-            "epsilon, at most": row.epsilon_upper,
-            f"mu at points down to delta {composed.delta:.3g}": named["gdp_mu"],
-            "advantage, at most": curve.advantage,
-        }
-        for name, rate in named.items():
-            if name.startswith("tpr"):
-                level = name.removeprefix("tpr_at_fpr_")
-                values[f"true positives at {level} false positives"] = rate
-        cells = [[label, f"{float(value):.6g}"] for label, value in values.items()]
-        render.text(f"{composed.title}, accountant pld")
-        render.table("", ["no attack exceeds", "value"], cells)
-        if picture:
-            render.text(f"wrote {picture}")
-    for warning in warnings:
+        rows, curve = composed.tradeoff()
+    if curve is not None and picture:
+        from privplan.files import write_bytes
+        from privplan.report.plots import tradeoff_panels
+        from privplan.report.style import picture as drawn
+
+        panels = tradeoff_panels(curve, composed.title)
+        write_bytes(picture, drawn(panels, picture_name(picture)))
+    if form == "json":
+        more = {} if curve is None else curve.to_dict()
+        render.data([{**row.model_dump(mode="json"), **more} for row in rows])
+    else:
+        show(composed, rows)
+        if curve is not None:
+            values = [[name, f"{float(one):.5g}"] for name, one in curve.to_dict().items()]
+            render.table("", ["no attack exceeds", "value"], values)
+            render.text(f"wrote {picture}" if picture else "")
+        elif not (chosen or everything):
+            render.text(f"second opinions ({', '.join(second_opinions())}) with --all")
+    for warning in rows.warnings:
         render.warn(warning)
 
 
@@ -187,19 +162,19 @@ def calibrate_command(
     from privplan.cli import render
 
     value, solved = calibrated_composition(solve_for, epsilon, accountant=accountant, **releases)
-    rows, notes, warnings = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
+    rows = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
     if form == "json":
         extra = {"solved_for": solve_for, "value": value, "budget": epsilon}
         render.data([{**row.model_dump(mode="json"), **extra} for row in rows])
     else:
         shown = f"{value}" if isinstance(value, int) else f"{value:.8g}"
         render.text(f"{solve_for}: {shown}  (keeps epsilon {epsilon:g} by {accountant})")
-        show(solved, rows, notes)
+        show(solved, rows)
     [spent] = [row.epsilon_upper for row in rows if row.accountant == accountant]
     if solve_for == "noise_multiplier" and spent < _SPENT * epsilon:
         render.warn(
             f"noise_multiplier: {value:.8g} is the least that can be calibrated by {accountant} "
             f"here; it spends {spent:.6g} of epsilon {epsilon:g}"
         )
-    for warning in warnings:
+    for warning in rows.warnings:
         render.warn(warning)

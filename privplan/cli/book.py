@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -12,10 +11,9 @@ import click
 
 from privplan.accounting.release import History, Relation, identity
 from privplan.book.entry import booking_of
-from privplan.book.spending import account_of, delta_for, full_name, remaining, spendings
+from privplan.book.spending import full_name, spendings
 from privplan.cli import SuggestingGroup, render
 from privplan.errors import InputError
-from privplan.files import refuse_overwriting, write_text
 from privplan.plan import Plan
 from privplan.processes import limited
 from privplan.report import tables as report
@@ -107,18 +105,14 @@ def show(
     address: str | None,
 ) -> None:
     """What each group has spent: exact composition and naive sum, side by side."""
-    from privplan.book.store import address_of, runs
+    from privplan.book.book import Book
 
     under = None if relation is None else Relation(relation)
     with render.progress("composing") as progress:
         spent, faults = spendings(
-            runs(address_of(address)),
-            group=group,
-            population=population,
-            delta=delta,
-            relation=under,
+            Book(address).runs, group=group, population=population, delta=delta, relation=under,
             progress=progress,
-        )
+        )  # fmt: skip
     if form == "json":
         render.data([one.model_dump(mode="json") for one in spent])
     elif spent:
@@ -161,46 +155,20 @@ def remaining_budget(
 
     Exit code 3: more than the budget is spent already.
     """
-    from privplan.book.store import address_of, runs
+    from privplan.book.book import Book
 
     under = None if relation is None else Relation(relation)
-    account = account_of(runs(address_of(address)), population, group, under)
     limit = f"must be answerable within {MOST_SECONDS:g} s of processor time"
     with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)):
-        result = remaining(
-            account,
-            epsilon,
-            delta_for(account, delta),
-            sampling_ratio=sampling_ratio,
-            rounds=rounds,
-            rule=rule,
-        )
+        result = Book(address).left(
+            group, epsilon, delta=delta, population=population, relation=under,
+            sampling_ratio=sampling_ratio, rounds=rounds, rule=rule,
+        )  # fmt: skip
     if form == "json":
         render.data(result.model_dump(mode="json"))
     else:
         for line in report.remaining_lines(result):
             render.text(line)
-
-
-@book_command.command("export", epilog="Example: privplan book export -o book.csv")
-@click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv")
-@click.option("-o", "--output", metavar="FILE", help="File to write; standard output if left out.")
-@_address
-def export(form: str, output: str | None, address: str | None) -> None:
-    """Every run, group and release of the book, as CSV or JSON."""
-    from privplan.book.store import address_of, runs, shown
-
-    refuse_overwriting([shown(address_of(address))], [output])
-    booked = runs(address_of(address))
-    if form == "csv":
-        text = report.export_csv(booked)
-    else:
-        text = json.dumps(report.export_data(booked), indent=1, allow_nan=False) + "\n"
-    if output is None:
-        render.text(text.rstrip("\n"))
-    else:
-        write_text(output, text)
-        render.text(f"wrote {output}")
 
 
 @book_command.command(

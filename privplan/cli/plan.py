@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import TRUSTED, render
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 if TYPE_CHECKING:
     from privplan.book.spending import BookRule as Rule
-    from privplan.record import RunRecord
 
 TARGETS = {"accuracy": "epsilon", "noise": "cohort", "uploads": ""}
 """What can be asked for, and what is then solved for where --solve-for says nothing."""
@@ -221,7 +220,7 @@ def solve_command(
         render.text(plan.to_json().rstrip("\n"))
     else:
         render.table(*plan_table(plan))
-        render.table(*certificate_table(plan))
+        render.table(*certificate_table(plan.certificate, plan.identity))
         expect = None if model is None else partial(with_forecast, model=model, coverage=held)
         if others := alternatives(plan, expect):
             render.table(*alternatives_table(others, plan))
@@ -252,10 +251,9 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
     """Show each term of the bounds of PLAN as a formula and a number, and its reasons."""
     from privplan.accounting.calibrate import PLD
     from privplan.errors import InputError
-    from privplan.forecast.target import forecast_lines
-    from privplan.plan import Plan, book_lines
-    from privplan.planning.choices import recipe_lines
+    from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
+    from privplan.report.tables import explanation
 
     if only is not None:
         bound(only)
@@ -281,19 +279,14 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
     if only is None and solved.guarantee == PLD:  # these are of a single run
         from privplan.errors import UnsupportedError
-        from privplan.planning.explain import reasons, risks_of
+        from privplan.planning.explain import risks_of
         from privplan.report.tables import risk_table
 
         try:
             render.table(*risk_table(risks_of(solved), solved))
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
-        for line in reasons(solved):
-            render.text(line)
-    known = forecast_lines(solved) if solved.forecast is not None else []
-    free = [line for line in solved.warnings if line.startswith("planning.free: ")]
-    lines = (*free, *recipe_lines(solved), *known, *book_lines(solved.book)) if only is None else ()
-    for line in lines:
+    for line in explanation(solved) if only is None else ():
         render.text(line)
 
 
@@ -339,11 +332,11 @@ def verify_command(
     from privplan.plan import Plan
     from privplan.record import ACCURACY
     from privplan.report import tables
-    from privplan.verification.verify import judge, load_run
+    from privplan.verification.verify import execute_again, judge, load_run
 
     approved = () if plan is None else (Plan.load(plan),)
     loaded = replace(load_run(run), trusted=(*approved, *ctx.meta.get(TRUSTED, ())))
-    verdict = judge(loaded, *_executed(ctx, run, rounds, loaded.record))
+    verdict = judge(loaded, *execute_again(run, rounds, loaded.record, ctx.meta))
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))
@@ -371,42 +364,6 @@ def verify_command(
             render.text(f"{passed} of {len(verdict.checks)} checks passed: --details shows each")
     short = require is not None and verdict.level == "recorded"
     ctx.exit(5 if short else verdict.exit_code)
-
-
-EXECUTORS = "privplan.executors"
-"""Entry points of functions that execute rounds of a run again and store what they found.
-
-Each takes the run folder, how many rounds (None for as many as fit into the seconds), the seconds
-(None without a limit), and what options of ``verify`` set in ``click.Context.meta``; it returns
-how many rounds it executed.
-"""
-_SECONDS = 10.0
-
-
-def _executed(
-    ctx: click.Context, run: Path, rounds: str | None, record: RunRecord
-) -> tuple[int, str]:
-    """How many rounds of a run were executed again now, and why none was."""
-    from importlib.metadata import entry_points
-
-    text = "all" if rounds is None else rounds
-    if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise InputError.one("rounds", "must be all or a whole number", rounds)
-    points = list(entry_points(group=EXECUTORS))
-    for reason, holds in (
-        ("--rounds 0", text.isdigit() and not int(text)),
-        ("a deployment cannot be executed again", record.seed is None),
-        ("the run is not finished", record.status != "complete"),
-        ("the simulator is not installed", not points),
-    ):
-        if holds:
-            return 0, reason
-    most = None if text == "all" else int(text)
-    try:
-        execute = points[0].load()
-        return execute(run, most, _SECONDS if rounds is None else None, ctx.meta), ""
-    except (PrivplanError, ImportError) as error:
-        return 0, str(error).splitlines()[0]
 
 
 # --- ``privplan init``: a commented spec to start from. ------------------------------------------

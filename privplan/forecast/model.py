@@ -297,7 +297,6 @@ def _geometric(values: Floats) -> float:
     return float(np.exp(np.log(values).mean()))
 
 
-# -------------------------------------------------------------------------------------------------
 # Forecasts of accuracy with conformal intervals, from the fitted curve and its held-out runs.
 
 LEVEL = 0.9
@@ -476,7 +475,7 @@ def forecaster(path: str) -> Forecaster:
     return Forecaster(ProxyTable.load(path))
 
 
-def forecaster_with(path: str, anchor: str | None, coverage: str | None) -> Forecaster:
+def forecaster_with(path: str, anchor: str | None, coverage: Path | str | None) -> Forecaster:
     """The forecaster of a file, anchored by PLAN.json=ACCURACY when that is given."""
     if anchor is None:
         return forecaster(path)

@@ -54,11 +54,6 @@ def load_problem(path: str) -> Spec:
     if spec.groups_from is not None:
         source = str((Path(path).parent / spec.groups_from).resolve())
         spec = spec.model_copy(update={"groups_from": source})
-    if spec.unit != "client":
-        raise InputError.one("unit", "must be client for a frontier", spec.unit)
-    if not is_objective(spec.planning.ratios):
-        rule = f"must be one of {', '.join(objective_names())} for a frontier"
-        raise InputError.one("planning.ratios", rule, spec.planning.ratios)
     return spec
 
 
@@ -66,6 +61,11 @@ def frontier(
     spec: Spec, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[FrontierPoint]:
     """All points of the frontier of a spec."""
+    if spec.unit != "client":
+        raise InputError.one("unit", "must be client for a frontier", spec.unit)
+    if not is_objective(spec.planning.ratios):
+        rule = f"must be one of {', '.join(objective_names())} for a frontier"
+        raise InputError.one("planning.ratios", rule, spec.planning.ratios)
     spec = decide_free_choices(spec)[0]
     base = _noise(spec)
     variations = _variations(spec)

@@ -382,7 +382,7 @@ def certify_noise(
 ) -> CertifiedNoise:
     """Noise multipliers with their certificate, raised where the guarantee is overspent."""
 
-    def certified(group: int) -> tuple[list[CertificateRow], float]:
+    def certified(group: int) -> tuple[Sequence[CertificateRow], float]:
         """The rows of a group, and the epsilon that its guarantee certifies."""
         found = certify(
             history_of(problem, ratios[group], noise[group]),

@@ -82,7 +82,6 @@ def mean_variance(weights: Sequence[float] | Floats, variances: Sequence[float] 
     return float(np.sum(np.asarray(weights) ** 2 * np.asarray(variances)))
 
 
-# -------------------------------------------------------------------------------------------------
 # Plans that protect records: each client runs DP-SGD with its own budget on its own records.
 
 

@@ -9,12 +9,14 @@ multipliers and weights, by an objective's search or by a fixed rule; ``assemble
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.errors import InfeasibleError
+from privplan.errors import InfeasibleError, InputError, checked_call
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.choices import decide_free_choices, optimised, with_server
@@ -35,21 +37,27 @@ Floats = NDArray[np.float64]
 _log = logging.getLogger(__name__)
 
 
-def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Plan:
+@checked_call
+def solve(
+    spec: Spec | Mapping[str, Any] | Path | str, *, second_opinion: bool | None = None
+) -> Plan:
     """Returns the plan of a spec, with its certificate.
 
     Args:
-        spec: the planning problem, or the path of its YAML file. Free rounds, cohort and
-            clipping norm are decided first; the plan's own spec holds the decisions.
+        spec: the planning problem, its data as a mapping, or the path of its YAML file. Free
+            rounds, cohort and clipping norm are decided first; the plan's own spec holds the
+            decisions.
         second_opinion: whether the certificate has rows of prv-accountant, which takes longer
             to load than a plan to solve; None when the spec's accountant is ``prv`` only.
 
     Raises:
         InfeasibleError: naming the constraint that cannot hold.
         UnsupportedError: when the spec's accountant does not cover its law and relation.
+
+    >>> privplan.solve(privplan.preset("digits")).groups["strict"].clients
+    100
     """
-    if not isinstance(spec, Spec):
-        spec = Spec.load(spec)
+    spec = given_spec(spec)
     if not any(group.risk for group in spec.groups):
         return _solved(spec, second_opinion)
     from privplan.planning.explain import STATEMENTS, of_risk, restated
@@ -64,6 +72,18 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     except InfeasibleError as error:
         raise of_risk(error, spec) from None
     return plan
+
+
+def given_spec(given: Any) -> Spec:
+    """The spec that is given as such, as data or as a file."""
+    if isinstance(given, Spec):
+        return given
+    if isinstance(given, Mapping):
+        return Spec.parse(dict(given))
+    if isinstance(given, Path | str):
+        return Spec.load(given)
+    rule = "must be a Spec, a mapping of its fields, or the path of its file"
+    raise InputError.one("spec", rule, type(given).__name__)
 
 
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +23,8 @@ if TYPE_CHECKING:
     from privplan.spec.spec import Spec
 
 
-# -------------------------------------------------------------------------------------------------
 # The numbers of a spec that a what-if sweep varies: their ranges, and the specs of its points.
 
-SECTIONS = ("planning", "local", "constants")
-"""Sections that a spec may omit although their numbers can be varied."""
 LARGEST = 1e100
 """Largest absolute value of the ends of a range."""
 MOST_POINTS = 1_000_000
@@ -83,33 +79,12 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
 
 def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
     """A copy of the spec's plain data with the numbers of a point; integers stay integers."""
-    data = deepcopy(data)
-    for path, value in point.items():
-        *parents, last = path.split(".")
-        place: Any = data
-        for part in parents:
-            place = _descend(place, part, path)
-        if not isinstance(place, dict) or isinstance(place.get(last), dict | list):
-            raise InputError.one("vary", "must name a number of the spec", path)
-        place[last] = int(value) if value == int(value) else value
-    return data
+    from privplan.spec.spec import with_changes
+
+    numbers = {path: int(one) if one == int(one) else one for path, one in point.items()}
+    return with_changes(data, numbers)
 
 
-def _descend(place: Any, part: str, path: str) -> Any:
-    """The item of a mapping, or the group of that name in a list of groups."""
-    if isinstance(place, list):
-        named = [item for item in place if isinstance(item, dict) and item.get("name") == part]
-        if named:
-            return named[0]
-    elif isinstance(place, dict) and isinstance(place.get(part), dict | list):
-        return place[part]
-    elif isinstance(place, dict) and place.get(part) is None and part in SECTIONS:
-        place[part] = {}
-        return place[part]
-    raise InputError.one("vary", "must name a place of the spec", path)
-
-
-# -------------------------------------------------------------------------------------------------
 # The rows of a what-if sweep: how a point is solved, what is shown of its plan, and its CSV.
 
 COLUMNS = (
@@ -299,7 +274,7 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
             return
         except InputError as error:
             first = first or error
-            if any(one.rule.startswith(UNKNOWN) or one.field == "vary" for one in error.faults):
+            if any(one.rule.startswith(UNKNOWN) for one in error.faults):
                 raise
         except PrivplanError:
             return

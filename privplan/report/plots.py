@@ -75,8 +75,8 @@ def plan_panels(plan: Plan) -> list[Panel]:
     return [
         epsilon_panel("budgets", "Budgets, and what the plan spends", rows, law_of(plan)),
         _influence(plan, some),
-        _bars("sampling", f"Sampling ratio{some}", names, ratios, f"chance {whose} (%)"),
-        _bars("noise", f"Noise by group{some}", names, noise,
+        bars("sampling", f"Sampling ratio{some}", names, ratios, f"chance {whose} (%)"),
+        bars("noise", f"Noise by group{some}", names, noise,
               "noise multiplier (standard deviation over clipping norm)"),
     ]  # fmt: skip
 
@@ -150,7 +150,7 @@ def _influence(plan: Plan, some: str) -> Panel:
     return Panel("influence", f"Who pays, who gains{some}", f"{said}.", draw, _height(len(groups)))
 
 
-def _bars(
+def bars(
     name: str,
     title: str,
     names: Sequence[str],
@@ -320,7 +320,7 @@ def score_panels(record: RunRecord, plan: Plan) -> list[Panel]:
                   for one in (forecast.groups if forecast else ())}  # fmt: skip
         ends = [bounds[name] for name in shown] if set(shown) <= set(bounds) else []
         unit = _unit(record) + "; line below: forecast" * bool(ends)
-        panels.append(_bars("groups", f"By group{some}", shown, scores, unit, said, ends))
+        panels.append(bars("groups", f"By group{some}", shown, scores, unit, said, ends))
     return panels
 
 

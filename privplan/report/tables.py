@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.calibrate import PLD
+from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import SHORT, named_law
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
 from privplan.book.spending import MOST_REPETITIONS, Remaining, Spending, full_name
-from privplan.files import csv_cell
-from privplan.plan import Plan
+from privplan.plan import Plan, book_lines
 from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import DECIDED
@@ -82,21 +80,28 @@ def plan_table(plan: Plan) -> Table:
     return _table(f"Plan {spec.name}", plan.groups, cells, caption)
 
 
-def certificate_table(plan: Plan) -> Table:
+def about(row: CertificateRow) -> str:
+    """Said before the epsilon of a row that is no bound."""
+    return "about " * (row.kind == "approximation")
+
+
+def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Table:
     """Bounds on epsilon by every accountant, one row per group and accountant."""
     cells: dict[str, Cell] = {
         "group": lambda row: row.group,
         "accountant": lambda row: row.accountant,
-        "at least": lambda row: f"{row.epsilon_lower:.6g}" if row.epsilon_lower > 0 else "-",
-        "at most": lambda row: f"{row.epsilon_upper:.6g}",
+        "at least": lambda row: (
+            "-" if about(row) or not row.epsilon_lower else f"{row.epsilon_lower:.6g}"
+        ),
+        "at most": lambda row: f"{about(row)}{row.epsilon_upper:.6g}",
         "delta": lambda row: f"{row.delta:.3g}",
         "law": lambda row: row.law,
         "relation": lambda row: row.relation,
         "role": lambda row: "guarantee" if row.guarantee else row.kind,
     }
-    versions = ", ".join(sorted({row.version for row in plan.certificate}))
-    title, caption = "Certificate: epsilon over all rounds", f"{plan.identity}; {versions}"
-    return _table(title, plan.certificate, cells, caption)
+    versions = ", ".join(sorted({row.version for row in rows}))
+    caption = f"{identity}; {versions}" if identity else versions
+    return _table("Certificate: epsilon over all rounds", rows, cells, caption)
 
 
 def _rate(place: int, risk: GroupRisk) -> str:
@@ -143,6 +148,17 @@ def alternatives_table(found: Sequence[Alternative], plan: Plan) -> Table:
     )
     columns = ["group", *(one.name for one in found)]
     return "Who counts how much, beside other plans", columns, rows, caption
+
+
+def explanation(plan: Plan) -> list[str]:
+    """A plan in sentences: what each group pays and gains, what was decided, and forecasts."""
+    from privplan.forecast.target import forecast_lines
+    from privplan.planning.explain import reasons
+
+    lines = reasons(plan) if plan.guarantee == PLD else []  # these are of a single run
+    free = [line for line in plan.warnings if line.startswith("planning.free: ")]
+    known = forecast_lines(plan) if plan.forecast is not None else []
+    return [*lines, *free, *recipe_lines(plan), *known, *book_lines(plan.book)]
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -370,15 +386,7 @@ def run_name(verdict: Verdict) -> str:
     return " ".join(name.split())  # a line break in a record must not begin a line of the verdict
 
 
-# --- Tables, text lines, CSV and plain data of a budget book. ------------------------------------
-
-SCHEMA_VERSION = 1
-_RUN = (
-    "chain", "plan", "population", "source", "algorithm", "dataset", "seed", "status", "verdict",
-    "cost",
-)  # fmt: skip
-_SHARE = ("group", "unit", "relation", "clients", "epsilon", "delta")
-_RELEASE = ("noise_multiplier", "sampling_ratio", "sampling", "count")
+# --- Tables and text lines of a budget book. -----------------------------------------------------
 
 
 def spending_table(spent: Sequence[Spending]) -> Table:
@@ -454,26 +462,3 @@ def remaining_lines(remaining: Remaining) -> list[str]:
             f"{remaining.exact_noise_multiplier:.6g}"
         )
     return lines
-
-
-def export_data(runs: Sequence[BookedRun]) -> dict[str, Any]:
-    """The whole book as plain data."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "runs": [run.model_dump(mode="json") for run in runs],
-    }
-
-
-def export_csv(runs: Sequence[BookedRun]) -> str:
-    """The whole book as tidy CSV: one row per run, group and kind of release."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", *_RUN, *_SHARE, *_RELEASE])
-    for number, run in enumerate(runs, start=1):
-        booked = {"verdict": None, "cost": run.cost, **run.model_dump(mode="json")}
-        for share in booked["shares"]:
-            for release in share["releases"]:
-                values = [booked[key] for key in _RUN] + [share[key] for key in _SHARE]
-                cells = [number, *values, *(release[key] for key in _RELEASE)]
-                writer.writerow(map(csv_cell, cells))
-    return text.getvalue()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
@@ -21,7 +21,7 @@ from privplan.accounting.release import (
     is_client,
 )
 from privplan.accounting.tradeoff import implied_risk, limit_of
-from privplan.errors import Fault, InputError, TooLittleNoiseError
+from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Costs, Grouping, budgets_of_file, cut
@@ -52,6 +52,7 @@ from privplan.values import (
     Checked,
     Count,
     Name,
+    Named,
     Positive,
     is_none,
     parse,
@@ -122,6 +123,35 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
 # --- The spec: who needs how much privacy, and how training runs. --------------------------------
 
 
+def with_changes(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a spec's plain data with values by dotted name; groups are found by their names."""
+    data = {**data}
+    for name, value in changes.items():
+        first, *parts = name.split(".")
+        for part in reversed(parts):
+            value = {part: value}
+        data[first] = _changed(data.get(first), value, first)
+    return data
+
+
+def _changed(old: Any, new: Any, field: str) -> Any:
+    """Plain data with the parts that a mapping names changed, those of a list by their names."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old | {name: _changed(old.get(name), one, name) for name, one in new.items()}
+    if isinstance(old, list) and isinstance(new, dict):
+        named = {one["name"]: one for one in old}
+        for name, change in new.items():
+            if name not in named:
+                rule = f"must be one of {', '.join(named)}{did_you_mean(name, named)}"
+                raise InputError.one(field, rule, name)
+            other = {"risk": ("epsilon", "delta"), "epsilon": ("risk",)}  # one states the budget
+            without = {one for given in change for one in other.get(given, ())}
+            kept = {part: one for part, one in named[name].items() if part not in without}
+            named[name] = {**kept, **change}
+        return list(named.values())
+    return new
+
+
 def _odd_names(data: dict[str, Any]) -> list[Fault]:
     """Names of groups and signers that other programs might read as more than a name."""
     rule = "must be letters, digits, spaces, - _ or ."
@@ -139,7 +169,7 @@ class Spec(Checked):
     """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``."""
 
     name: Name = Field(description="Name of the plan, for tables and plots.")
-    groups: tuple[Group, ...] = Field(
+    groups: Annotated[tuple[Group, ...], AfterValidator(Named)] = Field(
         (), description="Who needs how much privacy; may be left out with groups_from."
     )
     groups_from: str | None = Field(
@@ -201,6 +231,45 @@ class Spec(Checked):
         "attested ledger.",
         exclude_if=lambda signers: not signers,
     )
+
+    def __new__(cls, *_: Any, **fields: Any) -> Self:
+        """Refuse fields, which ``parse`` completes and checks."""
+        if fields:
+            rule = 'must be Spec.parse({"name": ..., "groups": [...]}), or Spec.load(path)'
+            raise InputError.one("Spec(...)", rule, ", ".join(fields))
+        return super().__new__(cls)
+
+    def plain(self) -> dict[str, Any]:
+        """The data of which ``parse`` makes this spec again, without what follows from others."""
+        data = self.model_dump(mode="json")
+        for group, one in zip(self.groups, data["groups"], strict=True):
+            if group.risk is not None:
+                del one["epsilon"], one["delta"]
+            elif group.noise_multiplier is not None and group.epsilon == self._spent(group):
+                del one["epsilon"]
+        return data
+
+    def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Spec:
+        """The spec with some fields changed, checked as a whole; this one stays as it is.
+
+        Args:
+            changes: values by dotted name, such as ``{"groups.strict.epsilon": 1}``.
+            fields: values by name. A mapping changes parts, of ``groups`` by the group's name; a
+                list of groups replaces all. Groups of a file of budgets are not made again.
+
+        >>> plan.spec.replace(rounds=80, groups={"strict": {"epsilon": 1}}).rounds
+        80
+        """
+        data, changes = self.plain(), {**(changes or {}), **fields}
+        for name in changes:
+            if name.partition(".")[0] not in Spec.model_fields:
+                near = did_you_mean(name, Spec.model_fields)
+                raise InputError.one(name, f"is not a known field{near}", changes[name])
+        if isinstance(data.get("recipe"), dict):  # what is given is not decided
+            parts = {f"local.{one}" for one in changes.get("local") or ()}
+            decides = [one for one in data["recipe"]["decides"] if one not in {*changes, *parts}]
+            data["recipe"] = {**data["recipe"], "decides": decides}
+        return Spec.parse(with_changes(data, changes))
 
     @classmethod
     def parse(cls, data: Any, folder: Path | str = ".") -> Spec:

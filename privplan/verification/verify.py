@@ -6,10 +6,11 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, computed_field
+from pydantic import AfterValidator, Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import History, Relation, SamplingLaw, Unit, identity
@@ -19,7 +20,7 @@ from privplan.auditing import (
     empirical_epsilons,
     exceeded,
 )
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import InputError, PrivplanError, checked_call
 from privplan.evidence import ReplayReport
 from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
@@ -27,7 +28,7 @@ from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
 from privplan.registry import Registry
-from privplan.values import Value, is_none
+from privplan.values import Named, Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
     FALSE_ALARM,
@@ -135,7 +136,7 @@ class Verdict(Value):
     algorithm: str
     dataset: str
     noise: Literal["seeded", "secure"]
-    groups: tuple[GroupVerdict, ...]
+    groups: Annotated[tuple[GroupVerdict, ...], AfterValidator(Named)]
     worst: WorstOff
     checks: tuple[Check, ...]
     accuracy: float | None
@@ -234,10 +235,13 @@ class Verdict(Value):
         """Exit code of the command line: 0 kept, 4 broken, 5 unverified."""
         return {"kept": 0, "broken": 4, "unverified": 5}[self.outcome]
 
-    def save(self, folder: Path) -> None:
+    def to_json(self) -> str:
+        """The text of ``verdict.json``."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+
+    def save(self, folder: Path | str) -> None:
         """Write ``verdict.json`` into the run folder."""
-        text = json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False)
-        write_text(folder / VERDICT, text + "\n")
+        write_text(Path(folder) / VERDICT, self.to_json())
 
 
 def _finite(value: float) -> float | None:
@@ -424,8 +428,14 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
     )
 
 
-def load_run(folder: Path) -> Run:
-    """Read a run folder, whose ledger must not end in an incomplete line."""
+@checked_call
+def load_run(folder: Path | str) -> Run:
+    """Read a run folder, whose ledger must not end in an incomplete line.
+
+    >>> privplan.load_run("run").record.status
+    'complete'
+    """
+    folder = Path(folder)
     refuse_other_folder(folder)
     plan = Plan.load(folder / PLAN)
     if plan.spec.population > MOST_CLIENTS:
@@ -441,3 +451,38 @@ def load_run(folder: Path) -> Run:
         raise InputError.one("ledger", rule, str(folder / LEDGER))
     evidence = AuditEvidence.load(folder) if record.audit else None
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)
+
+
+SECONDS = 10.0
+"""Time for executing rounds again where their number is left out."""
+EXECUTORS = "privplan.executors"
+"""Entry points of functions that execute rounds of a run again and store what they found.
+
+Each takes the run folder, how many rounds (None for as many as fit into the seconds), the seconds
+(None without a limit), and what options of ``verify`` set in ``click.Context.meta``; it returns
+how many rounds it executed.
+"""
+
+
+def execute_again(
+    folder: Path, rounds: str | None, record: RunRecord, options: dict[str, Any]
+) -> tuple[int, str]:
+    """How many rounds of a run were executed again now, and why none was."""
+    text = "all" if rounds is None else rounds
+    if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InputError.one("rounds", "must be all or a whole number", rounds)
+    points = list(entry_points(group=EXECUTORS))
+    for reason, holds in (
+        ("--rounds 0", text.isdigit() and not int(text)),
+        ("a deployment cannot be executed again", record.seed is None),
+        ("the run is not finished", record.status != "complete"),
+        ("the simulator is not installed", not points),
+    ):
+        if holds:
+            return 0, reason
+    most = None if text == "all" else int(text)
+    try:
+        execute = points[0].load()
+        return execute(folder, most, SECONDS if rounds is None else None, options), ""
+    except (PrivplanError, ImportError) as error:
+        return 0, str(error).splitlines()[0]

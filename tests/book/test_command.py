@@ -114,15 +114,6 @@ def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path):
     assert book.read_bytes() == before
 
 
-def test_an_export_does_not_replace_the_book(tmp_path):
-    book = tmp_path / "book.sqlite"
-    answer("book", "add", run(tmp_path / "run", 1), "--address", book)
-    before = book.read_bytes()
-    line = refused("book", "export", "--address", book, "-o", book)
-    assert "output: must be another file" in line
-    assert book.read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

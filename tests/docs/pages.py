@@ -126,6 +126,7 @@ PAGES = {
         names=_guarded, codes={"export plan.json --to opacus": (2,)}, prints="True\nTrue ()\n"
     ),
     "docs/algorithms.md": Page(),
+    "docs/api.md": Page(),
     "docs/attacks.md": Page(
         before=DIGITS, words={"--steps 50": "--steps 2", "--images 10": "--images 3"}
     ),

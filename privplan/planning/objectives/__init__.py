@@ -268,7 +268,6 @@ def heterogeneity_of(spec: Spec) -> float:
 OBJECTIVES.register("balanced", Balanced())
 
 
-# -------------------------------------------------------------------------------------------------
 # ``planning.ratios: bound``: the right-hand side of GDPFed+'s Theorem 3 for given constants.
 
 

@@ -1,0 +1,129 @@
+"""What a new user of the Python interface writes: arguments, first guesses, small programs."""
+
+_RELEASES = "history, accountants, releases"
+SIGNATURES = {
+    "preset": "name",
+    "solve": "spec, second_opinion",
+    "account": _RELEASES,
+    "calibrate": "epsilon, solve_for, accountant, releases",
+    "tradeoff": "history, releases",
+    "compose": "history, relation, tolerance",
+    "load_run": "folder",
+    "verify": "run, plan, rounds",
+    "Book": "address",
+    "Book.add": "self, run, population, infinite",
+    "Book.spent": "self, group, options",
+    "Book.left": "self, group, epsilon, delta, population, next_run",
+    "Spec.load": "path",
+    "Spec.parse": "data, folder",
+    "Spec.replace": "self, changes, fields",
+    "Plan.load": "path",
+    "Plan.save": "self, path",
+    "Plan.history": "self, group",
+    "Plan.explain": "self",
+    "simulate.train": "plan, data, dataset, data_dir, model, model_args, algorithm, seed, folder, "
+    "partition, hyperparameters, device, canaries, report, loss, metric, fix, callbacks, track, "
+    "precision, noise",
+}
+"""Arguments of the stable functions; a change here is a change of the interface."""
+
+_NUMBERS = "noise_multiplier=1.5, rounds=50, delta=1e-5"
+GUESSES: dict[str, str | None] = {
+    "assert privplan.__version__[0].isdigit()": None,
+    "privplan.solve(privplan.preset('digits').plain())": None,
+    "privplan.solve('spec.yaml')": None,
+    "privplan.solve(plan)": "must be a Spec, a mapping of its fields, or the path of its file",
+    "privplan.Spec(name='study', rounds=5)": "must be Spec.parse(",
+    "spec.model_copy(update={'rounds': -5})": "rounds: must be 1 or more, found -5",
+    "spec.model_copy(update={'groups.strict.epsilon': 2})": "Spec.replace changes parts",
+    "plan.explain()": None,
+    "plan.history('strict')": None,
+    "plan.history('strickt')": "did you mean strict?",
+    "plan.groups['loose'].weight, plan.groups[0], [one.name for one in plan.groups]": None,
+    "privplan.RunRecord.load('run')": None,
+    "privplan.load_run('run').plan": None,
+    "privplan.verify('run', rounds=0).to_json()": None,
+    "privplan.verify(plan)": "must be a folder, as in privplan.verify('run')",
+    "simulate.train(plan, 'digits')": "train(plan, data, dataset",
+    "simulate.train(plan, data='digits')": "dataset= with a name such as 'digits'",
+    "privplan.train(plan)": "write simulate.train(plan, dataset='digits')",
+    f"privplan.account(sampling_ratio=0.02, {_NUMBERS}).epsilon": None,
+    f"privplan.account(sample_rate=0.02, {_NUMBERS})": "write sampling_ratio",
+    "privplan.account(noise_multiplier='1.5', rounds=5)": "must be a number, found '1.5'",
+    "privplan.calibrate(target_epsilon=1)": "write epsilon",
+}
+"""What people tried first; None where it works, else what the one sentence says."""
+
+PROGRAMS = (
+    # 1: what a mechanism costs, and the least noise for a budget
+    """
+import privplan
+noise = privplan.calibrate(1.0, delta=1e-5, sampling_ratio=0.01, rounds=1000)
+cost = privplan.account(noise_multiplier=noise, sampling_ratio=0.01, rounds=1000, delta=1e-5)
+assert 0.999 < cost.epsilon <= 1.0
+""",
+    # 2: a plan from budgets in a dictionary
+    """
+import privplan
+plan = privplan.solve({
+    "name": "hospitals", "rounds": 20, "cohort": 12,
+    "groups": [{"name": "a", "clients": 60, "epsilon": 1},
+               {"name": "b", "clients": 60, "epsilon": 4}],
+    "model": {"name": "mine", "parameters": 1000},
+})
+assert plan.groups["a"].weight < plan.groups["b"].weight
+assert plan.certificate.of("a").epsilon <= 1
+""",
+    # 3: a file, changed, solved, saved and read again
+    """
+import privplan
+from pathlib import Path
+plan = privplan.solve(privplan.preset("gdpfed-fmnist").replace(rounds=30))
+plan.save(Path("plan.json"))
+assert privplan.Plan.load("plan.json") == plan and plan.spec.rounds == 30
+""",
+    # 4: what an attacker can achieve against the strict group
+    """
+import privplan
+plan = privplan.solve(privplan.preset("gdpfed-fmnist"))
+risk = privplan.tradeoff(plan.history("strict"), delta=plan.groups["strict"].delta)
+assert 0 < risk.advantage < 0.25 and risk.true_positives[1] < 0.1
+""",
+    # 5: train, verify, and look
+    """
+import privplan, simulate
+plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
+run = simulate.train(plan, dataset="digits", seed=3, folder="run", device="cpu")
+verdict = privplan.verify("run", plan=plan, rounds=0)
+assert verdict.outcome == "kept" and 0 < run.score < 1
+""",
+    # 6: a book over two runs, and what is left
+    """
+import privplan, simulate
+plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
+book = privplan.Book("book.sqlite")
+for seed in (1, 2):
+    simulate.train(plan, dataset="digits", seed=seed, folder=f"run-{seed}", device="cpu")
+    assert book.add(f"run-{seed}") == "added"
+strict = {one.group: one for one in book.spent()}["strict"]
+assert 2 < strict.epsilon_upper < 4
+assert book.left("strict", 10).headroom < 8
+""",
+    # 7: why sampling laws matter
+    """
+import privplan
+one = dict(noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-5)
+poisson = privplan.account(**one).epsilon
+fixed = privplan.account(sampling="fixed_size", **one).epsilon
+assert fixed > 3 * poisson
+""",
+    # 8: a history whose rounds differ, read at many deltas
+    """
+import privplan
+history = privplan.History([(privplan.Release(1.0, 0.01), 500), (privplan.Release(2.0, 0.1), 20)])
+curve = privplan.compose(history)
+epsilons = [curve.epsilon(delta).upper for delta in (1e-4, 1e-6, 1e-8)]
+assert epsilons == sorted(epsilons)
+assert privplan.account(history, delta=1e-6).epsilon <= curve.epsilon(1e-6).upper * 1.01
+""",
+)

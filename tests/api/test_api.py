@@ -1,0 +1,144 @@
+"""The Python interface: its list of names, its examples, first guesses, and small programs."""
+
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import privplan
+import simulate
+from privplan.errors import PrivplanError
+from privplan.spec.presets import preset
+from tests.api.programs import GUESSES, PROGRAMS, SIGNATURES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+VALUES = {"Release", "SamplingLaw", "Relation", "Verdict", "PrivplanError", "Plan", "Certificate"}
+"""Stable names whose examples are those of what makes them or of their methods."""
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What examples and programs find: a plan and its run, in an empty folder."""
+    folder = tmp_path_factory.mktemp("api")
+    plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
+    plan.save(folder / "plan.json")
+    simulate.train(plan, dataset="digits", seed=1, folder=folder / "run", device="cpu")
+    (folder / "spec.yaml").write_text(preset("digits"))
+    return folder, {"privplan": privplan, "simulate": simulate, "plan": plan, "spec": plan.spec}
+
+
+@pytest.fixture
+def here(names, monkeypatch):
+    monkeypatch.chdir(names[0])
+    monkeypatch.delenv("PRIVPLAN_BOOK", raising=False)
+    return dict(names[1])
+
+
+def arguments(function):
+    return ", ".join(inspect.signature(function).parameters)
+
+
+def test_stable_names_keep_their_arguments():
+    found = {name: getattr(privplan, name) for name in privplan.STABLE}
+    found |= {"simulate.train": simulate.train}
+    for kind, methods in (("Spec", "load parse replace"), ("Plan", "load save history explain"),
+                          ("Book", "add spent left")):  # fmt: skip
+        for name in methods.split():
+            found[f"{kind}.{name}"] = getattr(found[kind], name)
+    calls = {n: one for n, one in found.items() if inspect.isroutine(one) or n == "Book"}
+    assert {name: arguments(one) for name, one in calls.items()} == SIGNATURES
+    assert set(found) - set(calls) == VALUES - {"Release"} | {"Release", "Spec", "History"}
+
+
+def test_the_page_names_every_tier():
+    tiers = PAGE.partition("## Stable names")[2].partition("## Provisional")
+    for place, listed in ((0, privplan.STABLE), (2, privplan.PROVISIONAL)):
+        for name in listed:
+            assert re.search(rf"\b{name}\b", tiers[place]), name
+    assert len(PAGE.splitlines()) <= 70
+    assert set(privplan.__all__) == {*privplan.STABLE, *privplan.PROVISIONAL}
+
+
+@pytest.mark.parametrize("name", sorted({*privplan.STABLE, "simulate.train"}))
+def test_examples_of_stable_names_run(name, here):
+    value = eval(name if "." in name else f"privplan.{name}", here)
+    assert value.__doc__
+    tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=here)
+    if inspect.isclass(value):
+        parts = {one: part for one, part in vars(value).items() if not one.startswith("_")}
+        for one, part in parts.items():
+            part = getattr(part, "__func__", part)
+            if inspect.isfunction(part) and part.__doc__:
+                tests += doctest.DocTestFinder().find(part, one, globs=here)
+    examples = [one for one in tests if one.examples]
+    assert examples or name in VALUES, f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+    Path("book.sqlite").unlink(missing_ok=True)
+    for one in examples:
+        runner.run(one, clear_globs=False)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("guess", GUESSES)
+def test_first_guesses_work_or_name_the_right_call(guess, here):
+    wanted = GUESSES[guess]
+    if wanted is None:
+        exec(guess, here)
+        return
+    with pytest.raises((PrivplanError, AttributeError)) as caught:
+        exec(guess, here)
+    assert "\n" not in str(caught.value)
+    assert wanted in str(caught.value)
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_small_programs_work_at_the_first_try(number, here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(PROGRAMS[number], {"__name__": "program"})
+
+
+def test_completion_shows_names_of_the_project(here):
+    for value in (here["spec"], here["plan"]):
+        assert "groups" in dir(value)
+        assert not [name for name in dir(value) if name.startswith(("model_", "dict", "copy"))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rounds": -5}, "rounds: must be 1 or more, found -5"),
+        ({"groups": {"strct": {"epsilon": 1}}}, "did you mean strict?"),
+        ({"groups.strict.epsilon": 0}, "groups.strict.epsilon: must be greater than 0, found 0"),
+        ({"cohort": 1e9}, "cohort: must not exceed the population"),
+        ({"round": 3}, "round: is not a known field (did you mean rounds?)"),
+    ],
+)
+def test_a_changed_spec_is_checked(here, changes, message):
+    with pytest.raises(PrivplanError, match=re.escape(message)):
+        here["spec"].replace(changes)
+
+
+def test_a_changed_spec_is_that_of_a_changed_file():
+    data = {
+        "name": "study", "rounds": 50, "cohort": 120, "model": {"name": "m", "parameters": 1000},
+        "groups": [{"name": "a", "clients": 2000, "epsilon": 0.5},
+                   {"name": "b", "clients": 2000, "risk": {"advantage": 0.1}}],
+    }  # fmt: skip
+    spec = privplan.Spec.parse(data)
+    assert spec.replace() == spec
+    changed = {**data, "rounds": 80, "clipping_norm": 2.0}
+    assert spec.replace(rounds=80) == privplan.Spec.parse({**data, "rounds": 80})
+    assert spec.replace(clipping_norm=2.0).clipping_norm == changed["clipping_norm"]
+    loose = spec.replace(groups={"b": {"epsilon": 3}}).groups["b"]
+    assert (loose.epsilon, loose.risk) == (3, None)
+    risk = spec.replace({"groups.a.risk": {"advantage": 0.2}}).groups["a"]
+    assert (
+        risk.epsilon
+        == privplan.Spec.parse(
+            {**data, "groups": [{"name": "a", "clients": 2000, "risk": {"advantage": 0.2}}]}
+        )
+        .groups["a"]
+        .epsilon
+    )
