@@ -24,8 +24,12 @@ STABLE = {
     "calibrate": "privplan.api",
     "tradeoff": "privplan.api",
     "compose": "privplan.accounting.curve",
+    "what_if": "privplan.api",
+    "frontier": "privplan.api",
+    "forecast": "privplan.api",
     "load_run": "privplan.verification.verify",
     "verify": "privplan.api",
+    "replay": "privplan.api",
     "PrivplanError": "privplan.errors",
 }
 PROVISIONAL = {

@@ -5,10 +5,11 @@ Values have the other half of the interface as methods, such as ``Spec.replace``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from privplan.errors import InputError, checked_call
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from privplan.accounting.certificate import Certificate
     from privplan.accounting.release import History
     from privplan.accounting.tradeoff import TradeOff
-    from privplan.plan import Plan
+    from privplan.evidence import ReplayReport
+    from privplan.plan import Forecast, Plan
     from privplan.spec.spec import Spec
     from privplan.verification.checks.check import Run
     from privplan.verification.verify import Verdict
@@ -98,6 +100,75 @@ def tradeoff(history: History | None = None, **releases: Any) -> TradeOff:
 
 
 @checked_call
+def what_if(
+    spec: Spec | Mapping[str, Any] | Path | str,
+    vary: Mapping[str, Iterable[float]],
+    *,
+    workers: int = 1,
+) -> Any:
+    """The plans of a spec with some of its numbers varied, as a ``pandas.DataFrame``.
+
+    All combinations of the values in ``vary`` are solved, over ``workers`` processes. One row per
+    point and group, with ``noise_norm`` (of the mean update, in norm) or ``error``.
+
+    >>> privplan.what_if(plan.spec, {"groups.strict.epsilon": [1, 2]}).shape[0]
+    6
+    """
+    from privplan.planning.sweep import Vary, sweep
+
+    if not isinstance(vary, Mapping) or any(isinstance(one, str) for one in vary.values()):
+        rule = 'must be values by name, such as {"groups.strict.epsilon": [0.5, 1, 2]}'
+        raise InputError.one("vary", rule, vary)
+    numbers = {name: one if isinstance(one, Iterable) else [one] for name, one in vary.items()}
+    varies = [Vary(name, tuple(map(float, values))) for name, values in numbers.items()]
+    rows = sweep(spec_of(spec).plain(), varies, workers=workers)
+    return _frame(rows)
+
+
+@checked_call
+def frontier(spec: Spec | Mapping[str, Any] | Path | str) -> Any:
+    """How noise changes with rounds, cohort and budgets, as a ``pandas.DataFrame``.
+
+    One row per changed plan: ``noise`` is that of the mean update in norm, ``change`` is relative
+    (per unit of epsilon for ``shadow_price``).
+
+    >>> "rounds" in set(privplan.frontier(plan.spec)["question"])
+    True
+    """
+    from privplan.planning import frontier as chapter
+
+    points = chapter.frontier(spec_of(spec))
+    return _frame([one.plain() for one in points])
+
+
+@checked_call
+def forecast(
+    plan: Plan | Path | str,
+    proxy: Path | str,
+    *,
+    known_accuracy: str | None = None,
+    coverage: Path | str | None = None,
+) -> Forecast:
+    """Forecast accuracy of a plan before training: ``accuracy``, ``lower``, ``upper`` in [0, 1].
+
+    ``proxy`` is a table of runs on proxy data (``privplan proxy forecast``), ``known_accuracy`` is
+    PLAN.json=PERCENT, ``coverage`` a file of the classes that each group holds.
+
+    >>> found = privplan.forecast("two-groups.json", "proxy.json")
+    >>> 0 <= found.lower <= found.accuracy <= found.upper <= 1
+    True
+    """
+    from privplan.forecast.features import read_coverage
+    from privplan.forecast.model import forecaster_with, with_forecast
+    from privplan.plan import Plan
+
+    solved = plan if isinstance(plan, Plan) else Plan.load(plan)
+    model = forecaster_with(str(proxy), known_accuracy, coverage)
+    held = read_coverage(coverage, solved.spec, model.table.classes)
+    return cast("Forecast", with_forecast(solved, model, held).forecast)
+
+
+@checked_call
 def verify(
     run: Run | Path | str,
     *,
@@ -125,6 +196,34 @@ def verify(
     return judge(loaded, *again)
 
 
+@checked_call
+def replay(
+    run: Run | Path | str,
+    *,
+    rounds: int | None = 5,
+    data_dir: Path | str | None = None,
+    seed: int | None = None,
+) -> ReplayReport:
+    """Execute rounds of a finished simulation again with a second implementation, and compare.
+
+    ``rounds`` are drawn at random by ``seed``; None for all. ``outcome`` is passed, failed or not
+    shown; ``replay.json`` in the run folder keeps it.
+
+    >>> privplan.replay("run", rounds=1).outcome
+    'passed'
+    """
+    folder = _folder(run, "replay")
+    try:
+        chapter = import_module("simulate.replay.replay")
+    except ImportError as error:
+        rule = "needs the simulator: pip install 'privplan[simulate]'"
+        raise InputError.one("replay", rule, str(error)) from None
+    again = chapter.Replay(folder, None if data_dir is None else Path(data_dir))
+    report = cast("ReplayReport", again.run(rounds, seed, lambda done, total: None))
+    report.save(folder)
+    return report
+
+
 def _folder(run: Any, name: str) -> Path:
     """The folder of a run."""
     found = getattr(run, "folder", run)
@@ -133,3 +232,20 @@ def _folder(run: Any, name: str) -> Path:
     raise InputError.one(
         "run", f"must be a folder, as in privplan.{name}('run')", type(run).__name__
     )
+
+
+def spec_of(given: Any) -> Spec:
+    """The spec that is given as such, as data, as a file, or by a plan."""
+    from privplan.planning.solver import given_spec
+
+    return cast("Spec", getattr(given, "spec", None) or given_spec(given))
+
+
+def _frame(rows: Sequence[dict[str, Any]]) -> Any:
+    """Rows as a data frame."""
+    try:
+        import pandas
+    except ImportError:
+        rule = "needs pandas: pip install 'privplan[tables]'"
+        raise InputError.one("DataFrame", rule, "no pandas") from None
+    return pandas.DataFrame(rows)

@@ -8,6 +8,10 @@ SIGNATURES = {
     "calibrate": "epsilon, solve_for, accountant, releases",
     "tradeoff": "history, releases",
     "compose": "history, relation, tolerance",
+    "what_if": "spec, vary, workers",
+    "frontier": "spec",
+    "forecast": "plan, proxy, known_accuracy, coverage",
+    "replay": "run, rounds, data_dir, seed",
     "load_run": "folder",
     "verify": "run, plan, rounds",
     "Book": "address",
@@ -51,6 +55,8 @@ GUESSES: dict[str, str | None] = {
     f"privplan.account(sample_rate=0.02, {_NUMBERS})": "write sampling_ratio",
     "privplan.account(noise_multiplier='1.5', rounds=5)": "must be a number, found '1.5'",
     "privplan.calibrate(target_epsilon=1)": "write epsilon",
+    "assert len(privplan.what_if(plan, {'rounds': [2, 4]})) == 6": None,
+    "privplan.what_if(spec, 'rounds=2')": 'such as {"groups.strict.epsilon": [0.5, 1, 2]}',
 }
 """What people tried first; None where it works, else what the one sentence says."""
 
@@ -125,5 +131,19 @@ curve = privplan.compose(history)
 epsilons = [curve.epsilon(delta).upper for delta in (1e-4, 1e-6, 1e-8)]
 assert epsilons == sorted(epsilons)
 assert privplan.account(history, delta=1e-6).epsilon <= curve.epsilon(1e-6).upper * 1.01
+""",
+    # 9: which budget buys what
+    """
+import privplan
+table = privplan.what_if(privplan.preset("digits"), {"groups.strict.epsilon": [1, 2, 4]})
+noise = table.groupby("groups.strict.epsilon")["noise_norm"].first()
+assert noise.is_monotonic_decreasing
+""",
+    # 10: the knee of the cohort
+    """
+import privplan
+table = privplan.frontier(privplan.preset("digits-planned"))
+cohorts = table[table["question"] == "cohort"]
+assert cohorts["noise"].is_monotonic_decreasing
 """,
 )

@@ -9,9 +9,13 @@ import pytest
 
 import privplan
 import simulate
+from privplan import api
 from privplan.errors import PrivplanError
+from privplan.files import load_yaml
 from privplan.spec.presets import preset
 from tests.api.programs import GUESSES, PROGRAMS, SIGNATURES
+from tests.forecast.table import table
+from tests.forecast.test_forecast import TEXT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 VALUES = {"Release", "SamplingLaw", "Relation", "Verdict", "PrivplanError", "Plan", "Certificate"}
@@ -25,6 +29,8 @@ def names(tmp_path_factory):
     plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
     plan.save(folder / "plan.json")
     simulate.train(plan, dataset="digits", seed=1, folder=folder / "run", device="cpu")
+    privplan.solve(privplan.Spec.parse(load_yaml(TEXT, "spec"))).save(folder / "two-groups.json")
+    table().save(folder / "proxy.json")
     (folder / "spec.yaml").write_text(preset("digits"))
     return folder, {"privplan": privplan, "simulate": simulate, "plan": plan, "spec": plan.spec}
 
@@ -42,7 +48,7 @@ def arguments(function):
 
 def test_stable_names_keep_their_arguments():
     found = {name: getattr(privplan, name) for name in privplan.STABLE}
-    found |= {"simulate.train": simulate.train}
+    found |= {"simulate.train": simulate.train, "forecast": api.forecast}
     for kind, methods in (("Spec", "load parse replace"), ("Plan", "load save history explain"),
                           ("Book", "add spent left")):  # fmt: skip
         for name in methods.split():
@@ -64,6 +70,7 @@ def test_the_page_names_every_tier():
 @pytest.mark.parametrize("name", sorted({*privplan.STABLE, "simulate.train"}))
 def test_examples_of_stable_names_run(name, here):
     value = eval(name if "." in name else f"privplan.{name}", here)
+    value = api.forecast if name == "forecast" else value  # the package of that name calls it
     assert value.__doc__
     tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=here)
     if inspect.isclass(value):
