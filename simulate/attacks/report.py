@@ -1,13 +1,11 @@
-"""Attacks on algorithms as one resumable sweep, scored against null rows, and their report."""
+"""Attacks on algorithms, scored against null rows, and their report."""
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,7 @@ import torch
 from torch import Tensor
 
 from privplan.files import write_bytes, write_text
-from privplan.processes import Journal, finish, in_jobs, key_of, resumable
-from privplan.report.style import Panel, Theme, name_lines, picture
-from privplan.values import digest
+from privplan.report.style import Panel, Theme, picture
 from simulate.attacks.measures import (
     OTHER,
     better,
@@ -34,7 +30,6 @@ from simulate.attacks.measures import (
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import ATTACKS, Guess, Options, Truth
 
-JOURNAL = "attacks.jsonl"
 CHUNK = 10
 """Releases that are attacked at the same time."""
 PARTS = 1000
@@ -47,13 +42,6 @@ class Case:
 
     attack: str
     attacked: PlanRound
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What distinguishes the case in one sweep, as plain data."""
-        one = self.attacked
-        settings = {"algorithm": one.algorithm, "clients": one.clients}
-        return {"attack": self.attack, **settings, "noise_factor": one.noise_factor}
 
 
 @dataclass(frozen=True)
@@ -73,113 +61,41 @@ class Result:
 def sweep(
     cases: Sequence[Case],
     options: Options,
-    folder: Path | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Result]:
-    """Run attacks; chunks that are finished in the folder's journal are not computed again."""
-    items = {
-        key_of({**case.identity, "releases": [first, last]}): (case, first, last)
-        for case in cases
-        for first, last in _chunks(len(case.attacked))
-    }
-    finished = 0
+    """Run attacks, on few releases at a time."""
+    finished, total = 0, sum(-(-len(case.attacked) // CHUNK) for case in cases)
 
-    def outer(done: int, total: int) -> None:
-        nonlocal finished
-        finished = done
-        progress(done * PARTS, total * PARTS)
+    def inner(done: int, steps: int) -> None:
+        progress(finished * PARTS + PARTS * done // max(1, steps), total * PARTS)
 
-    def inner(done: int, total: int) -> None:
-        progress(finished * PARTS + PARTS * done // max(1, total), len(items) * PARTS)
-
-    def work(item: tuple[Case, int, int]) -> dict[str, Any]:
-        return _attacked(item, options, inner)
-
-    attacked = cases[0].attacked
-    choices = attacked.hyperparameters
-    origin = {
-        "plan": attacked.plan.digest,
-        "data": attacked.data.digest,
-        "seed": attacked.seed,
-        "choices": [choices.aggregation, dict(choices.values)],
-        "images": attacked.images,
-    }
-    with resumable(folder):
-        name = digest({**origin, "options": asdict(options)})
-        path = None if folder is None else folder / JOURNAL
-        journal = None if path is None else Journal[dict[str, Any]](path, name, _check)
-        found = finish(items, work, spread=in_jobs(1), journal=journal, progress=outer)
-    return [_collected(case, found) for case in cases]
-
-
-def _chunks(total: int) -> Iterator[tuple[int, int]]:
-    yield from ((first, min(first + CHUNK, total)) for first in range(0, total, CHUNK))
-
-
-def _check(point: Any, result: Any) -> None:
-    if not isinstance(point, dict) or not isinstance(result["guesses"], list):
-        raise TypeError("no chunk of a sweep of attacks")
-    for guess in result["guesses"]:
-        images = guess["images"]
-        if images is not None:
-            held = len(base64.b64decode(images["float32"], validate=True))
-            if held != 4 * math.prod(images["shape"]):
-                raise ValueError("pixels and shape differ")
-        if not {"labels", "numbers", "note"} <= guess.keys() or "seconds" not in result:
-            raise TypeError("no guess of an attack")
-
-
-def _attacked(
-    item: tuple[Case, int, int], options: Options, progress: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """Result of one chunk as plain data."""
-    case, first, last = item
-    views = [case.attacked[index].view for index in range(first, last)]
-    own = replace(options, seed=options.seed + first)
-    threads = torch.get_num_threads()
-    started = time.monotonic()
-    guesses = ATTACKS.get(case.attack).reconstruct(views, own, progress)
-    torch.set_num_threads(threads)
-    return {
-        "guesses": [_plain(guess) for guess in guesses],
-        "seconds": round(time.monotonic() - started, 3),
-    }
-
-
-def _plain(guess: Guess) -> dict[str, Any]:
-    images = None
-    if guess.images is not None:
-        values = guess.images.detach().cpu().float().contiguous()
-        encoded = base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
-        images = {"shape": list(values.shape), "float32": encoded}
-    return {
-        "images": images,
-        "labels": None if guess.labels is None else guess.labels.cpu().tolist(),
-        "numbers": {name: float(value) for name, value in guess.numbers.items()},
-        "note": guess.note,
-    }
-
-
-def _collected(case: Case, found: Mapping[str, dict[str, Any]]) -> Result:
-    chunks = [
-        found[key_of({**case.identity, "releases": [first, last]})]
-        for first, last in _chunks(len(case.attacked))
-    ]
-    guesses = [guess for chunk in chunks for guess in chunk["guesses"]]
-    images = []
-    for plain in (guess["images"] for guess in guesses):
-        if plain is not None:
-            values = np.frombuffer(base64.b64decode(plain["float32"]), dtype="<f4").copy()
-            images.append(torch.from_numpy(values).view(*plain["shape"]))
-    return Result(
-        case,
-        tuple(images) if len(images) == len(guesses) else (),
-        tuple(case.attacked.truth(index) for index in range(len(guesses))),
-        tuple(None if one["labels"] is None else torch.tensor(one["labels"]) for one in guesses),
-        tuple(one["numbers"] for one in guesses),
-        tuple(dict.fromkeys(one["note"] for one in guesses if one["note"])),
-        sum(chunk["seconds"] for chunk in chunks),
-    )
+    results = []
+    for case in cases:
+        guesses: list[Guess] = []
+        started, count = time.monotonic(), len(case.attacked)
+        for first in range(0, count, CHUNK):
+            releases = range(first, min(first + CHUNK, count))
+            views = [case.attacked[index].view for index in releases]
+            own = replace(options, seed=options.seed + first)
+            threads = torch.get_num_threads()
+            guesses += ATTACKS.get(case.attack).reconstruct(views, own, inner)
+            torch.set_num_threads(threads)
+            finished += 1
+            progress(finished * PARTS, total * PARTS)
+        images = tuple(
+            one.images.detach().cpu().float() for one in guesses if one.images is not None
+        )
+        result = Result(
+            case,
+            images if len(images) == len(guesses) else (),
+            tuple(case.attacked.truth(index) for index in range(count)),
+            tuple(None if one.labels is None else one.labels.cpu() for one in guesses),
+            tuple(one.numbers for one in guesses),
+            tuple(dict.fromkeys(one.note for one in guesses if one.note)),
+            time.monotonic() - started,
+        )
+        results.append(result)
+    return results
 
 
 def summary(result: Result, seed: int) -> dict[str, Any]:
@@ -260,12 +176,11 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
-# --- The report: tables, JSON, contact sheet and plot over epsilon. -------------------------------
+# --- The report: tables, JSON and contact sheet. -------------------------------------------------
 
 JSON = "attacks.json"
 TABLE = "attacks.md"
 SHEET = "sheet.png"
-CURVE = "epsilon.png"
 COLUMNS = (
     "algorithm",
     "attack",
@@ -417,7 +332,7 @@ def write(
     lines: Sequence[Mapping[str, Any]],
     results: Sequence[Result],
 ) -> list[str]:
-    """Write table, JSON, contact sheet and, for several levels of noise, the plot."""
+    """Write table, JSON and contact sheet."""
     write_text(folder / JSON, to_json({**header, "title": title, "rows": list(lines)}))
     tables: list[tuple[str, Sequence[str], list[list[str]], str]] = []
     if lines:
@@ -435,10 +350,6 @@ def write(
     if pictured:
         write_bytes(folder / SHEET, contact_sheet(pictured))
         written.append(SHEET)
-    swept = [line for line in lines if line.get("unit", "none") != "none"]
-    if len({line["noise_multiplier"] for line in swept}) > 2:
-        write_bytes(folder / CURVE, sweep_picture(swept))
-        written.append(CURVE)
     return written
 
 
@@ -503,72 +414,3 @@ def _strip(result: Result) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         for row, images in zip(rows, (matched(found, truth.images), found, other), strict=True):
             row.extend(images[: SHOWN - len(row)])
     return rows
-
-
-def sweep_picture(lines: Sequence[Mapping[str, Any]]) -> bytes:
-    """PNG: PSNR, re-identification and labels by epsilon, with the best null row."""
-    measures: tuple[tuple[str, Callable[[Mapping[str, Any]], tuple[float, ...] | None]], ...] = (
-        ("PSNR (dB)", partial(_measure, name="psnr")),
-        ("re-identified among 1,000 (share)", partial(_measure, name="identified")),
-        ("correct labels (share)", _labels),
-    )
-    panels = [
-        Panel(f"attack-{at}", label.partition(" (")[0], f"{label} by epsilon, with the best null.",
-              partial(_swept, lines, label, measure), 3.2)
-        for at, (label, measure) in enumerate(measures)
-        if any(measure(line) for line in lines)
-    ]  # fmt: skip
-    return picture(panels, "png")
-
-
-def _swept(
-    lines: Sequence[Mapping[str, Any]],
-    label: str,
-    measure: Callable[[Mapping[str, Any]], tuple[float, ...] | None],
-    axes: Any,
-    theme: Theme,
-) -> None:
-    """A measure with its intervals by epsilon, a line for each attack on an algorithm."""
-    ends = []
-    names = dict.fromkeys((line["algorithm"], line["attack"]) for line in lines)
-    for number, name in enumerate(names):
-        own = [line for line in lines if (line["algorithm"], line["attack"]) == name]
-        own = sorted((line for line in own if not isinstance(line["epsilon"], str)), key=_epsilon)
-        found = [(_epsilon(line), *value) for line in own if (value := measure(line))]
-        if not found:
-            continue
-        x, values, lows, highs, best = (np.array(column) for column in zip(*found, strict=True))
-        colour = theme.line(number)[0]
-        spread = np.stack([values - lows, highs - values])
-        axes.errorbar(x, values, spread, marker="o", capsize=2, color=colour)
-        axes.plot(x, best, "--", color=theme.quiet, lw=1)
-        ends.append((x[-1], values[-1], ", ".join(name), colour))
-        if not number:
-            ends.append((x[-1], best[-1], "best null", theme.quiet))
-    axes.set_xscale("log")
-    axes.minorticks_off()
-    axes.xaxis.get_major_locator().set_params(numticks=5)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("e+0", "e"))
-    axes.set_xlabel(f"epsilon over all rounds, at most ({TABLE} says by which law)")
-    axes.set_ylabel(label)
-    name_lines(axes, ends)
-
-
-def _epsilon(line: Mapping[str, Any]) -> float:
-    return float(line["epsilon"])
-
-
-def _measure(line: Mapping[str, Any], name: str) -> tuple[float, ...] | None:
-    """Mean, interval and best null row of a measure; None where the attack makes no image."""
-    if "scores" not in line:
-        return None
-    mean, low, high = line["scores"][name]
-    ends = (mean, mean) if low is None else (low, high)
-    return (mean, *ends, max(null[name][0] for null in line["nulls"].values()))
-
-
-def _labels(line: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Share of correct labels, its interval and null; None where none are inferred."""
-    if "labels" not in line:
-        return None
-    return (*line["labels"]["correct"], line["labels"]["null"])

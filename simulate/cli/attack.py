@@ -101,8 +101,8 @@ def command(
     about a record; clipping and noise are those of the plan. Every row has null rows: what an
     attacker reaches who sees nothing.
 
-    With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted attack
-    resumes with the same command.
+    With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted membership
+    attack resumes with the same command.
     """
     from privplan.cli import render
     from privplan.errors import InputError
@@ -137,7 +137,7 @@ def command(
     results: list[Result] = []
     if cases:
         with render.progress(f"{len(cases)} attacks") as progress:
-            results = report.sweep(cases, Options(steps, seed), output, progress)
+            results = report.sweep(cases, Options(steps, seed), progress)
     lines = [report.summary(result, seed) for result in results]
     found = []
     for attack in members:

@@ -1,4 +1,4 @@
-"""``privplan attack``: output, files, resuming, runs, bad input in one line."""
+"""``privplan attack``: output, files, runs, bad input in one line."""
 
 import json
 from importlib.metadata import EntryPoint
@@ -7,7 +7,6 @@ import pytest
 from click.testing import CliRunner
 
 import privplan.cli
-from simulate.attacks import report
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +20,7 @@ def call(*arguments):
     return CliRunner().invoke(privplan.cli.main, [str(argument) for argument in arguments])
 
 
-def test_a_plan_is_attacked_and_the_same_command_resumes(short_path, tmp_path, monkeypatch):
+def test_a_plan_is_attacked(short_path, tmp_path):
     output = tmp_path / "attacks"
     arguments = ["attack", short_path, "--algorithm", "FedAvg,DP-FedAvg", "--attack", "closed,ig"]
     arguments += ["--images", 4, "--steps", 3, "-o", output]
@@ -38,17 +37,6 @@ def test_a_plan_is_attacked_and_the_same_command_resumes(short_path, tmp_path, m
     assert (output / "sheet.png").read_bytes().startswith(b"\x89PNG")
     assert "| FedAvg | closed |" in (output / "attacks.md").read_text()
 
-    def fail(*_):
-        raise AssertionError("a finished chunk was computed again")
-
-    monkeypatch.setattr(report, "_attacked", fail)
-    again = call(*arguments)
-    assert again.exit_code == 0, again.stderr
-    assert json.loads((output / "attacks.json").read_text()) == data
-    other = call(*arguments[:-3], 4, "-o", output)
-    assert other.exit_code == 2
-    assert "output: must not hold results of other settings" in other.stderr
-
 
 def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_path):
     output = tmp_path / "levels"
@@ -59,7 +47,6 @@ def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_pa
     assert less["noise_multiplier"] == pytest.approx(planned["noise_multiplier"] / 10)
     assert planned["epsilon"] < less["epsilon"] < least["epsilon"]
     assert (planned["verdict"], least["verdict"]) == ("not above null", "leaks")
-    assert (output / "epsilon.png").read_bytes().startswith(b"\x89PNG")
 
 
 WRONG = (
