@@ -419,7 +419,9 @@ def _optimum(
         # only where curves are refined do they tell the error of cohorts well enough to compare
         if (value := error_of(task, cohorts, _noise(task, curves, cohorts))) < least:
             least, found = value, (curves, cohorts)
-        # other searches may end lower on the refined curves
+        # other searches may end lower on the refined curves, where they did not agree before
+        if not far.any() and agreeing == len(starts):
+            break
         other, _ = _search(task, curves, [cohorts] if far.any() else [cohorts, *starts])
         if not far.any() and np.all(np.abs(np.log(other / cohorts)) <= reaches):
             break
