@@ -333,9 +333,12 @@ def headline(verdict: Verdict) -> str:
             f"of five rounds would have been seen with probability "
             f"{math.floor(100 * verdict.chance_of_detection) / 100:.2f})"
         )
-    if verdict.fell_away:
-        away = "; ".join(f"{one.name} ({', '.join(one.missing)})" for one in verdict.fell_away)
-        found += f"; not checked here: {away}"
+    away = [one for one in verdict.fell_away if not one.missing[0].startswith("the key of")]
+    if len(away) < len(verdict.fell_away) and not verdict.executed and "key" not in found:
+        found += "; cohorts and noise were not drawn again without the key (--noise-key)"
+    if away:
+        listed = "; ".join(f"{one.name} ({', '.join(one.missing)})" for one in away)
+        found += f"; not checked here: {listed}"
     return begin + found
 
 

@@ -46,19 +46,28 @@ def execute(
         InputError: where the data, or own parts, are not those of the run.
     """
     from privplan.cli import render
-    from privplan.errors import MissingDataError
+    from privplan.errors import InputError, MissingDataError
+    from privplan.record import RunRecord
+    from privplan.streams import NoiseKey
     from simulate.replay.replay import Replay
 
     given = dict(meta.get(GIVEN, {}))
-    data_dir = given.pop("data_dir", None)
+    data_dir, key = given.pop("data_dir", None), given.pop("noise_key", None)
+    if key is not None:
+        committed = RunRecord.load(folder).configuration.get("noise_commitment")
+        try:
+            NoiseKey.load_committed(key, committed, "noise-key")
+        except InputError as error:  # bad input, which is no reason for a weaker verdict
+            raise click.UsageError(str(error)) from None
     named = any(given.get(one) is not None for one in ("data", "model"))
     own = own_of(click.get_current_context(), given) if named else None
     with render.progress("rounds executed again") as progress:
-        replay = Replay(folder, data_dir, own)
+        replay = Replay(folder, data_dir, own, key)
         report = replay.run(rounds, None, progress, seconds)
-    if report.outcome == "not shown" and not report.rounds:
+    if report.rounds or report.outcome != "not shown":
+        report.save(folder)
+    if report.outcome == "not shown":
         raise MissingDataError(report.reason.removeprefix("missing: "))
-    report.save(folder)
     return len(report.rounds)
 
 
@@ -147,6 +156,6 @@ def _passed_on(option: click.Parameter) -> click.Parameter:
     return found
 
 
-_OWN = ("rounds", "selection_seed", "noise_key", "form", "run", "help")
+_OWN = ("rounds", "selection_seed", "form", "run", "help")
 OF_VERIFY = [_passed_on(one) for one in command.params if one.name not in _OWN]
-"""Options of data and own parts, which ``privplan verify`` takes too."""
+"""Options of data, own parts and the key, which ``privplan verify`` takes too."""

@@ -73,6 +73,8 @@ NEAR = 1e-5
 def deviations(run: ArrayLike, replay: ArrayLike, slack: ArrayLike = 0.0) -> tuple[float, float]:
     """Deviation relative to the largest coordinate, and in L2 norm relative to the run's."""
     one, other = np.asarray(run, np.float64), np.asarray(replay, np.float64)
+    if one.shape != other.shape:
+        return math.inf, math.inf
     beyond = np.maximum(np.abs(one - other) - np.asarray(slack), 0.0)
     largest = max(float(np.abs(one).max()), float(np.abs(other).max()), 1e-300)
     norm = max(float(np.linalg.norm(one)), 1e-300)
@@ -315,6 +317,8 @@ def _sum(
         return sums, total, (total + torch.from_numpy(noise)).float()
 
     sums, total, vector = summed()
+    if released is not None and len(released) != len(vector):
+        released = None  # another length is a difference
     if released is not None and world.secret and world.method.noisy:
         vector = released
     elif released is not None and KINKS < deviations(released, vector)[1] < 100 * KINKS:

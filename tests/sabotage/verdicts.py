@@ -4,12 +4,14 @@ It is asked as a user would ask it, with its default execution, and again with `
 where it did not say broken. Writes the measured table to ``docs/evidence/verdicts.md``.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,13 +26,14 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from tests.sabotage import FAULTS, honest_runs, plan, planted
+from tests.sabotage import COLLECTED, FAULTS, Fault, honest_runs, plan, planted
+from tests.sabotage.kinds import rounds
 
 T = TypeVar("T")
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
 
 
-def answer(folder, *options):
+def answer(folder: Path, *options: str) -> tuple[str, str]:
     """Level and reason of ``privplan verify``."""
     asked = ["verify", str(folder), "--format", "json", *options]
     done = CliRunner().invoke(main, asked)
@@ -45,7 +48,7 @@ def answer(folder, *options):
     return found["level"], why
 
 
-def of_fault(fault):
+def of_fault(fault: Fault) -> tuple[str, str, str]:
     """The answer by default, the answer with all rounds, and the reason, of a run with a fault."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
@@ -57,19 +60,19 @@ def of_fault(fault):
         return level, every, why
 
 
-def _digits(**changes):
+def _digits(**changes: Any) -> Plan:
     spec = plan().spec.model_dump(mode="json", exclude_unset=True)
     return solve(Spec.parse({**spec, "rounds": 8, **changes}))
 
 
-def _interrupted(request):
-    def stop(done, total):
+def _interrupted(request: Request) -> None:
+    def stop(done: int, total: int) -> None:
         if done == 3:
             raise KeyboardInterrupt
 
     try:
         execute(request, stop)
-    except (InterruptedRunError, KeyboardInterrupt):
+    except InterruptedRunError:
         execute(request)
 
 
@@ -88,7 +91,7 @@ UNUSUAL: dict[str, tuple[Callable[[], Plan], dict[str, Any]]] = {
 """Honest runs beside those of every algorithm and law: name to the plan and its request."""
 
 
-def of_honest(name, law, seed):
+def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
     """The answer on an honest run of an algorithm under a law, or of an unusual one."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
@@ -102,7 +105,7 @@ def of_honest(name, law, seed):
         return answer(folder)
 
 
-def run_honest(name, law, seed, folder):
+def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
     """Run an algorithm under a law, or under Poisson sampling where it knows no other."""
     for one in (law, "poisson"):
         try:
@@ -113,18 +116,19 @@ def run_honest(name, law, seed, folder):
                 raise
 
 
-NAMED = {fault.name: fault for fault in FAULTS}
+NAMED = {fault.name: fault for fault in FAULTS if fault not in COLLECTED or fault in rounds.FAULTS}
+"""The faults of the first collection, and those of a round."""
 
 
-def _of_named(name):
+def _of_named(name: str) -> tuple[str, str, str]:
     return of_fault(NAMED[name])
 
 
-def _of_one(one):
+def _of_one(one: tuple[str, str, int]) -> tuple[str, str]:
     return of_honest(*one)
 
 
-def page(names, runs, jobs):
+def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) -> str:
     """The page, from runs that are made now by some processes."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         faults = list(zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True))
@@ -152,17 +156,17 @@ def page(names, runs, jobs):
     return "\n".join(lines) + "\n"
 
 
-def _counted(counts):
+def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {level}" for level, count in counts.most_common())
 
 
-def _cell(text):
+def _cell(text: str) -> str:
     return text.replace("|", "\\|")[:140]
 
 
-def _shown(items, total):
+def _shown(items: Iterable[T], total: int) -> Iterator[T]:
     for number, one in enumerate(items, start=1):
-        print(f"{number} of {total}", file=sys.stderr)
+        print(f"{number} of {total}: {one}", file=sys.stderr)
         yield one
 
 

@@ -1,19 +1,23 @@
 """Faults of a round: its step, its mixture, its cohort and whose data it used."""
 
+from __future__ import annotations
+
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import Released
+from simulate.components import GroupSum, Noise, Released, State, TransformContext
 from simulate.engine import cohort
+from simulate.engine.experiment import Experiment
 from simulate.norms import add_sum
 from simulate.transforms import clip
-from tests.sabotage.contributions import clipped_by
-from tests.sabotage.fault import Fault, with_components
+from tests.sabotage.contributions import Apply, Clipped, clipped_by
+from tests.sabotage.fault import Break, Fault, with_components
 from tests.sabotage.kinds.distribution import standard
 
 ROUND = importlib.import_module("simulate.engine.round")
@@ -23,14 +27,16 @@ Step = Callable[[Sequence[Released], Clear, int], Sequence[Released]]
 WHY = "each release is its sum and its noise; what the server makes of it shows in the model alone"
 
 
-def stepping(change):
+def stepping(change: Step) -> Break:
     """Change what the server steps by, given the sums that it should never see."""
 
-    def breaks(experiment):
+    def breaks(experiment: Experiment) -> Experiment:
         clear: Clear = {}
         mechanism, aggregator = experiment.algorithm.mechanism, experiment.algorithm.aggregator
 
-        def release(round_, sums, weights, noise):
+        def release(
+            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        ) -> tuple[Released, ...]:
             releases = mechanism.release(round_, sums, weights, noise)
             totals = {part.group.name: part.total for part in sums}
             clear[round_] = [
@@ -39,7 +45,9 @@ def stepping(change):
             ]
             return releases
 
-        def combine(releases, theta, state):
+        def combine(
+            releases: Sequence[Released], theta: Tensor, state: State
+        ) -> tuple[Tensor, State]:
             changed = change(releases, clear, releases[0].record.round)
             return aggregator.combine(changed, theta, state)
 
@@ -52,7 +60,7 @@ def stepping(change):
     return breaks
 
 
-def _moved(by):
+def _moved(by: Callable[[Tensor, Tensor], Tensor]) -> Step:
     """Replace each release by a function of it and of its clear sum."""
     return lambda releases, clear, round_: [
         replace(one, vector=by(one.vector, total.float()))
@@ -60,7 +68,7 @@ def _moved(by):
     ]
 
 
-def _late(releases, clear, round_):
+def _late(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[Released]:
     before = clear.get(round_ - 1, [torch.zeros_like(one.vector) for one in releases])
     return [
         replace(one, vector=one.vector + 0.5 * total.float())
@@ -68,22 +76,22 @@ def _late(releases, clear, round_):
     ]
 
 
-def _swapped(releases, clear, round_):
+def _swapped(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[Released]:
     pairs = zip(releases, reversed(releases), strict=True)
     return [replace(one, vector=other.vector) for one, other in pairs]
 
 
-def _where_large(released, clear):
+def _where_large(released: Tensor, clear: Tensor) -> Tensor:
     return released * (clear.abs() >= clear.abs().median())
 
 
-def mixed_by(change):
+def mixed_by(change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any]) -> Break:
     """Change the mixture, given the sums of the round, what is released of them, and the round."""
 
-    def breaks(experiment):
+    def breaks(experiment: Experiment) -> Experiment:
         mechanism, turn = experiment.algorithm.mechanism, iter(range(1, 10**6))
 
-        def mix(sums, past):
+        def mix(sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
             return tuple(change(sums, mechanism.mix(sums, past), next(turn)))
 
         return with_components(experiment, mechanism=replace(mechanism, mix=mix))
@@ -91,33 +99,33 @@ def mixed_by(change):
     return breaks
 
 
-def _scaled(factor, only=0):
+def _scaled(factor: float, only: int = 0) -> Any:
     return lambda sums, mixed, round_: [
         replace(one, total=factor * one.total) if only in (0, round_) else one for one in mixed
     ]
 
 
-def _once_at_twice(honest, updates, context):
+def _once_at_twice(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
     return clip(1.0).apply(updates, context) if context.round == 7 else honest(updates, context)
 
 
-def _of_the_round(honest, updates, context):
-    most = min(0.5, float(updates.norm(dim=1).quantile(0.4)))
-    return clip(most).apply(updates, context)
+def _of_the_round(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    norms = updates.norm(dim=1)
+    return clip(0.5 * float(norms.min() / norms.max())).apply(updates, context)
 
 
-def _one_draw(experiment):
+def _one_draw(experiment: Experiment) -> Experiment:
     """The cohorts of all groups of a round are of one generator."""
     sampler, first = experiment.algorithm.sampler, dict[int, int]()
 
-    def draw(source, clients, ratio, round_):
+    def draw(source: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
         word = first.setdefault(round_, int(source.integers(2**31)))
         return sampler.draw(np.random.default_rng(word), clients, ratio, round_)
 
     return with_components(experiment, sampler=replace(sampler, draw=draw))
 
 
-def _of_another(change):
+def _of_another(change: Callable[[np.ndarray], np.ndarray]) -> tuple[tuple[Any, str, Any], ...]:
     """Clients train on the records of others."""
     honest = ROUND.batches
     return ((
@@ -126,23 +134,23 @@ def _of_another(change):
     ),)  # fmt: skip
 
 
-def _removed(clients):
+def _removed(clients: np.ndarray) -> np.ndarray:
     return np.where(clients == clients.min(), 0, clients)
 
 
 class _Late:
     """The first update of a chunk is also in the next sum."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.kept: Tensor | None = None
 
-    def __call__(self, total, updates):
+    def __call__(self, total: Tensor, updates: Tensor) -> None:
         late = [] if self.kept is None else [self.kept]
         add_sum(total, torch.cat([updates, *late]))
         self.kept = updates[:1].clone()
 
 
-def _without_largest(total, updates):
+def _without_largest(total: Tensor, updates: Tensor) -> None:
     keep = torch.ones(len(updates), 1)
     keep[updates[:, 0].argmax()] = 0
     add_sum(total, updates * keep)
@@ -158,7 +166,7 @@ FAULTS = (
         "exceeds its bound", breaks=clipped_by(_once_at_twice),
     ),
     Fault(
-        "clipped at a quantile of the round", "The threshold is a quantile of the round's norms.",
+        "clipped at a bound of the round", "The threshold follows the least norm of the round.",
         "clipping", "the threshold was another one", breaks=clipped_by(_of_the_round),
     ),
     Fault(

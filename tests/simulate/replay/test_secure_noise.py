@@ -13,7 +13,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from tests.command import privplan
+from tests.command import answer, privplan, refused
 from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import comparison, short_plan
 
@@ -81,6 +81,20 @@ def test_a_replay_without_the_key_still_finds_other_sums(tmp_path):
     norm = json.loads(ledger.splitlines()[0])["release"]["shares"][0]["largest_norm"]
     (asked.folder / LEDGER).write_text(ledger.replace(str(norm), str(norm * 0.9), 1))
     assert replay(asked.folder, None).outcome == "failed"
+
+
+def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(tmp_path):
+    asked = request(tmp_path, noise="secure")
+    execute(asked)
+    run, key = str(asked.folder), str(tmp_path / "noise.key")
+    (tmp_path / "other.key").write_text("0" * 64)
+    (tmp_path / "other.key").chmod(0o600)
+    assert answer("verify", run).startswith(
+        "kept as recorded (not executed again for this verdict: the key of cohorts and noise ("
+    )
+    assert answer("verify", run, "--noise-key", key).startswith("kept, executed again (all")
+    other = refused("verify", run, "--noise-key", tmp_path / "other.key")
+    assert other.startswith("noise-key: must be the key of the run")
 
 
 def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path):
