@@ -56,9 +56,7 @@ def _alarms(seed: int, folder: Path, plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", [20, pytest.param(DECIDED, marks=pytest.mark.slow)])
-def test_verdicts_on_honest_draws_are_broken_as_rarely_as_stated(
-    seeds: int, tmp_path: Path
-) -> None:
+def test_verdicts_on_honest_draws_are_broken_as_rarely_as_stated(seeds, tmp_path):
     """At a rate of 5e-4 more than 6 of 2,000 come in one of 10,000 measurements."""
     plan = honest_run.plan(honest_run.spec(rounds=8))
     alarms = [found for seed in range(seeds) if (found := _alarms(seed, tmp_path / "run", plan))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Noise, Released, State, TransformContext
+from simulate.components import GroupSum, Released, TransformContext
 from simulate.engine import cohort
 from simulate.engine.experiment import Experiment
 from simulate.norms import add_sum
@@ -34,9 +34,7 @@ def stepping(change: Step) -> Break:
         clear: Clear = {}
         mechanism, aggregator = experiment.algorithm.mechanism, experiment.algorithm.aggregator
 
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
+        def release(round_, sums, weights, noise):
             releases = mechanism.release(round_, sums, weights, noise)
             totals = {part.group.name: part.total for part in sums}
             clear[round_] = [
@@ -45,9 +43,7 @@ def stepping(change: Step) -> Break:
             ]
             return releases
 
-        def combine(
-            releases: Sequence[Released], theta: Tensor, state: State
-        ) -> tuple[Tensor, State]:
+        def combine(releases, theta, state):
             changed = change(releases, clear, releases[0].record.round)
             return aggregator.combine(changed, theta, state)
 
