@@ -435,7 +435,6 @@ def scaled(history: History, factor: float) -> History:
 
 # The remaining part of a group's total budget, and the noise of a next run that fits into it.
 
-MOST_REPETITIONS = 1_000_000
 MOST_EPSILON = 50.0
 """Largest budget: a likelihood ratio of e^50 protects nobody, and takes long to compute."""
 _TOLERANCE = 1e-4
@@ -452,9 +451,6 @@ class Remaining(Value):
         spent: epsilon of all releases in the book under the rule.
         headroom: budget minus ``spent``. A next run may cost more than this by itself,
             since epsilons do not add up exactly.
-        last_run: source of the last run of the group.
-        repetitions: number of repetitions of the last run that fit (at most
-            ``MOST_REPETITIONS``).
         next_sampling: sampling law of a next run.
         next_ratio: its sampling ratio.
         next_rounds: its number of releases.
@@ -462,9 +458,6 @@ class Remaining(Value):
             when none does.
         alone: upper bound on the epsilon at ``delta`` of such a run by itself.
         total: epsilon of the book and such a run under the rule.
-        exact_noise_multiplier: ``noise_multiplier`` under exact composition, which is valid for
-            runs that were all fixed before the first result; None where no run fits, or where
-            that is the rule.
     """
 
     population: str
@@ -480,15 +473,12 @@ class Remaining(Value):
     rule: str
     spent: float
     headroom: float
-    last_run: str
-    repetitions: int
     next_sampling: str
     next_ratio: float
     next_rounds: int
     noise_multiplier: float | None
     alone: float | None
     total: float | None
-    exact_noise_multiplier: float | None = None
 
 
 def remaining(
@@ -532,13 +522,11 @@ def remaining(
             f"{bounds.lower:.6g} and {bounds.upper:.6g} ({account.cell(History(), delta)}){under}"
         )
     noise = _least_noise(composition, release, count)
-    alone = total = exact_noise = None
+    alone = total = None
     if noise is not None:
         next_run = History.repeated(replace(release, noise_multiplier=noise), count)
         alone = accountant(GUARANTEE).epsilon(next_run, delta, account.relation).upper
         total = composition.epsilon(next_run)
-        if composition.rule != "exact":
-            exact_noise = _least_noise(composition.exact(), release, count, noise)
     spent = bounds.upper if composition.rule == "exact" else composition.epsilon(History())
     return Remaining(
         population=account.population,
@@ -554,51 +542,16 @@ def remaining(
         rule=composition.phrase,
         spent=spent,
         headroom=epsilon - spent,
-        last_run=account.sources[-1],
-        repetitions=_repetitions(composition, last, spent),
         next_sampling=named_law(release.sampling, account.unit),
         next_ratio=release.sampling_ratio,
         next_rounds=release.sampling.law.rounds_for(count) if rounds is None else rounds,
         noise_multiplier=noise,
         alone=alone,
         total=total,
-        exact_noise_multiplier=exact_noise,
     )
 
 
-def _repetitions(composition: Composition, last: History, spent: float) -> int:
-    """The largest number of further repetitions of the last run that keeps the budget."""
-    delta = composition.delta
-    alone = accountant(GUARANTEE).epsilon(last, delta, composition.relation).upper
-    if alone == 0 and not last.rounds:
-        return MOST_REPETITIONS
-    share = composition.share(last)
-    if share is not None:  # costs under a filter add up
-        exactly = MOST_REPETITIONS if share == 0 else min(1 / share, MOST_REPETITIONS)
-        times = math.floor(exactly * (1 + 1e-9))
-        return times if times == 0 or composition.fits(last * times) else times - 1
-
-    def cost(logarithm: float) -> float:
-        return composition.epsilon(last * round(math.exp(logarithm)))
-
-    room = mu_of(composition.budget, delta) ** 2 - (mu_of(spent, delta) ** 2 if spent > 0 else 0.0)
-    guess = room / mu_of(alone, delta) ** 2 if alone > 0 else 1.0
-    result = largest_affordable(
-        cost,
-        composition.budget,
-        start=math.log(max(guess, 1.0)),
-        low=0.0,
-        high=math.log(MOST_REPETITIONS),
-        tolerance=_TOLERANCE,
-        integer=True,
-        slope=0.5,
-    )
-    return 0 if result.feasible is None else round(math.exp(result.feasible))
-
-
-def _least_noise(
-    composition: Composition, release: Release, rounds: int, near: float = 1.0
-) -> float | None:
+def _least_noise(composition: Composition, release: Release, rounds: int) -> float | None:
     """The smallest noise multiplier with which the book and such a run keep the budget."""
 
     def cost(negative_log: float) -> float:
@@ -612,7 +565,7 @@ def _least_noise(
     result = largest_affordable(
         cost,
         composition.budget,
-        start=-math.log(near),
+        start=0.0,
         low=low,
         high=high,
         tolerance=_TOLERANCE,

@@ -151,7 +151,7 @@ def remaining_budget(
     form: str,
     address: str | None,
 ) -> None:
-    """What is left of a budget: headroom, repetitions, and the least noise of a next run.
+    """What is left of a budget: headroom, and the least noise of a next run.
 
     Exit code 3: more than the budget is spent already.
     """

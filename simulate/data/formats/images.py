@@ -1,4 +1,4 @@
-"""Data sets of images: pickled batches, IDX files, MATLAB files, folders of PNG images, digits."""
+"""Data sets of images: pickled batches, IDX files, MATLAB files, digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import math
 import string
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -106,7 +106,7 @@ CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-"""The ten classes of CIFAR-10 and CINIC-10."""
+"""The ten classes of CIFAR-10."""
 
 DATASETS.register(
     "cifar-10",
@@ -147,8 +147,7 @@ DATASETS.register(
 # --- The IDX format: MNIST, Fashion-MNIST and EMNIST, grey images of 28x28. ----------------------
 #
 # Files lie as torchvision keeps them. Sources: Y. LeCun, C. Cortes, C. J. C. Burges, The MNIST
-# database; C. Yadav, L. Bottou, Cold Case: The Lost MNIST Digits (2019), for the writers of
-# MNIST; H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); G. Cohen, S. Afshar, J. Tapson, A.
+# database; H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); G. Cohen, S. Afshar, J. Tapson, A.
 # van Schaik, EMNIST: an extension of MNIST to handwritten letters (2017), the split by class.
 
 
@@ -197,38 +196,6 @@ MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
 """The customary constants of MNIST, also used for EMNIST."""
 
 
-WRITERS_ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
-WRITERS = {
-    "qmnist-train-labels-idx2-int": (
-        "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f"
-    ),
-    "qmnist-test-labels-idx2-int": (
-        "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06"
-    ),
-}
-"""Files that name the writer of each image of MNIST, optional unless downloaded."""
-
-
-class Mnist(ImageDataset):
-    """MNIST, with its writers where their files are present."""
-
-    def __call__(self, data: Path, download: bool) -> Dataset:
-        """Read the data set; rows of the writers' files beyond MNIST's images are ignored."""
-        found = super().__call__(data, download)
-        present = all(find(self.location, data, name, f"{name}.gz") for name in WRITERS)
-        if not (download or present):
-            return found
-        paths = locate(self.location, data, WRITERS, WRITERS_ADDRESS, download, ".gz")
-        people = []
-        for path, y in zip(paths, (found.train_y, found.test_y), strict=True):
-            table = read_idx(path)
-            fits = table.ndim == 2 and table.shape[1] > 2 and len(table) >= len(y)
-            if not fits or (table[: len(y), 0] != y.numpy()).any():
-                raise InputError.one("data", "must have a row for each MNIST label", str(path))
-            people.append(table[: len(y), 2].astype(np.int64))
-        return replace(found, train_people=people[0], test_people=people[1])
-
-
 def _idx_files(*sums: str) -> dict[str, str]:
     """Sums of the files compressed with gzip, by their names without the suffix."""
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -237,7 +204,7 @@ def _idx_files(*sums: str) -> dict[str, str]:
 
 DATASETS.register(
     "mnist",
-    Mnist(
+    ImageDataset(
         "mnist",
         Location("MNIST", ("MNIST/raw",), "fetch 12 MB with --download"),
         grey_images,
@@ -333,51 +300,6 @@ DATASETS.register(
         mean=(0.4377 * 255, 0.4438 * 255, 0.4728 * 255),
         std=(0.1980 * 255, 0.2010 * 255, 0.1970 * 255),
         address="https://ufldl.stanford.edu/housenumbers/",
-    ),
-)
-
-
-# --- Folders of PNG images with one folder per class, as torchvision's ImageFolder reads them. ---
-
-
-def image_folders(paths: list[Path]) -> tuple[Part, Part]:
-    """All images below two folders, class by class, each in the order of its file names."""
-    from PIL import Image
-
-    parts = []
-    for folder in paths:
-        files = [sorted((folder / name).glob("*.png")) for name in CLASSES]
-        counts = [len(of_class) for of_class in files]
-        if 0 in counts:
-            empty = folder / CLASSES[counts.index(0)]
-            raise InputError.one("data", "must hold .png images", str(empty))
-        images = np.empty((sum(counts), 3, SIDE, SIDE), np.uint8)
-        for row, path in enumerate(path for of_class in files for path in of_class):
-            with reading(path, "must be an image"), Image.open(path, formats=("PNG",)) as image:
-                if image.size != (SIDE, SIDE):
-                    found = f"{path}, {image.width}x{image.height}"
-                    raise InputError.one("data", f"must be {SIDE}x{SIDE} pixels", found)
-                images[row] = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
-        parts.append((images, np.repeat(np.arange(len(CLASSES)), counts)))
-    return parts[0], parts[1]
-
-
-# L. N. Darlow, E. J. Crowley, A. Antoniou, A. J. Storkey, CINIC-10 is not ImageNet or CIFAR-10
-# (2018), with the published means and deviations. The third folder, ``valid``, is for tuning.
-DATASETS.register(
-    "cinic-10",
-    ImageDataset(
-        "cinic-10",
-        Location("CINIC-10", ("CINIC-10", "CINIC10"), "fetch 690 MB with --download"),
-        image_folders,
-        {"train": "", "test": ""},
-        CLASSES,
-        mean=(0.47889522 * 255, 0.47227842 * 255, 0.43047404 * 255),
-        std=(0.24205776 * 255, 0.23828046 * 255, 0.25874835 * 255),
-        archive=Archive(
-            "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-            "6ee4d0c996905fe93221de577967a372",  # MD5: no other sum is published
-        ),
     ),
 )
 

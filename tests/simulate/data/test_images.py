@@ -10,19 +10,17 @@ import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from scipy.io import savemat
 
 from privplan.errors import InputError
 from simulate.data.dataset import BLOCK, Dataset, fitted
-from simulate.data.formats.images import CLASSES, WRITERS, read_idx
+from simulate.data.formats.images import read_idx
 from simulate.data.registry import DATASETS, load, read_pickle
 
 FILES = tuple(DATASETS.get("fashion-mnist").sums)
@@ -70,40 +68,16 @@ def test_fashion_mnist_in_torchvision_s_layout(tmp_path):
     assert data.test_y.tolist() == list(range(10))
 
 
-def test_mnist_knows_its_writers(tmp_path):
-    """Extended labels: writer 7 or 8, then 9; the test file is longer."""
-    files = {f"{name}.gz": gzip.compress(content) for name, content in small_files().items()}
-    train, test = np.zeros((20, 8), np.int64), np.zeros((13, 8), np.int64)
-    train[:, 0], train[:, 2] = np.arange(20) % 10, 7 + np.arange(20) // 15
-    test[:, 0], test[:, 2] = np.arange(13), 9
-    files["qmnist-train-labels-idx2-int"] = idx_of_integers(train)
-    files["qmnist-test-labels-idx2-int"] = idx_of_integers(test)
-    folder = written(tmp_path / "MNIST" / "raw", files)
-    data = load("mnist", tmp_path)
-    assert data.train_people.tolist() == [7] * 15 + [8] * 5
-    assert data.test_people.tolist() == [9] * 10
-    digest = data.digest
-    (folder / "qmnist-test-labels-idx2-int").unlink()
-    plain = load("mnist", tmp_path)
-    assert plain.train_people is None
-    assert plain.digest != digest
-    wrong = idx_of_integers(np.ones((20, 8), np.int64))
-    for name in ("train", "test"):
-        (folder / f"qmnist-{name}-labels-idx2-int").write_bytes(wrong)
-    with pytest.raises(InputError, match="must have a row for each MNIST label"):
-        load("mnist", tmp_path)
-
-
-def test_downloads_use_https_and_sha256_but_for_one_archive():
+def test_downloads_use_https_and_sha256():
     weak, addresses = set(), []
     for name, row in DATASETS.items():
         archive = getattr(row, "archive", None)
         sums = [] if archive is None else [archive.checksum]
         if archive is None:
-            sums = [*(getattr(row, "sums", None) or {}).values(), *WRITERS.values()]
+            sums = [*(getattr(row, "sums", None) or {}).values()]
         weak |= {name for one in sums if len(one) != 64}
         addresses += [archive.address] if archive else [getattr(row, "address", "")]
-    assert weak == {"cinic-10"}
+    assert not weak
     assert all(one.startswith("https://") for one in addresses if one)
     assert len([one for one in addresses if one]) >= 6
 
@@ -274,46 +248,6 @@ def test_svhn_from_its_files(tmp_path):
     savemat(folder / "test_32x32.mat", {"X": IMAGES, "y": np.ones((3, 1))})
     with pytest.raises(InputError, match="must hold X of 32 x 32 x 3 x n"):
         load("svhn", tmp_path)
-
-
-def cinic_files(folder):
-    files = {}
-    for part in ("train", "test"):
-        for label, name in enumerate(CLASSES):
-            content = io.BytesIO()
-            Image.fromarray(IMAGES[label].transpose(1, 2, 0)).save(content, "png")
-            files[f"{part}/{name}/cifar10-{label}.png"] = content.getvalue()
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return files
-
-
-def test_cinic_10_from_folders_of_images(tmp_path):
-    folder = tmp_path / "CINIC-10"
-    cinic_files(folder)
-    grey = Image.fromarray(np.full((32, 32), 7, np.uint8))
-    grey.save(folder / "train" / "cat" / "a-grey.png")  # before the other, by its name
-    data = load("cinic-10", tmp_path)
-    assert data.train_y.tolist() == [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9]
-    assert (data.train_x[3] == 7).all()
-    np.testing.assert_array_equal(data.test_x, IMAGES[:10])
-    for content in (b"\x89PNG\r\n", png_of_size(31), png_of_size(100_000)):
-        (folder / "test" / "cat" / "b.png").write_bytes(content)
-        with pytest.raises(InputError, match=r"data: must be .*, found .*b\.png") as caught:
-            load("cinic-10", tmp_path)
-        assert "\n" not in str(caught.value)
-    for path in (folder / "test" / "cat").iterdir():
-        path.unlink()
-    with pytest.raises(InputError, match=r"must hold .png images, found .*test/cat"):
-        load("cinic-10", tmp_path)
-
-
-def png_of_size(side):
-    """The start of an image, which says that it has this many rows and columns."""
-    header = b"IHDR" + struct.pack(">2I5B", side, side, 8, 2, 0, 0, 0)
-    end = struct.pack(">I", zlib.crc32(header)) + b"\0\0\0\0IDAT"
-    return b"\x89PNG\r\n\x1a\n\0\0\0\x0d" + header + end
 
 
 def emnist_files():
