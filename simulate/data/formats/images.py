@@ -6,7 +6,7 @@ import gzip
 import math
 import string
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -147,7 +147,8 @@ DATASETS.register(
 # --- The IDX format: MNIST, Fashion-MNIST and EMNIST, grey images of 28x28. ----------------------
 #
 # Files lie as torchvision keeps them. Sources: Y. LeCun, C. Cortes, C. J. C. Burges, The MNIST
-# database; H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); G. Cohen, S. Afshar, J. Tapson, A.
+# database; C. Yadav, L. Bottou, Cold Case: The Lost MNIST Digits (2019), for the writers of
+# MNIST; H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); G. Cohen, S. Afshar, J. Tapson, A.
 # van Schaik, EMNIST: an extension of MNIST to handwritten letters (2017), the split by class.
 
 
@@ -196,6 +197,38 @@ MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
 """The customary constants of MNIST, also used for EMNIST."""
 
 
+WRITERS_ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
+WRITERS = {
+    "qmnist-train-labels-idx2-int": (
+        "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f"
+    ),
+    "qmnist-test-labels-idx2-int": (
+        "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06"
+    ),
+}
+"""Files that name the writer of each image of MNIST, optional unless downloaded."""
+
+
+class Mnist(ImageDataset):
+    """MNIST, with its writers where their files are present."""
+
+    def __call__(self, data: Path, download: bool) -> Dataset:
+        """Read the data set; rows of the writers' files beyond MNIST's images are ignored."""
+        found = super().__call__(data, download)
+        present = all(find(self.location, data, name, f"{name}.gz") for name in WRITERS)
+        if not (download or present):
+            return found
+        paths = locate(self.location, data, WRITERS, WRITERS_ADDRESS, download, ".gz")
+        people = []
+        for path, y in zip(paths, (found.train_y, found.test_y), strict=True):
+            table = read_idx(path)
+            fits = table.ndim == 2 and table.shape[1] > 2 and len(table) >= len(y)
+            if not fits or (table[: len(y), 0] != y.numpy()).any():
+                raise InputError.one("data", "must have a row for each MNIST label", str(path))
+            people.append(table[: len(y), 2].astype(np.int64))
+        return replace(found, train_people=people[0], test_people=people[1])
+
+
 def _idx_files(*sums: str) -> dict[str, str]:
     """Sums of the files compressed with gzip, by their names without the suffix."""
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -204,7 +237,7 @@ def _idx_files(*sums: str) -> dict[str, str]:
 
 DATASETS.register(
     "mnist",
-    ImageDataset(
+    Mnist(
         "mnist",
         Location("MNIST", ("MNIST/raw",), "fetch 12 MB with --download"),
         grey_images,

@@ -68,6 +68,30 @@ def test_fashion_mnist_in_torchvision_s_layout(tmp_path):
     assert data.test_y.tolist() == list(range(10))
 
 
+def test_mnist_knows_its_writers(tmp_path):
+    """Extended labels: writer 7 or 8, then 9; the test file is longer."""
+    files = {f"{name}.gz": gzip.compress(content) for name, content in small_files().items()}
+    train, test = np.zeros((20, 8), np.int64), np.zeros((13, 8), np.int64)
+    train[:, 0], train[:, 2] = np.arange(20) % 10, 7 + np.arange(20) // 15
+    test[:, 0], test[:, 2] = np.arange(13), 9
+    files["qmnist-train-labels-idx2-int"] = idx_of_integers(train)
+    files["qmnist-test-labels-idx2-int"] = idx_of_integers(test)
+    folder = written(tmp_path / "MNIST" / "raw", files)
+    data = load("mnist", tmp_path)
+    assert data.train_people.tolist() == [7] * 15 + [8] * 5
+    assert data.test_people.tolist() == [9] * 10
+    digest = data.digest
+    (folder / "qmnist-test-labels-idx2-int").unlink()
+    plain = load("mnist", tmp_path)
+    assert plain.train_people is None
+    assert plain.digest != digest
+    wrong = idx_of_integers(np.ones((20, 8), np.int64))
+    for name in ("train", "test"):
+        (folder / f"qmnist-{name}-labels-idx2-int").write_bytes(wrong)
+    with pytest.raises(InputError, match="must have a row for each MNIST label"):
+        load("mnist", tmp_path)
+
+
 def test_downloads_use_https_and_sha256():
     weak, addresses = set(), []
     for name, row in DATASETS.items():
