@@ -100,7 +100,7 @@ def solve_from_book(
             for name in bounds
         )
         if fits and (used or attempt >= _ENOUGH):
-            return _noted(plan, bounds, accounts, population, rule)
+            return _noted(plan, bounds, accounts, population)
         aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
         allotted = _next(plan, requested, bounds, allotted, aim)
         groups = tuple(
@@ -228,13 +228,16 @@ def _noted(
     bounds: Mapping[str, Sequence[Composition]],
     accounts: Mapping[str, Account],
     population: str,
-    rule: BookRule | None,
 ) -> Plan:
     """The plan with its book, and warnings per group about past releases and adaptivity."""
     lines, booked = [], []
     for group in plan.groups:
         if group.name not in bounds:
-            lines.append(_first_run(plan, group, population, rule))
+            lines.append(
+                f"{full_name(population, group.name)}: the book holds nothing of this group; this "
+                f"run may spend the whole budget {group.epsilon:g}, which leaves nothing to later "
+                "runs; give it a smaller epsilon in this spec if others are to follow"
+            )
             continue
         one, *others = bounds[group.name]
         history = plan.history(group)
@@ -255,29 +258,6 @@ def _noted(
             lines.append(line)
     update = {"warnings": (*plan.warnings, *lines), "book": tuple(booked) or None}
     return plan.model_copy(update=update)
-
-
-def _first_run(plan: Plan, group: GroupPlan, population: str, rule: BookRule | None) -> str:
-    """What the first run of a group leaves to later runs, one line."""
-    account = Account(
-        population=population,
-        group=group.name,
-        unit=plan.unit,
-        relation=Relation(plan.spec.relation),
-        sources=("",),
-        histories=(plan.history(group),),
-        delta=group.delta,
-    )
-    try:
-        one = composition_of(account, group.epsilon, group.delta, rule)
-        counted = f", and later runs would count it as {one.epsilon(History()):.6g} ({one.phrase})"
-    except InputError:  # no filter covers the plan
-        counted = ""
-    return (
-        f"{account.where}: the book holds nothing of this group; this run may spend the whole "
-        f"budget {group.epsilon:g}, which leaves nothing to later runs{counted}; give it a "
-        "smaller epsilon in this spec if others are to follow"
-    )
 
 
 def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:

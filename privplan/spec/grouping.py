@@ -345,18 +345,26 @@ def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats]
 def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
     """Budgets of individual clients from a CSV file: client, epsilon[, delta]."""
     text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
-    header, *lines = text.splitlines() or [""]
-    columns = tuple(part.strip() for part in _cells(header) or ())
+    lines = text.splitlines()
+    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        for row in reader:
+            if len(row) > 1 or "".join(row).strip():
+                rows.append((reader.line_num, row))
+    except csv.Error:
+        number = rows[-1][0] + 1 if rows else 1
+        rule = f"line {number} of {path.name}: quotes must be closed, and doubled within quotes"
+        raise InputError.one("groups_from", rule, lines[number - 1][:60]) from None
+    columns = tuple(map(str.strip, rows[0][1])) if rows else ()
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"
-        raise InputError.one("groups_from", rule, header[:60])
+        raise InputError.one("groups_from", rule, ",".join(columns)[:60])
     clients: set[str] = set()
     budgets: list[float] = []  # of all lines, one after another
     faulty: list[list[Fault]] = []
-    for number, line in enumerate(lines, start=2):
-        if not line.strip():
-            continue
-        values, faults = _budget(line, columns, clients)
+    for number, row in rows[1:]:
+        values, faults = _budget(row, columns, clients)
         budgets += values
         if faults:
             where = f"line {number} of {path.name}: "
@@ -380,23 +388,10 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     return table[:, 0], np.full(len(table), delta)
 
 
-def _cells(line: str) -> list[str] | None:
-    """The cells of a line; None where quotes are not closed."""
-    if '"' not in line:
-        return line.split(",")
-    try:
-        return next(csv.reader([line], skipinitialspace=True, strict=True))
-    except csv.Error:
-        return None
-
-
 def _budget(
-    line: str, columns: tuple[str, ...], clients: set[str]
+    cells: list[str], columns: tuple[str, ...], clients: set[str]
 ) -> tuple[list[float], list[tuple[str, object]]]:
     """The numbers of a line, and its faults: rules and what was found; adds to the clients."""
-    cells = _cells(line)
-    if cells is None:
-        return [], [("quotes must be closed, and doubled within quotes", line)]
     if len(cells) != len(columns):
         return [], [(f"must be {','.join(columns)}", ",".join(cells))]
     client, values = cells[0].strip(), []

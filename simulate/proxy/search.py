@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError, PrivplanError
@@ -40,7 +39,6 @@ from privplan.values import (
     Positive,
     Value,
     digest,
-    is_none,
     parse,
 )
 from simulate.algorithms.registry import ALGORITHMS, algorithm, as_given, no_server
@@ -64,8 +62,6 @@ class Setting(Value):
     dataset: str
     partition: str
     data_dir: str | None = None
-    # the only classes whose records are used; all when None
-    classes: tuple[int, ...] | None = Field(None, exclude_if=is_none)
 
 
 def smaller(plan: Plan, share: float) -> Plan:
@@ -86,7 +82,7 @@ def trained(
     """Trains a plan on the proxy data with a share of its cohort."""
     initial = plan.spec.model.initial
     source = None if initial is None else initial.source
-    if setting.classes is None and source and whole(source) == whole(setting.dataset):
+    if source and whole(source) == whole(setting.dataset):
         rule = "must be other data than those that model.initial was trained on"
         raise InputError.one("dataset", rule, setting.dataset)
     # the algorithm's own plan first: a baseline solves the spec its own way
@@ -103,9 +99,8 @@ def trained(
 
 
 def loaded(setting: Setting) -> Dataset:
-    """The proxy data, with the classes that are used and images that fit the model."""
-    data = _loaded(setting.dataset, setting.data_dir, setting.spec["model"]["name"])
-    return data if setting.classes is None else of_classes(data, setting.classes)
+    """The proxy data, with images that fit the model."""
+    return _loaded(setting.dataset, setting.data_dir, setting.spec["model"]["name"])
 
 
 @lru_cache(maxsize=1)
@@ -113,26 +108,6 @@ def _loaded(dataset: str, folder: str | None, network: str) -> Dataset:
     """The proxy data, read and fitted once per process."""
     data = load(dataset, None if folder is None else Path(folder))
     return fitted(data, model(network).input_shape)
-
-
-def of_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
-    """The records of some classes, with the same labels."""
-    wanted = torch.tensor(classes)
-    train, test = torch.isin(data.train_y, wanted), torch.isin(data.test_y, wanted)
-
-    def people(of: np.ndarray | None, chosen: Tensor) -> np.ndarray | None:
-        return None if of is None else of[chosen.numpy()]
-
-    return replace(
-        data,
-        train_x=data.train_x[train],
-        train_y=data.train_y[train],
-        test_x=data.test_x[test],
-        test_y=data.test_y[test],
-        train_people=people(data.train_people, train),
-        test_people=people(data.test_people, test),
-        test_groups=None,
-    )
 
 
 # --- Recipes to try: points around the recipe of a plan. -----------------------------------------

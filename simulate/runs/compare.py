@@ -126,19 +126,6 @@ def _line(
     return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *told]
 
 
-def curves_csv(rows: Sequence[ComparisonRow]) -> str:
-    """Tidy CSV: one line per algorithm, seed and evaluated round; an infinite loss is empty."""
-    return csv_text(
-        ("algorithm", "seed", "round", "accuracy", "loss"),
-        (
-            [row.algorithm, record.seed, point.round, point.accuracy, point.loss]
-            for row in rows
-            for record in row.records
-            for point in record.metrics
-        ),
-    )
-
-
 def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
     """Lines of CSV below the columns."""
     text = io.StringIO()
@@ -252,7 +239,6 @@ def _caption(rows: Sequence[ComparisonRow]) -> str:
 # --- Several algorithms and seeds under one plan, each run in its own folder, as one sweep. ------
 
 TABLE = "results.csv"
-CURVES = "accuracy.csv"
 PLOT = "accuracy.png"
 TUNING = "tuning.db"
 
@@ -327,7 +313,6 @@ def compare(
         finish(items, work, spread=spread, progress=progress)
         found = [rows[name] for name in algorithms]
         write_text(base.folder / TABLE, results_csv(found))
-        write_text(base.folder / CURVES, curves_csv(found))
         title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
         runs = {one.algorithm: one.records for one in found}
         notes = {one.algorithm: _note(one) for one in found}

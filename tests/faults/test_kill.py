@@ -88,7 +88,7 @@ def _comparison_is_same(folder, whole):
     assert len(_runs(folder)) == len(_runs(whole)) == 4
     for run in _runs(folder):
         run_is_same(run, whole / run.relative_to(folder))
-    _equal(folder, whole, "results.csv", "accuracy.csv")
+    _equal(folder, whole, "results.csv")
 
 
 def _sweep_is_sound(folder, whole):

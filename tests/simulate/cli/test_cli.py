@@ -65,9 +65,6 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     assert len(finished) == 2
     law = "(delta 0.00188, poisson sampling, add_remove neighbours, pld; unit "
     assert all(law in line for line in finished)
-    points = list(csv.DictReader((output / "accuracy.csv").read_text().splitlines()))
-    assert [int(one["round"]) for one in points[:8]] == list(range(1, 9))
-    assert len(points) == 2 * 2 * 8
     assert (output / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     record = RunRecord.load(output / "GDPFed+" / "seed-1")
     assert record.seed == 1
