@@ -3,8 +3,7 @@
 Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018). A file has ``users``
 and, for each of them, ``user_data`` with lists ``x`` and ``y`` of equal length. The folders
 ``train`` and ``test`` contain a finished split; ``all_data`` contains the records before a split.
-Alternatives are a local copy for the library ``datasets``, and for Shakespeare ``roles.json`` or
-``roles.json.gz`` with the text of each role.
+An alternative for Shakespeare is ``roles.json`` or ``roles.json.gz`` with the text of each role.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import numpy as np
 import torch
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data import registry as hub
 from simulate.data.dataset import Dataset
 from simulate.data.formats import images
 from simulate.data.registry import (
@@ -84,23 +82,6 @@ def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
     return arguments
 
 
-def people_of_copy(
-    name: str, folder: Path, columns: tuple[str, str, str], encode: Encode
-) -> list[Person]:
-    """The people of a local copy for the library ``datasets``, whose rows name their person."""
-    people, (person, x, y) = [], columns
-    for split in hub.splits(name, folder).values():
-        [owners] = hub.columns(split, (person,), folder)
-        names, number = np.unique(np.array(owners, dtype=str), return_inverse=True)
-        order = np.argsort(number, kind="stable")
-        ends = np.cumsum(np.bincount(number))
-        for owner, rows in zip(names, np.split(order, ends[:-1]), strict=True):
-            with reading(folder, f"must hold {name}"):
-                values = hub.columns(split.select(rows), (x, y), folder)
-                people.append(Person(str(owner), *encode(*values)))
-    return people
-
-
 # --- LEAF's JSON files, in which every record belongs to a person: FEMNIST and Shakespeare. ------
 
 
@@ -113,8 +94,6 @@ class LeafDataset:
     classes: tuple[str, ...]
     encode: Encode  # from the JSON values of records and labels to arrays
     split: Split  # of a person's records where there is no finished split
-    columns: tuple[str, str, str]  # of person, record and label in a copy for ``datasets``
-    encode_copy: Encode  # from the values of these columns to arrays
     kind: Literal["image", "tokens"] = "image"
     mean: float = 0.0
     std: float = 1.0
@@ -129,10 +108,6 @@ class LeafDataset:
 
     def _people(self, data: Path) -> tuple[list[Person], list[Person]]:
         """Training and test records of all people."""
-        copy = hub.find_copy(self.location, data)
-        if copy is not None:
-            people = people_of_copy(self.name, copy, self.columns, self.encode_copy)
-            return split_people(people, self.split)
         train, test, whole = (
             find(self.location, data, part) for part in ("train", "test", "all_data")
         )
@@ -182,12 +157,6 @@ def grey_from_json(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     if len(grey) and not (grey.min() >= 0 and grey.max() <= 1):
         raise ValueError("grey values must be from 0 to 1")
     return np.round(255.0 * grey).astype(np.uint8), whole_numbers(y)
-
-
-def grey_from_images(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 1, 28, 28], uint8, and labels [n] from images of the library ``datasets``."""
-    grey = np.array([np.asarray(image.convert("L")) for image in x])
-    return grey.reshape(len(x), 1, SIDE, SIDE), whole_numbers(y)
 
 
 def split_tenths(records: int) -> tuple[np.ndarray, np.ndarray]:
@@ -251,8 +220,6 @@ for _row in (
         images.CHARACTERS,
         grey_from_json,
         split_tenths,
-        ("writer_id", "image", "character"),
-        grey_from_images,
         mean=255.0,  # paper is white here: it becomes 0, and ink 1
         std=-255.0,
     ),
@@ -262,8 +229,6 @@ for _row in (
         tuple(CHARACTERS),
         encode_windows,
         split_windows,
-        ("character_id", "x", "y"),
-        encode_windows,
         kind="tokens",
         roles=True,
     ),

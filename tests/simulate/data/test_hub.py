@@ -1,13 +1,10 @@
 """Local copies in the format of the library ``datasets``, and a transformer trained on one."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from privplan.errors import MissingDataError
 from simulate.data.formats.glue import LENGTH
-from simulate.data.formats.images import CHARACTERS
 from simulate.data.registry import DATASETS, load
 
 datasets = pytest.importorskip("datasets")
@@ -82,23 +79,6 @@ def test_a_task_is_fetched_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(MissingDataError, match=r"could not fetch nyu-mll/glue \(no route\)"):
         load("qnli", tmp_path, download=True)
-
-
-def test_femnist_from_a_saved_copy(tmp_path):
-    features = datasets.Features({
-        "image": datasets.Image(), "writer_id": datasets.Value("string"),
-        "character": datasets.ClassLabel(names=list(CHARACTERS)),
-    })  # fmt: skip
-    rows = {
-        "image": [Image.fromarray(np.full((28, 28), 10 * row, np.uint8)) for row in range(22)],
-        "writer_id": ["b" if row % 2 else "a" for row in range(22)], "character": list(range(22)),
-    }  # fmt: skip
-    made = datasets.Dataset.from_dict(rows, features=features)
-    made.save_to_disk(str(tmp_path / "femnist"))
-    data = load("femnist", tmp_path)
-    assert np.bincount(data.train_people).tolist() == [10, 10]
-    assert data.test_y.tolist() == [18, 19]  # the tenth of each writer
-    assert data.test_x[:, 0, 0, 0].tolist() == [180, 190]
 
 
 transformers = pytest.importorskip("transformers")
