@@ -465,7 +465,7 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
     if options.task != MULTI_CLASS:
         rule = f"must be {MULTI_CLASS} with a folder of images by class"
         raise InputError.one("task", rule, options.task)
-    for name in ("label", "client", "group", "features"):
+    for name in ("label", "client", "group", "features", "statistics"):
         if getattr(options, name):
             rule = "must be left out with a folder, whose layout is CLIENT/CLASS/*.png"
             raise InputError.one(name, rule, str(getattr(options, name)))
@@ -484,7 +484,6 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         raise InputError.one("data", rule, ", ".join(str(folder / name) for name in empty))
     clients = [path.parent.parent.name for path in paths] if by_client else None
     classes = {path.parent.name for path in paths} | set(test.class_names() if test else ())
-    mean, std = _pixel_statistics(options.statistics)
     return Data(
         _images(paths),
         [path.parent.name for path in paths],
@@ -494,8 +493,8 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         options.test_share,
         classes=sorted(classes),
         name=folder.resolve().name,
-        mean=mean,
-        std=std,
+        mean=0.0,
+        std=255.0,
     )
 
 
@@ -513,22 +512,6 @@ def _images(paths: Sequence[Path]) -> np.ndarray:
             rule = f"must have images like the first one, {images[0].shape}"
             raise InputError.one("data", rule, f"{path}, {images[-1].shape}")
     return np.stack(images)
-
-
-def _pixel_statistics(path: Path | None) -> tuple[Any, Any]:
-    """Mean and std of pixels, numbers or one per channel; 0 and 255 without a file."""
-    if path is None:
-        return 0.0, 255.0
-    found = read_statistics(path)
-    values = []
-    for key in ("mean", "std"):
-        value: Any = found.get(key)
-        numbers = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, int | float) and (key == "mean" or one > 0) for one in numbers):
-            rule = "must be a number or one per channel; std above 0"
-            raise InputError.one(f"statistics.{key}", rule, value)
-        values.append(tuple(map(float, numbers)) if isinstance(value, list) else float(value))
-    return values[0], values[1]
 
 
 def _groups_csv(options: DataOptions) -> dict[str, str] | None:
