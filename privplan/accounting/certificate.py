@@ -266,9 +266,9 @@ def checked_law(name: str) -> SamplingLaw:
 
 @checked_call
 def composition(
-    noise_multiplier: float = 0.0,
+    noise_multiplier: float | None = None,
     sampling_ratio: float | None = None,
-    rounds: int = 1,
+    rounds: int | None = None,
     *,
     history: History | None = None,
     delta: float | None = None,
@@ -280,23 +280,29 @@ def composition(
     faults = []
     law = checked_law(sampling).law
     if history is not None:
-        if not isinstance(history, History) or noise_multiplier:
-            rule = "must be a History such as plan.history(GROUP), without other releases"
+        if not isinstance(history, History):
+            rule = "must be a History such as plan.history(GROUP)"
             raise InputError.one("history", rule, type(history).__name__)
-        noise_multiplier = sampling_ratio = 1.0
+        own: dict[str, object] = {"noise_multiplier": noise_multiplier, "rounds": rounds}
+        own["sampling_ratio"] = sampling_ratio
+        own["sampling"] = None if sampling == "poisson" else sampling
+        rule = "must be left out with a history, which has its own"
+        if stated := [Fault(name, rule, one) for name, one in own.items() if one is not None]:
+            raise InputError(stated)
+        noise_multiplier, sampling_ratio, rounds = 1.0, 1.0, 1
     if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
         faults.append(Fault("sampling_ratio", f"must be in [{LEAST:g}, 1]", sampling_ratio))
     elif law.everyone and sampling_ratio != 1:
         faults.append(Fault("sampling_ratio", f"must be 1 under {law.phrase}", sampling_ratio))
-    if not LEAST <= noise_multiplier <= LARGEST:
+    if noise_multiplier is None or not LEAST <= noise_multiplier <= LARGEST:
         rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
-    if not 1 <= rounds <= MOST_ROUNDS:
+    if rounds is None or not 1 <= rounds <= MOST_ROUNDS:
         faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", rounds))
     faults += _population_faults(delta, clients)
-    if faults:
+    if faults or noise_multiplier is None or rounds is None:
         raise InputError(faults)
     if history is None:
         release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(sampling))

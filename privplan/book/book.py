@@ -24,9 +24,10 @@ class Book:
         self._url = store.address_of(str(address or ""))
         self.address = store.shown(self._url)
 
-    def add(self, run: Path | str, population: str = "", *, infinite: bool = False) -> str:
-        """Verify a run folder and add it once; a broken run only at ``infinite`` epsilon."""
-        return store.add(self._url, booking_of(Path(run), population, infinite=infinite)).outcome
+    def add(self, run: Any, population: str = "", *, infinite: bool = False) -> str:
+        """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon."""
+        folder = Path(getattr(run, "folder", run))
+        return store.add(self._url, booking_of(folder, population, infinite=infinite)).outcome
 
     @property
     def runs(self) -> tuple[BookedRun, ...]:

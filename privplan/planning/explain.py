@@ -329,11 +329,11 @@ def reasons(plan: Plan) -> list[str]:
     for one in values:
         step = (STEP - 1) * plan.group(one.group).epsilon
         if one.objective_gain < 1e-4:
-            lines.append(f"{one.group}: more budget buys nothing; it does not spend what it has.")
+            lines.append(f"{one.group}: more budget lowers the objective by less than 0.01%.")
         else:
             lines.append(
                 f"{one.group}: {step:.3g} more epsilon lowers the objective by "
-                f"{one.objective_gain:.1%} ({one.objective_gain / step:.1%} per unit); the noise "
+                f"{one.objective_gain:.1%}; the noise "
                 f"is then {_change(one.noise_gain)}."
             )
     return [*lines, *unspent_lines(plan)]

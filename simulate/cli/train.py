@@ -165,7 +165,8 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     render.text(f"plot: {output / PLOT}")
     if request.key_file is not None:
         render.text(f"key of the noise: {request.key_file}; whoever has it removes the noise")
-    render.text(f"what was spent: privplan verify {shlex.quote(str(output))}")
+    again = "" if request.own_data is None else ", with the same --data and its options"
+    render.text(f"what was spent: privplan verify {shlex.quote(str(output))}{again}")
 
 
 # --- ``privplan compare``: several algorithms under one plan. ------------------------------------
