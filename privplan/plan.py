@@ -299,13 +299,13 @@ class Plan(Checked):
         if self.clipping is None:
             return
         update, count = self.clipping.update_noise_multiplier, self.clipping.count_noise_multiplier
-        faced = 1 / math.hypot(1 / update, 1 / (2 * count))
-        text = f"must leave each group its noise multiplier; sum and count together have {faced:g}"
+        combined = 1 / math.hypot(1 / update, 1 / (2 * count))
+        text = f"must leave each group its noise multiplier; both together have {combined:g}"
         least = min(group.noise_multiplier for group in self.groups)
         for group in self.groups:
             planned = group.noise_multiplier * self.clip_factor(group) * group.scale
             planned = planned if self.release == "joint" else least
-            if faced < planned * (1 - 1e-9):
+            if combined < planned * (1 - 1e-9):
                 yield Fault("clipping", text, f"{group.name}: {planned:g}")
 
     @property

@@ -442,8 +442,8 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
     Raises:
         TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
     """
-    felt = [(r, n) for r, n in history if r.sampling_ratio > 0]
-    real = [(r, n) for r, n in felt if not math.isinf(r.noise_multiplier)]
+    drawn = [(r, n) for r, n in history if r.sampling_ratio > 0]
+    real = [(r, n) for r, n in drawn if not math.isinf(r.noise_multiplier)]
     if any(release.noise_multiplier == 0 for release, _ in real):
         return ComposedLoss(None, (), tolerance, unbounded=True)
     bounds = [(dominating_pairs(release, relation), count) for release, count in real]

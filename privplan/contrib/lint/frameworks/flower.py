@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from privplan.accounting.release import Relation
-from privplan.contrib.lint import reading as traps
+from privplan.contrib.lint import reading as checks
 from privplan.contrib.lint.frameworks.opacus import read_script as read_opacus
 from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
 from privplan.contrib.lint.script import UNKNOWN, Call, Name, Script, Source, number, whole
@@ -271,7 +271,7 @@ def read(source: Source, options: Options) -> Reading:
 
 def _read_script(source: Source, script: Script, options: Options) -> Reading:
     reading = Reading()
-    traps.find(script, reading)
+    checks.find(script, reading)
     rounds = options.rounds or _rounds(script)
     wrappers = [call for call in script.calls if _WRAPPER.match(call.name)]
     for call in wrappers:
@@ -537,8 +537,8 @@ def _evaluation(script: Script, reading: Reading) -> None:
 
 def _restart(script: Script, reading: Reading) -> None:
     made = script.named("RdpAccountant")
-    line = traps.resumes(script)
-    if made and line and not traps.accountant_restored(script):
+    line = checks.resumes(script)
+    if made and line and not checks.accountant_restored(script):
         reading.alarm(
             "fresh-accountant",
             f"training resumes from stored state (line {line}) with a new accountant: the "

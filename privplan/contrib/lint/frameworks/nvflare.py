@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from privplan.contrib.lint import reading as traps
+from privplan.contrib.lint import reading as checks
 from privplan.contrib.lint.frameworks.flower import add_local
 from privplan.contrib.lint.frameworks.opacus import read_script as read_opacus
 from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
@@ -84,7 +84,7 @@ def _central(source: Source, noise: float, options: Options, rounds: int | None)
 
 
 def _read_script(source: Source, script: Script, reading: Reading, options: Options) -> Reading:
-    traps.find(script, reading)
+    checks.find(script, reading)
     filters = list(_script_filters(script))
     rounds = options.rounds
     for call in script.calls:
@@ -99,7 +99,7 @@ def _read_script(source: Source, script: Script, reading: Reading, options: Opti
         return found
     if (
         filters
-        and traps.promises_clients(source.text)
+        and checks.promises_clients(source.text)
         and all(one.name == "PercentilePrivacy" for one in filters)
     ):
         reading.alarm("record-level", "the file promises privacy of clients; its filter adds no "

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from privplan.accounting.release import Relation
-from privplan.contrib.lint import reading as traps
+from privplan.contrib.lint import reading as checks
 from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
 from privplan.contrib.lint.script import Call, Script, Source, number, repetitions, whole
 from privplan.errors import PrivplanError
@@ -33,17 +33,17 @@ def read(source: Source, options: Options) -> Reading:
 def read_script(source: Source, script: Script, options: Options) -> Reading:
     """Read a script that uses a ``PrivacyEngine``."""
     reading = Reading()
-    traps.find(script, reading)
+    checks.find(script, reading)
     federated = any(script.imports(name) for name in _FEDERATED)
     for call in script.named("make_private", "make_private_with_epsilon"):
         _private(script, reading, call, options, federated)
-    if reading.mechanisms and traps.promises_clients(source.text):
+    if reading.mechanisms and checks.promises_clients(source.text):
         reading.alarm(
             "record-level",
             "the file promises privacy of clients or users; Opacus protects single records",
         )
     engine = script.named("PrivacyEngine")
-    line = traps.resumes(script)
+    line = checks.resumes(script)
     saved = re.search(r"privacy_engine\.(load|save)_checkpoint|accountant\.load_state_dict",
                       source.text)  # fmt: skip
     restored = any(one.given("module") for one in script.named("load_checkpoint"))  # the engine's
@@ -211,7 +211,7 @@ def _calibrated(
 def _each_round(
     script: Script, reading: Reading, call: Call, federated: bool, options: Options
 ) -> None:
-    engines = [one for one in script.named("PrivacyEngine") if traps.made_each_round(script, one)]
+    engines = [one for one in script.named("PrivacyEngine") if checks.made_each_round(script, one)]
     if not engines or not (federated or script.loops(engines[0].node)):
         return
     if not federated and _starts_anew(script, call):

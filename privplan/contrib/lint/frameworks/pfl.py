@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from privplan.accounting.release import Relation
-from privplan.contrib.lint import reading as traps
+from privplan.contrib.lint import reading as checks
 from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
 from privplan.contrib.lint.script import UNKNOWN, Call, Script, Source, number, whole
 from privplan.errors import PrivplanError
@@ -164,7 +164,7 @@ def read(source: Source, options: Options) -> Reading:
 
 def _read_script(script: Script, options: Options) -> Reading:
     reading = Reading()
-    traps.find(script, reading)
+    checks.find(script, reading)
     law, ratio, size = _law(script, reading, options)
     cohort = _cohort(script) or size
     for call in script.named("GaussianMechanism", *_ACCOUNTED, "construct_single_iteration"):
@@ -406,7 +406,7 @@ def _postprocessors(script: Script, reading: Reading) -> None:
 
 def _restart(script: Script, reading: Reading) -> None:
     made = [one for one in script.calls if one.name in _ACCOUNTANTS]
-    if any(traps.made_each_round(script, one) and script.loops(one.node) for one in made):
+    if any(checks.made_each_round(script, one) and script.loops(one.node) for one in made):
         reading.alarm(
             "fresh-accountant",
             "an accountant is made in every round: each covers its own round only",
