@@ -39,17 +39,6 @@ def test_the_description_has_no_relative_link(setup_module_, repository):
         assert all((ROOT / name.partition("#")[0]).exists() for name in named)
 
 
-def test_every_link_of_the_documentation_exists():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    broken = [
-        f"{page.relative_to(ROOT)}: {link}"
-        for page in pages
-        for link in re.findall(r"\]\(((?!https?://|#|mailto:)[^)\s]+)\)", page.read_text())
-        if not (page.parent / link.partition("#")[0]).exists()
-    ]
-    assert broken == []
-
-
 def test_every_file_of_the_architecture_page_exists():
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = re.findall(r"`([\w./]+\.py|[\w/]+/)`", text)

@@ -1,13 +1,13 @@
 """``privplan simulate`` and ``privplan compare``: output, exit codes, bad input in one line."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.contrib.public_register.report import registry_report
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
@@ -132,6 +132,7 @@ def test_compare_plans_each_method_by_its_unit_and_says_so(tmp_path):
     assert f"unit record; plan {executed.digest[:12]})" in shown.stderr
     verdict = call("verify", folder, "--rounds=0", "--plan", short_path)
     assert (verdict.exit_code, "approved was" in verdict.stdout) == (4, True)
-    mechanism = registry_report(folder)["mechanism"]
+    report = call("report", "--registry", folder, "--format", "json").stdout
+    mechanism = json.loads(report)["mechanism"]
     assert mechanism["release"] == "each participant's own update in each of its rounds"
     assert mechanism["noise"].startswith("Gaussian, on each step's sum of clipped gradients")
