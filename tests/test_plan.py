@@ -33,16 +33,6 @@ def test_a_plan_edited_by_hand_is_refused(plan, field):
     assert "\n" not in str(caught.value)
 
 
-def test_history_is_what_a_client_takes_part_in(plan):
-    group = plan.groups[0]
-    ((release, count),) = list(plan.history(group))
-    assert count == plan.spec.rounds
-    assert (release.noise_multiplier, release.sampling_ratio) == (
-        group.noise_multiplier,
-        group.sampling_ratio,
-    )
-
-
 @pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None), slice(None, None, -1)])
 def test_a_plan_has_the_groups_of_its_spec(plan, kept):
     data = json.loads(plan.to_json())

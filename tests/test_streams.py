@@ -31,10 +31,6 @@ def test_many_streams_are_those_of_one_at_a_time(seed, before):
             assert found.integers(9, size=3).tolist() == expected.integers(9, size=3).tolist()
 
 
-def test_no_stream_of_no_numbers():
-    assert list(streams(1, 4, 2, clients=LAST[:0])) == []
-
-
 KEY = NoiseKey(bytes(range(32)))
 
 

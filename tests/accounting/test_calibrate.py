@@ -108,14 +108,6 @@ def test_too_little_noise_is_refused_in_the_unit_of_the_rule():
         assert str(caught.value) == f"noise_multiplier: {rule}, found {found}"
 
 
-def test_full_participation_is_the_gaussian_formula():
-    sigma = noise_multiplier(
-        7.511275900744782, 1e-5, sampling_ratio=1.0, rounds=10, sampling="full", accountant="gdp"
-    )
-    assert sigma == pytest.approx(2.0, rel=1e-4)
-    assert sigma >= 2.0
-
-
 def test_infeasible_is_one_line():
     keep = {"accountant": "rdp"}
     with pytest.raises(InfeasibleError, match=r"^sampling_ratio: none"):

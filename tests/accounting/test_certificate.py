@@ -11,9 +11,8 @@ from privplan.accounting.certificate import (
     CertificateRow,
     certify,
     disagreements,
-    laws,
 )
-from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.accounting.release import History, Release
 
 HISTORY = History.repeated(Release(1.5, 0.02), 50)
 
@@ -79,9 +78,3 @@ def test_intervals_that_do_not_meet_are_reported():
     met = [guarantee, Fixed("prv", 1.005, 1.03), Fixed("gdp", 0.5, 0.5, "approximation")]
     assert disagreements(rows_of(*met)) == []
     assert disagreements(rows_of(Fixed("prv", 1.02, 1.03))) == []
-
-
-def test_mixed_laws_are_named():
-    mixed = HISTORY + History.repeated(Release(1.0, 0.1, SamplingLaw.FIXED_SIZE), 1)
-    assert laws(mixed) == "fixed_size+poisson"
-    assert laws(History()) == "none"

@@ -24,13 +24,6 @@ FMNIST = 6000**-1.1
 CLOSED = ClosedFormAccountant()
 
 
-def test_full_participation_is_exact():
-    # Balle and Wang 2018, Theorem 8, at mu = sqrt(10) / 2 and sqrt(10).
-    history = History.repeated(Release(2.0, 1.0, SamplingLaw.FULL), 10)
-    assert GdpAccountant().epsilon(history, 1e-5, AR).upper == pytest.approx(7.5113, abs=5e-5)
-    assert GdpAccountant().epsilon(history, 1e-5, RO).upper == pytest.approx(17.8566, abs=5e-5)
-
-
 def test_delta_at_a_value_by_hand():
     # Phi(0) - e^(1/2) Phi(-1) at mu = 1, epsilon = 1/2.
     expected = 0.5 - math.exp(0.5) * 0.5 * math.erfc(1 / math.sqrt(2))
@@ -41,14 +34,6 @@ def test_central_limit_formula():
     # Bu et al. 2020, Corollary 4: mu = q sqrt(T (exp(1/sigma^2) - 1)).
     mu = central_limit(History.repeated(Release(1.5, 0.02), 50))
     assert mu == pytest.approx(0.02 * math.sqrt(50 * math.expm1(1 / 2.25)), rel=1e-12)
-
-
-def test_is_an_approximation_and_refuses_what_it_has_no_limit_for():
-    assert GdpAccountant.kind == "approximation"
-    assert not GdpAccountant.guarantee
-    history = History.repeated(Release(1.5, 0.02), 50)
-    with pytest.raises(UnsupportedError, match="no central limit for poisson"):
-        GdpAccountant().epsilon(history, 1e-5, RO)
 
 
 @settings(max_examples=100, deadline=None)

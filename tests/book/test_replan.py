@@ -15,7 +15,6 @@ from privplan.book.spending import account_of, scaled
 from privplan.errors import InfeasibleError, InputError
 from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan, book_lines
-from privplan.planning.solver import solve
 from tests.book.runs import run, two_groups
 from tests.planning.problems import members
 from tests.verification.honest_run import spec
@@ -116,16 +115,6 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
 def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
     with pytest.raises(InputError, match=r"^rule: must cover .*everybody takes part.*'gaussian'$"):
         solve_from_book(_spec(), past, rule="gaussian")
-
-
-def test_groups_without_a_past_are_planned_as_ever(past):
-    plan = solve_from_book(_spec(), past, population="elsewhere")
-    assert plan.groups == solve(_spec()).groups
-    lines = [line for line in plan.warnings if "holds nothing of this group" in line]
-    assert len(lines) == 2
-    for group, line in zip(plan.groups, lines, strict=True):
-        assert line.startswith(f"elsewhere/{group.name}: ")
-        assert f"the whole budget {group.epsilon:g}, which leaves nothing to later runs" in line
 
 
 def test_a_spent_budget_is_refused_with_a_feasible_one(past):

@@ -81,11 +81,6 @@ def test_a_release_without_noise_is_infinite():
     assert (found.epsilon_lower, found.epsilon_upper, found.epsilon_naive) == (None,) * 3
 
 
-def test_nothing_released_costs_nothing():
-    found = spending(_account(History()), DELTA)
-    assert (found.epsilon_upper, found.epsilon_naive, found.sampling) == (0.0, 0.0, "none")
-
-
 def test_rounds_are_counted_where_clients_take_turns():
     """A client is in 4 of 12 rounds; ``book add`` counts 12, too."""
     history = History.repeated(Release(2.0, 0.1, SamplingLaw("cyclic_poisson:3")), 4)

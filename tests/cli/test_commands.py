@@ -14,24 +14,9 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.cli import account as calibrate
 from privplan.cli import main
 from privplan.planning.solver import solve
-from privplan.spec.presets import PRESETS
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan, refused
 from tests.planning.problems import make_spec
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_writes_a_commented_spec(name, tmp_path):
-    path = tmp_path / "new" / "spec.yaml"
-    answer("init", "--preset", name, "-o", path)
-    assert Spec.load(path).name == name
-    assert path.read_text().count("#") > 10
-
-
-def test_schema_is_json_schema():
-    schema = json.loads(answer("init", "--schema"))
-    assert {"groups", "rounds", "cohort", "planning"} <= set(schema["properties"])
-    assert all("description" in field for field in schema["properties"].values())
 
 
 def test_keeps_a_file_that_exists_unless_forced(tmp_path):
@@ -110,16 +95,6 @@ def test_a_missing_required_package_is_exit_code_2():
     }  # fmt: skip
     assert found["missing"] == {"required": ["nosuchpackage"], "cluster": ["elsewhere"]}
     assert found["devices"]["cpu_cores"] >= 1
-
-
-def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
-    monkeypatch.setattr(environment, "requires", {"privplan": [REQUIRED[0], REQUIRED[3]]}.get)
-    done = CliRunner().invoke(main, ["doctor"])
-    assert done.exit_code == 0
-    assert (
-        "missing or broken, extra cluster: elsewhere; pip install 'privplan[cluster]'"
-        in done.stdout
-    )
 
 
 @pytest.mark.parametrize(

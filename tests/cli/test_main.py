@@ -97,15 +97,6 @@ def test_an_entry_point_with_a_dot_is_a_command_of_a_group():
 
 
 @pytest.mark.usefixtures("third_party")
-def test_help_shows_the_commands_in_sections():
-    shown = privplan("--help").stdout
-    places = [shown.index(f"\n{section.capitalize()}:") for section in ("plan", "verify", "tools")]
-    assert places == sorted(places)
-    assert shown.index("  solve ") < places[1] < shown.index("  book ") < places[2]
-    assert places[2] < shown.index("  hello ")  # it names no section
-
-
-@pytest.mark.usefixtures("third_party")
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -157,12 +148,6 @@ def test_every_command_with_a_result_prints_json():
         if not any("--format" in one.opts and "json" in one.type.choices for one in command.params)
     }
     assert without <= NO_RESULT
-
-
-def test_help_lists_at_most_twenty_commands():
-    context = click.Context(main)
-    listed = [name for name in main.list_commands(context) if main.listed(context, name)]
-    assert len(listed) <= 20, listed
 
 
 INTERRUPTED = """

@@ -1,7 +1,5 @@
 """What the command line prints: widths, verbosity, suggestions."""
 
-import logging
-
 import pytest
 
 from privplan.cli import render
@@ -40,17 +38,6 @@ def test_quiet_leaves_the_result_only(option, where):
     assert quiet.stdout == loud.stdout
     assert "warning: " in privplan(*ACCOUNT, "--delta=1e-5").stderr
     assert "delta" in refused("--quiet", *ACCOUNT, "--delta=2")
-
-
-def test_verbose_logs_the_steps_and_details_with_two(tmp_path):
-    (tmp_path / "spec.yaml").write_text(preset("digits"))
-    solve = ["solve", str(tmp_path / "spec.yaml")]
-    assert privplan(*solve).stderr == ""
-    assert "privplan.planning.solver: solved" in privplan(*solve, "--verbose").stderr
-    assert not logging.getLogger("privplan").isEnabledFor(logging.DEBUG)
-    privplan("-vv", *solve)
-    assert logging.getLogger("privplan").isEnabledFor(logging.DEBUG)
-    render.configure(0)
 
 
 @pytest.mark.parametrize(

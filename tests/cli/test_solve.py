@@ -26,12 +26,6 @@ def test_json_is_the_plan(tmp_path):
     assert Plan.parse(json.loads(text)) == Plan.load(output)
 
 
-def test_warnings_go_to_standard_error(tmp_path):
-    done = privplan("solve", spec_in(tmp_path, delta=0.01), "--format", "json")
-    assert "warning: groups.loose.delta" in done.stderr
-    json.loads(done.stdout)
-
-
 def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path):
     decides = ["clipping_norm", "server", "averaging"]
     changes = {"planning": {"accountant": "rdp"}, "clipping_norm": 5.0}

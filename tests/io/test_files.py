@@ -110,13 +110,6 @@ def test_numbers_to_base_60_are_refused(text):
         load_yaml(f"rounds: {text}", "spec")
 
 
-def test_text_with_a_colon_stays():
-    assert load_yaml("partition: dirichlet:0.3\ntime: '1:30'", "spec") == {
-        "partition": "dirichlet:0.3",
-        "time": "1:30",
-    }
-
-
 @pytest.mark.parametrize("text", ["014", "-014", "+014", "0_14", "010", "007", "00_1"])
 def test_numbers_to_base_8_are_refused(text):
     """As a number and as a name: the field does not matter, as for base 60."""

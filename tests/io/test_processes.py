@@ -38,10 +38,6 @@ def die(number):
     os._exit(3)
 
 
-def test_every_result_comes_once():
-    assert sorted(in_processes(square, [1, 2, 3], 2)) == [1, 4, 9]
-
-
 def test_an_interruption_ends_the_workers(tmp_path):
     started = time.monotonic()
     path = tmp_path / "worker"

@@ -57,23 +57,9 @@ def test_segments_are_the_history_and_the_rounds():
             plan.at_round(group, outside)
 
 
-def test_equal_segments_are_one():
-    group = plan_with().groups[0]
-    same = Segment(
-        rounds=5, sampling_ratio=group.sampling_ratio, noise_multiplier=group.noise_multiplier
-    )
-    split = plan_with(segments=(same, same))
-    assert split.history(split.groups[0]) == plan_with().history(group)
-
-
 def test_segments_must_cover_the_rounds():
     with pytest.raises(InputError, match=r"segments: must cover the 10 rounds, found 9"):
         plan_with(segments=segments(4, 5))
-
-
-def test_a_plan_of_clients_has_no_records():
-    with pytest.raises(InputError, match=r"groups\.strict\.records: is only with unit: record"):
-        plan_with(records=100)
 
 
 def test_the_bound_is_the_groups_own_and_scaled():
@@ -131,17 +117,6 @@ def test_clips_are_ordered_as_budgets_and_make_one_deviation(noise, clients, cli
     found = individual_clips(sigmas, people, clip)
     assert np.average(found, weights=people) == pytest.approx(clip)
     assert found * sigmas == pytest.approx(np.full(len(noise), found[0] * sigmas[0]))
-
-
-def test_equal_budgets_are_dp_fedavg():
-    groups = [{"name": name, "clients": 200, "epsilon": 2.0} for name in ("a", "b")]
-    spec = make_spec(groups=groups, planning={"accountant": "pld"})
-    scale, sample = individual_scale(spec), individual_sample(spec)
-    for group in (*scale.groups, *sample.groups):
-        assert group.sampling_ratio == pytest.approx(50 / 400, rel=1e-3)
-    assert [g.clipping_norm for g in scale.groups] == pytest.approx([1.0, 1.0])
-    least = noise_multiplier(2.0, 1e-4, sampling_ratio=50 / 400, rounds=10)
-    assert sample.groups[0].noise_multiplier == pytest.approx(least, rel=1e-3)
 
 
 def test_sample_has_one_noise_and_uses_every_budget_up():
@@ -264,30 +239,3 @@ def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
         assert history.rounds == 10
         again = accountant("pld").epsilon(history, group.delta, "add_remove")
         assert again.upper == found
-
-
-def test_equal_phases_are_one():
-    even = time_adaptive(make_spec(), saved=0.4, factor=1.0)
-    sample = individual_sample(make_spec())
-    for one, other in zip(even.groups, sample.groups, strict=True):
-        assert one.segments is not None
-        assert even.history(one) == sample.history(other)
-        assert one.sampling_ratio == pytest.approx(other.sampling_ratio, rel=1e-12)
-
-
-def test_saving_lets_a_group_spend_more_later():
-    sample, saved = individual_sample(make_spec()), time_adaptive(make_spec())
-    for one, other in zip(sample.groups, saved.groups, strict=True):
-        early, late = other.segments or ()
-        assert early.sampling_ratio < one.sampling_ratio < late.sampling_ratio
-
-
-def test_what_is_refused():
-    with pytest.raises(InputError, match=r"saved: must be in \[0, 1\), found 1"):
-        time_adaptive(make_spec(), saved=1)
-    with pytest.raises(InputError, match=r"factor: must be in \(0, 1\], found 0"):
-        time_adaptive(make_spec(), factor=0)
-    with pytest.raises(InputError, match="sampling: must be poisson"):
-        time_adaptive(make_spec(sampling="fixed_size"))
-    with pytest.raises(InfeasibleError, match=r"cohort: must be at most 375, .*found 450"):
-        time_adaptive(make_spec(cohort=450))

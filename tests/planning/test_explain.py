@@ -8,20 +8,11 @@ import sympy
 
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning.bounds import missing, number, step_constants, symbol
-from privplan.planning.explain import bound, budget_values, explain, reasons, symbolic_bounds
+from privplan.planning.bounds import missing, number, symbol
+from privplan.planning.explain import bound, budget_values, explain, reasons
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
-
-
-@pytest.mark.parametrize("name", symbolic_bounds())
-def test_every_bound_names_its_source_and_its_terms(name):
-    one = bound(name, 3)
-    assert one.name == name
-    assert one.source
-    assert one.terms
-    assert one.total().free_symbols
 
 
 def test_remark_3_is_where_the_derivative_in_k_vanishes():
@@ -100,13 +91,6 @@ def test_numbers_need_every_symbol():
     assert number(term, values) == pytest.approx(2 * math.sqrt(2 * 3 * 0.25 * 4 / 12))
 
 
-def test_constants_by_hand():
-    constants = step_constants(0.1, 30)
-    assert constants.progress == pytest.approx(3.0)
-    assert constants.mu4 == pytest.approx(32 * 3 + 0.1 + 0.1 / 30)
-    assert constants.mu5 == pytest.approx(4 / 3)
-
-
 def _data(epsilons, **planning):
     return {
         "name": "why",
@@ -144,8 +128,3 @@ def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan
     assert read == old
     assert read.digest == old.digest != plan.digest
     assert reasons(read) == reasons(plan)
-
-
-def test_plans_by_a_rule_have_no_such_values():
-    plan = solve(Spec.parse(_data((0.5, 4.0), ratios="uniform")))
-    assert budget_values(plan) == []

@@ -20,11 +20,6 @@ def searched(**planning):
     return make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
 
 
-def test_nothing_free_changes_nothing():
-    spec = searched()
-    assert decide_free_choices(spec) == (spec, ())
-
-
 def test_rounds_are_the_best_of_a_scan():
     spec = searched(free=["ratios", "weights", "rounds"], constants=CONSTANTS)
     settled, notes = decide_free_choices(spec)

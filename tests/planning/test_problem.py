@@ -12,7 +12,7 @@ from privplan.errors import InfeasibleError, InputError
 from privplan.planning.bounds import step_constants
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.noise import least_noise
-from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
+from privplan.planning.problem import drawable, whole_cohorts
 from privplan.planning.published import best_kept, sparsification_error
 from privplan.planning.solver import solve
 from tests.planning.problems import make_problem, make_spec, members
@@ -104,11 +104,6 @@ def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
         least_noise(short, 0, 0.3, "rdp")
 
 
-def test_uniform_cohorts_have_one_ratio():
-    problem = make_problem(clients=(100, 200, 300), cohort=60.0)
-    assert uniform_cohorts(problem).tolist() == pytest.approx([10, 20, 30])
-
-
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 50)), min_size=1, max_size=6), st.data())
 def test_whole_cohorts_sum_and_stay_in_range(pairs, data):
     clients = np.array([size for _, size in pairs], dtype=float)
@@ -149,14 +144,6 @@ def test_weights_by_hand():
     assert weights("population", [1.0, 2.0], [1.0, 1.0], [4, 6]).tolist() == [0.4, 0.6]
     with pytest.raises(InputError, match=r"planning\.weights: must be one of"):
         weights("mean", [1.0], [1.0], [4])
-
-
-def test_inverse_variance_is_the_least_noise_of_separate_releases():
-    cohorts, noise = np.array([3.0, 7.0, 20.0]), np.array([1.5, 1.0, 0.7])
-    best = weights("inverse_variance", cohorts, noise, [1, 1, 1])
-    generator = np.random.default_rng(0)
-    for other in generator.dirichlet(np.ones(3), size=200):
-        assert np.sum((best * noise / cohorts) ** 2) <= np.sum((other * noise / cohorts) ** 2)
 
 
 def test_kept_fraction_by_hand():

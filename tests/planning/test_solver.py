@@ -133,19 +133,6 @@ def test_the_strictest_plan_is_one_mean_under_the_smallest_budget():
     assert plan.mean_noise_std == pytest.approx(sigma / 50)
 
 
-def test_variants_of_given_ratios_use_their_cohort():
-    groups = [
-        members("a", 100, 1.0, sampling_ratio=0.1),
-        members("b", 300, 2.0, sampling_ratio=0.3),
-    ]
-    spec = make_spec(groups=groups, cohort=None, planning={"ratios": "given"})
-    assert [g.sampling_ratio for g in uniform(spec).groups] == pytest.approx([0.25, 0.25])
-
-
-def test_the_same_spec_gives_the_same_plan():
-    assert solve(make_spec()).digest == solve(make_spec()).digest
-
-
 def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets():
     """RDP certifies no epsilon below 1.24e-5 here; its bound must not make a plan infeasible."""
     groups = [members("large", 3000, 3.0, delta=1e-4), members("tiny", 3000, 1e-5, delta=1e-8)]

@@ -13,7 +13,6 @@ from privplan.planning.solver import solve
 from privplan.spec.grouping import (
     Costs,
     balance,
-    free_groups,
     group_budgets,
     groupings,
     read_budgets,
@@ -44,13 +43,6 @@ def test_strengths_spend_the_budget():
     epsilons = np.array([0.1, 0.7, 3.0, 11.0])
     for epsilon, mu in zip(epsilons, strengths(epsilons, 1e-5), strict=True):
         assert epsilon_of(float(mu), 1e-5) == pytest.approx(epsilon, rel=1e-5)
-
-
-def test_free_groups_are_the_fewest_that_keep_nearly_all():
-    epsilons = np.repeat([0.5, 0.51, 3.0, 3.02], 50)
-    found = free_groups(epsilons, np.full(200, 1e-5))
-    assert len(found.clients) == 2
-    assert found.precision >= 0.99
 
 
 def test_a_spec_from_a_file_of_budgets(tmp_path):

@@ -64,12 +64,6 @@ def test_text_that_cannot_be_edited_is_refused():
         written(HEAD + "planning: &p {release: joint}\nlocal: {<<: *p, steps: 3}\nx: [", MEASURED)
 
 
-def test_every_value_has_its_interval_in_a_comment():
-    text = written(HEAD, MEASURED)
-    for name, found in MEASURED.numbers.items():
-        assert f"# Pilot: {name} {found.value:.4g}, between {found.low:.4g} and" in text
-
-
 def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative():
     found = entries(MEASURED)
     assert found["heterogeneity"] == 0.2

@@ -272,14 +272,3 @@ def test_too_little_noise_is_refused_in_one_line():
     assert "\n" not in reason
     everybody = History.repeated(Release(0.01, 1.0, FULL), 10)
     assert PldAccountant().why_not(everybody, AR) is None
-
-
-@pytest.mark.slow
-def test_ten_thousand_different_rounds():
-    rng = np.random.default_rng(0)
-    sigma = np.exp(rng.uniform(np.log(0.8), np.log(5.0), 10_000))
-    ratio = np.exp(rng.uniform(np.log(1e-3), np.log(0.1), 10_000))
-    history = History((Release(float(s), float(q)), 1) for s, q in zip(sigma, ratio, strict=True))
-    found = PldAccountant(tolerance=1e-3).epsilon(history, 1e-5, AR)
-    assert len(history) == 10_000
-    assert found.upper - found.lower <= 2e-3 * found.upper
