@@ -8,23 +8,15 @@ from scipy import stats
 from scipy.optimize import linprog
 
 from privplan import auditing
-from privplan import auditing as module
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
 from privplan.auditing import (
-    VIEWS,
-    AuditEvidence,
-    Auditor,
-    GroupTraces,
     Guesses,
     auditors,
     count_guesses,
-    empirical_epsilons,
-    exceeded,
 )
 from privplan.planning.solver import solve
-from privplan.registry import Registry
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -165,46 +157,6 @@ def test_a_few_seeded_runs_stay_below_what_is_spent(name, mechanism):
 @pytest.mark.parametrize(("name", "mechanism"), CASES)
 def test_no_more_violations_than_the_confidence_allows(name, mechanism):
     assert violations(name, mechanism, 100) <= VIOLATIONS
-
-
-NAMES = ["one run", "f-DP", "f-DP, Gaussian", "Gaussian"]
-TRACES = GroupTraces(group="all", included="0101", rounds=(0, 1, 0, 1), final=(0, 1, 0, 1))
-
-
-def constant(scores, included, delta, confidence):
-    """An epsilon that no run reaches."""
-    return 50.0
-
-
-toy = Auditor(constant, "bound")
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    fresh = Registry[Auditor]("auditor", "privplan.auditors", check=module._as_auditor)
-    for name in NAMES:
-        fresh.register(name, module.AUDITORS.get(name))
-    monkeypatch.setattr(module, "AUDITORS", fresh)
-    return fresh
-
-
-def check_toy():
-    epsilons = [one.epsilon for one in empirical_epsilons(TRACES, 1e-3) if one.method == "toy"]
-    assert epsilons == [50.0] * len(VIEWS)
-    evidence = AuditEvidence(plan_digest="", chain="", orthogonal=True, groups=(TRACES,))
-    lines = list(exceeded(evidence, {"all": (40.0, 1e-3)}, 1e-6))
-    assert len(lines) == len(VIEWS)
-    assert all("canaries lost epsilon 50 at least (toy" in line for line in lines)
-
-
-def test_auditors_are_listed_in_their_order():
-    assert list(auditors()) == NAMES
-
-
-def test_a_registered_auditor_is_used(registry):
-    registry.register("toy", toy)
-    assert list(auditors()) == [*NAMES, "toy"]
-    check_toy()
 
 
 @pytest.mark.parametrize("name", auditors())

@@ -1,11 +1,9 @@
 """Callbacks and trackers: what they see, and what they write."""
 
-from pathlib import Path
-
 import privplan
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared
-from simulate.tracking import TRACKERS, Callback
+from simulate.tracking import Callback
 
 
 class Recorder(Callback):
@@ -42,19 +40,3 @@ def test_a_callback_sees_start_every_round_and_the_end(short_plan, tmp_path):
     for group in verdict.groups:
         upper, lower = group.realised_upper, group.realised_lower
         assert lower <= recorder.spent[group.group] <= min(upper * (1 + 2e-3), group.budget or 0)
-
-
-def test_a_tracker_changes_nothing_of_the_run(short_plan, tmp_path, monkeypatch):
-    folders: list[Path] = []
-
-    def build(folder):
-        folders.append(folder)
-        return Recorder()
-
-    monkeypatch.setitem(TRACKERS._components, "recorder", build)
-    plain = _request(short_plan, tmp_path / "plain")
-    tracked = _request(short_plan, tmp_path / "tracked", track=("recorder",))
-    records = [run_prepared(one, prepare(one)).record for one in (plain, tracked)]
-    assert records[0].chain == records[1].chain
-    assert records[0].metrics == records[1].metrics
-    assert folders == [tmp_path / "tracked" / "tracking" / "recorder"]

@@ -11,7 +11,7 @@ import simulate
 from privplan.errors import InputError
 from privplan.report import tables
 from privplan.streams import NoiseKey
-from simulate.models.network import Objective, with_seeds, without_seeds
+from simulate.models.network import Objective
 from simulate.models.own import OwnModel
 from simulate.own_parts import OwnParts
 from simulate.replay.replay import Replay
@@ -269,17 +269,6 @@ def test_every_default_loss_is_a_mean_over_records():
             outputs, targets = outputs[..., 0], (targets % 2).float()
         each = [float(task.loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(4)]
         assert float(task.loss(outputs, targets)) == pytest.approx(np.mean(each), rel=1e-6)
-
-
-def test_labels_and_seeds_come_back():
-    y = torch.tensor([[[3, 2**32 - 1, -1], [0, 1, 2]]])
-    seeds = torch.tensor([[2**31 - 1, 0]])
-    packed = with_seeds(y, seeds)
-    assert packed[0, 0, 2] == -1
-    labels, seed = without_seeds(packed[0, 0, :2])
-    assert labels.tolist() == [3, 2**32 - 1]
-    assert seed == 2**31 - 1
-    assert without_seeds(packed[0, 1])[1] == 0
 
 
 WRONG_TASKS = [

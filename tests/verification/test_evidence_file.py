@@ -7,9 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.evidence import CLIENTS, EVIDENCE, read_evidence
-from privplan.plan import Plan
-from privplan.record import PLAN, RunRecord
+from privplan.evidence import CLIENTS, EVIDENCE
+from privplan.record import RunRecord
 from privplan.verification.verify import judge, load_run
 from tests.simulate.replay.runs import replayed
 
@@ -104,14 +103,3 @@ def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run):
     assert outcomes(verdict) == dict.fromkeys(READERS, "passed")
     swap_clients(run)  # the header is still compared with
     assert outcomes(judge(load_run(run)))["groups"] == "failed"
-
-
-def test_the_rounds_are_read_as_before_the_fault(run):
-    digest = Plan.load(run / PLAN).digest
-    found = read_evidence(run, digest)
-    assert found is not None
-    assert found.fault is None
-    assert sorted(found.rounds) == [1, 2, 3]
-    checked = read_evidence(run, digest, keep=False)
-    assert checked == found.model_copy(update={"rounds": {}})
-    assert read_evidence(run.parent, digest) is None

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from privplan import limits, solve
 from privplan.cli import main
+from privplan.plan import Plan
 from privplan.spec.presets import preset
 from tests.verification import honest_run
 
@@ -85,6 +86,15 @@ def given(path):
     solve(path.parent / "i.yaml").save(path)
 
 
+def crowded(path):
+    """A plan of 10^9 clients in each group."""
+    plan = Plan.load(path)
+    parts = (plan.groups, plan.spec.groups)
+    groups, asked = (tuple(o.model_copy(update={"clients": 10**9}) for o in p) for p in parts)
+    spec = plan.spec.model_copy(update={"groups": asked})
+    plan.model_copy(update={"groups": groups, "spec": spec}).save(path)
+
+
 DEEP, LONG = "[" * 10**5, "9" * 10**5
 ALIASES = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 30))
 VERIFY, SOLVE = "verify run --rounds=0", "solve given.yaml"
@@ -99,6 +109,8 @@ CASES = {
     "pipe of vectors": ("run/vectors.bin", os.mkfifo, VERIFY),
     "huge ledger": ("run/ledger.jsonl", sparse, VERIFY),
     "huge plan": ("run/plan.json", sparse, VERIFY),
+    "link for a verdict": ("run/verdict.json", link("../spec.yaml"), VERIFY),
+    "many clients": ("run/plan.json", crowded, VERIFY),
     "folder for record": ("run/record.json", Path.mkdir, VERIFY),
     "folder for verdict": ("run/verdict.json", Path.mkdir, VERIFY),
     "folder for ledger": ("run/ledger.jsonl", Path.mkdir, VERIFY),
@@ -154,7 +166,7 @@ CASES = {
 
 EDITED = {
     "huge number", "not a number", "infinite", "key twice", "cut plan", "cut ledger",
-    "control letters",
+    "control letters", "many clients",
 }  # fmt: skip
 """Cases that change a file which was there."""
 

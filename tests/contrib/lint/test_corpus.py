@@ -230,26 +230,6 @@ def test_a_log_with_dropouts_has_wider_bounds():
     assert noise == pytest.approx((20 * 0.19995 / 10, 100 * 0.20005 / 10))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["x.py", "--of", "flower"], "file: "),
-        ([str(FOLDER / "test_corpus.py"), "--of", "keras"], "of: must be one of "),
-        ([str(FOLDER / "test_corpus.py"), "--of", "pfl", "--delta", "2"], "delta: must be in"),
-        ([str(FOLDER / "test_corpus.py"), "--of", "pfl", "--rounds", "0"], "rounds: must be in"),
-        (
-            [str(FOLDER / "test_corpus.py"), "--of", "pfl", "--population", "0"],
-            "population: must be",
-        ),
-    ],
-)
-def test_bad_input_is_one_line(words, said):
-    done = privplan("lint", *words)
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"privplan: {said}")
-    assert done.stderr.count("\n") == 1
-
-
 def test_the_command_line_and_json():
     case = named("flower_accounted.py")
     data = json.loads(answer("lint", case.path, "--of", "flower", "--format", "json"))

@@ -13,7 +13,6 @@ from scipy import optimize, stats
 from benchmarks import reproduction
 from privplan.accounting.closed_form import failed_conditions
 from privplan.accounting.release import History, Release
-from privplan.contrib.reproduction import gdpfed_plus as printed
 from privplan.contrib.reproduction.claims import (
     CONTRADICTED,
     NOT_REPRODUCED,
@@ -46,7 +45,6 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.registry import DATASETS
 from simulate.models.registry import model
 from tests.command import answer
-from tests.planning import papertables
 from tests.planning.papertables import OPTIMISED, RATIOS
 
 
@@ -172,15 +170,6 @@ def by_command(name, folder):
     assert json.loads((folder / f"{name}.json").read_text())["cells"] == found["cells"]
     cells = {(one["row"], one["column"]): one for one in found["cells"]}
     return cells, {one["claim"]: one["verdict"] for one in found["claims"]}
-
-
-def test_printed_numbers_agree_with_a_second_transcription():
-    """Those of the planner's tests."""
-    for column, ratios in printed.RATIOS.items():
-        name = f"gdpfed-{column.lower().replace('-', '')}"
-        assert ratios == papertables.RATIOS[name]
-        assert printed.UNIFORM_NOISE[column] == papertables.UNIFORM[name]
-        assert printed.OPTIMISED_NOISE[column] == papertables.OPTIMISED[name]
 
 
 def test_table_5_of_gdpfed_plus(tmp_path):

@@ -13,7 +13,6 @@ import torch
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.streams import Purpose, stream
-from simulate.algorithm import compose, whole
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.components import LocalResult, LocalRule
 from simulate.data.partition.schemes import partition, scheme
@@ -23,13 +22,12 @@ from simulate.engine.evaluation import AccuracyMeasures, by_group, measure
 from simulate.engine.loop import initial_state, run_round, train
 from simulate.engine.round import ABSENT, batches, schedule
 from simulate.local.sgd import PADDING
-from simulate.mechanisms import gaussian_joint
 from simulate.models.registry import model
 from simulate.runs import run as checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
-from simulate.transforms import clip, keep_largest, random_mask, shortened
+from simulate.transforms import keep_largest, shortened
 from tests.sabotage.fault import with_components
 from tests.simulate import small, tiny
 from tests.simulate.conftest import digits_spec
@@ -92,22 +90,6 @@ def test_the_learning_rate_decays_per_round():
     begin = initial_state(tiny.setting(build("FedAvg")))
     moved = (end.theta - begin.theta).numpy()
     np.testing.assert_allclose(moved, np.array([6.0, 8.0]) * (1 + 0.5 + 0.25), rtol=1e-5)
-
-
-def masked(kept, split=None):
-    plan = tiny.plan(release="joint", sigmas=(2.0, 2.0))
-    transforms = (random_mask(kept), clip(5.0))
-    return compose(
-        "masked", plan, split=split, local=tiny.LOCAL, transforms=transforms,
-        mechanism=gaussian_joint(),
-    )  # fmt: skip
-
-
-def test_a_personal_parameter_never_enters_a_release():
-    split = replace(whole(), shared=lambda model: torch.tensor([0]))
-    step, [record], _ = one_round(tiny.setting(masked(1.0, split)))
-    assert record.dimension == 1
-    assert step[1] == 0
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.8, 1.0])

@@ -55,10 +55,6 @@ def test_components_that_do_not_fit_are_refused(parts, message):
         compose("unfit", tiny.plan(), **parts)
 
 
-def test_every_law_has_a_sampler():
-    assert [by_law(law).law for law in SamplingLaw] == list(SamplingLaw)
-
-
 def test_only_the_mechanisms_draw_normal_noise():
     drawing = [
         path.relative_to(ROOT).as_posix()
@@ -112,11 +108,6 @@ def test_fixed_size_is_exact_and_without_replacement():
     assert all(len(np.unique(cohort)) == 20 for cohort in cohorts)
     counts = np.bincount(np.concatenate(cohorts), minlength=CLIENTS)
     assert abs(counts - DRAWS * RATIO).max() < 6 * np.sqrt(DRAWS * RATIO)
-
-
-def test_full_takes_everybody():
-    generator = stream(0, Purpose.SAMPLING, 1, 0)
-    np.testing.assert_array_equal(by_law(SamplingLaw.FULL).draw(generator, 5, 1.0, 1), np.arange(5))
 
 
 def test_no_two_streams_start_alike():

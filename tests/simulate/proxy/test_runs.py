@@ -10,7 +10,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from privplan.errors import InputError
 from privplan.forecast.features import ProxyTable
 from privplan.forecast.model import Forecaster
 from privplan.planning.choices import relative_noise
@@ -83,19 +82,6 @@ def test_the_command_writes_a_table_and_resumes(tmp_path):
     journal.write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
     assert CliRunner().invoke(forecast_command, words).exit_code == 0
     assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
-
-
-def test_wrong_input_is_one_line(tmp_path):
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(TEXT)
-    words = [str(spec), "--dataset=digits", "--partition=apart", "-o", str(tmp_path / "p.json")]
-    done = CliRunner().invoke(forecast_command, words)
-    assert isinstance(done.exception, InputError)
-    assert "partition: must be" in str(done.exception)
-    done = CliRunner().invoke(
-        forecast_command, [*words[:2], "--runs=3", "-o", str(tmp_path / "p.json")]
-    )
-    assert done.exit_code == 2
 
 
 SPEC = preset("digits")

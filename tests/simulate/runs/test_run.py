@@ -22,7 +22,7 @@ from simulate.runs.request import Request
 from simulate.runs.run import PLOT, execute
 from tests.simulate.conftest import interrupt
 
-MOMENTS = sorted(random.Random(20).sample(range(1, 8), 3))
+MOMENTS = sorted(random.Random(20).sample(range(1, 8), 2))
 
 
 class CrashError(Exception):
@@ -215,15 +215,3 @@ def test_a_folder_in_use_is_refused(short_plan, tmp_path):
 
     with pytest.raises(CrashError):
         execute(request, report)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x04}q\x00."])
-def test_a_damaged_checkpoint_is_one_line(content, short_plan, tmp_path, reference):
-    request = request_for(short_plan, tmp_path / "run")
-    interrupt(request, 3)
-    (tmp_path / "run" / CHECKPOINT).write_bytes(content)
-    with pytest.raises(InputError, match="checkpoint: must be a sound checkpoint; remove it"):
-        execute(request)
-    (tmp_path / "run" / CHECKPOINT).unlink()
-    execute(request)
-    assert_same(tmp_path / "run", reference)
