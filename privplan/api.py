@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -109,12 +110,15 @@ def what_if(
     """The plans of a spec with some of its numbers varied, as a ``pandas.DataFrame``.
 
     All combinations of the values in ``vary`` are solved, over ``workers`` processes. One row per
-    point and group, with ``noise_norm`` (of the mean update, in norm) or ``error``.
+    point and group, with ``noise_norm`` (of the mean update, in norm) or ``error``; ``plot()``
+    draws noise and weights.
 
     >>> privplan.what_if(plan.spec, {"groups.strict.epsilon": [1, 2]}).shape[0]
     6
     """
     from privplan.planning.sweep import Vary, sweep
+    from privplan.report.plots import sweep_panels
+    from privplan.report.show import Picture, frame_of
 
     if not isinstance(vary, Mapping) or any(isinstance(one, str) for one in vary.values()):
         rule = 'must be values by name, such as {"groups.strict.epsilon": [0.5, 1, 2]}'
@@ -122,7 +126,7 @@ def what_if(
     numbers = {name: one if isinstance(one, Iterable) else [one] for name, one in vary.items()}
     varies = [Vary(name, tuple(map(float, values))) for name, values in numbers.items()]
     rows = sweep(spec_of(spec).plain(), varies, workers=workers)
-    return _frame(rows)
+    return frame_of(rows, lambda: Picture(partial(sweep_panels, rows, list(vary))))
 
 
 @checked_call
@@ -130,15 +134,18 @@ def frontier(spec: Spec | Mapping[str, Any] | Path | str) -> Any:
     """How noise changes with rounds, cohort and budgets, as a ``pandas.DataFrame``.
 
     One row per changed plan: ``noise`` is that of the mean update in norm, ``change`` is relative
-    (per unit of epsilon for ``shadow_price``).
+    (per unit of epsilon for ``shadow_price``). ``plot()`` draws it.
 
     >>> "rounds" in set(privplan.frontier(plan.spec)["question"])
     True
     """
     from privplan.planning import frontier as chapter
+    from privplan.report.plots import frontier_panels
+    from privplan.report.show import Picture, frame_of
 
     points = chapter.frontier(spec_of(spec))
-    return _frame([one.plain() for one in points])
+    draw = partial(frontier_panels, points)
+    return frame_of([one.plain() for one in points], lambda: Picture(draw))
 
 
 @checked_call
@@ -239,13 +246,3 @@ def spec_of(given: Any) -> Spec:
     from privplan.planning.solver import given_spec
 
     return cast("Spec", getattr(given, "spec", None) or given_spec(given))
-
-
-def _frame(rows: Sequence[dict[str, Any]]) -> Any:
-    """Rows as a data frame."""
-    try:
-        import pandas
-    except ImportError:
-        rule = "needs pandas: pip install 'privplan[tables]'"
-        raise InputError.one("DataFrame", rule, "no pandas") from None
-    return pandas.DataFrame(rows)

@@ -39,6 +39,7 @@ from privplan.values import (
     NonNegative,
     Positive,
     Probability,
+    Shown,
     Value,
     digest,
     is_none,
@@ -214,7 +215,7 @@ class Forecast(Value):
     proxy: str  # digest of the table of proxy runs
 
 
-class Plan(Checked):
+class Plan(Shown, Checked):
     """A solved spec. Made by ``privplan.solve``; kept as ``plan.json``.
 
     >>> plan.save("plan.json")

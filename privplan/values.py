@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from types import FunctionType
 from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
@@ -102,6 +103,32 @@ class Named(tuple[Item, ...]):
             rule = f"must be one of {', '.join(named)}{did_you_mean(key, named)}"
             raise InputError.one("group", rule, key)
         return named[key]
+
+
+class Shown:
+    """What Python and notebooks show of a value; ``privplan.report.show`` knows how."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(_shown("text", self))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return str(_shown("page", self))
+
+    def to_frame(self) -> Any:
+        """The same as a ``pandas.DataFrame``, a row per group, accountant, release or round."""
+        return _shown("frame", self)
+
+    def plot(self) -> Any:
+        """The same as a picture: notebooks show it, ``save`` writes .png, .svg or .pdf."""
+        return _shown("picture", self)
+
+
+def _shown(what: str, value: object) -> Any:
+    return getattr(import_module("privplan.report.show"), what)(value)
 
 
 class Value(BaseModel):

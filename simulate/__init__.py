@@ -11,6 +11,8 @@ _WHERE = {
     "Callback": "simulate.tracking",
     "Data": "simulate.data.own",
     "TrainedRun": "simulate.training",
+    "Comparison": "simulate.training",
+    "compare": "simulate.training",
     "train": "simulate.training",
 }
 

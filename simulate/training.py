@@ -1,4 +1,4 @@
-"""``simulate.train``: a run under a plan, from Python."""
+"""``simulate.train`` and ``simulate.compare``: runs under a plan, from Python."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from torch import nn
 from privplan.errors import InputError, checked_call
 from privplan.plan import Plan
 from privplan.record import RunRecord
+from privplan.report.plots import comparison_panels
+from privplan.report.show import View
+from privplan.values import Shown
 from privplan.verification.verify import Verdict, judge, load_run
 from simulate.algorithms.registry import Hyperparameters
 from simulate.data.own import Data
@@ -22,14 +25,15 @@ from simulate.engine.experiment import Experiment
 from simulate.models.fast import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
+from simulate.runs import compare as chapter
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import Report, run_prepared
 from simulate.tracking import Callback
 
 
-@dataclass(frozen=True)
-class TrainedRun:
+@dataclass(frozen=True, repr=False)
+class TrainedRun(Shown):
     """A finished run and what it reached."""
 
     record: RunRecord  # the run's record
@@ -41,6 +45,16 @@ class TrainedRun:
     def metric(self) -> str:
         """Name of the metric of ``score``."""
         return self.record.metric
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was executed."""
+        return Plan.load(self.folder)
+
+    @property
+    def metrics(self) -> Any:
+        """Score and loss by round, as a ``pandas.DataFrame``."""
+        return self.to_frame()
 
     @property
     def score(self) -> float:
@@ -192,3 +206,45 @@ def _source(data: Data | None, dataset: str | None) -> str:
         return dataset
     rule = "must be data=simulate.Data(...), or dataset= with a name such as 'digits'"
     raise InputError.one("train", rule, "both" if data is not None and dataset else data or dataset)
+
+
+class Comparison(Shown, tuple[chapter.ComparisonRow, ...]):
+    """Rows of a comparison, one per algorithm."""
+
+    def view(self) -> View:
+        """What is shown of it."""
+        table = chapter.printed_table("Comparison", self)
+        runs = {row.algorithm: row.records for row in self}
+        lines = [line for row in self for line in row.plain()]
+        return View(table[0], table, lines, lambda: comparison_panels(runs))
+
+
+@checked_call
+def compare(
+    plan: Plan | Path | str,
+    algorithms: Sequence[str],
+    *,
+    dataset: str = "digits",
+    data_dir: Path | str | None = None,
+    seeds: int | Sequence[int] = 3,
+    folder: Path | str = "results",
+    jobs: int = 1,
+    **options: Any,
+) -> Comparison:
+    """Train several algorithms under one plan with several seeds; finished runs are reused.
+
+    ``seeds`` are counted from 0, or named. One row per algorithm has ``mean`` and ``deviation`` of
+    the score and ``spent(group)``; ``to_frame()`` has a line per seed and group. ``options`` are
+    those of ``train``: ``partition``, ``device``, ``canaries``, ``precision``.
+
+    >>> found = simulate.compare(plan, ["planned", "FedAvg"], seeds=1)
+    >>> [row.algorithm for row in found]
+    ['planned', 'FedAvg']
+    """
+    solved = plan if isinstance(plan, Plan) else Plan.load(plan)
+    where = None if data_dir is None else Path(data_dir)
+    base = checked_call(Request)(solved, "", dataset, Path(folder), data_dir=where, **options)
+    words = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
+    names, _ = chapter.select(words, base)
+    chosen = range(seeds) if isinstance(seeds, int) else seeds
+    return Comparison(chapter.compare(base, names, chosen, jobs, lambda done, total: None))

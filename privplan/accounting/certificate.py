@@ -34,7 +34,7 @@ from privplan.accounting.release import (
 )
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import Fault, InputError, UnsupportedError, checked_call, did_you_mean
-from privplan.values import LARGEST, LEAST, Named
+from privplan.values import LARGEST, LEAST, Named, Shown
 
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
@@ -98,7 +98,7 @@ class CertificateRow(BaseModel):
         return "inf" if math.isinf(value) else value
 
 
-class Certificate(Named[CertificateRow]):
+class Certificate(Shown, Named[CertificateRow]):
     """Bounds on epsilon, one row per group and accountant; those of a plan or of ``account``.
 
     >>> plan.certificate.of("strict").epsilon <= 2

@@ -16,6 +16,7 @@ from typing import Literal
 from privplan.errors import Fault, InputError
 from privplan.laws.law import Relation as Relation
 from privplan.laws.law import SamplingLaw as SamplingLaw
+from privplan.values import Shown
 
 SHORT = 12
 """Letters of a plan's digest in tables and answers."""
@@ -80,7 +81,7 @@ class Release:
             raise InputError(faults)
 
 
-class History:
+class History(Shown):
     """A multiset of releases: the order of releases and how they are batched do not matter.
 
     Equal releases are merged into one count, so two histories are equal exactly when

@@ -23,6 +23,7 @@ from privplan.accounting.accountant import checked_relation
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.release import History, Relation
 from privplan.errors import UnsupportedError
+from privplan.values import Shown
 
 if TYPE_CHECKING:
     from privplan.accounting.pld.accountant import Direction
@@ -42,8 +43,8 @@ _TARGETS = (0.3, 1e-2, 1e-4, 1e-7)
 _ROUNDING = 1e-15
 
 
-@dataclass(frozen=True)
-class TradeOff:
+@dataclass(frozen=True, repr=False)
+class TradeOff(Shown):
     """Upper bounds on what any attack achieves."""
 
     # true-positive minus false-positive rate at its largest (total variation), at most what epsilon

@@ -8,9 +8,10 @@ from typing import Any
 from privplan.book import spending, store
 from privplan.book.entry import BookedRun, booking_of
 from privplan.errors import InputError, checked_call
+from privplan.values import Shown
 
 
-class Book:
+class Book(Shown):
     """A budget book: a file or an SQLAlchemy address; PRIVPLAN_BOOK or book.sqlite by default.
 
     >>> book = privplan.Book("book.sqlite")

@@ -57,7 +57,7 @@ REMOVED = {
     "account -o": "--tradeoff PICTURE",
     "attack --round": "the plan of the run, in the setting in which most is released",
     "compare --against": "--book, which refuses a run whose noise another run had",
-    "book export": "privplan.Book().runs in Python",
+    "book export": "privplan.Book().to_frame() in Python",
     "solve --anchor": "--known-accuracy PLAN=PERCENT",
     "solve --max-uploads": "--for uploads=N",
     "solve --target-accuracy": "--for accuracy=PERCENT",

@@ -104,21 +104,14 @@ def account_command(
     else:
         rows, curve = composed.tradeoff()
     if curve is not None and picture:
-        from privplan.files import write_bytes
-        from privplan.report.plots import tradeoff_panels
-        from privplan.report.style import picture as drawn
-
-        panels = tradeoff_panels(curve, composed.title)
-        write_bytes(picture, drawn(panels, picture_name(picture)))
+        curve.plot().save(picture)
     if form == "json":
         more = {} if curve is None else curve.to_dict()
         render.data([{**row.model_dump(mode="json"), **more} for row in rows])
     else:
         show(composed, rows)
         if curve is not None:
-            values = [[name, f"{float(one):.5g}"] for name, one in curve.to_dict().items()]
-            render.table("", ["no attack exceeds", "value"], values)
-            render.text(f"wrote {picture}" if picture else "")
+            render.text(str(curve) + f"\nwrote {picture}" * bool(picture))
         elif not (chosen or everything):
             render.text(f"second opinions ({', '.join(second_opinions())}) with --all")
     for warning in rows.warnings:

@@ -54,6 +54,7 @@ from privplan.values import (
     Name,
     Named,
     Positive,
+    Shown,
     is_none,
     parse,
     rule,
@@ -165,7 +166,7 @@ def _odd_names(data: dict[str, Any]) -> list[Fault]:
     ]
 
 
-class Spec(Checked):
+class Spec(Shown, Checked):
     """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``."""
 
     name: Name = Field(description="Name of the plan, for tables and plots.")

@@ -28,7 +28,7 @@ from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
 from privplan.registry import Registry
-from privplan.values import Named, Value, is_none
+from privplan.values import Named, Shown, Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
     FALSE_ALARM,
@@ -115,7 +115,7 @@ class WorstOff(Value):
     accountant: str
 
 
-class Verdict(Value):
+class Verdict(Shown, Value):
     """Whether a run kept its plan's budgets, and the checks that decide it.
 
     Attributes:

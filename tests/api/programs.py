@@ -11,9 +11,9 @@ SIGNATURES = {
     "what_if": "spec, vary, workers",
     "frontier": "spec",
     "forecast": "plan, proxy, known_accuracy, coverage",
-    "replay": "run, rounds, data_dir, seed",
     "load_run": "folder",
     "verify": "run, plan, rounds",
+    "replay": "run, rounds, data_dir, seed",
     "Book": "address",
     "Book.add": "self, run, population, infinite",
     "Book.spent": "self, group, options",
@@ -28,6 +28,7 @@ SIGNATURES = {
     "simulate.train": "plan, data, dataset, data_dir, model, model_args, algorithm, seed, folder, "
     "partition, hyperparameters, device, canaries, report, loss, metric, fix, callbacks, track, "
     "precision, noise",
+    "simulate.compare": "plan, algorithms, dataset, data_dir, seeds, folder, jobs, options",
 }
 """Arguments of the stable functions; a change here is a change of the interface."""
 
@@ -40,17 +41,21 @@ GUESSES: dict[str, str | None] = {
     "privplan.Spec(name='study', rounds=5)": "must be Spec.parse(",
     "spec.model_copy(update={'rounds': -5})": "rounds: must be 1 or more, found -5",
     "spec.model_copy(update={'groups.strict.epsilon': 2})": "Spec.replace changes parts",
+    "plan.plot()": None,
     "plan.explain()": None,
+    "privplan.what_if(plan, {'rounds': [2, 4]}).plot()": None,
     "plan.history('strict')": None,
     "plan.history('strickt')": "did you mean strict?",
     "plan.groups['loose'].weight, plan.groups[0], [one.name for one in plan.groups]": None,
+    "assert len(repr(plan)) < 2000": None,
+    "privplan.load_run('run').metrics": None,
     "privplan.RunRecord.load('run')": None,
-    "privplan.load_run('run').plan": None,
     "privplan.verify('run', rounds=0).to_json()": None,
     "privplan.account(plan.history('strict'), delta=1e-5, rounds=500)": "rounds: must be left out",
     "privplan.account(noise_multiplier=1, sampling_ratio=0.1, delta=1e-5)": "rounds: must be in",
     "privplan.Book('b.sqlite').add(privplan.load_run('run'))": None,
     "privplan.verify(plan)": "must be a folder, as in privplan.verify('run')",
+    "simulate.train(plan, dataset='digits', seed=1, folder='run').metrics": None,
     "simulate.train(plan, 'digits')": "train(plan, data, dataset",
     "simulate.train(plan, data='digits')": "dataset= with a name such as 'digits'",
     "privplan.train(plan)": "write simulate.train(plan, dataset='digits')",
@@ -58,7 +63,6 @@ GUESSES: dict[str, str | None] = {
     f"privplan.account(sample_rate=0.02, {_NUMBERS})": "write sampling_ratio",
     "privplan.account(noise_multiplier='1.5', rounds=5)": "must be a number, found '1.5'",
     "privplan.calibrate(target_epsilon=1)": "write epsilon",
-    "assert len(privplan.what_if(plan, {'rounds': [2, 4]})) == 6": None,
     "privplan.what_if(spec, 'rounds=2')": 'such as {"groups.strict.epsilon": [0.5, 1, 2]}',
 }
 """What people tried first; None where it works, else what the one sentence says."""
@@ -91,22 +95,48 @@ plan = privplan.solve(privplan.preset("gdpfed-fmnist").replace(rounds=30))
 plan.save(Path("plan.json"))
 assert privplan.Plan.load("plan.json") == plan and plan.spec.rounds == 30
 """,
-    # 4: what an attacker can achieve against the strict group
+    # 4: which budget buys what
+    """
+import privplan
+table = privplan.what_if(privplan.preset("digits"), {"groups.strict.epsilon": [1, 2, 4]})
+noise = table.groupby("groups.strict.epsilon")["noise_norm"].first()
+assert noise.is_monotonic_decreasing
+table.plot().save("what-if.png")
+""",
+    # 5: a table of the plan for a colleague
+    """
+import privplan
+plan = privplan.solve(privplan.preset("digits"))
+plan.to_frame()[["group", "epsilon", "epsilon_upper"]].to_csv("plan.csv", index=False)
+from pathlib import Path
+assert Path("plan.csv").read_text().startswith("group,epsilon,epsilon_upper")
+""",
+    # 6: what an attacker can achieve against the strict group
     """
 import privplan
 plan = privplan.solve(privplan.preset("gdpfed-fmnist"))
 risk = privplan.tradeoff(plan.history("strict"), delta=plan.groups["strict"].delta)
 assert 0 < risk.advantage < 0.25 and risk.true_positives[1] < 0.1
 """,
-    # 5: train, verify, and look
+    # 7: train, verify, and look
     """
 import privplan, simulate
 plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
 run = simulate.train(plan, dataset="digits", seed=3, folder="run", device="cpu")
 verdict = privplan.verify("run", plan=plan, rounds=0)
-assert verdict.outcome == "kept" and 0 < run.score < 1
+assert verdict.outcome == "kept" and run.metrics["round"].tolist() == [1, 2]
+run.plot().save("run.png")
 """,
-    # 6: a book over two runs, and what is left
+    # 8: two methods under one plan
+    """
+import privplan, simulate
+plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
+found = simulate.compare(plan, ["planned", "DP-FedAvg"], seeds=2, device="cpu")
+table = found.to_frame()
+assert set(table["seed"]) == {0, 1} and (table["verdict"] == "kept").all()
+found.plot().save("methods.svg")
+""",
+    # 9: a book over two runs, and what is left
     """
 import privplan, simulate
 plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
@@ -118,7 +148,7 @@ strict = {one.group: one for one in book.spent()}["strict"]
 assert 2 < strict.epsilon_upper < 4
 assert book.left("strict", 10).headroom < 8
 """,
-    # 7: why sampling laws matter
+    # 10: why sampling laws matter
     """
 import privplan
 one = dict(noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-5)
@@ -126,7 +156,7 @@ poisson = privplan.account(**one).epsilon
 fixed = privplan.account(sampling="fixed_size", **one).epsilon
 assert fixed > 3 * poisson
 """,
-    # 8: a history whose rounds differ, read at many deltas
+    # 11: a history whose rounds differ, read at many deltas
     """
 import privplan
 history = privplan.History([(privplan.Release(1.0, 0.01), 500), (privplan.Release(2.0, 0.1), 20)])
@@ -135,18 +165,12 @@ epsilons = [curve.epsilon(delta).upper for delta in (1e-4, 1e-6, 1e-8)]
 assert epsilons == sorted(epsilons)
 assert privplan.account(history, delta=1e-6).epsilon <= curve.epsilon(1e-6).upper * 1.01
 """,
-    # 9: which budget buys what
-    """
-import privplan
-table = privplan.what_if(privplan.preset("digits"), {"groups.strict.epsilon": [1, 2, 4]})
-noise = table.groupby("groups.strict.epsilon")["noise_norm"].first()
-assert noise.is_monotonic_decreasing
-""",
-    # 10: the knee of the cohort
+    # 12: the knee of the cohort
     """
 import privplan
 table = privplan.frontier(privplan.preset("digits-planned"))
 cohorts = table[table["question"] == "cohort"]
 assert cohorts["noise"].is_monotonic_decreasing
+table.plot().save("frontier.svg")
 """,
 )

@@ -3,6 +3,8 @@
 import doctest
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,7 @@ VALUES = {"Release", "SamplingLaw", "Relation", "Verdict", "PrivplanError", "Pla
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """What examples and programs find: a plan and its run, in an empty folder."""
+    """What examples and programs find: a plan, its run, and a proxy table, in an empty folder."""
     folder = tmp_path_factory.mktemp("api")
     plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
     plan.save(folder / "plan.json")
@@ -48,7 +50,8 @@ def arguments(function):
 
 def test_stable_names_keep_their_arguments():
     found = {name: getattr(privplan, name) for name in privplan.STABLE}
-    found |= {"simulate.train": simulate.train, "forecast": api.forecast}
+    found["forecast"] = api.forecast  # which the package of that name calls
+    found |= {"simulate.train": simulate.train, "simulate.compare": simulate.compare}
     for kind, methods in (("Spec", "load parse replace"), ("Plan", "load save history explain"),
                           ("Book", "add spent left")):  # fmt: skip
         for name in methods.split():
@@ -67,10 +70,10 @@ def test_the_page_names_every_tier():
     assert set(privplan.__all__) == {*privplan.STABLE, *privplan.PROVISIONAL}
 
 
-@pytest.mark.parametrize("name", sorted({*privplan.STABLE, "simulate.train"}))
+@pytest.mark.parametrize("name", sorted({*privplan.STABLE, "simulate.train", "simulate.compare"}))
 def test_examples_of_stable_names_run(name, here):
     value = eval(name if "." in name else f"privplan.{name}", here)
-    value = api.forecast if name == "forecast" else value  # the package of that name calls it
+    value = api.forecast if name == "forecast" else value
     assert value.__doc__
     tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=here)
     if inspect.isclass(value):
@@ -106,10 +109,45 @@ def test_small_programs_work_at_the_first_try(number, here, tmp_path, monkeypatc
     exec(PROGRAMS[number], {"__name__": "program"})
 
 
+def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(here):
+    run, verdict = privplan.load_run("run"), privplan.verify("run", rounds=0)
+    plan, book = here["plan"], privplan.Book("shown.sqlite")
+    book.add("run")
+    history = plan.history("strict")
+    for value in (plan.spec, plan, plan.certificate, verdict, history, run, book):
+        lines = repr(value).splitlines()
+        assert 2 <= len(lines) <= 24
+        assert max(map(len, lines)) <= 140
+        page = value._repr_html_()
+        assert "<table>" in page
+        assert 'src="data:image/svg+xml' in page
+        assert len(value.to_frame()) > 0
+        value.plot().save("picture.svg")
+        assert Path("picture.svg").read_bytes().lstrip().startswith(b"<?xml")
+
+
+def test_names_are_escaped(here):
+    named = here["spec"].replace(name="<script>alert(1)</script>")
+    assert "<script" not in named._repr_html_()
+
+
 def test_completion_shows_names_of_the_project(here):
     for value in (here["spec"], here["plan"]):
-        assert "groups" in dir(value)
+        assert {"groups", "to_frame", "plot"} <= {*dir(value)}
         assert not [name for name in dir(value) if name.startswith(("model_", "dict", "copy"))]
+
+
+def test_pandas_is_loaded_for_a_frame_and_named_when_missing():
+    code = (
+        "import sys, privplan\n"
+        "plan = privplan.solve(privplan.preset('digits')); repr(plan)\n"
+        "assert not {'pandas', 'matplotlib', 'torch', 'sqlalchemy'} & {*sys.modules}\n"
+        "sys.modules['pandas'] = None\n"
+        "try: plan.to_frame()\n"
+        "except privplan.PrivplanError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("to_frame: needs pandas: pip install 'privplan[tables]'")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
 from privplan.registry import Registry
-from privplan.values import Value
+from privplan.values import Shown, Value
 
 Shares = list[tuple[ReleaseRecord, GroupShare]]
 T = TypeVar("T")
@@ -109,8 +109,8 @@ def first(
     return not_shown(name, absent, required=required) if absent else passed(name, reason)
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Shown):
     """A run to verify: the executed plan, the ledger, the record, and optional evidence.
 
     Attributes:
@@ -126,6 +126,11 @@ class Run:
     folder: Path | None = None
     trusted: tuple[object, ...] = ()
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def metrics(self) -> Any:
+        """Score and loss by round, as a ``pandas.DataFrame``."""
+        return self.to_frame()
 
     def once(self, compute: Callable[[Run], T]) -> T:
         """The result of a function of the run, which several checks need."""
