@@ -1,7 +1,8 @@
 """Writes the tables of docs/compare-tuned.md from the stored docs/compare-tuned/*.csv.
 
-privplan compare ... --tune -o tuned     # as the page says; tuned/tuned.csv is what is stored
-python benchmarks/compare_tuned.py       # writes the page again
+They are the ``tuned.csv`` of comparisons as the page says, which versions before 0.2.0 wrote:
+
+    python benchmarks/compare_tuned.py
 """
 
 from __future__ import annotations

@@ -244,13 +244,7 @@ def compare_command(
         select,
     )
     from simulate.runs.together import planned, recorded, together
-    from simulate.runs.tune import (
-        TUNED_TABLE,
-        same_accountant,
-        tuned_comparison,
-        tuned_plain,
-        tuned_table,
-    )
+    from simulate.runs.tune import same_accountant, tuned_comparison
 
     if not tune:
         refuse_options(context, ("trials",), "must be left out without --tune")
@@ -274,27 +268,23 @@ def compare_command(
     def status(row: ComparisonRow) -> None:
         render.status(finished_line(row))
 
-    runs_each = counted(seeds, "seed")
+    runs_each, values = counted(seeds, "seed"), None
     title = f"{counted(len(names), 'algorithm')}, {runs_each}"
     if tune:
         with render.progress(f"{title}, {trials} runs each to tune") as progress:
-            found = tuned_comparison(base, names, chosen, trials, jobs, progress, status)
-        if form == "json":
-            render.data(tuned_plain(found))
-        else:
-            render.table(*tuned_table(f"{where}: tuned, {runs_each}", found))
+            rows, values = tuned_comparison(base, names, chosen, trials, jobs, progress, status)
     else:
         with render.progress(title) as progress:
             rows = compare(base, names, chosen, jobs, progress, finished=status)
-        if form == "json":
-            render.data([line for row in rows for line in row.plain()])
-        else:
-            metric = rows[0].metric
-            render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows))
-            for row in rows:
-                reached = reached_line(base.plan, row.mean)
-                if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
-                    render.text(f"planned: {reached}")
+    if form == "json":
+        render.data([line for row in rows for line in row.plain()])
+    else:
+        metric = rows[0].metric
+        render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows, values))
+        for row in rows:
+            reached = None if tune else reached_line(base.plan, row.mean)
+            if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
+                render.text(f"planned: {reached}")
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     if own.data is not None:
         trial = ((plan, of, tuned) for plan, of, _ in planned(base, names, chosen, tuned) if tuned)
@@ -307,6 +297,5 @@ def compare_command(
         for run in runs:
             add(address_of(book), booking_of(run, ""))
         render.status(f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}")
-    table = TUNED_TABLE if tune else TABLE
     if form == "table":
-        render.text(f"table {output / table}, plot {output / PLOT}")
+        render.text(f"table {output / TABLE}, plot {output / PLOT}")

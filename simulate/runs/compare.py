@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from privplan.accounting.release import SHORT
@@ -20,19 +19,13 @@ from privplan.errors import Fault, InputError
 from privplan.files import csv_cell, write_bytes, write_text
 from privplan.plan import Plan
 from privplan.processes import Progress, finish, in_jobs, resumable
-from privplan.record import ACCURACY, RECORD, ReleaseRecord, RunRecord
+from privplan.record import ACCURACY, RECORD, RunRecord
 from privplan.report.plots import comparison_panels
 from privplan.report.style import picture
 from privplan.report.tables import no_score
-from privplan.streams import Purpose, stream
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.schemes import scheme
-from simulate.engine.evaluation import evaluate_personal, measure
-from simulate.engine.experiment import Experiment
-from simulate.engine.loop import one_core
-from simulate.engine.round import RoundContext, client_batch
-from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 
@@ -136,9 +129,12 @@ def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
 
 
 def printed_table(
-    title: str, rows: Sequence[ComparisonRow]
+    title: str, rows: Sequence[ComparisonRow], chosen: Mapping[str, Mapping[str, float]] | None
 ) -> tuple[str, list[str], list[list[str]], str]:
-    """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm."""
+    """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm.
+
+    ``chosen`` are the values that were tuned, by algorithm.
+    """
     groups, metric = rows[0].groups, rows[0].metric
     short = "acc." if metric == ACCURACY else metric
     columns = [
@@ -148,7 +144,13 @@ def printed_table(
         "kept",
         "plan",
     ]
-    return title, columns, [_cells(row) for row in rows], _caption(rows)
+    cells = [_cells(row) for row in rows]
+    if chosen is not None:
+        columns.append("tuned")
+        for line in cells:
+            values = list(chosen[line[0]].items())[:-3]  # not its runs and validation scores
+            line.append(", ".join(f"{name}={value:.3g}" for name, value in values))
+    return title, columns, cells, _caption(rows)
 
 
 def counted(count: int, noun: str) -> str:
@@ -368,82 +370,3 @@ def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:
     verdicts = tuple(judge(run) for run in runs)
     unit = ALGORITHMS.get(name).unit_under(base.plan)
     return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts)
-
-
-# --- Scores of finished runs that mean the same for every method: own and global test accuracy. --
-
-OWN_CLIENTS = 1000
-"""Most clients whose models are scored on their own test records; the run's seed draws them."""
-GLOBAL_CLIENTS = 20
-"""Most clients whose models are scored on all test records, where clients have their own."""
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Test accuracies of one run.
-
-    ``own`` is the mean over clients of the accuracy of the model that a client uses on its own
-    test records, which are distributed as its training records; ``everybody`` the accuracy of
-    that model on all test records, a mean over clients where each has its own. Of a class without
-    test records it is NaN.
-    """
-
-    own: float
-    everybody: float
-    own_by_group: dict[str, float]
-    by_class: dict[str, float]
-
-
-def least(scores: Mapping[str, float]) -> tuple[str, float]:
-    """The group or class with the least accuracy."""
-    known = {name: value for name, value in scores.items() if not math.isnan(value)}
-    return min(known.items(), key=lambda pair: pair[1])
-
-
-def scores_of(request: Request) -> Scores:
-    """Scores of a finished run, from the checkpoint in its folder."""
-    experiment = prepare(request)
-    progress = checkpoint.load(request.folder, experiment.device)
-    if progress is None:
-        raise InputError.one("run", "must have its checkpoint.pt", str(request.folder))
-    released = experiment.algorithm.server.released(progress.theta, progress.server)
-    context = RoundContext(experiment.rounds, released, progress.server, None, progress.personal)
-    with one_core():
-        own = evaluate_personal(experiment, context, OWN_CLIENTS)
-        by_class = _by_class(experiment, context)
-    counts = np.bincount(
-        experiment.data.test_y.numpy(), minlength=len(experiment.data.classes)
-    ).astype(float)
-    everybody = float(np.nansum(by_class * counts) / counts.sum())
-    names = dict(zip(experiment.data.classes, map(float, by_class), strict=True))
-    return Scores(own.accuracy, everybody, dict(own.personal_by_group or {}), names)
-
-
-def _by_class(experiment: Experiment, context: RoundContext) -> np.ndarray:
-    """Accuracy per class on all test records, a mean over clients where each has a model."""
-    algorithm, model = experiment.algorithm, experiment.model
-    if not algorithm.personalisation.per_client:
-        theta = algorithm.split.use(model, context.theta, None, np.arange(0))
-        return measure(model, theta, experiment.data, experiment.workers).by_class
-    drawn = stream(experiment.seed, Purpose.EVALUATION, 2).permutation(experiment.clients)
-    chosen, found = np.sort(drawn[:GLOBAL_CLIENTS]), []
-    groups = algorithm.plan.groups
-    for group, members in zip(groups, experiment.partition.members, strict=True):
-        part = np.intersect1d(np.asarray(members), chosen)
-        if not len(part):
-            continue
-        batch = client_batch(experiment, context, group, part, round_=experiment.rounds + 1)
-        thetas = algorithm.split.use(model, context.theta, batch.personal, part)
-        thetas = algorithm.personalisation.deploy(thetas, batch).expand(len(part), -1)
-        found += [
-            measure(model, theta, experiment.data, experiment.workers).by_class
-            for theta in torch.unbind(thetas)
-        ]
-    return np.asarray(np.mean(found, axis=0))
-
-
-def clipped_share(records: Iterable[ReleaseRecord]) -> float | None:
-    """Share of the contributions that were clipped, over all releases; None without clipping."""
-    shares = [share for record in records for share in record.shares if share.clip_bound]
-    taken = sum(share.cohort or 0 for share in shares)
-    return sum(share.clipped or 0 for share in shares) / taken if taken else None

@@ -9,9 +9,9 @@ private records is a release of its own.
 
 from __future__ import annotations
 
+import json
 import math
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from privplan.spec.planning import QuantileClipping
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
 from privplan.values import Value, digest
-from privplan.verification.verify import load_run
 from simulate.algorithms.registry import (
     ALGORITHMS,
     AlgorithmEntry,
@@ -36,20 +35,7 @@ from simulate.algorithms.registry import (
     as_given,
 )
 from simulate.engine.loop import evaluate, one_core
-from simulate.runs.compare import (
-    TUNING,
-    ComparisonRow,
-    Scores,
-    clipped_share,
-    compare,
-    csv_text,
-    epsilon_cells,
-    least,
-    outcomes,
-    request_for,
-    require_own,
-    scores_of,
-)
+from simulate.runs.compare import TUNING, ComparisonRow, compare, require_own
 from simulate.runs.request import Request, prepare
 from simulate.runs.study import Problem, search, to_the_end
 
@@ -250,146 +236,10 @@ def tuned_request(base: Request, found: Tuned) -> Request:
     return replace(base, plan=retuned(plan, found.point), hyperparameters=chosen)
 
 
-# --- The table of a tuned comparison: per method its values, what it spent, and its accuracies. --
-
-UNUSED = 0.01
-"""Share of a budget below which what is left of it is not mentioned."""
-
-
-@dataclass(frozen=True)
-class TunedRow:
-    """A method of a tuned comparison."""
-
-    row: ComparisonRow
-    tuned: Tuned
-    scores: tuple[Scores, ...]  # one per seed
-    clipped: float | None  # share of contributions over all seeds; None where nothing is clipped
-    norm: float
-    rate: float
-
-    @property
-    def own(self) -> list[float]:
-        """Own accuracy per seed."""
-        return [one.own for one in self.scores]
-
-    @property
-    def unused(self) -> list[str]:
-        """Groups that did not use their budget up, with the share that they spent."""
-        lines = []
-        for group in self.row.verdicts[0].groups:
-            spent = self.row.spent(group.group)
-            if spent is not None and group.budget and spent < (1 - UNUSED) * group.budget:
-                lines.append(f"{group.group} {100 * spent / group.budget:.0f}%")
-        return lines
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half width of the 95% interval by Student's law; NaN with one value."""
-    if len(values) < 2:
-        return values[0], math.nan
-    from scipy.special import stdtrit
-
-    width = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values)
-    return statistics.fmean(values), width / math.sqrt(len(values))
-
-
-def tuned_table(
-    title: str, rows: Sequence[TunedRow]
-) -> tuple[str, list[str], list[list[str]], str]:
-    """Title, columns, cells and caption, the best own accuracy first."""
-    groups = rows[0].row.groups
-    ordered = sorted(rows, key=lambda one: -statistics.fmean(one.own))
-    columns = [
-        "algorithm", "tuned", "C", "clipped", "own", "global", "own less best", "worst group",
-        "worst class", *(f"{name} epsilon" for name in groups), "kept",
-    ]  # fmt: skip
-    return title, columns, [_cells(one, ordered[0]) for one in ordered], _caption(ordered)
-
-
-def _cells(one: TunedRow, best: TunedRow) -> list[str]:
-    values = {"rate": one.rate, **_own_values(one)}
-    # the group and the class with the least accuracy, averaged over the seeds
-    parts = ([score.own_by_group for score in one.scores], [score.by_class for score in one.scores])
-    worst = [
-        least({name: statistics.fmean(found[name] for found in part) for name in part[0]})
-        for part in parts
-    ]
-    behind = [a - b for a, b in zip(one.own, best.own, strict=True)]  # equal seeds: equal clients
-    return [
-        one.row.algorithm,
-        ", ".join(f"{name}={value:.3g}" for name, value in values.items()),
-        f"{one.norm:.3g}",
-        "-" if one.clipped is None else f"{100 * one.clipped:.0f}%",
-        _percent(one.own),
-        _percent([score.everybody for score in one.scores]),
-        "" if one is best else _percent(behind, sign=True),
-        *(f"{name} {100 * value:.2f}" for name, value in worst),
-        *epsilon_cells(one.row),
-        outcomes(one.row.verdicts),
-    ]
-
-
-def _own_values(one: TunedRow) -> dict[str, float]:
-    """The quantile that the clipping norm follows, if any, and the method's hyperparameters."""
-    point = one.tuned.point
-    return point.values if point.quantile is None else {"quantile": point.quantile, **point.values}
-
-
-def _percent(values: Sequence[float], sign: bool = False) -> str:
-    mean, width = interval(values)
-    text = f"{100 * mean:+.2f}" if sign else f"{100 * mean:.2f}"
-    return text if math.isnan(width) else f"{text} ± {100 * width:.2f}"
-
-
-def _caption(rows: Sequence[TunedRow]) -> str:
-    """What the columns are, and which methods leave a part of their budgets."""
-    first = rows[0].row.verdicts[0].groups[0]
-    left = [f"{one.row.algorithm} ({', '.join(one.unused)})" for one in rows if one.unused]
-    lines = [
-        f"{rows[0].tuned.runs} runs each on validation records; own: each client's model on its "
-        "own test records; global: on all test records; ±: 95% interval over seeds; "
-        f"epsilon: largest realised upper bound at delta {first.delta:.3g}, {first.sampling} "
-        f"sampling, {first.relation} neighbours, {first.accountant}"
-    ]
-    lines += [f"budgets not used up: {'; '.join(left)}"] if left else []
-    return "; ".join(lines)
-
-
-COLUMNS = (
-    "algorithm", "unit", "seed", "runs", "clipping_norm", "learning_rate", "hyperparameters",
-    "validation", "validation_default", "clipped", "own", "global", "worst_class",
-    "worst_class_accuracy", "group", "group_own", "budget", "realised_upper", "verdict",
-)  # fmt: skip
-
-
-def tuned_plain(rows: Sequence[TunedRow]) -> list[dict[str, object]]:
-    """One record per algorithm, seed and group, for JSON; an infinite epsilon is None."""
-    return [dict(zip(COLUMNS, line, strict=True)) for one in rows for line in _lines(one)]
-
-
-def tuned_csv(rows: Sequence[TunedRow]) -> str:
-    """Tidy CSV: one line per algorithm, seed and group; an infinite epsilon is ``inf``."""
-    lines, place = [line for one in rows for line in _lines(one)], COLUMNS.index("realised_upper")
-    for line in lines:
-        line[place] = "inf" if line[place] is None else line[place]
-    return csv_text(COLUMNS, lines)
-
-
-def _lines(one: TunedRow) -> Iterator[list[object]]:
-    values = " ".join(f"{name}={value:g}" for name, value in _own_values(one).items())
-    fixed = [one.tuned.runs, one.norm, one.rate, values, one.tuned.score, one.tuned.default_score]
-    for record, verdict, scores in zip(one.row.records, one.row.verdicts, one.scores, strict=True):
-        head = [one.row.algorithm, one.row.unit, record.seed, *fixed, one.clipped]
-        head += [scores.own, scores.everybody, *least(scores.by_class)]
-        for group in verdict.groups:
-            own = scores.own_by_group.get(group.group)
-            spent = [group.budget, group.realised_upper, verdict.word]
-            yield [*head, group.group, own, *spent]
-
-
 # --- A comparison in which each method trains with values that were tuned for it. ----------------
 
-TUNED_TABLE = "tuned.csv"
+CHOSEN = "tuned.json"
+"""What each method trains with, by name."""
 
 
 def tuned_comparison(
@@ -400,25 +250,23 @@ def tuned_comparison(
     jobs: int,
     progress: Progress,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
-) -> list[TunedRow]:
-    """Tune each method, train all with their own values, and write the table."""
+) -> tuple[list[ComparisonRow], dict[str, dict[str, Any]]]:
+    """Tune each method and train all with their own values: the rows, and the values by name."""
     found = tune(base, algorithms, trials=trials, jobs=jobs, progress=progress)
     requests = {name: tuned_request(base, one) for name, one in found.items()}
+    chosen = {}
+    for name, one in found.items():
+        spec, point = requests[name].plan.spec, one.point
+        followed = {} if point.quantile is None else {"quantile": point.quantile}
+        chosen[name] = {
+            "C": spec.clipping_norm,
+            "rate": spec.local.learning_rate,
+            **followed,
+            **point.values,
+            "runs": one.runs,
+            "validation": one.score,
+            "validation_default": one.default_score,
+        }
     rows = compare(base, algorithms, seeds, jobs, progress, requests, finished)
-    shown = []
-    for row in rows:
-        runs = [request_for(requests[row.algorithm], row.algorithm, seed) for seed in seeds]
-        ledgers = [load_run(one.folder).ledger.records for one in runs]
-        spec = requests[row.algorithm].plan.spec
-        shown.append(
-            TunedRow(
-                row=row,
-                tuned=found[row.algorithm],
-                scores=tuple(scores_of(one) for one in runs),
-                clipped=clipped_share(record for ledger in ledgers for record in ledger),
-                norm=spec.clipping_norm,
-                rate=spec.local.learning_rate,
-            )
-        )
-    write_text(base.folder / TUNED_TABLE, tuned_csv(shown))
-    return shown
+    write_text(base.folder / CHOSEN, json.dumps(chosen, indent=1) + "\n")
+    return rows, chosen

@@ -1,13 +1,12 @@
 """Comparisons in which each method is tuned by itself."""
 
-import csv
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import optuna
 import pytest
-import scipy.stats
 import torch
 
 from privplan.errors import InputError
@@ -18,19 +17,16 @@ from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import validation_split
 from simulate.data.registry import load
 from simulate.runs import tune as tune_module
-from simulate.runs.compare import ComparisonRow, least, scores_of, select
+from simulate.runs.compare import ComparisonRow, printed_table, select
 from simulate.runs.request import Request
 from simulate.runs.tune import (
     Point,
     SearchSpace,
-    interval,
     retuned,
     same_accountant,
     tune,
     tuned_comparison,
-    tuned_plain,
     tuned_request,
-    tuned_table,
 )
 
 
@@ -132,41 +128,27 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
     assert base.plan.spec.planning.accountant == "pld"
     assert same_accountant(base.plan) is base.plan
     seen: list[ComparisonRow] = []
-    shown = tuned_comparison(base, names, [4, 5], 3, 1, quiet, seen.append)
-    assert [row.algorithm for row in seen] == names
-    _, columns, cells, caption = tuned_table("a title", shown)
-    assert len(tuned_plain(shown)) == 2 * 2 * 3
-    assert {"own", "global", "C", "clipped", "worst class"} <= set(columns)
-    assert {cell[0] for cell in cells} == set(names)
-    assert "budgets not used up: " in caption  # the looser groups, under the strictest budget
-    rows = list(csv.DictReader((base.folder / "tuned.csv").read_text().splitlines()))
-    assert len(rows) == 2 * 2 * 3
+    rows, chosen = tuned_comparison(base, names, [4, 5], 3, 1, quiet, seen.append)
+    assert [row.algorithm for row in seen] == names == [row.algorithm for row in rows]
+    assert json.loads((base.folder / "tuned.json").read_text()) == chosen
+    _, columns, cells, _ = printed_table("a title", rows, chosen)
+    values = chosen["DP2-FedSAM"]
+    assert (columns[-1], cells[1][-1][:2]) == ("tuned", "C=")
+    assert "rho=" in cells[1][-1]
+    assert "validation" not in cells[1][-1]
+    assert values["validation"] >= values["validation_default"]
     for row in rows:
-        if row["group"] == "strict":
-            assert 0.999 * float(row["budget"]) < float(row["realised_upper"])
-        assert float(row["realised_upper"]) <= float(row["budget"])
-        assert float(row["validation"]) >= float(row["validation_default"])
-        assert row["verdict"] == "kept"
+        assert row.spent("strict") > 0.999 * 2
+        for verdict in row.verdicts:
+            assert verdict.word == "kept"
+            assert all(one.realised_upper <= one.budget for one in verdict.groups)
     monkeypatch.setattr(tune_module, "_score", None)  # nothing is run again
     found = tune(base, names, trials=3)
     for name in names:
         request = tuned_request(base, found[name])
-        run = replace(request, algorithm=name, seed=4, folder=base.folder / name / "seed-4")
-        scores = scores_of(run)
         norm = request.plan.spec.clipping_norm
-        executed = Plan.load(run.folder / "plan.json").spec
+        executed = Plan.load(base.folder / name / "seed-4" / "plan.json").spec
         assert executed.clipping_norm == norm  # a method's own planning keeps the tuned values
         assert executed.local.learning_rate == request.plan.spec.local.learning_rate
-        mean = np.average(list(scores.own_by_group.values()))
-        assert scores.own == pytest.approx(mean, abs=0.05)
-        assert least(scores.by_class)[1] <= scores.everybody
     with pytest.raises(InputError, match="output: must not hold results of other settings"):
         tune(base, names, trials=3, seed=1)
-
-
-def test_the_interval_is_student_s():
-    values = [0.2, 0.5, 0.4, 0.9]
-    mean, width = interval(values)
-    low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
-    assert (mean - width, mean + width) == pytest.approx((low, high))
-    assert math.isnan(interval([0.3])[1])
