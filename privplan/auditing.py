@@ -166,16 +166,10 @@ def exceeded(
 ) -> Iterator[str]:
     """One line per group, view and auditor whose bound exceeds the realised upper bound.
 
-    The false-alarm rate is shared by all of them. Bounds that assume a Gaussian trade-off curve
-    are included, because the composition of many rounds of Gaussian noise has one.
-
-    Args:
-        evidence: the canaries of the run.
-        uppers: upper bound on epsilon and its delta, by name of the group.
-        false_alarm: largest probability that an honest run has any such line.
-        computed: empirical epsilons at the same deltas, by name of the group. A bound of less
-            confidence that does not exceed makes its auditor's answer superfluous, since more
-            confidence never raises a bound.
+    ``uppers`` are bounds and deltas by group. The false-alarm rate is that of all lines together.
+    A ``computed`` bound of less confidence that does not exceed makes its auditor's answer
+    superfluous. Bounds that assume a Gaussian trade-off curve are included, because the
+    composition of many rounds of Gaussian noise has one.
     """
     confidence = 1 - false_alarm / (len(evidence.groups) * len(VIEWS) * len(auditors()))
     for traces in evidence.groups:

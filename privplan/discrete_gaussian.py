@@ -70,12 +70,7 @@ def _exp_bounds(x: Fraction, digits: int) -> tuple[Fraction, Fraction]:
 
 
 class Uniform:
-    """A uniform number in [0, 1) of which the first bits are known; further ones are drawn.
-
-    Args:
-        word: its first 64 bits.
-        source: where further bits are drawn.
-    """
+    """A uniform number in [0, 1) whose first 64 bits are known; a source draws further ones."""
 
     def __init__(self, word: int, source: Words) -> None:
         self._low, self._bits, self._source = word, 64, source

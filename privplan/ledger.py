@@ -41,11 +41,7 @@ def chained(value: BaseModel, previous: str, key: Key = "release") -> tuple[str,
 def parse_chained(
     line: str, previous: str, kind: type[T], key: Key = "release"
 ) -> tuple[T, str] | None:
-    """The value of a line and its hash; None if ``chained`` does not make the line of it.
-
-    Raises:
-        ValueError: when the line has the form, and its value is not of the kind.
-    """
+    """The value of a line and its hash; None if ``chained`` does not make the line of it."""
     before, after = f'{{"{key}":', ',"chain":"'
     body = line[len(before) : -len(f'{after}"}}\n') - 2 * LINK]
     chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()

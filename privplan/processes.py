@@ -226,12 +226,9 @@ class InterruptedSweepError(PrivplanError):
 class Journal(Generic[Result]):
     """Results of finished items in a file, one JSON line per item.
 
-    Args:
-        path: the file.
-        sweep: digest of everything that the results depend on, besides the item.
-        check: called with the point (the key's JSON value) and the result of each line; raises
-            ``KeyError``, ``TypeError`` or ``ValueError`` for a line that the sweep cannot have
-            written.
+    ``sweep`` is the digest of all that results depend on besides the item. ``check`` takes the
+    point (the key's JSON value) and the result of each line, and raises ``KeyError``,
+    ``TypeError`` or ``ValueError`` for a line that the sweep cannot have written.
     """
 
     def __init__(self, path: Path, sweep: str, check: Callable[[Any, Any], None]) -> None:

@@ -59,11 +59,7 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str, component: T) -> T:
-        """Add a component under a name; a second registration of the name replaces the first.
-
-        Returns:
-            The component, so that a decorator can be built from this method.
-        """
+        """Add a component under a name, which it replaces, and return it."""
         self._points.pop(name, None)
         self._components[name] = component
         return component
@@ -77,11 +73,7 @@ class Registry(Generic[T]):
         return tuple(name for name, _ in self._ordered()) + tuple(self._points)
 
     def items(self) -> tuple[tuple[str, T], ...]:
-        """All names with their components.
-
-        Raises:
-            InputError: when an entry point cannot be loaded.
-        """
+        """All names with their components."""
         self._find_all()
         for name in tuple(self._points):
             if name in self._points:  # a module may register the components of several
@@ -92,10 +84,6 @@ class Registry(Generic[T]):
         """The component of a name.
 
         Only the module of that name is imported where there is one, else all of them.
-
-        Raises:
-            InputError: when no component has that name (the message lists those that exist), or
-                its entry point cannot be loaded.
         """
         if name not in self._components:
             name = self.name_of(name)
@@ -112,11 +100,7 @@ class Registry(Generic[T]):
         return self._known(name) == name
 
     def name_of(self, text: str) -> str:
-        """The registered spelling of a name.
-
-        Raises:
-            InputError: when no component has that name.
-        """
+        """The registered spelling of a name."""
         known = self._known(text)
         if known is None:
             names = self.names()
@@ -176,11 +160,7 @@ class Registry(Generic[T]):
                 import_module(f"{self._package}.{module.name}")
 
     def _load_point(self, name: str) -> None:
-        """Register the component that an entry point names.
-
-        Raises:
-            InputError: when it cannot be imported or is not a component of this kind.
-        """
+        """Register the component that an entry point names."""
         point = self._points[name]
         try:
             component = point.load()

@@ -246,36 +246,18 @@ def fine_tuned() -> Personalisation:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A plan and the components that execute it. Made by ``compose``.
+    """A plan and the components that execute it. Made by ``compose``."""
 
-    Attributes:
-        name: as in the registry.
-        plan: the executed plan, as saved in the run folder.
-        sampler: selects the participants of a round.
-        split: divides the parameters into global and personal ones.
-        local: trains clients on their own records.
-        transforms: change each client's update, in order.
-        mechanism: releases sums or single updates.
-        aggregator: combines releases into one step.
-        server: applies the step to the global vector.
-        personalisation: makes the models that clients use after training.
-
-    Raises:
-        InputError: when the components do not fit: another sampling law than the plan's, noise
-            on an update without a proven bound or without the count of an adaptive clipping norm,
-            or one joint sum for groups of different weights.
-    """
-
-    name: str
-    plan: Plan
-    sampler: Sampler
-    split: Split
-    local: LocalRule
-    transforms: tuple[Transform, ...]
-    mechanism: Mechanism
-    aggregator: Aggregator
-    server: Server
-    personalisation: Personalisation
+    name: str  # as in the registry
+    plan: Plan  # the executed plan, as saved in the run folder
+    sampler: Sampler  # selects the participants of a round
+    split: Split  # divides the parameters into global and personal ones
+    local: LocalRule  # trains clients on their own records
+    transforms: tuple[Transform, ...]  # change each client's update, in order
+    mechanism: Mechanism  # releases sums or single updates
+    aggregator: Aggregator  # combines releases into one step
+    server: Server  # applies the step to the global vector
+    personalisation: Personalisation  # makes the models that clients use after training
 
     def __post_init__(self) -> None:
         if not self.local.poisson and self.sampler.law != self.plan.spec.sampling:

@@ -201,25 +201,19 @@ Noise = Callable[[int], np.random.Generator]
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Releases sums or single updates. The only component that draws privacy noise.
+    """Releases sums or single updates. The only component that draws privacy noise."""
 
-    Attributes:
-        name: for messages and records.
-        noisy: whether it adds noise, and so needs a proven bound on each update.
-        joint: whether one sum holds all groups.
-        release: (round, sums, weight of each group, noise) to releases.
-        release_client: (round, update, weight of its group) to the release of one client; None
-            if only sums are released.
-        mix: (sums of a round, earlier sums [groups, B - 1, d], the latest first) to what is
-            released instead of each sum. The loop keeps the sums, and measures releases against
-            the mixture that the plan names.
-    """
-
-    name: str
-    noisy: bool
-    joint: bool
+    name: str  # for messages and records
+    noisy: bool  # whether it adds noise, and so needs a proven bound on each update
+    joint: bool  # whether one sum holds all groups
+    # (round, sums, weight of each group, noise) to releases
     release: Callable[[int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]]
+    # (round, update, weight of its group) to the release of one client; None if only sums are
+    # released
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
+    # (sums of a round, earlier sums [groups, B - 1, d], the latest first) to what is released
+    # instead of each sum. The loop keeps the sums, and measures releases against the mixture that
+    # the plan names
     mix: Callable[[Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda sums, past: tuple(
         sums
     )

@@ -18,11 +18,7 @@ def norms(updates: Tensor) -> Tensor:
 
 
 class Measured:
-    """Norms of updates, known for this tensor until it is changed.
-
-    Args:
-        updates: the updates [K, k].
-    """
+    """Norms of updates [K, k], known for this tensor until it is changed."""
 
     def __init__(self, updates: Tensor) -> None:
         self.norms = norms(updates)

@@ -65,11 +65,7 @@ class Accountant(Protocol):
 
 
 def checked_delta(delta: float) -> float:
-    """``delta`` itself when it is in [1e-30, 1).
-
-    Raises:
-        InputError: when it is not.
-    """
+    """``delta`` itself when it is in [1e-30, 1)."""
     if not LEAST <= delta < 1:
         least = "[1e-30, 1)" if 0 < delta < LEAST else "(0, 1)"
         raise InputError.one("delta", f"must be in {least}", delta)
@@ -77,23 +73,14 @@ def checked_delta(delta: float) -> float:
 
 
 def checked_relation(relation: object) -> Relation:
-    """A neighbouring relation from its name.
-
-    Raises:
-        InputError: when no relation has that name.
-    """
+    """A neighbouring relation from its name."""
     if relation not in tuple(Relation):
         raise InputError.one("relation", f"must be one of {', '.join(Relation)}", relation)
     return Relation(str(relation))
 
 
 def check_supported(one: Accountant, history: History, delta: float, relation: Relation) -> None:
-    """Raise where an accountant does not answer.
-
-    Raises:
-        InputError: for a delta out of range.
-        UnsupportedError: when ``why_not`` gives a reason.
-    """
+    """Raise where an accountant does not answer."""
     checked_delta(delta)
     reason = one.why_not(history, relation)
     if reason is not None:

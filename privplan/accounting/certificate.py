@@ -48,35 +48,25 @@ class CertificateRow(BaseModel):
 
     In JSON an infinite epsilon is the string ``"inf"``, because strict JSON has no
     infinity; reading the row back turns it into a number again.
-
-    Attributes:
-        group: name of the group that the history belongs to.
-        accountant: name in the catalogue of accountants.
-        epsilon_lower: epsilon is at least this at ``delta``; 0 when nothing is known.
-        epsilon_upper: epsilon is at most this at ``delta``.
-        delta: failure probability, in (0, 1).
-        sampling: sampling law, or the laws joined by ``+`` when a history mixes them.
-        relation: neighbouring relation.
-        version: library and version that computed the row.
-        guarantee: whether a plan may rest on ``epsilon_upper``.
-        kind: what the bounds are: ``two-sided bound``, ``upper bound``,
-            ``second opinion``, ``approximation`` or ``published formula``, with ``OF_ONE_RUN``
-            where the guarantee is of the best of several runs and this row is not.
-        unit: whom epsilon protects; left out of JSON for ``client``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    group: str
-    accountant: str
+    group: str  # name of the group that the history belongs to
+    accountant: str  # name in the catalogue of accountants
+    # epsilon is at least this at ``delta``; 0 when nothing is known
     epsilon_lower: float = Field(ge=0)
-    epsilon_upper: float = Field(ge=0)
-    delta: float = Field(gt=0, lt=1)
-    sampling: str
-    relation: Relation
-    version: str
-    guarantee: bool
+    epsilon_upper: float = Field(ge=0)  # epsilon is at most this at ``delta``
+    delta: float = Field(gt=0, lt=1)  # failure probability, in (0, 1)
+    sampling: str  # sampling law, or the laws joined by ``+`` when a history mixes them
+    relation: Relation  # neighbouring relation
+    version: str  # library and version that computed the row
+    guarantee: bool  # whether a plan may rest on ``epsilon_upper``
+    # what the bounds are: ``two-sided bound``, ``upper bound``, ``second opinion``,
+    # ``approximation`` or ``published formula``, with ``OF_ONE_RUN`` where the guarantee is of the
+    # best of several runs and this row is not
     kind: str
+    # whom epsilon protects; left out of JSON for ``client``
     unit: Unit = Field("client", exclude_if=is_client)
 
     @model_validator(mode="after")

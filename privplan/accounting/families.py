@@ -18,16 +18,7 @@ from privplan.registry import Registry
 
 
 def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
-    """Two-sided chi-square test of the variance of Gaussian noise.
-
-    Args:
-        sum_squares: sum of squares of the noise that was drawn.
-        std: the standard deviation that the noise should have.
-        coordinates: number of independent draws.
-
-    Returns:
-        The chance that honest noise has a sum of squares at least as far out (exact).
-    """
+    """Two-sided chi-square test (exact) of the sum of squares of so many Gaussian draws."""
     from scipy.special import chdtr, chdtrc
 
     if std == 0 or coordinates == 0:
@@ -37,41 +28,22 @@ def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
 
 
 class NoiseFamily(ABC):
-    """The noise of a release.
+    """The noise of a release."""
 
-    Attributes:
-        name: as the ledger writes it.
-        noisy: whether noise is drawn; the evidence of the draw is then tested.
-        silent: whether nothing leaves the clients.
-        normal: whether tests and accountants of the normal law hold for it.
-    """
-
-    name: str
-    noisy: bool = True
-    silent: bool = False
-    normal: bool = False
+    name: str  # as the ledger writes it
+    noisy: bool = True  # whether noise is drawn; the evidence of the draw is then tested
+    silent: bool = False  # whether nothing leaves the clients
+    normal: bool = False  # whether tests and accountants of the normal law hold for it
 
     def equivalent_std(self, noise_std: float, grid: float | None) -> float:
-        """Standard deviation that the noise multiplier of a release is computed from.
-
-        Args:
-            noise_std: recorded parameter of the noise, per coordinate.
-            grid: step of the grid that the noise is on; None for noise on none.
-        """
+        """Standard deviation that the noise multiplier follows from; ``grid``: step of its grid."""
         return noise_std
 
     def noise_multiplier(self, noise_std: float, bound: float | None) -> float:
-        """Noise over the bound on what one client adds.
+        """Noise per coordinate over the bound on what one client adds; 0 without noise or bound.
 
         A quotient of two recorded numbers is rounded to twelve digits, so that a planned
         multiplier of fewer digits is recovered exactly.
-
-        Args:
-            noise_std: standard deviation of the noise, per coordinate.
-            bound: norm that a client adds at most; None without one.
-
-        Returns:
-            0 without noise or bound, ``inf`` where nothing was released.
         """
         if self.silent:
             return math.inf
@@ -81,25 +53,11 @@ class NoiseFamily(ABC):
 
     @abstractmethod
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
-        """The pairs that bound one release.
-
-        Args:
-            release: with a positive, finite noise multiplier and a positive ratio.
-            relation: which data sets are neighbours.
-
-        Raises:
-            UnsupportedError: for a sampling law or relation that the family does not cover.
-        """
+        """The pairs that bound one release, with a positive, finite noise multiplier and ratio."""
 
     @abstractmethod
     def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
-        """A bound on the chance that honest noise has a sum of squares at least as odd.
-
-        Args:
-            sum_squares: sum of squares of the noise that was drawn.
-            std: standard deviation that the noise should have.
-            coordinates: number of independent draws.
-        """
+        """A bound on the chance that honest noise has a sum of squares at least as odd."""
 
 
 class Gaussian(NoiseFamily):
@@ -200,12 +158,7 @@ for _one in (Gaussian(), DiscreteGaussian(), NoNoise(), Silent()):
 
 
 def dominating_pairs(release: Release, relation: Relation) -> DominatingPairs:
-    """The pairs that bound one release; its noise multiplier and its ratio must be positive.
-
-    Raises:
-        UnsupportedError: when the family does not cover the release.
-        InputError: when no such family is registered.
-    """
+    """The pairs that bound one release; its noise multiplier and its ratio must be positive."""
     return NOISE_FAMILIES.get(release.family).dominating_pairs(release, relation)
 
 

@@ -184,16 +184,11 @@ _EPSILONS = 400
 
 
 class Point(NamedTuple):
-    """A point that the trade-off curve may not exceed; for an advantage on its diagonal.
+    """A point that the trade-off curve may not exceed; for an advantage on its diagonal."""
 
-    Attributes:
-        false_positives: rate in (0, 1).
-        true_positives: rate in (0, 1), above ``false_positives``.
-        advantage: whether the limit is on the difference of the rates, wherever it is largest.
-    """
-
-    false_positives: float
-    true_positives: float
+    false_positives: float  # rate in (0, 1)
+    true_positives: float  # rate in (0, 1), above ``false_positives``
+    # whether the limit is on the difference of the rates, wherever it is largest
     advantage: bool = False
 
 

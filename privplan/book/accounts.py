@@ -131,16 +131,9 @@ def has_accounts(address: str | None) -> bool:
 
 
 class Budgets:
-    """The budget accounts of a book.
+    """The budget accounts of a book, by default of ``PRIVPLAN_BOOK`` or ``book.sqlite``.
 
-    Args:
-        address: a file or SQLAlchemy address; ``PRIVPLAN_BOOK``, or ``book.sqlite``, by default.
-        clock: the time in seconds; for expiry.
-        existing: whether the book must have accounts already; otherwise the first transaction
-            makes their tables.
-
-    Raises:
-        InputError: when the book must exist and does not, or cannot be used.
+    ``existing``: whether it must have accounts already; else the first transaction makes tables.
     """
 
     def __init__(

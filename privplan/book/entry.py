@@ -37,42 +37,29 @@ _OF_COHORTS = frozenset({"cohorts", "participation"})
 
 
 class Releases(Value):
-    """Equal releases of a group, as seen by one client.
+    """Equal releases of a group, as seen by one client."""
 
-    Attributes:
-        noise_multiplier: standard deviation of the noise over the clipping norm; 0 for no noise.
-        sampling_ratio: probability that a given client takes part.
-        sampling: sampling law of the cohort.
-        count: number of releases.
-        family: the noise; left out of JSON for Gaussian noise.
-    """
-
+    # standard deviation of the noise over the clipping norm; 0 for no noise
     noise_multiplier: NonNegative
+    # probability that a given client takes part
     sampling_ratio: Annotated[NonNegative, Field(le=1)]
-    sampling: SamplingLaw
-    count: Count
+    sampling: SamplingLaw  # sampling law of the cohort
+    count: Count  # number of releases
+    # the noise; left out of JSON for Gaussian noise
     family: str = Field(GAUSSIAN, exclude_if=lambda family: family == GAUSSIAN)
 
 
 class Share(Value):
-    """One group's part in a run.
-
-    Attributes:
-        unit: unit of privacy of the releases.
-        relation: neighbouring relation of the run's plan.
-        clients: number of clients of the group.
-        epsilon: the plan's budget of the group; None when the plan does not have the group.
-        delta: the plan's failure probability for the group; None likewise.
-        releases: releases of the group, equal ones merged.
-    """
+    """One group's part in a run."""
 
     group: str
-    unit: Unit
-    relation: Relation
-    clients: Count
+    unit: Unit  # unit of privacy of the releases
+    relation: Relation  # neighbouring relation of the run's plan
+    clients: Count  # number of clients of the group
+    # the plan's budget of the group; None when the plan does not have the group
     epsilon: Positive | None
-    delta: Probability | None
-    releases: tuple[Releases, ...]
+    delta: Probability | None  # the plan's failure probability for the group; None likewise
+    releases: tuple[Releases, ...]  # releases of the group, equal ones merged
 
     @property
     def history(self) -> History:
@@ -87,36 +74,27 @@ class Share(Value):
 
 
 class BookedRun(Value):
-    """A run as stored in the book.
+    """A run as stored in the book."""
 
-    Attributes:
-        chain: hash of the ledger's last line, which depends on all lines and on the plan; it
-            identifies the run.
-        plan: content hash of the plan.
-        lines: number of releases in the ledger.
-        population: name of the population; equal group names in two populations are two groups.
-        source: the folder that the run was added from.
-        seed: seed of a simulation; None for a deployment, which has none.
-        status: ``running`` when more releases may follow; ``reserved`` for what a guard that trains
-            may still release, which counts as spent until it says what was.
-        verdict: outcome of the verdict with which the run was added; None in a book of
-            version 0.1.0.
-        cost: how its releases are booked: as recorded; as if all clients took part, where the
-            cohorts are not shown; or at infinite epsilon.
-    """
-
+    # hash of the ledger's last line, which depends on all lines and on the plan; it identifies the
+    # run
     chain: str
-    plan: str
-    lines: Count
-    population: str
-    source: str
+    plan: str  # content hash of the plan
+    lines: Count  # number of releases in the ledger
+    population: str  # name of the population; equal group names in two populations are two groups
+    source: str  # the folder that the run was added from
     algorithm: str
     dataset: str
-    seed: Natural | None
+    seed: Natural | None  # seed of a simulation; None for a deployment, which has none
+    # ``running`` when more releases may follow; ``reserved`` for what a guard that trains may still
+    # release, which counts as spent until it says what was
     status: Literal["running", "complete", "reserved"]
     shares: tuple[Share, ...]
+    # outcome of the verdict with which the run was added; None in a book of version 0.1.0
     verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=is_none)
     # Runs at recorded cost have the digest of version 0.1.0.
+    # how its releases are booked: as recorded; as if all clients took part, where the cohorts are
+    # not shown; or at infinite epsilon
     cost: Cost = Field("recorded", exclude_if=lambda cost: cost == "recorded")
 
     @property

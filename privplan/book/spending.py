@@ -64,20 +64,7 @@ def full_name(population: str, group: str) -> str:
 
 
 class Spending(Value):
-    """Realised epsilon of a group; None where it is infinite.
-
-    Attributes:
-        runs: number of runs with releases of the group.
-        kept: number of these runs whose verdict is kept.
-        releases: number of rounds in all runs; in whole cycles where clients take turns.
-        plans: digests of the runs' plans, each once.
-        epsilon_lower: lower bound for the composition of all releases of all runs.
-        epsilon_upper: upper bound for it.
-        epsilon_naive: sum of the runs' own epsilons, each at ``delta / runs``: basic
-            composition, also an upper bound at ``delta``.
-        epsilon_rdp: an independent upper bound, which holds even if later runs were chosen
-            adaptively; None where that accountant does not apply.
-    """
+    """Realised epsilon of a group; None where it is infinite."""
 
     population: str
     group: str
@@ -86,14 +73,18 @@ class Spending(Value):
     sampling: str
     delta: float
     accountant: str
-    runs: int
-    kept: int
-    releases: int
-    epsilon_lower: float | None
-    epsilon_upper: float | None
+    runs: int  # number of runs with releases of the group
+    kept: int  # number of these runs whose verdict is kept
+    releases: int  # number of rounds in all runs; in whole cycles where clients take turns
+    epsilon_lower: float | None  # lower bound for the composition of all releases of all runs
+    epsilon_upper: float | None  # upper bound for it
+    # sum of the runs' own epsilons, each at ``delta / runs``: basic composition, also an upper
+    # bound at ``delta``
     epsilon_naive: float | None
+    # an independent upper bound, which holds even if later runs were chosen adaptively; None where
+    # that accountant does not apply
     epsilon_rdp: float | None
-    plans: tuple[str, ...]
+    plans: tuple[str, ...]  # digests of the runs' plans, each once
 
 
 def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[str, str]]:
@@ -441,44 +432,29 @@ _TOLERANCE = 1e-4
 
 
 class Remaining(Value):
-    """The remaining part of a total budget.
-
-    Attributes:
-        budget: epsilon over all runs, past and future, at ``delta``.
-        spent_lower: lower bound on the epsilon of all releases in the book.
-        spent_upper: upper bound on it; both by exact composition.
-        rule: how past runs and a next one are composed (``rules``).
-        spent: epsilon of all releases in the book under the rule.
-        headroom: budget minus ``spent``. A next run may cost more than this by itself,
-            since epsilons do not add up exactly.
-        next_sampling: sampling law of a next run.
-        next_ratio: its sampling ratio.
-        next_rounds: its number of releases.
-        noise_multiplier: the smallest, to 1e-4 and six digits, with which such a run fits; None
-            when none does.
-        alone: upper bound on the epsilon at ``delta`` of such a run by itself.
-        total: epsilon of the book and such a run under the rule.
-    """
+    """The remaining part of a total budget, and the noise of a next run that fits into it."""
 
     population: str
     group: str
     unit: Unit
-    budget: float
+    budget: float  # epsilon over all runs, past and future, at ``delta``
     delta: float
     relation: Relation
     accountant: str
     sampling: str
+    # bounds on the epsilon of all releases in the book, by exact composition
     spent_lower: float
     spent_upper: float
-    rule: str
-    spent: float
+    rule: str  # how past runs and a next one are composed
+    spent: float  # epsilon of all releases in the book under the rule
+    # budget minus ``spent``; a next run may cost more by itself, as epsilons do not add up exactly
     headroom: float
-    next_sampling: str
-    next_ratio: float
+    next_sampling: str  # sampling law of the next run
+    next_ratio: float  # its sampling ratio
     next_rounds: int
+    # the smallest, to 1e-4 and six digits, with which such a run fits; None when none does
     noise_multiplier: float | None
-    alone: float | None
-    total: float | None
+    total: float | None  # epsilon of the book and such a run under the rule
 
 
 def remaining(
@@ -521,11 +497,9 @@ def remaining(
             f"{account.where}: nothing is left of epsilon {epsilon:g}; spent between "
             f"{bounds.lower:.6g} and {bounds.upper:.6g} ({account.cell(History(), delta)}){under}"
         )
-    noise = _least_noise(composition, release, count)
-    alone = total = None
+    noise, total = _least_noise(composition, release, count), None
     if noise is not None:
         next_run = History.repeated(replace(release, noise_multiplier=noise), count)
-        alone = accountant(GUARANTEE).epsilon(next_run, delta, account.relation).upper
         total = composition.epsilon(next_run)
     spent = bounds.upper if composition.rule == "exact" else composition.epsilon(History())
     return Remaining(
@@ -546,7 +520,6 @@ def remaining(
         next_ratio=release.sampling_ratio,
         next_rounds=release.sampling.law.rounds_for(count) if rounds is None else rounds,
         noise_multiplier=noise,
-        alone=alone,
         total=total,
     )
 

@@ -343,13 +343,7 @@ class BudgetExceededError(InfeasibleError):
 
 
 class GroupBudget:
-    """The releases that a group's budget admits.
-
-    Args:
-        plan: the plan.
-        group: the group, whose epsilon bounds this run.
-        past: the group's other runs, with the rule and the budget over all runs; None for none.
-    """
+    """The releases that a group's budget admits, with its other runs in the book (``past``)."""
 
     def __init__(self, plan: Plan, group: GroupPlan, past: Composition | None = None) -> None:
         self._plan, self.group, self._past = plan, group, past

@@ -40,17 +40,8 @@ Arrays = Mapping[str, np.ndarray]
 class Storage:
     """The files of a run; one process at a time, which holds the folder's lock.
 
-    Args:
-        folder: the run folder.
-        digest: digest of the plan.
-        keep: number of released sums and of models that are kept; None for all.
-
-    Attributes:
-        records: all releases in the ledger.
-        chain: hash of the ledger's last line.
-
-    Raises:
-        InputError: when the ledger was edited or a file is damaged.
+    ``keep`` is the number of released sums and of models that are kept; None for all.
+    ``records`` are all releases in the ledger, ``chain`` is the hash of its last line.
     """
 
     def __init__(self, folder: Path, digest: str, keep: int | None) -> None:
@@ -292,11 +283,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Arrays) -> Layout:
-        """The layout of a model's arrays.
-
-        Raises:
-            InputError: when none of them is of floating point.
-        """
+        """The layout of a model's arrays."""
         names = [name for name, one in arrays.items() if np.issubdtype(one.dtype, np.floating)]
         if not names:
             raise InputError.one("model", "must have arrays of floating point", list(arrays))
@@ -313,11 +300,7 @@ class Layout:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def vector(self, arrays: Arrays) -> np.ndarray:
-        """The arrays as one vector [d], float64.
-
-        Raises:
-            InputError: when an array is missing or has another shape.
-        """
+        """The arrays as one vector [d], float64."""
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in arrays or arrays[name].shape != shape:
                 found = arrays[name].shape if name in arrays else "nothing"
@@ -347,11 +330,7 @@ class GroupTotal:
     excluded: int = 0  # number of updates that were not finite and added zero
 
     def add(self, update: np.ndarray) -> None:
-        """Clip, scale and add one client's update [d], whatever the client did itself.
-
-        Raises:
-            InputError: when it has another length than the updates before it.
-        """
+        """Clip, scale and add one client's update [d], whatever the client did itself."""
         raw = np.asarray(update, dtype=np.float64).ravel()
         norm = float(np.linalg.norm(raw))
         vector = clip(raw, self.bound) * self.scale

@@ -112,11 +112,7 @@ _EXCLUDED: dict[Use, str] = {
 
 
 class CyclicPoisson(Poisson):
-    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part.
-
-    Args:
-        turns: B, in [2, 9999].
-    """
+    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part."""
 
     recipe_momentum = 0.5  # docs/correlated-noise.md
 

@@ -63,17 +63,10 @@ class DiscretePair:
 
     The mass of Q at a loss l is ``mass * exp(-l)``. A mechanism without a Gaussian pair supplies
     one of these, with losses rounded so that the pair still dominates.
-
-    Attributes:
-        losses: finite privacy losses, ascending, shape (points,).
-        masses: probability of each under P, shape (points,); the rest, 1 less their sum, has an
-            infinite loss.
-
-    Raises:
-        InputError: when the losses do not ascend, or the masses are no distribution.
     """
 
-    losses: tuple[float, ...]
+    losses: tuple[float, ...]  # finite privacy losses, ascending, shape (points,)
+    # probability of each under P, shape (points,); the rest, 1 less their sum, has an infinite loss
     masses: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -351,17 +344,11 @@ LAWS: Registry[Law] = Registry("sampling", "privplan.laws", "privplan.laws", _la
 
 @dataclass(frozen=True)
 class LawFamily:
-    """Laws that differ in a whole number, which their names end with: ``NAME:NUMBER``.
+    """Laws that differ in a whole number, which their names end with: ``NAME:NUMBER``."""
 
-    Attributes:
-        law: the law of a number.
-        numbers: regular expression of the numbers.
-        phrase: the family in messages, such as ``'NAME:B' with B in [2, 9]``.
-    """
-
-    law: Callable[[int], Law]
-    numbers: str
-    phrase: str
+    law: Callable[[int], Law]  # the law of a number
+    numbers: str  # regular expression of the numbers
+    phrase: str  # the family in messages, such as ``'NAME:B' with B in [2, 9]``
 
 
 FAMILIES: Registry[LawFamily] = Registry("sampling", "privplan.law_families", "privplan.laws")
@@ -401,11 +388,7 @@ class SamplingLaw(str, metaclass=_Names):
     FIXED_SIZE: ClassVar[SamplingLaw]
 
     def __new__(cls, name: str) -> SamplingLaw:
-        """The name itself, one object per name.
-
-        Raises:
-            ValueError: when no law of that name is registered.
-        """
+        """The name itself, one object per name."""
         known = _INTERNED.get(name)
         if known is None:
             if name not in LAWS.names() and _numbered(name) is None:
@@ -415,11 +398,7 @@ class SamplingLaw(str, metaclass=_Names):
 
     @property
     def law(self) -> Law:
-        """The law of this name.
-
-        Raises:
-            InputError: when its entry point cannot be loaded.
-        """
+        """The law of this name."""
         return _numbered(self) or LAWS.get(self)
 
     @classmethod

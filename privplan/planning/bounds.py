@@ -47,17 +47,11 @@ def per_group(groups: int, names: str) -> list[list[Any]]:
 
 
 class StepConstants(Value):
-    """Constants that depend on local training only (GDPFed+, Theorem 3 and Appendix F).
+    """Constants that depend on local training only (GDPFed+, Theorem 3 and Appendix F)."""
 
-    Attributes:
-        progress: eta tau, the length of local training per unit of gradient.
-        mu4: 32 eta tau + eta + eta / tau, factor of local variance; mu2 = L mu4.
-        mu5: 4 / (eta tau), factor of privacy noise; mu3 = L mu5.
-    """
-
-    progress: Positive
-    mu4: Positive
-    mu5: Positive
+    progress: Positive  # eta tau, the length of local training per unit of gradient
+    mu4: Positive  # 32 eta tau + eta + eta / tau, factor of local variance; mu2 = L mu4
+    mu5: Positive  # 4 / (eta tau), factor of privacy noise; mu3 = L mu5
 
 
 def step_constants(learning_rate: float, steps: int) -> StepConstants:

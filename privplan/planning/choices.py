@@ -217,11 +217,7 @@ def _local_line(spec: Spec) -> str:
 
 
 def task_of(spec: Spec, problem: Problem) -> Task:
-    """The search task of a spec; weights by a rule are floors that leave no choice.
-
-    Raises:
-        InputError: for a rule by which weights follow cohorts, which no search minimises over.
-    """
+    """The search task of a spec; weights by a rule are floors that leave no choice."""
     limits = limits_of(spec, problem)
     if spec.weighting in WEIGHTS and spec.weighting != "uniform":
         text = f"must be optimal, population or uniform with ratios: {spec.planning.ratios}"

@@ -461,24 +461,17 @@ _NEXT = 0.02
 
 @dataclass(frozen=True)
 class NoiseCurve:
-    """sigma(q) of one group; constant where it has no width.
+    """sigma(q) of one group; constant where it has no width."""
 
-    Attributes:
-        budget: what the curve meets.
-        accountant: the accountant that says so.
-        low, high: ends in log q, beyond which the excess is that of the ends.
-        polynomial: of the excess over the central limit on [low, high] as [-1, 1], lowest power
-            first; of log sigma itself for a constant.
-        centre: log q in the middle of the parabola that is added.
-        parabola: coefficients on the reach to either side as [-1, 1], lowest power first.
-    """
-
-    budget: Budget
-    accountant: str
+    budget: Budget  # what the curve meets
+    accountant: str  # the accountant that says so
     low: float
     high: float
+    # of the excess over the central limit on [low, high] as [-1, 1], lowest power first; of log
+    # sigma itself for a constant
     polynomial: tuple[float, ...]
-    centre: float = 0.0
+    centre: float = 0.0  # log q in the middle of the parabola that is added
+    # coefficients on the reach to either side as [-1, 1], lowest power first
     parabola: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property

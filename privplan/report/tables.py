@@ -446,13 +446,13 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"headroom: {remaining.headroom:.6g}",
     ]
     shape = (
-        f"at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "
+        f"a next run at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "
         f"{remaining.next_rounds} rounds"
     )
     if remaining.noise_multiplier is None:
-        return [*lines, f"a next run {shape}: does not fit, whatever its noise"]
+        return [*lines, f"{shape}: does not fit, whatever its noise"]
     lines.append(
-        f"a next run {shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; it costs "
-        f"{remaining.alone:.6g} by itself, {remaining.total:.6g} with the book"
+        f"{shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; then "
+        f"{remaining.total:.6g} with the book"
     )
     return lines

@@ -345,39 +345,31 @@ def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats]
 def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
     """Budgets of individual clients from a CSV file: client, epsilon[, delta]."""
     text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
-    lines = text.splitlines()
-    reader = csv.reader(lines, skipinitialspace=True, strict=True)
-    rows: list[tuple[int, list[str]]] = []
+    reader = csv.reader(text.splitlines(), skipinitialspace=True, strict=True)
     try:
-        for row in reader:
-            if len(row) > 1 or "".join(row).strip():
-                rows.append((reader.line_num, row))
+        rows = [(reader.line_num, row) for row in reader if "".join(row).strip() or len(row) > 1]
     except csv.Error:
-        number = rows[-1][0] + 1 if rows else 1
-        rule = f"line {number} of {path.name}: quotes must be closed, and doubled within quotes"
-        raise InputError.one("groups_from", rule, lines[number - 1][:60]) from None
+        rule = f"line {reader.line_num} of {path.name}: quotes must be closed, and doubled within"
+        raise InputError.one("groups_from", rule, "a quote") from None
     columns = tuple(map(str.strip, rows[0][1])) if rows else ()
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"
         raise InputError.one("groups_from", rule, ",".join(columns)[:60])
     clients: set[str] = set()
-    budgets: list[float] = []  # of all lines, one after another
-    faulty: list[list[Fault]] = []
+    budgets: list[list[float]] = []
+    faults: list[Fault] = []
     for number, row in rows[1:]:
-        values, faults = _budget(row, columns, clients)
-        budgets += values
-        if faults:
-            where = f"line {number} of {path.name}: "
-            faulty.append([Fault("groups_from", where + rule, found) for rule, found in faults])
-    if faulty:
-        shown = [fault for own in faulty[:_SHOWN] for fault in own]
-        if len(faulty) > _SHOWN:
-            rule = f"has faults in {len(faulty) - _SHOWN} more lines"
-            shown.append(Fault("groups_from", rule, path.name))
-        raise InputError(shown)
+        fault = _fault(row, columns, clients)
+        if fault is None:
+            budgets.append([float(cell) for cell in row[1:]])
+        else:
+            rule = f"line {number} of {path.name}: {fault[0]}"
+            faults.append(Fault("groups_from", rule, fault[1]))
+    if faults:
+        raise InputError(faults[:_SHOWN])
     if not budgets:
         raise InputError.one("groups_from", "must name at least one client", str(path))
-    table = np.array(budgets).reshape(-1, len(columns) - 1)
+    table = np.array(budgets)
     if len(columns) == 3:
         return table[:, 0], table[:, 1]
     if isinstance(default_delta, str) and default_delta.startswith("n^-"):
@@ -388,30 +380,25 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     return table[:, 0], np.full(len(table), delta)
 
 
-def _budget(
-    cells: list[str], columns: tuple[str, ...], clients: set[str]
-) -> tuple[list[float], list[tuple[str, object]]]:
-    """The numbers of a line, and its faults: rules and what was found; adds to the clients."""
-    if len(cells) != len(columns):
-        return [], [(f"must be {','.join(columns)}", ",".join(cells))]
-    client, values = cells[0].strip(), []
-    faults: list[tuple[str, object]] = []
+def _fault(
+    row: list[str], columns: tuple[str, ...], clients: set[str]
+) -> tuple[str, object] | None:
+    """The first rule that a line breaks and what was found; adds its client to the clients."""
+    client, *cells = [cell.strip() for cell in row]
+    if len(row) != len(columns):
+        return f"must be {','.join(columns)}", ",".join(row)
     if not client or client in clients:
-        faults.append((f"client must {'be unique' if client else 'have a name'}", client))
+        return f"client must {'be unique' if client else 'have a name'}", client
     clients.add(client)
-    for name, cell in zip(columns[1:], cells[1:], strict=True):
+    for name, cell in zip(columns[1:], cells, strict=True):
         try:
-            value = float(cell) if cell.isascii() and "_" not in cell else None
+            value = float(cell) if cell.isascii() and "_" not in cell else math.nan
         except ValueError:
-            value = None
-        if value is None:
-            faults.append((f"{name} must be a number", cell.strip()))
-            continue
-        values.append(value)
+            value = math.nan
+        if math.isnan(value):
+            return f"{name} must be a number", cell
         if name == "delta" and not LEAST <= value < 1:
-            faults.append(("delta must be in (0, 1)", value))
-        elif name == "epsilon" and not 0 < value < math.inf:
-            faults.append(("epsilon must be positive and finite", value))
-        elif name == "epsilon" and not LEAST <= value <= LARGEST:
-            faults.append((f"epsilon must be in [{LEAST:g}, {LARGEST:g}]", value))
-    return values, faults
+            return "delta must be in (0, 1)", value
+        if name == "epsilon" and not LEAST <= value <= LARGEST:
+            return f"epsilon must be in [{LEAST:g}, {LARGEST:g}]", value
+    return None

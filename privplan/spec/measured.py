@@ -18,45 +18,26 @@ _MARK = "Pilot: "
 
 
 class Number(Value):
-    """A measured number.
+    """A measured number."""
 
-    Attributes:
-        value: the estimate.
-        low: lower end of its interval of 95%.
-        high: upper end.
-    """
-
-    value: float
-    low: float
-    high: float
+    value: float  # the estimate
+    low: float  # lower end of its interval of 95%
+    high: float  # upper end
 
 
 class Measured(Value):
-    """The constants of planning as a pilot found them.
+    """The constants of planning as a pilot found them."""
 
-    Attributes:
-        source: rounds, clients, data set, partition and seed.
-        update_norm: root mean square of a client's update norm.
-        update_norms: quantiles of the update norms, at even levels.
-        heterogeneity: h, how much the mean updates of groups differ, in norm.
-        smoothness: largest curvature L of the mean objective.
-        noise_curvature: mean curvature in isotropic directions.
-        sampling_curvature: mean curvature along the scatter of the clients' updates.
-        initial_gap: loss at the beginning, at least f(theta^0) - f* as no loss is negative.
-        local_variance: zeta^2, variance of a coordinate of a client's mini-batch gradient.
-        dissimilarity: kappa^2, squared distance of clients' gradients from their mean.
-    """
-
-    source: str
-    update_norm: Number
-    update_norms: tuple[float, ...]
-    heterogeneity: Number
-    smoothness: Number
-    noise_curvature: Number
-    sampling_curvature: Number
-    initial_gap: Number
-    local_variance: Number
-    dissimilarity: Number
+    source: str  # rounds, clients, data set, partition and seed
+    update_norm: Number  # root mean square of a client's update norm
+    update_norms: tuple[float, ...]  # quantiles of the update norms, at even levels
+    heterogeneity: Number  # h, how much the mean updates of groups differ, in norm
+    smoothness: Number  # largest curvature L of the mean objective
+    noise_curvature: Number  # mean curvature in isotropic directions
+    sampling_curvature: Number  # mean curvature along the scatter of the clients' updates
+    initial_gap: Number  # loss at the beginning, at least f(theta^0) - f* as no loss is negative
+    local_variance: Number  # zeta^2, variance of a coordinate of a client's mini-batch gradient
+    dissimilarity: Number  # kappa^2, squared distance of clients' gradients from their mean
 
     @property
     def numbers(self) -> dict[str, Number]:

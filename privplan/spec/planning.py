@@ -35,15 +35,11 @@ FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)
 
 
 class ObjectiveRequirements:
-    """What an objective asks of a spec.
+    """What an objective asks of a spec."""
 
-    Attributes:
-        default_release: the release of a spec that names none.
-        required: fields of ``planning`` that must be given.
-    """
-
+    # the release of a spec that names none
     default_release: Literal["joint", "per_group"] = "joint"
-    required: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()  # fields of ``planning`` that must be given
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """What a spec with this objective asks for and cannot have."""

@@ -107,12 +107,7 @@ class AlgorithmEntry:
     mixes: bool = False  # whether it releases the mixtures of sums that a sampling law may ask for
 
     def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
-        """The algorithm for the plan that it executes.
-
-        Raises:
-            InputError: as ``complete``, when the components do not fit each other, and when the
-                plan asks for a server optimiser beside the algorithm's own server.
-        """
+        """The algorithm for the plan that it executes."""
         values = self.complete(hyperparameters or Hyperparameters())
         built = replace(self.function(plan, values), name=self.name)
         return replace(built, server=server_of(plan.spec, built.server, self.name))
@@ -135,12 +130,7 @@ class AlgorithmEntry:
         return next((fault for rule in self.requires if (fault := rule(plan))), None)
 
     def complete(self, chosen: Hyperparameters) -> Hyperparameters:
-        """Values of all hyperparameters: those chosen, and defaults for the others.
-
-        Raises:
-            InputError: for a hyperparameter that the algorithm does not have, or a value out of
-                range.
-        """
+        """Values of all hyperparameters: those chosen, and defaults for the others."""
         faults: list[Fault] = []
         for name, value in chosen.values.items():
             known = self.hyperparameters.get(name)
@@ -193,11 +183,7 @@ _BY_FUNCTION: dict[Build, AlgorithmEntry] = {}
 
 
 def _from_entry_point(component: object) -> AlgorithmEntry:
-    """The entry that ``@register`` made for a function of another distribution.
-
-    Raises:
-        TypeError: when the function is not registered, or under another name than an entry point's.
-    """
+    """The entry that ``@register`` made for a function of another distribution."""
     # Loading the entry point has imported the module and so registered its functions.
     found = next((one for made, one in _BY_FUNCTION.items() if made is component), None)
     if found is None:
@@ -297,17 +283,8 @@ def algorithm(
 ) -> Algorithm:
     """The algorithm of a name, with the plan that it executes for a given plan.
 
-    Args:
-        name: a registered name, in any case.
-        plan: the solved plan; algorithms with their own planning solve its spec their own way.
-        hyperparameters: values that differ from the defaults.
-        records: smallest number of records that a client of each group holds, for algorithms
-            that protect records; one record when not given.
-
-    Raises:
-        InputError: for an unknown name, hyperparameters that the algorithm does not have, or a
-            plan that it cannot execute.
-        InfeasibleError: when the spec has no plan of the kind that the algorithm executes.
+    ``records`` is the smallest number of records that a client of each group holds, for
+    algorithms that protect records; one record when not given.
     """
     entry = ALGORITHMS.get(name)
     if fault := entry.unmet_requirement(plan):

@@ -41,9 +41,6 @@ def execute(
 
     Returns:
         How many rounds were executed.
-
-    Raises:
-        InputError: where the data, or own parts, are not those of the run.
     """
     from privplan.cli import render
     from privplan.errors import InputError, MissingDataError

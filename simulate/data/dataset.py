@@ -21,43 +21,29 @@ from simulate.data.partition.clients import ClientPartition
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records in their smallest integer type; a batch is decoded only when it is used.
+    """Records in their smallest integer type; a batch is decoded only when it is used."""
 
-    Attributes:
-        name: its registered name.
-        train_x: records [n, *shape]: images [n, channels, height, width], uint8, or token ids,
-            any integer type.
-        train_y: labels [n], int64.
-        test_x: records [t, *shape].
-        test_y: labels [t], int64.
-        classes: names of the classes, in the order of their labels.
-        mean: pixel value that becomes 0, one number or one per channel; a public constant, never
-            computed from clients' data. Not used for tokens.
-        std: pixel values that become 1, likewise.
-        kind: type of a record.
-        train_people: number of the person that each training record is from [n]; None when the
-            data set does not name people.
-        test_people: the same for the test records [t].
-        targets: targets of all records, training records first [n + t, ...], in a task other than
-            multi-class classification; labels are then its rows. None otherwise.
-        test_groups: name of the privacy group of each test record [t]; None where unknown.
-
-    Raises:
-        InputError: when records, labels or people differ in number, or a label is out of range.
-    """
-
-    name: str
+    name: str  # its registered name
+    # records [n, *shape]: images [n, channels, height, width], uint8, or token ids, any integer
+    # type
     train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-    classes: tuple[str, ...]
+    train_y: Tensor  # labels [n], int64
+    test_x: Tensor  # records [t, *shape]
+    test_y: Tensor  # labels [t], int64
+    classes: tuple[str, ...]  # names of the classes, in the order of their labels
+    # pixel value that becomes 0, one number or one per channel; a public constant, never computed
+    # from clients' data. Not used for tokens
     mean: float | tuple[float, ...] = 0.0
-    std: float | tuple[float, ...] = 1.0
-    kind: Literal["image", "tokens"] = "image"
+    std: float | tuple[float, ...] = 1.0  # pixel values that become 1, likewise
+    kind: Literal["image", "tokens"] = "image"  # type of a record
+    # number of the person that each training record is from [n]; None when the data set does not
+    # name people
     train_people: np.ndarray | None = None
-    test_people: np.ndarray | None = None
+    test_people: np.ndarray | None = None  # the same for the test records [t]
+    # targets of all records, training records first [n + t, ...], in a task other than multi-class
+    # classification; labels are then its rows. None otherwise
     targets: Tensor | None = None
+    # name of the privacy group of each test record [t]; None where unknown
     test_groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -359,65 +359,3 @@ def read_unpacked(path: Path, most: int = MOST_UNPACKED) -> bytes:
     if len(content) > most:
         raise ValueError(f"must unpack to {most} bytes or less")
     return content
-
-
-# --- Local copies in the format of the library ``datasets``, which is imported on first use. -----
-
-SAVED = ("dataset_dict.json", "state.json")
-"""Files that ``save_to_disk`` writes for several splits, and for one."""
-
-
-def library(name: str) -> Any:
-    """The imported library, without its progress bars."""
-    try:
-        import datasets
-    except ImportError:
-        needed = "the extra hub, pip install 'privplan[hub]'"
-        raise MissingDataError(f"dataset: {name} needs {needed}") from None
-    datasets.disable_progress_bars()
-    return datasets
-
-
-def find_copy(location: Location, data: Path) -> Path | None:
-    """The folder of a local copy, saved by the library or as parquet files; None if none."""
-    for folder in folders(location, data):
-        if _is_saved(folder) or next(folder.rglob("*.parquet"), None) is not None:
-            return folder
-    return None
-
-
-def _is_saved(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in SAVED)
-
-
-def splits(name: str, folder: Path) -> dict[str, Any]:
-    """The splits of a local copy, by name; downloads nothing."""
-    datasets = library(name)
-    with reading(folder, "must be readable by the library datasets"):
-        load = datasets.load_from_disk if _is_saved(folder) else datasets.load_dataset
-        copy = load(str(folder))
-    return dict(copy) if isinstance(copy, dict) else {"train": copy}
-
-
-def columns(split: Any, names: Sequence[str], folder: Path) -> list[list[Any]]:
-    """Columns of a split as lists."""
-    absent = [name for name in names if name not in split.column_names]
-    if absent:
-        rule = f"must have the columns {', '.join(names)}"
-        raise InputError.one("data", rule, f"{folder}, without {absent[0]}")
-    with reading(folder, "must be readable by the library datasets"):
-        return [list(split[name]) for name in names]
-
-
-def fetch_from_hub(name: str, repository: str, configuration: str, folder: Path) -> None:
-    """Download a data set from the hub; the local copy appears only when it is complete."""
-    datasets = library(name)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        copy = datasets.load_dataset(repository, configuration)
-        with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".tmp") as temporary:
-            copy.save_to_disk(f"{temporary}/copy")
-            Path(temporary, "copy").rename(folder)
-    except Exception as error:  # the library raises exceptions of many types
-        reason = " ".join(str(error).split())
-        raise MissingDataError(f"dataset: could not fetch {repository} ({reason})") from None

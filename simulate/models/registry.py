@@ -29,16 +29,7 @@ class Architecture(Protocol):
     """A function that builds a model for records of any shape and any number of classes."""
 
     def __call__(self, name: str, *, shape: tuple[int, ...] = ..., classes: int = ...) -> Model:
-        """The model.
-
-        Args:
-            name: name of the model, as in the spec.
-            shape: shape of one record; it has a default.
-            classes: number of logits; it has a default.
-
-        Raises:
-            InputError: when the architecture does not fit records of this shape.
-        """
+        """The model of a name; shape of a record and number of logits have defaults."""
 
 
 def _checked(component: object) -> Architecture:
@@ -53,17 +44,11 @@ MODELS: Registry[Architecture] = Registry(
 
 
 def model(name: str) -> Model:
-    """The model of a name.
+    """The model of a name, also ``vit:FOLDER`` or ``roberta:FOLDER`` for weights on disk.
 
-    Args:
-        name: a registered name, or ``vit:FOLDER`` or ``roberta:FOLDER`` for weights on disk;
-            then, where they differ from the defaults, the shape of a record and the number of
-            classes: ``resnet-18:100``, ``cnn-2:1x32x32:62``, ``roberta:weights:x64:2``.
-            ``adapters:`` before any of these freezes the body and inserts adapters.
-
-    Raises:
-        InputError: the name is not registered (the message lists the registered ones), or what
-            follows it is neither a shape nor a number of classes.
+    Shape of a record and number of classes follow where they differ from the defaults:
+    ``resnet-18:100``, ``cnn-2:1x32x32:62``, ``roberta:weights:x64:2``. ``adapters:`` before any
+    of these freezes the body and inserts adapters.
     """
     if name.startswith(PREFIX):
         return adapted(model(name.removeprefix(PREFIX)))

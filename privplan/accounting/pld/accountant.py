@@ -432,16 +432,7 @@ def _delta(direction: Direction, epsilon: float, tolerance: float) -> float:
 
 
 def compose(history: History, relation: Relation, *, tolerance: float = TOLERANCE) -> ComposedLoss:
-    """The privacy loss of a whole history.
-
-    Args:
-        history: what was released.
-        relation: which data sets are neighbours.
-        tolerance: relative distance of the bounds on epsilon to aim at.
-
-    Raises:
-        TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
-    """
+    """The privacy loss of a whole history, with bounds on epsilon within a relative tolerance."""
     drawn = [(r, n) for r, n in history if r.sampling_ratio > 0]
     real = [(r, n) for r, n in drawn if not math.isinf(r.noise_multiplier)]
     if any(release.noise_multiplier == 0 for release, _ in real):

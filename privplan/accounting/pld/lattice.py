@@ -85,16 +85,11 @@ _DENSEST = 1 << 19
 
 @dataclass(frozen=True)
 class Spacing:
-    """Where the points of a round stand one step apart, and how fast they part elsewhere.
-
-    Attributes:
-        low, high: losses between which the points are one step apart.
-        growth: outside, the spacing is a step plus this fraction of the distance to them.
-    """
+    """Where the points of a round stand one step apart, and how fast they part elsewhere."""
 
     low: float = -math.inf
     high: float = math.inf
-    growth: float = 0.0
+    growth: float = 0.0  # outside, the spacing is a step plus this fraction of the distance to them
 
     def away(self, step: float, dense: float, total: float) -> Indices:
         """Indices 0, 1, ... whose spacing grows beyond a distance, until ``total`` is passed."""

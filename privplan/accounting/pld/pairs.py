@@ -145,20 +145,12 @@ def tail_outcomes(rows: Rows, tail: float) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Cells:
-    """Integrals over the cells between neighbouring outcomes, each of shape (rows, cells).
-
-    Attributes:
-        centred: mass of N(0) in each cell.
-        up: mass of N(+shift) less that of N(0), or None when P has no shifted part.
-        down: mass of N(-shift) less that of N(0), or None when Q has no shifted part.
-        centred_error, up_error, down_error: bounds on the rounding errors of the three.
-        first, first_error: mass of P, where it is N(+shift) alone (rows of ratio 1), and its error.
-    """
+    """Integrals over the cells between neighbouring outcomes, each of shape (rows, cells)."""
 
     rows: Rows
-    centred: Array
-    up: Array | None
-    down: Array | None
+    centred: Array  # mass of N(0) in each cell
+    up: Array | None  # mass of N(+shift) less that of N(0), or None when P has no shifted part
+    down: Array | None  # mass of N(-shift) less that of N(0), or None when Q has no shifted part
     centred_error: Array
     up_error: Array | None
     down_error: Array | None

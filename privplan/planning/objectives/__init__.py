@@ -43,14 +43,11 @@ class Objective(ObjectiveRequirements, ABC):
     The planner searches the cohorts, noise multipliers and weights of least weighted error
     (``privplan.planning.error``); an objective gives the coefficients of that error, and
     the terms that the plan reports as its value.
-
-    Attributes:
-        unit: quantity and unit of the value, for tables.
-        assumed: coefficients that rest on assumed constants: attribute of ``Coefficients``
-            to symbol of the constant, whose square the coefficient is proportional to.
     """
 
-    unit: str
+    unit: str  # quantity and unit of the value, for tables
+    # coefficients that rest on assumed constants: attribute of ``Coefficients`` to symbol of the
+    # constant, whose square the coefficient is proportional to
     assumed: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
@@ -92,12 +89,7 @@ class Objective(ObjectiveRequirements, ABC):
         )
 
     def bound(self, groups: int, joint: bool) -> Bound | None:
-        """The objective as symbolic terms for ``privplan explain``; None when it has none.
-
-        Args:
-            groups: how many groups its sums run over.
-            joint: whether all groups share one noisy sum.
-        """
+        """The objective over so many groups as terms for ``privplan explain``; None without any."""
         return None
 
     def symbols(self, spec: Spec) -> dict[str, float]:
@@ -106,11 +98,7 @@ class Objective(ObjectiveRequirements, ABC):
 
 
 def objective_of(spec: Spec) -> Objective:
-    """The objective that a spec minimises.
-
-    Raises:
-        InputError: when ``planning.ratios`` is a fixed rule, or no ``Objective``.
-    """
+    """The objective that a spec minimises."""
     found = OBJECTIVES.get(spec.planning.ratios)
     if not isinstance(found, Objective):
         rule = "must name a privplan.planning.objectives.Objective"
@@ -296,16 +284,7 @@ def theorem_3_terms(
 
     The last term is mu3 sum k_m w_m^2 C^2 sigma_m^2 / r_m^2 as in its proof (the statement
     prints r_m q_m); for one release of all groups the sum becomes the maximum. With kept
-    fractions that differ the largest is taken, which keeps it a bound.
-
-    Args:
-        spec: its constants, local training, rounds and model are used.
-        weights: w_m, shape (groups,).
-        kept: k_m / d, shape (groups,).
-        noise_multiplier: noise multiplier of the weighted mean update, with all provisions.
-
-    Raises:
-        InputError: when the spec has no constants.
+    fractions k_m / d that differ the largest is taken, which keeps it a bound.
     """
     constants = spec.planning.constants
     if constants is None:

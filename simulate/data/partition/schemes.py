@@ -68,22 +68,16 @@ Assignment = Callable[[PartitionRequest], ClientPartition]
 
 @dataclass(frozen=True)
 class SchemeKind:
-    """A kind of partition.
+    """A kind of partition."""
 
-    Attributes:
-        form: how it is written.
-        meaning: what it does, in one line.
-        parse: from the text after the colon (or "") to the assignment; raises ValueError for a
-            text that does not have the form.
-        disjoint: whether clients share no record, for each text after the colon.
-        correlatable: whether ``+correlated:RHO`` may follow.
-    """
-
-    form: str
-    meaning: str
+    form: str  # how it is written
+    meaning: str  # what it does, in one line
+    # from the text after the colon (or "") to the assignment; raises ValueError for a text that
+    # does not have the form
     parse: Callable[[str], Assignment]
+    # whether clients share no record, for each text after the colon
     disjoint: Callable[[str], bool] = lambda rest: True
-    correlatable: bool = True
+    correlatable: bool = True  # whether ``+correlated:RHO`` may follow
 
 
 def _checked(component: object) -> SchemeKind:
