@@ -129,7 +129,9 @@ def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
 
 
 def printed_table(
-    title: str, rows: Sequence[ComparisonRow], chosen: Mapping[str, Mapping[str, float]] | None
+    title: str,
+    rows: Sequence[ComparisonRow],
+    chosen: Mapping[str, Mapping[str, float]] | None = None,
 ) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm.
 
