@@ -151,10 +151,7 @@ GROWTH = 1.2
 
 
 def pursuit(
-    matrix: Tensor,
-    *,
-    tolerance: float = TOLERANCE,
-    iterations: int = ITERATIONS,
+    matrix: Tensor, *, tolerance: float = TOLERANCE, iterations: int = ITERATIONS
 ) -> tuple[Tensor, Tensor]:
     """Minimise the nuclear norm of L plus lambda times the 1-norm of S, with L + S = M.
 

@@ -65,10 +65,7 @@ class Directions:
         return vectors
 
     def products(
-        self,
-        released_vector: np.ndarray,
-        released: np.ndarray | None,
-        wanted: slice | None = None,
+        self, released_vector: np.ndarray, released: np.ndarray | None, wanted: slice | None = None
     ) -> np.ndarray:
         """Projections of released vector on each direction, restricted to released coordinates."""
         if self.owner is None:
@@ -234,8 +231,5 @@ def audit_evidence(
         for index, group in enumerate(plan.groups)
     )
     return AuditEvidence(
-        plan_digest=plan.digest,
-        chain=chain,
-        orthogonal=canaries.unit.orthogonal,
-        groups=groups,
+        plan_digest=plan.digest, chain=chain, orthogonal=canaries.unit.orthogonal, groups=groups
     )

@@ -14,13 +14,7 @@ from privplan.discrete_gaussian import discrete_gaussian, scale_for
 from privplan.errors import InputError
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.streams import SecureStream, fingerprint
-from simulate.components import (
-    ClientUpdate,
-    GroupSum,
-    Mechanism,
-    Noise,
-    Released,
-)
+from simulate.components import ClientUpdate, GroupSum, Mechanism, Noise, Released
 
 # --- Gaussian noise on secure sums: one sum per group, or one joint sum of all groups. -----------
 #

@@ -113,11 +113,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
             Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
             Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
             Task("regression", functional.mse_loss, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
-            Task(
-                "next-token",
-                _token_loss,
-                {"perplexity": _perplexity, ACCURACY: _token_accuracy},
-            ),
+            Task("next-token", _token_loss, {"perplexity": _perplexity, ACCURACY: _token_accuracy}),
         )
     }
 )

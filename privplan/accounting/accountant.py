@@ -87,13 +87,7 @@ def check_supported(one: Accountant, history: History, delta: float, relation: R
         raise UnsupportedError(f"{one.name}: {reason}")
 
 
-KINDS = (
-    "two-sided bound",
-    "upper bound",
-    "published formula",
-    "approximation",
-    "second opinion",
-)
+KINDS = ("two-sided bound", "upper bound", "published formula", "approximation", "second opinion")
 """What the bounds of an accountant are, in the order of tables."""
 
 

@@ -15,11 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
-from privplan.accounting.accountant import (
-    Accountant,
-    checked_relation,
-    fast_accountants,
-)
+from privplan.accounting.accountant import Accountant, checked_relation, fast_accountants
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, calibrate, parameter_faults
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions

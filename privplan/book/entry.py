@@ -65,10 +65,7 @@ class Share(Value):
     def history(self) -> History:
         """The releases as an accounting history."""
         return History(
-            (
-                Release(one.noise_multiplier, one.sampling_ratio, one.sampling, one.family),
-                one.count,
-            )
+            (Release(one.noise_multiplier, one.sampling_ratio, one.sampling, one.family), one.count)
             for one in self.releases
         )
 

@@ -57,12 +57,7 @@ def solve_at(
     url = address_of(address)
     past = () if any(limits.values()) and not has_runs(url) else runs(url)
     return solve_from_book(
-        spec,
-        past,
-        population=population,
-        rule=rule,
-        limits=limits,
-        second_opinion=second_opinion,
+        spec, past, population=population, rule=rule, limits=limits, second_opinion=second_opinion
     )
 
 
@@ -132,10 +127,7 @@ def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[st
 
 
 def _limits(
-    spec: Spec,
-    group: GroupPlan,
-    rule: BookRule | None,
-    limits: Mapping[str, Sequence[Composition]],
+    spec: Spec, group: GroupPlan, rule: BookRule | None, limits: Mapping[str, Sequence[Composition]]
 ) -> list[Composition]:
     """The budget account of a group and its ceilings."""
     found = list(limits.get(group.name, ()))

@@ -536,13 +536,7 @@ def _least_noise(composition: Composition, release: Release, rounds: int) -> flo
 
     low, high = (-math.log(bound) for bound in reversed(NOISE_RANGE))
     result = largest_affordable(
-        cost,
-        composition.budget,
-        start=0.0,
-        low=low,
-        high=high,
-        tolerance=_TOLERANCE,
-        slope=1.0,
+        cost, composition.budget, start=0.0, low=low, high=high, tolerance=_TOLERANCE, slope=1.0
     )
     if result.feasible is None:
         return None

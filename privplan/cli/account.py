@@ -132,10 +132,7 @@ _SPENT = 0.99
 )
 @click.option("--epsilon", type=float, required=True, help="The budget.")
 @click.option(
-    "--solve-for",
-    type=click.Choice(UNKNOWNS),
-    default="noise_multiplier",
-    show_default=True,
+    "--solve-for", type=click.Choice(UNKNOWNS), default="noise_multiplier", show_default=True
 )
 @click.option("--noise-multiplier", type=float, help="Noise over the clipping norm.")
 @click.option("--sampling-ratio", type=float, help="Chance of a client per round.")

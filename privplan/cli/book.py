@@ -209,13 +209,7 @@ def open_account(
         plan.refuse_in_book()
         history = plan.history(plan.group(account.rpartition("/")[2]))
     Budgets(address, existing=bool(ceilings)).open(
-        account,
-        epsilon,
-        delta,
-        rule=rule,
-        relation=relation,
-        ceilings=ceilings,
-        typical=history,
+        account, epsilon, delta, rule=rule, relation=relation, ceilings=ceilings, typical=history
     )
     line = f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule})"
     values = {"account": account, "epsilon": epsilon, "delta": delta, "rule": rule}

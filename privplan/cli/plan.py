@@ -429,12 +429,7 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
 def what_if_command(
-    spec: str,
-    varied: tuple[str, ...],
-    whole: bool,
-    form: str,
-    output: str | None,
-    workers: int,
+    spec: str, varied: tuple[str, ...], whole: bool, form: str, output: str | None, workers: int
 ) -> None:
     """Solve SPEC with some of its numbers varied: the noise and the weights of every point."""
     if whole == bool(varied):

@@ -138,9 +138,7 @@ def strictest(spec: Spec) -> Plan:
     highest = float(problem.ratios(cohorts).max())
     groups = len(problem.names)
     strict = replace(
-        problem,
-        epsilons=(min(problem.epsilons),) * groups,
-        deltas=(min(problem.deltas),) * groups,
+        problem, epsilons=(min(problem.epsilons),) * groups, deltas=(min(problem.deltas),) * groups
     )
     noise = calibrated(strict, np.array([highest]), even.planning.accountant)
     shares = cohorts / cohorts.sum()
@@ -296,11 +294,7 @@ def shared_noise(
 
 
 def affordable_ratios(
-    problem: Problem,
-    schedules: tuple[Schedule, ...],
-    noise: float,
-    accountant: str,
-    starts: Floats,
+    problem: Problem, schedules: tuple[Schedule, ...], noise: float, accountant: str, starts: Floats
 ) -> Floats:
     """The largest ratio of each group's schedule that keeps its budget, shape (groups,)."""
     ratios = []

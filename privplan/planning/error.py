@@ -106,11 +106,7 @@ def inverse_variance(cohorts: Sequence[float] | Floats, noise: Sequence[float] |
     return np.asarray(precision / precision.sum())
 
 
-WEIGHTS = {
-    "participation": participation,
-    "uniform": uniform,
-    "inverse_variance": inverse_variance,
-}
+WEIGHTS = {"participation": participation, "uniform": uniform, "inverse_variance": inverse_variance}
 
 
 def weights(
@@ -244,11 +240,7 @@ class Best:
 
 
 def best(
-    cohorts: Floats,
-    noise: Floats,
-    coefficients: Coefficients,
-    release: ReleaseKind,
-    floors: Floats,
+    cohorts: Floats, noise: Floats, coefficients: Coefficients, release: ReleaseKind, floors: Floats
 ) -> Best:
     """The exact minimiser of the error over weights, for given cohorts and noise."""
     (costs, _), price, reach = _costs(cohorts, coefficients), coefficients.noise, cohorts / noise

@@ -13,13 +13,7 @@ import numpy as np
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
 from privplan.accounting.release import Relation
-from privplan.accounting.tradeoff import (
-    TradeOff,
-    limit_of,
-    profile_of,
-    tightest_budget,
-    tradeoff,
-)
+from privplan.accounting.tradeoff import TradeOff, limit_of, profile_of, tightest_budget, tradeoff
 from privplan.errors import (
     InfeasibleError,
     InputError,

@@ -30,11 +30,7 @@ from privplan.planning.solver import decide, solve
 from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
-UNKNOWNS = {
-    "cohort": "fewer clients",
-    "epsilon": "stricter budgets",
-    "rounds": "more rounds",
-}
+UNKNOWNS = {"cohort": "fewer clients", "epsilon": "stricter budgets", "rounds": "more rounds"}
 """What a noise can be asked in, and what lies beyond the cheap end of the search."""
 _OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
 _MOST_FACTOR = 1e3

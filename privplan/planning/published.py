@@ -175,11 +175,7 @@ def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats
 
 
 def descend(
-    objective: Objective,
-    start: Floats,
-    lower: Floats,
-    upper: Floats,
-    total: float,
+    objective: Objective, start: Floats, lower: Floats, upper: Floats, total: float
 ) -> Floats:
     """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
 

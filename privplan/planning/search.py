@@ -23,13 +23,7 @@ from privplan.planning.error import (
     mean_noise_multiplier,
     terms,
 )
-from privplan.planning.noise import (
-    GUARANTEE,
-    NoiseCurves,
-    curves_of,
-    least_noise,
-    on_one_side,
-)
+from privplan.planning.noise import GUARANTEE, NoiseCurves, curves_of, least_noise, on_one_side
 from privplan.planning.problem import Limits, Problem, whole_cohorts
 
 Floats = NDArray[np.float64]

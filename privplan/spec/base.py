@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privplan.errors import Fault
-from privplan.spec.planning import (
-    FIXED_RATIOS,
-    OBJECTIVES,
-    is_objective,
-    objective_names,
-)
+from privplan.spec.planning import FIXED_RATIOS, OBJECTIVES, is_objective, objective_names
 from privplan.spec.training import HYPERPARAMETERS
 
 

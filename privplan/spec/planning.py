@@ -17,15 +17,7 @@ from privplan.errors import Fault, InputError
 from privplan.registry import Registry
 from privplan.spec.grouping import Costs
 from privplan.spec.groups import CalibratingAccountant, KeptFractions
-from privplan.values import (
-    LARGEST,
-    Count,
-    NonNegative,
-    Positive,
-    Probability,
-    Value,
-    is_none,
-)
+from privplan.values import LARGEST, Count, NonNegative, Positive, Probability, Value, is_none
 
 # --- Names that ``planning.ratios`` takes: the registered objectives, and the fixed rules. -------
 

@@ -12,28 +12,13 @@ from pydantic import AfterValidator, Field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
-from privplan.accounting.release import (
-    History,
-    Relation,
-    Release,
-    SamplingLaw,
-    Unit,
-    is_client,
-)
+from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, is_client
 from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Costs, Grouping, budgets_of_file, cut
-from privplan.spec.groups import (
-    DELTA_LAW,
-    Delta,
-    Group,
-    LocalTraining,
-    Model,
-    Signer,
-    with_risk,
-)
+from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer, with_risk
 from privplan.spec.planning import FIXED_RATIOS, OBJECTIVES, Planning, is_objective
 from privplan.spec.removed import refuse_removed
 from privplan.spec.training import (

@@ -131,12 +131,7 @@ def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candida
     chance = among.chance(originals)
     originals = [matched(*pair) for pair in zip(images, originals, strict=True)]
     found, true = torch.cat(list(images)).cpu(), torch.cat(originals).cpu()
-    return Scores(
-        psnr(found, true),
-        ssim(found, true),
-        among.identified(found, true),
-        chance,
-    )
+    return Scores(psnr(found, true), ssim(found, true), among.identified(found, true), chance)
 
 
 def mean_interval(values: np.ndarray) -> list[float | None]:
@@ -170,10 +165,7 @@ def null_scores(
         torch.rand(one.shape, generator=torch.Generator().manual_seed((seed + index) % 2**64))
         for index, one in enumerate(images)
     ]
-    rows = {
-        "mean image": scores(mean, originals, among),
-        "noise": scores(noise, originals, among),
-    }
+    rows = {"mean image": scores(mean, originals, among), "noise": scores(noise, originals, among)}
     if len(images) > 1:
         rows[OTHER] = scores([*images[1:], images[0]], originals, among)
     return rows

@@ -50,12 +50,7 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     show_default=True,
     help="Names with commas between: closed, ig, membership.",
 )
-@click.option(
-    "--algorithm",
-    "algorithms",
-    default="",
-    help="Names with commas between.",
-)
+@click.option("--algorithm", "algorithms", default="", help="Names with commas between.")
 @data_options
 @_count("--images", 50, "Attacked records.")
 @click.option(

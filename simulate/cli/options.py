@@ -229,11 +229,7 @@ own_data_options = together(
         "--label", metavar="NAME", help="Column or array of the labels; NAME,NAME for several."
     ),
     click.option("--client", metavar="NAME", help="Column or array of each record's client."),
-    click.option(
-        "--group",
-        metavar="NAME",
-        help="Column or array of the privacy groups.",
-    ),
+    click.option("--group", metavar="NAME", help="Column or array of the privacy groups."),
     click.option(
         "--groups",
         type=click.Path(path_type=Path),

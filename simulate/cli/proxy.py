@@ -173,13 +173,7 @@ _TRAINED = together(
     help="Spec to write; the trials are kept in SPEC.trials/study.db, to resume and for "
     "optuna-dashboard, and what the recipe rests on in SPEC.evidence.json.",
 )  # fmt: skip
-def tune(
-    trials: int,
-    jobs: int,
-    seed: int,
-    output: str,
-    **options: Any,
-) -> None:
+def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None:
     """Train SPEC's model on proxy data with the plan's noise; write the best recipe into a copy.
 
     Many recipes train with small cohorts, the best of them with the plan's. The same command

@@ -107,13 +107,7 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def simulate_command(
-    context: click.Context,
-    /,
-    plan: Path,
-    algorithm: str,
-    output: Path,
-    form: str,
-    **options: Any,
+    context: click.Context, /, plan: Path, algorithm: str, output: Path, form: str, **options: Any
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
 

@@ -22,11 +22,7 @@ from simulate import audit as traces
 from simulate.algorithm import extra_coordinates, weights
 from simulate.components import GroupSum, Released, State
 from simulate.engine.cohort import client_updates, group_sums
-from simulate.engine.evaluation import (
-    AccuracyMeasures,
-    evaluate_personal,
-    measure,
-)
+from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, measure
 from simulate.engine.experiment import Experiment, products_in_tf32
 from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
 from simulate.parallel import broadcast_state
@@ -69,10 +65,7 @@ def initial_state(experiment: Experiment) -> Progress:
 
 
 def run_round(
-    experiment: Experiment,
-    progress: Progress,
-    ledger: LedgerWriter,
-    witness: Witness | None = None,
+    experiment: Experiment, progress: Progress, ledger: LedgerWriter, witness: Witness | None = None
 ) -> Progress:
     """Run one round: sample, train, sum, release, write to the ledger, then take the step."""
     round_, algorithm = progress.round + 1, experiment.algorithm
@@ -287,10 +280,7 @@ def measure_releases(
             groups = ", ".join(share.group for share in record.shares)
             raise InputError.one("mechanism", rule, groups)
         along = float(difference @ total) / length if length > 0 else None
-        changes = {
-            "support": digest,
-            "residual": Residual(sum_squares=squares, along_sum=along),
-        }
+        changes = {"support": digest, "residual": Residual(sum_squares=squares, along_sum=along)}
         measured = None
         if record.noise.normal and record.noise_std > 0:
             measured = measure_noise(

@@ -81,10 +81,7 @@ def _with_evidence(total: Tensor, norms: Tensor, clipping_norm: float) -> Record
     added = torch.where(finite, norms, 0.0)
     largest = torch.cat([added, added.new_zeros(len(added), 1)], 1).amax(1)
     return RecordSums(
-        total,
-        largest.clamp(max=clipping_norm),
-        (added > clipping_norm).sum(1),
-        (~finite).sum(1),
+        total, largest.clamp(max=clipping_norm), (added > clipping_norm).sum(1), (~finite).sum(1)
     )
 
 

@@ -32,15 +32,7 @@ from privplan.planning.solver import solve
 from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
 from privplan.spec.training import TUNED, fields_digest, without_recipe
-from privplan.values import (
-    Count,
-    Fraction,
-    NonNegative,
-    Positive,
-    Value,
-    digest,
-    parse,
-)
+from privplan.values import Count, Fraction, NonNegative, Positive, Value, digest, parse
 from simulate.algorithms.registry import ALGORITHMS, algorithm, as_given, no_server
 from simulate.data.dataset import Dataset, fitted
 from simulate.data.partition.schemes import partition, scheme

@@ -22,13 +22,7 @@ from simulate.data.registry import load
 from simulate.engine.experiment import Experiment, with_precision
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
-from simulate.parallel import (
-    SINGLE_PROCESS,
-    Ranks,
-    all_gather,
-    device_of,
-    on_all_ranks,
-)
+from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_all_ranks
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking import require_trackers
 

@@ -362,12 +362,7 @@ def _between(
     return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
 
 
-def _from_above(
-    directions: Directions,
-    delta: float,
-    tolerance: float,
-    scale: float,
-) -> float:
+def _from_above(directions: Directions, delta: float, tolerance: float, scale: float) -> float:
     """An upper bound; at scale 1 that of ``_between`` where the lower one is close at once."""
     first, *others = dict.fromkeys(above for above, _ in directions)
     reading = _reading(first, delta, tolerance)

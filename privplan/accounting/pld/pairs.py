@@ -67,10 +67,7 @@ class Rows:
 
     def halves(self) -> tuple[Rows, Rows]:
         """The ``REMOVE`` and the ``ADD`` pair that a ``STITCHED`` one is made of."""
-        return (
-            Rows(Kind.REMOVE, self.shift, self.ratio),
-            Rows(Kind.ADD, self.shift, self.ratio),
-        )
+        return (Rows(Kind.REMOVE, self.shift, self.ratio), Rows(Kind.ADD, self.shift, self.ratio))
 
 
 def log_mixture(ratio: Array, exponent: Array) -> Array:

@@ -453,10 +453,7 @@ for _form, _meaning in (
         "label mixes from a Dirichlet distribution, ALPHA above 0; the smaller, the more skewed",
     ),
     ("shards:S", "records sorted by label and cut up; each client gets S pieces"),
-    (
-        "pathological:N,S or pathological:S",
-        "each of the plan's N clients holds S classes, no more",
-    ),
+    ("pathological:N,S or pathological:S", "each of the plan's N clients holds S classes, no more"),
     (
         "dominant:S%",
         "S percent of a client's records are from all classes, the rest from its dominant ones",
