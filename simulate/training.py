@@ -164,6 +164,9 @@ def train(
     ('kept', True)
     """
     source = _source(data, dataset)
+    if not isinstance(plan, Plan | Path | str):
+        rule = "must be a plan, such as privplan.solve(spec), or the path of its file"
+        raise InputError.one("plan", rule, type(plan).__name__)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
     own = None
@@ -205,7 +208,8 @@ def _source(data: Data | None, dataset: str | None) -> str:
     if isinstance(dataset, str) and data is None:
         return dataset
     rule = "must be data=simulate.Data(...), or dataset= with a name such as 'digits'"
-    raise InputError.one("train", rule, "both" if data is not None and dataset else data or dataset)
+    both = data is not None and dataset is not None
+    raise InputError.one("train", rule, "both" if both else type(data).__name__)
 
 
 class Comparison(Shown, tuple[chapter.ComparisonRow, ...]):

@@ -91,7 +91,7 @@ class History(Shown):
         counts: pairs of a release and how many times it happened (0 or more).
 
     Raises:
-        InputError: when a count is negative or not a whole number.
+        InputError: when a count is negative or not a whole number, or a pair is none.
 
     >>> privplan.History([(privplan.Release(1.5, 0.02), 50)]).rounds
     50
@@ -101,7 +101,11 @@ class History(Shown):
 
     def __init__(self, counts: Iterable[tuple[Release, int]] = ()) -> None:
         merged: Counter[Release] = Counter()
-        for release, count in counts:
+        for pair in counts:
+            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Release)):
+                rule = "must be pairs of a Release and how many times it happened"
+                raise InputError.one("releases", rule, type(pair).__name__)
+            release, count = pair
             if isinstance(count, bool) or int(count) != count or count < 0:
                 raise InputError.one("rounds", "must be a whole number, 0 or more", count)
             merged[release] += int(count)

@@ -207,9 +207,13 @@ def _refusal(requested: Plan, group: GroupPlan, past: Composition) -> str:
     rows = [row for row in requested.certificate if row.guarantee and row.group == group.name]
     own = rows[0].epsilon_upper if rows else group.epsilon
     nearest = math.ceil(total * 1e3) / 1e3 if math.isfinite(total) else math.inf
+    exactly = ""
+    if past.rule != "exact" and not past.units:
+        bound = past.exact().epsilon(History())
+        exactly = f" ({bound:.6g} if all runs had been fixed before the first result)"
     return (
-        f"{past.where}: the book holds epsilon {spent:.6g} of the budget {past.budget:g}, "
-        f"which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
+        f"{past.where}: the book counts epsilon {spent:.6g} of the budget {past.budget:g}"
+        f"{exactly}, which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
         f"{own:.6g} and come to {total:.6g} in all; nearest feasible budget {nearest:g} "
         f"({past.cell(planned)})"
     )

@@ -277,7 +277,11 @@ def group_table(verdict: Verdict) -> Table:
         "headroom": lambda group: "none" if group.headroom is None else f"{group.headroom:.4f}",
         "delta": lambda group: f"{group.delta:.3g}",
         verdict.metric: lambda group: score(verdict.metric, group.accuracy) or missing,
-        "verdict": lambda group: within if group.kept else "EXCEEDED",
+        "verdict": lambda group: (
+            within
+            if group.kept
+            else ("not bounded" if group.realised_upper is None else "EXCEEDED")
+        ),
     }
     caption = (
         f"epsilon at delta, {named_law(first.sampling, verdict.unit)} sampling; "

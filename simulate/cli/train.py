@@ -51,8 +51,10 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
         defaults = ", ".join(f"{name}={one.default:g}" for name, one in known.items())
         rows.append([entry.name, entry.unit, entry.released, entry.source, defaults])
         named = {"algorithm": entry.name, "unit": entry.unit, "released": entry.released}
-        told = {n: {"default": one.default, "meaning": one.meaning} for n, one in known.items()}
-        plain.append({**named, "source": entry.source, "hyperparameters": told})
+        hyperparameters = {
+            n: {"default": one.default, "meaning": one.meaning} for n, one in known.items()
+        }
+        plain.append({**named, "source": entry.source, "hyperparameters": hyperparameters})
     if form == "json":
         render.data(plain)
     elif form == "markdown":

@@ -115,8 +115,8 @@ def _line(
     ]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
-    told = [verdict.word, verdict.plan_digest[:SHORT]]
-    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *told]
+    found = [verdict.word, verdict.plan_digest[:SHORT]]
+    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *found]
 
 
 def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
