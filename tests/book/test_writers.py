@@ -31,7 +31,8 @@ def _write(barrier, results, address, bookings):
 
 def write_at_once(address, work):
     """Let one process a list of bookings add them, all at once; counts of the outcomes."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     barrier, results = context.Barrier(len(work)), context.Queue()
     processes = [
         context.Process(target=_write, args=(barrier, results, address, bookings))

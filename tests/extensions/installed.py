@@ -1,13 +1,26 @@
 """Distributions of third parties as pip leaves them, and ``privplan`` in a process beside them."""
 
+import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import privplan
 
 ROOT = Path(privplan.__file__).parents[1]
+COMMANDS = """
+import json, os, sys
+from click.testing import CliRunner
+from privplan.cli import main
+for line in sys.stdin:
+    folder, words = json.loads(line)
+    os.chdir(folder)
+    done = CliRunner().invoke(main, words)
+    print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
+"""
+"""A process of many commands, each a line of JSON with its folder."""
 
 
 def install(folder, module, points):
@@ -20,13 +33,22 @@ def install(folder, module, points):
     return folder
 
 
-def run(installed, cwd, *arguments, code=0):
-    """What a command prints that finds the distributions of a folder; its errors if it fails."""
+@contextmanager
+def beside(installed):
+    """A process that finds the distributions of a folder."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{installed}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "privplan", *arguments], capture_output=True, text=True, cwd=cwd,
-        env=environment, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, "-c", COMMANDS]
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+def run(process, cwd, *arguments, code=0):
+    """What a command prints in such a process; its errors if it fails."""
+    process.stdin.write(json.dumps([str(cwd), arguments]) + "\n")
+    process.stdin.flush()
+    found, said, errors = json.loads(process.stdout.readline())
+    assert found == code, errors
+    assert "Traceback" not in errors
+    return said if code == 0 else errors

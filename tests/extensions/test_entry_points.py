@@ -10,7 +10,7 @@ from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.files import load_yaml
 from privplan.spec.presets import preset
 from tests.extensions import own_law, toy_package
-from tests.extensions.installed import install, run
+from tests.extensions.installed import beside, install, run
 
 SPEC = """
 name: toy
@@ -43,9 +43,9 @@ MECHANISM = ["--noise-multiplier=1.5", "--rounds=50", "--delta=1e-5", "--samplin
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     folder = install(tmp_path_factory.mktemp("site"), Path(toy_package.__file__), POINTS)
-    return install(
-        folder, Path(own_law.__file__), "[privplan.laws]\none_of_four = own_law:OneOfFour\n"
-    )
+    install(folder, Path(own_law.__file__), "[privplan.laws]\none_of_four = own_law:OneOfFour\n")
+    with beside(folder) as process:
+        yield process
 
 
 def epsilons(text):
