@@ -45,7 +45,7 @@ test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-
 
 faults: $(INSTALLED) ## the tables of planted faults in docs/reliability.md and docs/evidence/verdicts.md
 	$(BIN)/python -m tests.fuzz.guided -max_total_time=600
-	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay --format markdown
+	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay
 	$(BIN)/python -m tests.sabotage.verdicts
 
 lint: $(INSTALLED) ## ruff and mypy

@@ -10,7 +10,7 @@ from privplan.book.entry import booking_of
 from privplan.book.store import add, address_of, runs
 from privplan.errors import BrokenRunError, InputError
 from privplan.ledger import history_of, read_ledger
-from privplan.record import LEDGER, RECORD, ReleaseRecord, RunRecord
+from privplan.record import LEDGER, RECORD, RunRecord
 from tests.book.runs import as_recorded, run, two_groups
 from tests.command import answer, privplan, refused
 from tests.verification.honest_run import GROUPS, releases
@@ -89,9 +89,6 @@ def test_a_record_of_another_plan_is_refused(tmp_path):
     (folder / RECORD).write_text(json.dumps({**data, "plan_digest": "0" * 64}))
     with pytest.raises(InputError, match="another plan"):
         booking_of(folder, "")
-
-
-Made = list[ReleaseRecord]
 
 
 def _halved(made):

@@ -5,7 +5,6 @@ import json
 import numpy
 import pytest
 from click.testing import CliRunner
-from packaging.requirements import Requirement
 
 import privplan.cli.doctor as environment
 from privplan.accounting.accountant import accountant
@@ -95,21 +94,6 @@ def test_a_missing_required_package_is_exit_code_2():
     }  # fmt: skip
     assert found["missing"] == {"required": ["nosuchpackage"], "cluster": ["elsewhere"]}
     assert found["devices"]["cpu_cores"] >= 1
-
-
-@pytest.mark.parametrize(
-    ("found", "needed", "problem"),
-    [
-        ("2.10.0", "a>=2.9", None),
-        ("2.6.0+cpu", "a>=2.6", None),
-        ("1.13.1", "a>=2", "not >=2"),
-        (None, "a", "missing"),
-        ("0.6.0rc1", "a>=0.5", None),
-    ],
-)
-def test_versions_are_compared_as_numbers(monkeypatch, found, needed, problem):
-    monkeypatch.setattr(environment, "_version", lambda name: found)
-    assert environment.problem(Requirement(needed)) == problem
 
 
 def test_a_pin_that_another_installation_broke_is_seen(monkeypatch):

@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import click
 import pytest
@@ -13,10 +11,6 @@ from privplan.cli import COMMANDS, main
 from tests.command import answer, privplan, refused
 
 BACKEND = ("simulate", "compare", "attack", "replay", "check-data", "proxy")
-DECLARED = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-POINTS = DECLARED["entry-points"]["privplan.commands"]
-
-
 NO_RESULT = {"init", "attest keys new", "attest keys show", "export", "proxy tune",
              "proxy forecast"}  # fmt: skip
 """Commands that write a file, or print one as it is."""

@@ -19,7 +19,6 @@ from simulate.runs.run import InterruptedRunError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("images", "patients", "residual", "text", "regression")
-QUICK = ("images", "regression")
 LIBRARIES = {"text": ("peft", "lora"), "regression": ("pyarrow", "tables")}
 MODULES = ("data", "nets", "train")
 

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
 
 import torch
 
@@ -15,8 +14,6 @@ from privplan.cli import main
 from simulate.runs import run
 
 __all__ = ["finished", "started"]
-
-Arguments = Sequence[str]
 
 
 def _call(arguments, said, save_seconds):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import optimize
 
 from privplan.planning.choices import optimised, task_of
@@ -162,9 +161,6 @@ def test_descent_reaches_what_scipy_reaches(size, seed):
     assert found.sum() == pytest.approx(total)
     assert np.all((found >= lower - 1e-12) & (found <= upper + 1e-9))
     assert objective(found) <= theirs.fun * (1 + 1e-7)
-
-
-Floats = NDArray[np.float64]
 
 
 def unlike_groups():

@@ -5,8 +5,6 @@ from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RunRecord
 from tests.sabotage.fault import Fault
 
-Lines = list[str]
-
 
 def lines(change):
     """Change the lines of the ledger."""

@@ -1,6 +1,5 @@
 """Faults of who takes part, how often, and what it weighs."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +9,6 @@ from simulate.algorithm import by_law
 from simulate.components import Released
 from simulate.engine.experiment import Experiment
 from tests.sabotage.fault import Fault, released, with_components
-
-Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 
 
 def drawn(change):

@@ -15,8 +15,6 @@ from tests.sabotage.fault import Fault, each_released, with_components
 
 Clipped = tuple[Tensor, Tensor | None]
 Apply = Callable[[Tensor, TransformContext], Clipped]
-REACH = 50
-"""Factor that lifts a norm above any bound of these runs."""
 
 
 def clipped_by(change):

@@ -119,21 +119,6 @@ def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch):
     missed = Fault("harmless", "Nothing is broken.", "noise drawn", "drawn with")
     for faults, code in (((missed,), 4), (FAULTS[:1], 0)):
         monkeypatch.setattr("tests.sabotage.FAULTS", faults)
-        done = CliRunner().invoke(command, ["--honest", "0", "--format", "markdown"])
+        done = CliRunner().invoke(command, ["--honest", "0"])
         assert done.exit_code == code, done.output
         assert f"| {faults[0].name} |" in done.output
-
-
-@pytest.mark.slow
-def test_the_command_is_resumed_from_its_journal(monkeypatch, tmp_path):
-    monkeypatch.setattr("tests.sabotage.FAULTS", FAULTS[:1])
-    journal = tmp_path / "journal.jsonl"
-    asked = ["--honest", "1", "--format", "markdown", "--journal", str(journal)]
-    first = CliRunner().invoke(command, asked)
-    assert first.exit_code == 0, first.output
-    assert len(journal.read_text().splitlines()) == 2
-    with journal.open("a") as file:
-        file.write('{"task": {"name"')  # cut off in the middle of a line
-    monkeypatch.setattr("tests.sabotage.work.Task.run", lambda task: pytest.fail(task.name))
-    again = CliRunner().invoke(command, asked)
-    assert (again.exit_code, again.stdout) == (0, first.stdout)

@@ -29,10 +29,6 @@ Batches = Sequence[tuple[Tensor, Tensor]]
 Client = Callable[[nn.Module, Batches, float], None]
 """Train a network in place on mini-batches without padding at a learning rate."""
 
-OwnClient = Callable[[Tensor, Tensor | None, Batches, float], tuple[Tensor, Tensor]]
-"""(global vector, what the client keeps or None before its first round, mini-batches, learning
-rate) to what it sends, of the global vector's length, and what it keeps then."""
-
 
 def plan(release="joint"):
     """Three groups of which half takes part; nothing is clipped, noise is below rounding."""

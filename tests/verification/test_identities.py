@@ -12,8 +12,6 @@ from privplan.record import PLAN
 from privplan.verification.checks.ledger import groups
 from privplan.verification.verify import load_run
 
-Arrays = dict[str, np.ndarray]
-
 
 def changed(folder, target, change, *, honest):
     """A copy of what the check reads, with another assignment and a fitting header."""

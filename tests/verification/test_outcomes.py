@@ -12,8 +12,6 @@ from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.verify import judge, load_run
 from tests.verification import honest_run
 
-Made = list[ReleaseRecord]
-
 
 def forged(the_plan):
     """Releases made up from the plan and random numbers, without optional evidence."""

@@ -24,8 +24,6 @@ from tests.command import privplan, refused
 from tests.contrib.attestation import signed_run
 from tests.verification import honest_run
 
-Lines = list[str]
-
 
 @pytest.fixture
 def server(tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 from tests.sabotage.fault import EXTERNAL, Fault
 
 WHY = "the ledger names clients by their position; it does not say whose data they hold"
-Members = list[np.ndarray]
 
 
 def members(change):

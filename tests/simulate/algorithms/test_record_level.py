@@ -35,7 +35,6 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate.algorithms.references.records import (
-    clipped,
     common_signal,
     context_of,
     released,
@@ -52,25 +51,6 @@ def with_noise(run, sigma, norm):
     other = plan.model_copy(update={"groups": groups, "spec": spec})
     rebuilt = record_level(other, run.algorithm.aggregator)
     return replace(run, algorithm=rebuilt)
-
-
-def plain_steps(run, client, norm):
-    """Full-batch steps with the gradient of every record clipped, by a loop over records."""
-    group, theta = run.algorithm.plan.groups[0], run.start
-    for _ in range(group.steps or 0):
-        theta = theta - run.local.learning_rate * clipped(run, theta, client, norm) / group.records
-    return theta - run.start
-
-
-@pytest.mark.parametrize("norm", [1e6, 0.5])
-def test_dp_sgd_against_a_loop_over_records(norm, short_plan):
-    run = with_noise(run_of("DPFedAvg", short_plan), 1e-12, norm)
-    sent, _ = client_updates(run, context_of(run))
-    for update in sent[:3]:
-        expected = plain_steps(run, update.client, norm)
-        torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-6)
-        assert update.noise_evidence.largest_norm[0] <= norm
-        assert bool(update.noise_evidence.clipped[0]) is (norm < 1)
 
 
 def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
@@ -195,16 +175,6 @@ def test_clients_take_turns(clients, cohort, rounds):
     assert counts.max() <= math.ceil(rounds * ratio + 1e-6)
     assert counts.max() - counts.min() <= 1
     assert abs(sum(map(len, parts)) - rounds * ratio * clients) <= 1
-
-
-def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan):
-    """Not the loosest one's: every client's noise alone would keep the smallest epsilon."""
-    records = {group.name: 4 for group in short_plan.groups}
-    strict = algorithm("minimum-epsilon", short_plan, records=records).plan
-    own = algorithm("DPFedAvg", short_plan, records=records).plan
-    noises = [group.noise_multiplier for group in strict.groups]
-    assert noises == [max(group.noise_multiplier for group in own.groups)] * len(noises)
-    assert len({group.noise_multiplier for group in own.groups}) == len(noises)
 
 
 @pytest.mark.parametrize("name", ["CENTAUR", "PPSGD"])

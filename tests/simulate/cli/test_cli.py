@@ -109,15 +109,6 @@ def test_the_docs_have_the_whole_catalogue():
     assert table in page.read_text(encoding="utf-8")
 
 
-def test_a_method_that_protects_records_is_refused_under_a_plan_of_clients(short_path, tmp_path):
-    done = call("simulate", short_path, "--algorithm", "DPFedAvg", "-o", tmp_path / "run")
-    assert (done.exit_code, (tmp_path / "run").exists()) == (2, False)
-    [line] = done.stderr.splitlines()
-    assert line.startswith(
-        "privplan: plan.unit: must be record for DPFedAvg, which protects single"
-    )
-
-
 @pytest.mark.slow
 def test_compare_plans_each_method_by_its_unit_and_says_so(tmp_path):
     short_path = tmp_path / "plan.json"

@@ -1,12 +1,11 @@
 """Methods that protect records: DP-SGD, its noise and the weights; CENTAUR and PPSGD."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
@@ -283,11 +282,6 @@ def noisy_gradient(world, client, group):
         return (clipped(world, theta, client) + noise) / (group.records or 1)
 
     return noisy
-
-
-Walk = Callable[[Tensor, Tensor, Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]]
-"""(global vector, personal vector, noisy mean gradient of the next step) to what a client sends
-and keeps."""
 
 
 def check_sent_noise(local, walk, own, size):

@@ -167,12 +167,6 @@ def check_mask(algorithm):
     np.testing.assert_allclose(step[kept], (total + tiny.noise(0, 10.0, 1)[0]) / 4, rtol=1e-5)
 
 
-def check_sparse(algorithm):
-    """The larger coordinate of each update alone is clipped; noise falls on both."""
-    expected = (np.array([0.0, 4.0 + 5.0 + 4.0 + 5.0]) + tiny.noise(0, 10.0)) / 4
-    np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
-
-
 JOINT_CASES = (
     Case("DP-FedSAM", small.plan(), like_a_loop(sam_client), {
         "no ascent": having(local=sam(0.0)),
@@ -184,13 +178,6 @@ JOINT_CASES = (
         "nothing costs nothing": having(local=blur(PRICE, 0.0)),
         "everything costs nothing": having(local=blur(PRICE, 1e6)),
     }, {"price": PRICE, "radius": RADIUS / 1e3}),
-    Case("DP-FedAvg-BLUR+LUS", JOINT, check_sparse, {
-        "dense": having(transforms=(sparsify(1.0), clip(5.0))),
-        "sparse after clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
-        "noise on a part": lambda one: replace(
-            one, transforms=(random_mask(0.5), *one.transforms)
-        ),
-    }, {"kept": 0.5}),
 )  # fmt: skip
 
 
