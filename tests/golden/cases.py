@@ -34,7 +34,7 @@ def _plans():
             spec(name), *budgets, call(f"solve spec.yaml{opinion} -o plan.json", "plan.json"),
             call("explain plan.json"), call("explain plan.json --format json"),
         )  # fmt: skip
-        yield Case(f"plan-{name}", steps)
+        yield Case(f"plan-{name}", steps, slow=name == "prv-uniform")
     steps = (spec("full-balanced"), call("solve spec.yaml --format json --plot plan.png"))
     yield Case("solve-json", steps)
 

@@ -28,7 +28,9 @@ def _spec(*groups, **changes):
 TWO = (members("strict", 300, 1.0), members("loose", 300, 4.0))
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
+@pytest.mark.parametrize(
+    "sampling", ["poisson", pytest.param("fixed_size", marks=pytest.mark.slow)]
+)
 def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
     """Whatever the spec's own rounds, and however the limit is stated; one more has more noise."""
     uploads, target = 400, 0.8
@@ -71,12 +73,12 @@ def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
 @pytest.mark.parametrize(
     ("unknown", "changes"),
     [
-        ("cohort", {"planning": {"max_uploads": 700}}),
+        pytest.param("cohort", {"planning": {"max_uploads": 700}}, marks=pytest.mark.slow),
         (
             "cohort",
             {"sampling": "fixed_size", "planning": {"ratios": "gdpfed_plus", "max_uploads": 45.5}},
         ),
-        ("rounds", {"planning": {"max_rounds": 9}}),
+        pytest.param("rounds", {"planning": {"max_rounds": 9}}, marks=pytest.mark.slow),
         pytest.param(
             "epsilon",
             {"groups": [{**group, "epsilon": 20} for group in TWO]},

@@ -156,7 +156,9 @@ def test_a_negligible_group_spends_its_budget():
     ("sampling", "reason"),
     [
         ("full", "less noise than 0.01 is not planned"),
-        ("poisson", "less noise than 0.05001 cannot be certified"),
+        pytest.param(
+            "poisson", "less noise than 0.05001 cannot be certified", marks=pytest.mark.slow
+        ),
         ("fixed_size", "less noise than 0.1 cannot be certified"),
     ],
 )
