@@ -1,5 +1,6 @@
 """The bench on which faults are planted: real runs on the digits, judged by their folders."""
 
+import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -104,13 +105,26 @@ def honest(algorithm, sampling, seed):
 
 def planted(fault, folder, seed=1, canaries=0):
     """A run with a fault in it, as its folder tells it."""
-    given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
-    request = Request(*given, canaries=canaries, own_unit=True)
-    experiment = replace(prepare(request), workers=1)
-    with patched(fault.patches):
-        run_prepared(request, fault.breaks(experiment))
+    if fault.breaks is Fault.breaks and not fault.patches:  # of its books alone
+        shutil.copytree(_unbroken(fault.sampling, fault.algorithm, seed, canaries).name, folder)
+    else:
+        given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
+        request = Request(*given, canaries=canaries, own_unit=True)
+        experiment = replace(prepare(request), workers=1)
+        with patched(fault.patches):
+            run_prepared(request, fault.breaks(experiment))
     fault.tampers(folder)
     return load_run(folder)
+
+
+@cache
+def _unbroken(sampling, algorithm, seed, canaries):
+    """A folder with a run that nobody broke."""
+    folder = tempfile.TemporaryDirectory(prefix="privplan-")
+    given = plan(sampling), algorithm, "digits", Path(folder.name), seed
+    request = Request(*given, canaries=canaries, own_unit=True)
+    run_prepared(request, prepare(request))
+    return folder
 
 
 def tried(fault, seed=1, canaries=0, *, replay=False):

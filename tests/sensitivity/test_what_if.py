@@ -154,6 +154,7 @@ def test_more_rounds_more_noise_more_clients_less_more_budget_less(answers):
     assert noises(answers, "epsilon") == sorted(noises(answers, "epsilon"), reverse=True)
 
 
+@pytest.mark.slow
 def test_free_rounds_and_cohort_are_decided_first():
     data = spec_data(planning={"accountant": "rdp", "max_uploads": 600})
     del data["clipping_norm"]
