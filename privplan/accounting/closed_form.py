@@ -119,14 +119,7 @@ def conditions(
     if math.isfinite(alpha):
         log_term = -math.log(sampling_ratio * alpha * (1 + square))
         limit = 1 + (2 / 3) * square * log_term
-    least = sampling_ratio * (1 + square)
-    if alpha > limit and least >= 1:  # the logarithm is negative for every alpha above 1
-        failed.append(
-            f"no alpha meets the condition, as q (1 + sigma^2) = {least:.4g} is not below 1"
-        )
-    elif alpha > limit and limit < 0:
-        failed.append(f"q alpha (1 + sigma^2) must be below 1, found {least * alpha:.4g}")
-    elif alpha > limit:
+    if alpha > limit:
         rule = f"must be at most {limit:.4g}, found {alpha:.4g}"
         failed.append(f"alpha = 1 + 2 log(1/delta)/epsilon {rule}")
     return failed

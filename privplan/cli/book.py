@@ -39,19 +39,6 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def _format(function: Callable[..., Any]) -> Callable[..., Any]:
-    option = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
-    return option(function)
-
-
-def _answer(form: str, line: str, values: dict[str, Any]) -> None:
-    """Print one line, or what it says as JSON."""
-    if form == "json":
-        render.data(values)
-    else:
-        render.text(line)
-
-
 @book_command.command("add", epilog="Example: privplan book add run --population hospital")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
@@ -187,7 +174,6 @@ def remaining_budget(
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
 @click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
 @click.option("--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well.")
-@_format
 @_address
 def open_account(
     account: str,
@@ -197,7 +183,6 @@ def open_account(
     relation: str,
     typical: str | None,
     ceilings: tuple[str, ...],
-    form: str,
     address: str | None,
 ) -> None:
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
@@ -211,9 +196,7 @@ def open_account(
     Budgets(address, existing=bool(ceilings)).open(
         account, epsilon, delta, rule=rule, relation=relation, ceilings=ceilings, typical=history
     )
-    line = f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule})"
-    values = {"account": account, "epsilon": epsilon, "delta": delta, "rule": rule}
-    _answer(form, line, {**values, "relation": relation})
+    render.text(f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})")
 
 
 def _histories(plan: str, population: str, rounds: int | None = None) -> dict[str, Any]:
@@ -238,11 +221,8 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @click.option("--expires-days", type=float, default=30.0, show_default=True)
-@_format
 @_address
-def reserve(
-    plan: str, run: str, population: str, expires_days: float, form: str, address: str | None
-) -> None:
+def reserve(plan: str, run: str, population: str, expires_days: float, address: str | None) -> None:
     """Reserve all releases of PLAN in the accounts of its groups, or nothing.
 
     Exit code 3: an account has too little left.
@@ -250,8 +230,9 @@ def reserve(
     from privplan.book.accounts import DAY, Budgets
 
     charges = _histories(plan, population)
-    name = Budgets(address, existing=True).reserve(run, charges, expires_in=expires_days * DAY)
-    _answer(form, name, {"run": run, "reservation": name, "accounts": list(charges)})
+    render.text(
+        Budgets(address, existing=True).reserve(run, charges, expires_in=expires_days * DAY)
+    )
 
 
 @book_command.command(
@@ -261,14 +242,12 @@ def reserve(
 @click.option("--plan", metavar="PLAN", help="With --rounds: the plan that was executed.")
 @click.option("--rounds", type=int, help="Only so many rounds were released; the rest returns.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
-@_format
 @_address
 def commit(
     reservation: str,
     plan: str | None,
     rounds: int | None,
     population: str,
-    form: str,
     address: str | None,
 ) -> None:
     """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
@@ -278,7 +257,7 @@ def commit(
         raise InputError.one("plan and rounds", "must be given both or neither", plan or rounds)
     charges = None if plan is None else _histories(plan, population, rounds)
     Budgets(address, existing=True).commit(reservation, charges)
-    _answer(form, f"committed {reservation}", {"reservation": reservation, "rounds": rounds})
+    render.text(f"committed {reservation}")
 
 
 @book_command.command("budgets", epilog="Example: privplan book budgets --format json")

@@ -64,18 +64,8 @@ def data_folder(data_dir: Path | None) -> Path:
 
 
 def folders(location: Location, data: Path) -> list[Path]:
-    """Candidate folders of a data set: below the data folder, or the data folder itself.
-
-    The data folder counts itself when its path ends like one of the data set's folders.
-    """
-    candidates = []
-    for text in location.folders:
-        parts = PurePosixPath(text).parts
-        candidates.append(data.joinpath(*parts))
-        for inside in range(1, len(parts) + 1):
-            if data.absolute().parts[-inside:] == parts[:inside]:
-                candidates.append(data.joinpath(*parts[inside:]))
-    return candidates
+    """Candidate folders of a data set below the data folder."""
+    return [data / text for text in location.folders]
 
 
 def find(location: Location, data: Path, *names: str) -> Path | None:

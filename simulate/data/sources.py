@@ -476,12 +476,6 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         rule = "must hold either CLIENT/CLASS/*.png or CLASS/*.png"
         raise InputError.one("data", rule, f"{found} in {folder}")
     paths = by_client or by_class
-    holding = {path.relative_to(folder).parts[0] for path in paths}
-    present = {part.name for part in folder.iterdir() if part.is_dir() and part.name[0] != "."}
-    if empty := sorted(present - holding):
-        kind = "client" if by_client else "class"
-        rule = f"must hold an image for each {kind}; remove empty folders"
-        raise InputError.one("data", rule, ", ".join(str(folder / name) for name in empty))
     clients = [path.parent.parent.name for path in paths] if by_client else None
     classes = {path.parent.name for path in paths} | set(test.class_names() if test else ())
     return Data(

@@ -296,7 +296,7 @@ def command_line(arguments):
 
 PIECES = st.sampled_from(
     ["iid", "dirichlet:", "by-class:", "shards:", "pathological:", "dominant:", "natural", "%",
-     "+correlated:", "strict=", "1,2", "0.5", "1e400", "-1", "inf", "nan", "=", ":", ",", "5"]
+     "strict=", "1,2", "0.5", "1e400", "-1", "inf", "nan", "=", ":", ",", "5"]
 )  # fmt: skip
 VARIES = st.one_of(
     WORDS,

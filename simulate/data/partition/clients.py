@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -31,9 +31,6 @@ class ClientPartition(Protocol):
         self, clients: Iterable[int], labels: np.ndarray, classes: int
     ) -> np.ndarray:
         """Share of each class among the records of some clients [classes]."""
-
-    def regrouped(self, members: tuple[np.ndarray, ...]) -> ClientPartition:
-        """The same records with other groups of clients."""
 
 
 def first_shared_record(partition: ClientPartition, total: int) -> int | None:
@@ -82,10 +79,6 @@ class Partition:
         shares: np.ndarray = np.bincount(labels[records], minlength=classes) / len(records)
         return shares
 
-    def regrouped(self, members: tuple[np.ndarray, ...]) -> Partition:
-        """As ``ClientPartition.regrouped``."""
-        return replace(self, members=members)
-
 
 @dataclass(frozen=True)
 class LazyPartition:
@@ -118,10 +111,6 @@ class LazyPartition:
         """As ``ClientPartition.label_distribution``: its expectation, that of the data set."""
         shares: np.ndarray = np.bincount(labels, minlength=classes) / len(labels)
         return shares
-
-    def regrouped(self, members: tuple[np.ndarray, ...]) -> LazyPartition:
-        """As ``ClientPartition.regrouped``."""
-        return replace(self, members=members)
 
 
 def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 A scheme of the project is registered by a module of this package; other packages register theirs
 in the entry-point group ``privplan.partitions``. Privacy groups are drawn first and independently
-of the data, unless the scheme is ``by-class`` or ends in ``+correlated:RHO``.
+of the data, unless the scheme is ``by-class``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -77,7 +78,6 @@ class SchemeKind:
     parse: Callable[[str], Assignment]
     # whether clients share no record, for each text after the colon
     disjoint: Callable[[str], bool] = lambda rest: True
-    correlatable: bool = True  # whether ``+correlated:RHO`` may follow
 
 
 def _checked(component: object) -> SchemeKind:
@@ -89,15 +89,11 @@ def _checked(component: object) -> SchemeKind:
 PARTITIONS: Registry[SchemeKind] = Registry(
     "partition", "privplan.partitions", "simulate.data.partition", _checked
 )
-MARK = "+correlated:"
 
 
 def forms() -> dict[str, str]:
     """Every way to write a scheme, with its meaning, by name; for messages and help."""
-    suffix = "any of them but by-class, with groups that follow clients' labels, RHO from 0 to 1"
-    return {kind.form: kind.meaning for _, kind in sorted(PARTITIONS.items())} | {
-        f"SCHEME{MARK}RHO": suffix
-    }
+    return {kind.form: kind.meaning for _, kind in sorted(PARTITIONS.items())}
 
 
 @dataclass(frozen=True)
@@ -107,21 +103,15 @@ class Scheme:
     text: str  # as written; part of a run's identity
     assign: Assignment
     disjoint: bool = True  # whether clients share no record by construction
-    correlation: float = 0.0  # of privacy groups with labels, from 0 to 1
 
 
 def scheme(text: str) -> Scheme:
-    """Parse ``iid``, ``dirichlet:0.3``, ``shards:2+correlated:0.5`` and so on."""
-    base, mark, rho = text.partition(MARK)
-    name, colon, rest = base.partition(":")
+    """Parse ``iid``, ``dirichlet:0.3`` and so on."""
+    name, colon, rest = text.partition(":")
     if PARTITIONS.has_exactly(name) and bool(colon) == bool(rest):
         kind = PARTITIONS.get(name)
-        try:
-            correlation = float(rho) if mark else 0.0
-            if 0 <= correlation <= 1 and (kind.correlatable or not mark):
-                return Scheme(text, kind.parse(rest), kind.disjoint(rest), correlation)
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            return Scheme(text, kind.parse(rest), kind.disjoint(rest))
     raise InputError.one("partition", f"must be {', '.join(forms())}", text)
 
 
@@ -138,29 +128,7 @@ def partition(
     cuts = np.cumsum([group.clients for group in groups])[:-1]
     members = tuple(np.sort(part) for part in np.split(shuffled, cuts))
     names = tuple(group.name for group in groups)
-    request = PartitionRequest(labels, names, members, seed, people)
-    assigned = chosen.assign(request)
-    if not chosen.correlation:
-        return assigned
-    return assigned.regrouped(_correlated_members(request, assigned, chosen.correlation))
-
-
-def _correlated_members(
-    request: PartitionRequest, assigned: ClientPartition, rho: float
-) -> tuple[np.ndarray, ...]:
-    """Privacy groups that depend on the mean label of their clients.
-
-    With strength 1 the plan's first group gets the clients with the lowest mean labels, the next
-    group the next ones, and so on. Otherwise each client keeps its rank with probability
-    ``rho``; the others exchange ranks at random.
-    """
-    clients = request.clients
-    means = [request.labels[assigned.records(client)].mean() for client in range(clients)]
-    ranked = np.argsort(means, kind="stable")
-    free = stream(request.seed, Purpose.GROUPS, 1).random(clients) >= rho
-    ranked[free] = stream(request.seed, Purpose.GROUPS).permutation(np.sort(ranked[free]))
-    cuts = np.cumsum([len(part) for part in request.members])[:-1]
-    return tuple(np.sort(part) for part in np.split(ranked, cuts))
+    return chosen.assign(PartitionRequest(labels, names, members, seed, people))
 
 
 def positive_int(text: str) -> int:
@@ -461,5 +429,4 @@ for _form, _meaning in (
 ):
     _name = re.split("[: ]", _form)[0]
     _disjoint = (lambda rest: not rest) if _name == "iid" else (lambda rest: True)
-    _parser, _follows = partial(_parse, _name), _name != "by-class"
-    PARTITIONS.register(_name, SchemeKind(_form, _meaning, _parser, _disjoint, _follows))
+    PARTITIONS.register(_name, SchemeKind(_form, _meaning, partial(_parse, _name), _disjoint))

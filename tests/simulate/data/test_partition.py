@@ -31,7 +31,7 @@ CLIENTS = 400
 WIDE = tuple(group.model_copy(update={"clients": CLIENTS // 2}) for group in GROUPS)
 
 
-def test_a_partition_from_outside_is_found_and_correlated(monkeypatch):
+def test_a_partition_from_outside_is_found(monkeypatch):
     def striped(request):
         count = request.clients
         return request.stored([np.arange(one, len(LABELS), count) for one in range(count)])
@@ -42,10 +42,9 @@ def test_a_partition_from_outside_is_found_and_correlated(monkeypatch):
         return striped
 
     monkeypatch.setitem(PARTITIONS._components, "striped", SchemeKind("striped", "modulo", parse))
-    assert scheme("striped+correlated:0.5").correlation == 0.5
     held = partition(scheme("striped"), LABELS, WIDE, seed=3)
     np.testing.assert_array_equal(held.records(7), np.arange(7, len(LABELS), CLIENTS))
-    with pytest.raises(InputError, match=r"must be by-class.*, striped, SCHEME\+correlated:RHO"):
+    with pytest.raises(InputError, match=r"must be by-class.*, striped"):
         scheme("striped:2")
 
 
@@ -224,32 +223,7 @@ def test_dominant_classes_make_up_the_rest_of_a_client():
     assert len(set(np.diff(held.starts))) == 1
 
 
-def correlation(held):
-    """Between being in the second group and the mean of a client's labels, of ranks."""
-    means = np.array([LABELS[held.records(one)].mean() for one in range(CLIENTS)])
-    ranks = np.argsort(np.argsort(means, kind="stable"), kind="stable")
-    return float(np.corrcoef(ranks, np.isin(np.arange(CLIENTS), held.members[1]))[0, 1])
-
-
-def test_groups_follow_labels_as_strongly_as_asked():
-    plain = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
-    none = partition(scheme("dirichlet:0.3+correlated:0"), LABELS, WIDE, seed=3)
-    half = partition(scheme("dirichlet:0.3+correlated:0.5"), LABELS, WIDE, seed=3)
-    whole = partition(scheme("dirichlet:0.3+correlated:1"), LABELS, WIDE, seed=3)
-    for held in (none, half, whole):  # the records stay where they are
-        np.testing.assert_array_equal(held.order, plain.order)
-        everybody = np.sort(np.concatenate(held.members))
-        np.testing.assert_array_equal(everybody, np.arange(CLIENTS))
-    for one, two in zip(plain.members, none.members, strict=True):
-        np.testing.assert_array_equal(one, two)
-    # Ranks against two halves: the correlation of complete order is sqrt(3)/2; a client keeps
-    # its rank with probability one half, so half of that is expected.
-    assert abs(correlation(none)) < 0.15
-    assert abs(correlation(half) - np.sqrt(3) / 4) < 0.15
-    assert correlation(whole) == pytest.approx(np.sqrt(3) / 2, abs=1e-3)
-
-
-@pytest.mark.parametrize("text", ["iid:20", "dominant:20%", "shards:2+correlated:1"])
+@pytest.mark.parametrize("text", ["iid:20", "dominant:20%", "shards:2"])
 def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
     asked = Request(short_plan, "FedAvg", "digits", tmp_path / "run", partition=text)
     record = execute(asked).record
