@@ -33,10 +33,7 @@ LAST = 1_000
 
 @dataclass(frozen=True)
 class Auditor:
-    """A method that bounds epsilon from below by the scores of canaries.
-
-    More confidence must never raise a bound.
-    """
+    """A lower bound on epsilon by the scores of canaries; more confidence never raises it."""
 
     answer: Answer  # the method
     # whether the result is a lower bound for any mechanism, or if the mechanism's trade-off curve
@@ -247,11 +244,7 @@ def guesses_p_value(
 
 
 def one_run(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
-    """Lower bound on epsilon at delta for any mechanism.
-
-    The numbers of guesses share the error rate equally (union bound); of each the largest epsilon
-    that is rejected counts, rounded down.
-    """
+    """Lower bound for any mechanism; numbers of guesses share the error rate (union bound)."""
     counts, largest = count_guesses(scores, included), 0.0
     level = (1 - confidence) / max(1, len(counts))
     for one in counts:

@@ -136,10 +136,7 @@ def _umask() -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the folder, which is created if missing, until the block ends.
-
-    The operating system releases the lock when a process dies.
-    """
+    """Hold an exclusive lock on the folder until the block or the process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / LOCK, "a")  # noqa: SIM115
@@ -242,10 +239,7 @@ def printable(text: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell of a CSV file that no spreadsheet reads as a formula.
-
-    Text that begins as a formula gets an apostrophe, which spreadsheets do not show.
-    """
+    """A cell of a CSV file; text that spreadsheets would read as a formula gets an apostrophe."""
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return f"'{value}"
     return value
@@ -292,10 +286,7 @@ _OCTAL = re.compile(r"[-+]?0[0-7_]*[1-7][0-7_]*")
 
 
 def _decimal(kind: str) -> Any:
-    """A constructor of numbers that refuses those that YAML 1.1 alone reads to another base.
-
-    They are numbers to base 60, such as 1:30, and to base 8, such as 014.
-    """
+    """A constructor that refuses numbers to base 60 (1:30) and 8 (014), as YAML 1.1 reads them."""
     usual = getattr(yaml.SafeLoader, f"construct_yaml_{kind}")
 
     def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:

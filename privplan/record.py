@@ -129,11 +129,7 @@ class ReleaseRecord(Value):
     shares: tuple[GroupShare, ...]  # the groups whose clients are in the sum
 
     def release_for(self, share: GroupShare) -> Release:
-        """The release as a client of one group sees it.
-
-        Its noise multiplier is that of the noise family: 0 without noise, ``inf`` where nothing
-        was released.
-        """
+        """The release as a client of one group sees it, by the noise multiplier of its family."""
         noise, ratio = (self.family, self.noise_std, self.grid), min(share.sampling_ratio, 1.0)
         return _release(*noise, share.clip_bound, ratio, share.sampling)
 

@@ -303,10 +303,7 @@ def digest(data: Any) -> str:
 
 
 def _rule_faults(value: Value, *unknown: type[Exception], prefix: str = "") -> Iterator[Fault]:
-    """The faults of the rules of a value and of the values in its fields.
-
-    A rule ends where reading a field raises one of ``unknown``; ``prefix`` is the value's path.
-    """
+    """The faults of the rules of a value and of its fields, up to a field that is ``unknown``."""
     for check in _rules(type(value)):
         with suppress(*unknown):
             for fault in check(value):

@@ -126,10 +126,7 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
 
 
 def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
-    """Sum over the expected cohorts of the factors on the clients' clipped updates.
-
-    1 up to rounding where the weights make a mean; GDPFed+ prints smaller ones.
-    """
+    """Sum of the factors on clipped updates over the expected cohorts; 1 where it is a mean."""
     return sum(
         part.record.shares[0].factor
         * sum(one.scale * plan.clip_factor(one) * one.expected_cohort for one in part.groups)
@@ -153,11 +150,7 @@ GROWTH = 1.2
 def pursuit(
     matrix: Tensor, *, tolerance: float = TOLERANCE, iterations: int = ITERATIONS
 ) -> tuple[Tensor, Tensor]:
-    """Minimise the nuclear norm of L plus lambda times the 1-norm of S, with L + S = M.
-
-    lambda is 1 / sqrt(max(rows, columns)), as Candes et al. recommend; mu starts at
-    1.25 / |M|_2, as Lin et al. do.
-    """
+    """Minimise |L|_* + lambda |S|_1 with L + S = M; lambda by Candes et al., mu by Lin et al."""
     m = matrix.double()
     largest = float(torch.linalg.matrix_norm(m, 2))
     sparse, dual = torch.zeros_like(m), torch.zeros_like(m)
@@ -203,10 +196,7 @@ Weights = Callable[[Tensor, Sequence[Released]], Tensor]
 
 
 def client_mean(name: str, weights: Weights) -> Aggregator:
-    """A weighted mean of clients' updates; post-processing, so it has no privacy cost.
-
-    A zero update was not finite at its client and has weight 0.
-    """
+    """A weighted mean of clients' updates; a zero update was not finite and has weight 0."""
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         if not releases:

@@ -88,10 +88,7 @@ def whole() -> Split:
 
 
 def head() -> Split:
-    """Each client has a personal classifier head (its last dense layer); the body is shared.
-
-    The global vector holds all parameters; its head is the initial head of every client.
-    """
+    """Each client has a personal head (its last dense layer), first that of the global vector."""
 
     def body(model: Model) -> Tensor:
         in_body = torch.ones(model.parameters, dtype=torch.bool)
@@ -126,10 +123,7 @@ def private() -> Split:
 
 
 def additive() -> Split:
-    """Each client uses the sum of the shared parameters and a personal offset, initially zero.
-
-    A client that took part stores as many numbers as the model has parameters.
-    """
+    """Each client uses the shared parameters plus a personal offset, initially zero."""
     return replace(
         whole(),
         name="additive",

@@ -79,10 +79,7 @@ def factors(norms: Tensor, bound: float) -> Tensor:
 
 
 def single(factor: Tensor) -> Tensor:
-    """Factors in single precision, rounded down where they are subnormal.
-
-    Below 1.2e-38 single precision loses digits, so that rounding could exceed the margin.
-    """
+    """Factors in single precision, rounded down where they are subnormal and lose digits."""
     rounded = factor.float()
     subnormal = rounded < torch.finfo(torch.float32).tiny
     return torch.where(subnormal, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)

@@ -55,10 +55,7 @@ def over_chunks(
 def by_chunk(
     function: Callable[[slice], Result], clients: int, size: int, workers: int | None = None
 ) -> list[Result]:
-    """Returns the results of a function on consecutive chunks of clients; see `over_chunks`.
-
-    With one worker, and within the work on a chunk, the calling thread does the work.
-    """
+    """Results on chunks of clients; by the calling thread with one worker or within one."""
     threads = torch.get_num_threads()
     workers = threads if workers is None else workers
     if workers < 1:

@@ -162,10 +162,7 @@ def metric_of(task: str, metric: Any) -> Metric:
 
 
 def is_accuracy(task: str, metric: Any) -> bool:
-    """Whether a metric is the accuracy of classes, which is measured class by class.
-
-    Metrics of libraries are not compared by ``==``, which some of them overload.
-    """
+    """Whether a metric is the accuracy of classes (``==`` of libraries may be overloaded)."""
     return task == MULTI_CLASS and (
         metric is None or (isinstance(metric, str) and metric == ACCURACY)
     )
@@ -248,10 +245,7 @@ EVALUATED_RECORDS = 10_000
 def records_within_share(
     rounds: int, every: int, cohort: float, images: int, test_records: int
 ) -> int:
-    """Test records of each evaluation before the last, limited by EVALUATION_SHARE.
-
-    The last evaluation is on all test records; its cost is part of the share.
-    """
+    """Test records of each evaluation before the last, so that all keep EVALUATION_SHARE."""
     before_last = max(1, (rounds - 1) // every)
     share = EVALUATION_SHARE * TRAINING_COST * cohort * images * rounds
     return max(LEAST_RECORDS, int((share - test_records) / before_last))

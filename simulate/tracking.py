@@ -27,42 +27,20 @@ class Callback:
     """
 
     def on_start(self, plan: Plan, record: RunRecord) -> None:
-        """Called before the first round.
-
-        Args:
-            plan: the executed plan.
-            record: the run's record; ``rounds_done`` is above 0 when the run resumes.
-        """
+        """Called before the first round; ``record.rounds_done`` is above 0 when the run resumes."""
 
     def on_round(self, record: RunRecord) -> None:
-        """Called after each round.
-
-        Args:
-            record: the record after ``rounds_done`` rounds. ``record.metrics`` holds the
-                evaluations so far; the last one is of this round when its number is.
-        """
+        """Called after each round; the last of ``record.metrics`` may be of an earlier one."""
 
     def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
-        """Called after the last round.
-
-        Args:
-            record: the finished run's record.
-            spent: upper bound on the realised epsilon per group, computed from the ledger.
-        """
+        """Called after the last round, with the realised epsilon of each group (upper bound)."""
 
     def close(self) -> None:
         """Called at last, also when the run was interrupted or failed."""
 
 
 class Tracker(Callback):
-    """A callback that writes metrics for another program, whose package it needs.
-
-    Args:
-        folder: folder to write into; of an interrupted run it holds what that wrote.
-
-    Raises:
-        InputError: when the package is not installed.
-    """
+    """A callback that writes metrics into a folder for another program, whose package it needs."""
 
     package: str
     module: str
@@ -75,13 +53,7 @@ class Tracker(Callback):
         self._folder = folder
 
     def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
-        """Write metrics of a round, or of the finished run.
-
-        Args:
-            values: metrics by name.
-            round_: the last completed round.
-            final: whether they are of the finished run.
-        """
+        """Write metrics by name of the last completed round, or of the finished run (``final``)."""
         raise NotImplementedError
 
     def on_round(self, record: RunRecord) -> None:

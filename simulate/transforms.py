@@ -73,11 +73,7 @@ NORM = "clipping_norm"
 
 
 def count_scale(clipping: Clipping) -> float:
-    """The factor on the count's coordinate, in units of the clipping norm.
-
-    One Gaussian with equal noise on update / C and on the scaled count is equivalent to the
-    plan's pair of releases.
-    """
+    """Factor on the count's coordinate, in clipping norms, by which one noise serves both."""
     return clipping.update_noise_multiplier / clipping.count_noise_multiplier
 
 
@@ -126,10 +122,7 @@ def random_mask(fraction: float) -> Transform:
 
 
 def scale() -> Transform:
-    """Multiply by the group's ``scale``, as in individualised privacy in one joint sum.
-
-    A bound on the update scales with it.
-    """
+    """Multiply by the group's ``scale``, and with it the bound on the update."""
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         factor = context.group.scale
@@ -155,11 +148,7 @@ def shift(share: float, decay: float) -> Transform:
 
 
 def sparsify(fraction: float) -> Transform:
-    """Set all but the largest coordinates of each update to zero.
-
-    The selection depends on the client's data, so every coordinate is released and receives
-    noise.
-    """
+    """Keep each update's largest coordinates; data choose them, so all are released and noised."""
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return keep_largest(updates, fraction), None

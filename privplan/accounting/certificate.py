@@ -149,11 +149,7 @@ def certify(
 
 
 def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
-    """One warning for each row that contradicts the guarantee of its group.
-
-    Bounds contradict each other when their intervals do not meet. Approximations
-    claim no bound and never do.
-    """
+    """One warning for each row whose interval does not meet the guarantee of its group."""
     rows = list(rows)
     warnings = []
     for guarantee in (row for row in rows if row.guarantee):

@@ -36,10 +36,7 @@ from privplan.errors import InputError
 
 
 class ClosedFormAccountant:
-    """Theorem 1 solved for epsilon.
-
-    Only a bound where ``failed_conditions`` finds nothing; elsewhere it is a number.
-    """
+    """Theorem 1 solved for epsilon; a bound only where ``failed_conditions`` finds nothing."""
 
     name = "closed_form"
     version = "GDPFed+ Theorem 1"
@@ -80,10 +77,7 @@ def effective_noise(release: Release, relation: Relation | str) -> float:
 
 
 def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds: int) -> float:
-    """The smallest sigma that Theorem 1 allows, whether or not its conditions hold.
-
-    Noise over the clipping norm (the root of the paper's ``sigma^2``), Poisson under add/remove.
-    """
+    """The smallest sigma that Theorem 1 allows, whether or not its conditions hold."""
     checked_delta(delta)
     if not 0 < epsilon < math.inf:
         raise InputError.one("epsilon", "must be positive and finite", epsilon)
@@ -126,10 +120,7 @@ def conditions(
 
 
 def failed_conditions(history: History, delta: float, relation: Relation | str) -> list[str]:
-    """The conditions that fail at the epsilon which the accountant answers.
-
-    Where the list is not empty, the accountant's number is not a bound on epsilon.
-    """
+    """The conditions that fail at the accountant's epsilon, which is no bound where any does."""
     relation = checked_relation(relation)
     epsilon = ClosedFormAccountant().epsilon(history, delta, relation).upper
     if epsilon == 0 or math.isinf(epsilon):

@@ -129,10 +129,7 @@ def largest_affordable(
 
 
 def _secant_zero(points: list[tuple[float, float]], slope: float) -> float | None:
-    """Zero predicted from the last point; None when it or the slope is unusable.
-
-    The slope is that between the last two finite points, or the one given.
-    """
+    """Zero predicted from the last two finite points, or by ``slope``; None where unusable."""
     argument, log_ratio = points[-1]
     if not math.isfinite(log_ratio):
         return None

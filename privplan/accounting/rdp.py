@@ -325,11 +325,7 @@ def _without_replacement(q: float, sigma: float) -> Floats:
 
 
 def _log_deviations(sigma: float) -> Floats:
-    """Log of E|N(1)/N(0) - 1|^j under N(0), at j = 0, 1, ..., 256 (``inf`` where not needed).
-
-    Even moments by the trapezoidal rule, odd ones by the Cauchy-Schwarz inequality between
-    their neighbours.
-    """
+    """Log of E|N(1)/N(0) - 1|^j, j to 256, odd ones by Cauchy-Schwarz (inf if not needed)."""
     top = int(INTEGER[-1])
     logs = np.full(top + 1, math.inf)
     if sigma < 1:

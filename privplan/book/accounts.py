@@ -278,10 +278,7 @@ class Budgets:
     def spend(
         self, reservation: str, charges: Mapping[str, History], *, step: int | None = None
     ) -> None:
-        """Spend releases of a reservation; call this before a release is made.
-
-        A step that was spent is not spent again; it must be repeated with the same releases.
-        """
+        """Spend releases of a reservation before they are made; a repeated step is spent once."""
 
         def work(connection: Connection) -> None:
             held = _open(connection, reservation)
@@ -344,10 +341,7 @@ class Budgets:
     def _costs(
         self, connection: Connection, charges: Mapping[str, History]
     ) -> list[tuple[Row[Any], dict[str, int]]]:
-        """Accounts and ceilings, sorted, each with the cost of every charged account below it.
-
-        A client is in one group, so that the largest of these costs bounds that of every client.
-        """
+        """Accounts and ceilings, sorted, with costs of those below: a client is in one only."""
         below: dict[str, dict[str, History]] = {}
         for name, history in charges.items():
             for target in (name, *json.loads(self._account(connection, name).ceilings)):

@@ -231,10 +231,7 @@ def order_of(
     typical: History | None = None,
     relation: Relation = Relation.ADD_REMOVE,
 ) -> int:
-    """Index in ``ORDERS`` of the order at which most runs fit into a budget.
-
-    Any order that is fixed before the first release gives a valid filter.
-    """
+    """Index in ``ORDERS`` of the order at which most runs fit; any fixed one is valid."""
     _check(epsilon, delta)
     each = ORDERS
     if typical is not None:
@@ -351,10 +348,7 @@ class Composition:
         return self._spent(more) <= self._capacity
 
     def share(self, more: History) -> float | None:
-        """Cost of ``more`` over what the past leaves of the capacity; None for exact composition.
-
-        Infinite where nothing is left.
-        """
+        """Cost of ``more`` over what is left (inf if nothing is); None for exact composition."""
         if self.rule == "exact":
             return None
         spent = self._spent(History())

@@ -232,11 +232,7 @@ class Added:
 
 
 def add(url: URL, booking: Booking, reserved: str = "", rest: Booking | None = None) -> Added:
-    """Add a run to the book, unless the book has it; the book is created if missing.
-
-    Safe with concurrent writers: search and insertion are one transaction. In the same
-    transaction what the run reserved is replaced by the rest.
-    """
+    """Add a run, with what it reserved replaced by the rest; one transaction, safe for writers."""
 
     def work(connection: Connection) -> Added:
         _prepare(url, connection)
@@ -251,11 +247,7 @@ def add(url: URL, booking: Booking, reserved: str = "", rest: Booking | None = N
 
 
 def reserve(url: URL, name: str, decide: Callable[[tuple[BookedRun, ...]], Booking | None]) -> None:
-    """Store what ``decide`` reserves, given all other runs and reservations, under a name.
-
-    It replaces what is reserved under the name. All of it is one transaction, so that of two
-    runs that start at once the second sees what the first reserved.
-    """
+    """Store under a name what ``decide`` reserves beside all other runs; one transaction."""
 
     def work(connection: Connection) -> None:
         _prepare(url, connection)

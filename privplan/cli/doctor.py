@@ -69,11 +69,7 @@ _DEVELOPMENT = ("dev", "fuzz", "notebooks")
 
 
 def packages() -> list[dict[str, Any]]:
-    """Packages that privplan and its extras need, as its metadata say; those of tools left out.
-
-    A package that several extras need is listed under each. A package whose own requirements are
-    not met says so: pip leaves such an environment behind when something else is installed later.
-    """
+    """Packages of privplan and its extras by metadata, with what they lack themselves."""
     listed = []
     for line in requires("privplan") or ():
         needed, extra = Requirement(line), re.search(r"extra\s*==\s*['\"]([\w-]+)", line)

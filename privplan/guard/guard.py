@@ -154,10 +154,7 @@ def past_runs(
 def add_to_book(
     book: str, population: str, folder: Path, reserved: str = "", rest: Booking | None = None
 ) -> None:
-    """Add the run to the book, at the cost that its ledger records, and the rest as reserved.
-
-    The guard executed law and noise itself, so that missing evidence does not raise the cost.
-    """
+    """Add the run at the cost of its ledger, as the guard executed it, and the rest as reserved."""
     from privplan.book.entry import Cost, booking
     from privplan.book.store import add, address_of, reserve
     from privplan.verification.verify import judge, load_run
@@ -321,15 +318,7 @@ class Guard:
         return clip(update, self.clipping_norm(group)) * self.scale(group)
 
     def noise_std(self, round_: int, group: str | None = None) -> float:
-        """Standard deviation of the noise on a sum, per coordinate.
-
-        Args:
-            round_: training round, from 1.
-            group: the group of the sum; None for the sum of all groups, in a plan with one.
-
-        Raises:
-            InputError: when the plan has sums of the other kind.
-        """
+        """Noise per coordinate on a group's sum in a round (from 1), or on that of all (None)."""
         return planned_noise_std(self.plan, round_, group)
 
     def total(self, group: str) -> GroupTotal:
@@ -466,11 +455,7 @@ class Guard:
         return released_of(self.plan, records, vectors)
 
     def released(self, round_: int) -> Released:
-        """The release of a round, with the same bits as when it was made.
-
-        Raises:
-            InputError: when the round was not released, or is no longer stored.
-        """
+        """The bits of a round's release; InputError if it was not made or is stored no longer."""
         return released_of(self.plan, *self._storage.release(round_))
 
     def record(self, round_: int, model: Model | None = None) -> None:
@@ -535,11 +520,7 @@ class Guard:
         self._append([line])
 
     def fail(self, round_: int, reason: str) -> None:
-        """Book a round that was never released, for example because too few clients reported.
-
-        Raises:
-            InputError: when it is another round, was released, or the reason is empty.
-        """
+        """Book a round that was never released, for example because too few clients reported."""
         if self._stored is not None:
             raise InputError.one("round", "must not be released already", round_)
         self._check_next(round_)

@@ -193,10 +193,7 @@ def noisy_sum(
     evidence: Evidence,
     generator: SecureStream,
 ) -> tuple[ReleaseRecord, np.ndarray, NoiseEvidence | None]:
-    """One release of groups: its line, the noisy sum [d], float64, and its noise as measured.
-
-    A group without updates may be missing in the sums that were given.
-    """
+    """One release of groups, some without updates: line, noisy sum [d], measured noise."""
     total = np.zeros(size)
     for group in groups:
         one = given.get(group.name)
@@ -274,10 +271,7 @@ def noised_line(
 
 
 def length_of(plan: Plan, given: Sums, known: int | None) -> int:
-    """Length of a round's sums (d), that of earlier rounds if known.
-
-    Where nobody ever reported, it is the plan's number of parameters.
-    """
+    """Length of a round's sums (d): that of earlier rounds, else the plan's parameters."""
     sizes = set() if known is None else {known}
     for name, one in given.items():
         plan.group(name)
@@ -294,10 +288,7 @@ def length_of(plan: Plan, given: Sums, known: int | None) -> int:
 def _measured(
     share: GroupShare, given: np.ndarray | GroupTotal | None, drawn: Sequence[int]
 ) -> GroupShare:
-    """The share with what was seen of the cohort.
-
-    Of a bare sum no norms were seen, unless it is zero: then nobody contributed.
-    """
+    """The share with what was seen of the cohort; no norms of a bare sum unless it is zero."""
     seen: dict[str, object] = {"participants": tuple(drawn), "drawn": len(drawn)}
     empty = given is None or (isinstance(given, np.ndarray) and not given.any())
     total = GroupTotal(1.0) if empty else given
@@ -354,10 +345,7 @@ class GroupBudget:
         return Release(sigma, ratio, self._plan.spec.sampling)
 
     def epsilon(self, releases: History) -> Interval:
-        """Bounds on the epsilon of releases of this run and those of the other runs.
-
-        The upper bound is that of the rule by which the runs are composed.
-        """
+        """Bounds for releases of this run and the others; the upper one by their rule."""
         if self._past is None:
             return self._composed(releases)
         return Interval(

@@ -116,11 +116,7 @@ class Storage:
     def save_draw(
         self, round_: int, drawn: Mapping[str, Sequence[int]], *, sync: bool = False
     ) -> None:
-        """Store what the law drew for a round.
-
-        A draw that is lost with the machine was not released, so only one that a witness signs
-        must be on disk when the method returns (``sync``).
-        """
+        """Store a round's draw; on disk when it returns only if a witness signs it (``sync``)."""
         data = {"round": round_, "drawn": {name: list(found) for name, found in drawn.items()}}
         self._write(self._folder / DRAW, [json.dumps(data).encode()], sync=sync)
 
@@ -215,10 +211,7 @@ class Storage:
             raise InputError.one(f"guard.{kind}", "must be as it was written", str(path)) from None
 
     def _write(self, path: Path, parts: Sequence[bytes | memoryview], *, sync: bool) -> None:
-        """Replace a file; with ``sync``, file and folder are on disk when the method returns.
-
-        The lock on the run folder keeps other writers away from the temporary file.
-        """
+        """Replace a file; with ``sync``, file and folder are on disk when the method returns."""
         temporary = f"{path}.tmp"
         try:
             with open(temporary, "wb") as file:
@@ -259,10 +252,7 @@ def clip(update: np.ndarray, bound: float) -> np.ndarray:
 
 
 def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:
-    """The vector [d] with all but its largest coordinates in absolute value set to zero.
-
-    At least one is kept. The vector is a release: what is done with it costs nothing.
-    """
+    """The released vector [d] with all but its largest coordinates, one at least, set to zero."""
     zeroed = vector.size - max(1, round(fraction * vector.size))
     if zeroed <= 0:
         return vector

@@ -65,10 +65,7 @@ def _mu_of(epsilon: float, delta: float) -> float:
 
 
 def strengths(epsilons: Floats, delta: float) -> Floats:
-    """Mu of the Gaussian mechanism that spends exactly (epsilon, delta), shape (clients,).
-
-    Of many, interpolated in log-log, to about 1e-6.
-    """
+    """Mu of the Gaussian with exactly (epsilon, delta), shape (clients,); of many, interpolated."""
     distinct, where = np.unique(epsilons, return_inverse=True)
     if len(distinct) <= _MOST_PLACES:
         return np.array([_mu_of(float(one), delta) for one in distinct])[where]

@@ -91,10 +91,7 @@ class Risk(Value):
 
 
 def with_risk(group: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of a group with the epsilon and delta that imply its risk.
-
-    A faulty risk stays, for the spec to report.
-    """
+    """Plain data of a group with the budget that implies its risk; a faulty risk stays."""
     if group.get("delta") is not None:
         where = f"groups.{group.get('name')}.delta"
         raise InputError.one(where, "must be left out with a risk, which has one", group["delta"])

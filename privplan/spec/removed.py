@@ -74,11 +74,7 @@ def _found(data: Any, path: list[str], way: Location = ()) -> Iterator[tuple[Loc
 
 
 def set_aside(data: Any) -> tuple[Any, dict[Location, Any]]:
-    """The plain data of a stored spec without fields that no longer exist, and these.
-
-    A risk of a kind that no longer exists is set aside as a whole: the epsilon and delta beside it
-    say what it implies.
-    """
+    """A stored spec without removed fields, and these; a removed kind of risk goes as a whole."""
     kept, removed = deepcopy(data), dict[Location, Any]()
     for path in REMOVED:
         for location, _ in list(_found(kept, path.split("."))):

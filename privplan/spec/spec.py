@@ -49,10 +49,7 @@ from privplan.values import (
 
 
 def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """The data with a budget in each group, and the places of groups whose noise decides it.
-
-    A risk is stated as the budget that implies it; 1 stands in for what fixed noise will spend.
-    """
+    """The data with a budget for each group, and whose noise decides it (1 stands in there)."""
     groups = data.get("groups")
     if not isinstance(groups, list | tuple) or not all(isinstance(one, dict) for one in groups):
         return data, []

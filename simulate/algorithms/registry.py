@@ -154,10 +154,7 @@ def poisson(plan: Plan) -> Fault | None:
 
 
 def no_server(plan: Plan) -> Fault | None:
-    """Requires a plan without server optimiser: the algorithm defines its own server.
-
-    One that the plan's recipe decided does no harm: the algorithm solves the spec without it.
-    """
+    """Requires a plan without server optimiser, unless its recipe decided one: it has its own."""
     decided = () if plan.spec.recipe is None else plan.spec.recipe.decides
     for name in ("server", "averaging"):
         if getattr(plan.spec, name) is not None and name not in decided:

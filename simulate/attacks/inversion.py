@@ -264,10 +264,7 @@ def descend(
     progress: Progress,
     unknowns: Sequence[Tensor] = (),
 ) -> tuple[Tensor, Tensor]:
-    """Minimise an objective over model inputs of all releases; returns pixels and last values.
-
-    Inputs are limited to those of pixels in [0, 1] after every step.
-    """
+    """Minimise an objective over inputs of pixels in [0, 1]; returns pixels and last values."""
     device = view.parameters.device
     low, high = (view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0))
     # Zero is the public mean pixel; where it is black, the start is half white.
@@ -325,10 +322,7 @@ def cosine_distance(
 
 
 def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
-    """Cosine distance between the gradient of dummy inputs and the released gradients.
-
-    ``labels`` are classes [K, n], or logits [K, n, classes] that are unknowns, too.
-    """
+    """Cosine distance of dummy gradients; ``labels`` [K, n], or logits that are unknowns, too."""
     first = views[0]
     module, model = first.model.module(), first.model
     shapes = model.shapes

@@ -77,11 +77,7 @@ class Candidates:
         return nearest
 
     def chance(self, originals: Sequence[Tensor]) -> float:
-        """Chance that a blind guess re-identifies, the mean over releases.
-
-        An image is compared with the nearest original of its release, which for m originals is
-        the nearest of all with chance m / (m + candidates).
-        """
+        """Chance of a blind guess, m / (m + candidates) for m originals, the mean over releases."""
         counts = [len(one) / (len(one) + len(self.images)) for one in originals]
         return float(np.mean(counts))
 

@@ -354,10 +354,7 @@ def write(
 
 
 def contact_sheet(results: Sequence[Result]) -> bytes:
-    """PNG: per attack the originals, the reconstructions, and the null of another update.
-
-    A single release has no other update: its null is blank.
-    """
+    """PNG: originals, reconstructions, and the null of another update (blank if there is none)."""
     panels = []
     for number, result in enumerate(results):
         strip = _strip(result)

@@ -113,10 +113,7 @@ SEED = 0
 
 
 def part_of(data: Dataset, count: int) -> Dataset:
-    """Returns the data set with so many of its training records, and all of its test records.
-
-    Classes keep their shares up to one record; people keep those of their records that are left.
-    """
+    """The data set with so many training records; classes keep their shares to one record."""
     labels = data.train_labels.numpy()
     if not 1 <= count <= len(labels):
         rule = f"must have from 1 to {len(labels)} training records"
@@ -216,11 +213,7 @@ BLOCK = 4096
 
 
 def fitted(data: Dataset, shape: tuple[int, ...]) -> Dataset:
-    """The data set with images of a shape; as it is where no image can have it.
-
-    Several channels become their mean where one is wanted, and one channel is repeated. Height and
-    width are interpolated bilinearly, with antialiasing.
-    """
+    """The data set with images of a shape, channels averaged or repeated, sides interpolated."""
     own = data.shape
     if data.kind != "image" or own == shape or len(own) != 3 or len(shape) != 3:
         return data

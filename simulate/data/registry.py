@@ -64,8 +64,11 @@ def data_folder(data_dir: Path | None) -> Path:
 
 
 def folders(location: Location, data: Path) -> list[Path]:
-    """Candidate folders of a data set below the data folder."""
-    return [data / text for text in location.folders]
+    """Candidate folders of a data set: below the data folder, or this itself if it is named so."""
+    known, whole = location.folders, data.absolute().as_posix()
+    return [data / text for text in known] + [data] * any(
+        whole.endswith(f"/{one}") for one in known
+    )
 
 
 def find(location: Location, data: Path, *names: str) -> Path | None:
@@ -130,10 +133,7 @@ def fetch(address: str, path: Path, published: str) -> Path:
 
 
 def fetch_archive(archive: Archive, folder: Path) -> None:
-    """Download an archive to the parent of a folder, unpack it into the folder, and remove it.
-
-    A file appears in the folder only when it is complete.
-    """
+    """Download and unpack an archive into a folder, where files appear only when complete."""
     name = PurePosixPath(archive.address).name
     path = fetch(archive.address, folder.parent / name, archive.checksum)
     try:

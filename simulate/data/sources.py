@@ -87,10 +87,7 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
 
 
 def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
-    """The columns of a CSV file with a header, separated by commas, semicolons or tabs.
-
-    The separator is the one that the header has most often. Empty lines are left out.
-    """
+    """The columns of a CSV file; its separator is the one that the header has most often."""
     import csv
 
     text = read_text(path, field).removeprefix("\ufeff")  # a byte order mark, as spreadsheets write

@@ -104,11 +104,7 @@ def _scored(
 
 
 def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The accuracy per group.
-
-    Personal models: mean over the group's clients. Global model: accuracy by class, weighted by
-    the shares of the classes in the group's training records.
-    """
+    """The accuracy per group: of personal models a mean, else by class with the group's shares."""
     if measured.score_by_group is not None:
         return dict(measured.score_by_group)
     if measured.personal_by_group is not None:

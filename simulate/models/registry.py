@@ -80,10 +80,7 @@ LEAK = 0.01
 
 @dataclass(frozen=True)
 class ConvNet:
-    """Convolutions, each followed by pooling and a rectifier, then dense layers.
-
-    The rectifier follows the pooling: the same function as before it, on a quarter of the values.
-    """
+    """Convolutions, each with pooling, then a rectifier (on a quarter), and dense layers."""
 
     shape: tuple[int, ...]  # default shape of one record
     convolutions: tuple[tuple[int, int, int], ...] = ()  # (output channels, kernel side, padding)

@@ -365,10 +365,7 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
 
 
 def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
-    """A plan with proportional groups, as many clients as the data allow, and fixed cohorts.
-
-    The plan protects no client: no noise is calibrated, and the algorithm draws none.
-    """
+    """A plan that protects nobody: proportional groups, as many clients as data allow."""
     spec = pilot.spec
     records = given or max(spec.local.batch_size, total // spec.population)
     shares = np.array([group.clients for group in spec.groups]) / spec.population

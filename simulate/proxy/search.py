@@ -557,10 +557,7 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
 
 
 def label_skew(experiment: Experiment) -> float:
-    """Skew of the clients' labels within their groups, as in ``Coverage``; at least 0.
-
-    From pairs of different records of a client, so that few records per client add no bias.
-    """
+    """``Coverage.skew`` of the clients' labels by pairs of records, without bias for few."""
     labels, partition = experiment.data.train_labels.numpy(), experiment.partition
     classes, excess, pairs = len(experiment.data.classes), 0.0, 0.0
     for members in partition.members:

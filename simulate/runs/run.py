@@ -309,10 +309,7 @@ MOST_BYTES = 64 * 2**20
 
 
 class EvidenceWriter:
-    """Appends the evidence of each round; a resumed run continues the lines of its checkpoint.
-
-    Lines of rounds after the ``done`` ones of the checkpoint are written again.
-    """
+    """Appends each round's evidence; lines after the ``done`` ones of the checkpoint anew."""
 
     def __init__(self, folder: Path, experiment: Experiment, done: int) -> None:
         self._folder, self._last = folder, experiment.rounds

@@ -182,10 +182,7 @@ class _Study:
             self._study.add_trial(added)
 
     def _proposal(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Values of a trial, and the sampler's notes on it.
-
-        They come from a copy of the study in memory, so that the file holds whole trials only.
-        """
+        """Values of a trial and the sampler's notes, from a copy of the study in memory."""
         if number == 0:
             return self._problem.first, {}
         seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])

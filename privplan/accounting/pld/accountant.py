@@ -57,10 +57,7 @@ class Direction:
         return sum(count for _, count in self.pairs)
 
     def parts(self, step: float, tail: float, spacing: Spacing = EVEN) -> list[Part]:
-        """The lattices, of at most ``_CHUNK`` pairs of one kind each.
-
-        Each round may leave out a mass of ``tail`` at either end.
-        """
+        """The lattices of at most ``_CHUNK`` pairs; a round may leave out ``tail`` at each end."""
         made = []
         for rows, counts in self._chunks():
             if self.from_above:
@@ -393,10 +390,7 @@ def _reading(direction: Direction, delta: float, tolerance: float) -> Reading:
 
 
 def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float) -> float:
-    """One bound on epsilon from one direction.
-
-    Retried coarser when memory does not suffice, and tilted less when nothing is shown.
-    """
+    """One bound from one direction; coarser where memory is short, less tilted if needed."""
     if direction.rounds == 1:
         return one_round.epsilon_of(direction.pairs[0][0], delta, from_above=direction.from_above)
     found = math.inf if direction.from_above else 0.0

@@ -128,10 +128,7 @@ def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
 
 @lru_cache(maxsize=2)
 def tilted_masses(one: Lattice, tilt: float) -> tuple[Array, Array]:
-    """Tilted masses that sum to one, and the log of what they are to be multiplied with.
-
-    Shapes (rows, points) and (rows, 1); not to be changed, since the last ones are kept.
-    """
+    """Tilted masses that sum to one, and the log of their factor; shared, not to be changed."""
     exponent = np.where(one.masses > 0, tilt * one.losses, -np.inf)
     top = exponent.max(axis=1, keepdims=True)
     weighted = one.masses * np.exp(exponent - top)
@@ -327,10 +324,7 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
 
 
 def _window(parts: Sequence[Part], tilt: float, scale: float) -> tuple[float, float, float]:
-    """Bottom and top of the losses outside of which little is left, and the mass above the top.
-
-    Chernoff bounds, the best over a few exponents.
-    """
+    """Ends of the losses by the best of a few Chernoff bounds, and the mass above the top."""
     spread = tilted_moments(parts, tilt).spread
     quiet = -math.log(ALIASED)
     pull = math.sqrt(2 * quiet) / spread

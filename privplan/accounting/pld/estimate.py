@@ -123,10 +123,7 @@ def _width(rule: _Rule, rounds: int, tilt: float) -> float:
 def _read(
     pair: Pair, rounds: int, delta: float, epsilon: float, tilt: float, rule: _Rule
 ) -> tuple[float, bool] | None:
-    """Epsilon at ``delta`` by the integral at one tilt, and whether Newton's method settled.
-
-    None where the integrand does not fade in time.
-    """
+    """Epsilon at ``delta`` by the integral at one tilt, if it fades, and whether Newton settled."""
     width = _width(rule, rounds, tilt)
     period = _period(rule, rounds, delta, epsilon, tilt, width)
     middle, core = _core(rule)

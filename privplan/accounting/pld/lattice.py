@@ -112,10 +112,7 @@ EVEN = Spacing()
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Masses on the losses ``offset + step * index``.
-
-    Two lattices are equal when they are the same object.
-    """
+    """Masses on the losses ``offset + step * index``; equal only to itself."""
 
     step: float  # distance of neighbouring multiples
     offset: Array  # shape (rows,)

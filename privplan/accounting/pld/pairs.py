@@ -127,10 +127,7 @@ def _remove_threshold(rows: Rows, level: Array) -> Array:
 
 
 def tail_outcomes(rows: Rows, tail: float) -> tuple[Array, Array]:
-    """Outcomes outside of which P has at most ``tail`` on each side, each of shape (rows, 1).
-
-    Uses ``Phi(-z) <= exp(-z^2 / 2)`` on each part of the mixture with half of the tail each.
-    """
+    """Outcomes (rows, 1) beyond which P has ``tail`` at most, as Phi(-z) <= exp(-z^2 / 2)."""
     with np.errstate(divide="ignore"):
         shifted = np.sqrt(np.maximum(2 * np.log(2 * rows.p_ratio / tail), 0.0))
         centred = np.sqrt(np.maximum(2 * np.log(2 * (1 - rows.p_ratio) / tail), 0.0))
@@ -341,10 +338,7 @@ def gaussian_delta(mu: float, epsilon: float) -> tuple[float, float]:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
-    """Lower and upper bound on the epsilon of the mu-Gaussian at ``delta``.
-
-    ``mu`` itself may be rounded by a few units.
-    """
+    """Bounds on the epsilon of the mu-Gaussian at ``delta``; mu may be rounded by a few units."""
     low, high = mu * (1 - 8 * UNIT), mu * (1 + 8 * UNIT)
     most = sys.float_info.max
     return (

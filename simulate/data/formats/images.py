@@ -357,10 +357,7 @@ def digits(data: Path, download: bool) -> Dataset:
 
 
 def _table() -> np.ndarray:
-    """scikit-learn's file as bytes [1797, 65]: 64 pixels and the label.
-
-    The file is read without importing scikit-learn, which takes longer than a short run.
-    """
+    """scikit-learn's file as bytes [1797, 65], pixels and label, without its slow import."""
     package = find_spec("sklearn")
     folders = [] if package is None else package.submodule_search_locations or []
     for folder in folders:

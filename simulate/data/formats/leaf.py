@@ -61,10 +61,7 @@ def split_people(people: Iterable[Person], split: Split) -> tuple[list[Person], 
 
 
 def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
-    """Records, labels and people as arguments of ``Dataset``.
-
-    People are numbered in the order of their names.
-    """
+    """Records, labels and people, numbered by name, as arguments of ``Dataset``."""
     numbers = {name: row for row, name in enumerate(sorted({one.name for one in train + test}))}
     arguments: dict[str, Any] = {}
     for part, people in (("train", train), ("test", test)):
@@ -197,10 +194,7 @@ def sliding_windows(text: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the first nine tenths for training, and of the rest without overlap for testing.
-
-    As in LEAF, no test window shares a character with a training window.
-    """
+    """Indices of the first nine tenths, and of the rest that shares no character with them."""
     first = max(1, int(0.9 * records)) if records else 0
     return np.arange(first), np.arange(first + WINDOW - 1, records)
 

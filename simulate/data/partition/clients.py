@@ -34,10 +34,7 @@ class ClientPartition(Protocol):
 
 
 def first_shared_record(partition: ClientPartition, total: int) -> int | None:
-    """A record of more than one client; None where clients share no record.
-
-    Stops at the first such record: where clients draw their records, after few clients.
-    """
+    """The first record found of more than one client; None where clients share no record."""
     seen = np.zeros(total, dtype=bool)
     for client in np.concatenate(partition.members):
         records = partition.records(int(client))
@@ -82,10 +79,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class LazyPartition:
-    """A partition in which each client's records are drawn on request; clients may share records.
-
-    Memory does not depend on the number of clients.
-    """
+    """Records of each client drawn on request, maybe shared; memory is free of their number."""
 
     total: int  # training records of the data set
     size: int  # records of each client

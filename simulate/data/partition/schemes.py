@@ -228,10 +228,7 @@ def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int,
 
 
 def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
-    """Clients of equal size with label distributions from a symmetric Dirichlet distribution.
-
-    A client draws its records without replacement; exhausted labels leave its distribution.
-    """
+    """Clients of equal size with Dirichlet label mixes; exhausted labels leave the mix."""
     request.require_records()
     labels, generator = request.labels, request.generator()
     names = np.unique(labels)
