@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 import venv
 from pathlib import Path
 
@@ -48,24 +47,6 @@ def _commands(cwd, python, path):
     assert record.accuracy is not None
     assert record.accuracy > 0.9
     assert record.configuration["numbers"] == {"factor": 0.5}
-
-
-def test_the_template_works_with_its_entry_points(tmp_path):
-    site = tmp_path / "site"
-    shutil.copytree(TEMPLATE / "src", site)
-    project = tomllib.loads((TEMPLATE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    metadata = site / "my_privplan_plugin-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = [
-        line
-        for group, points in project["entry-points"].items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    _commands(tmp_path, sys.executable, [ROOT, site])
 
 
 @pytest.mark.slow

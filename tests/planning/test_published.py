@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_bisection
+from privplan.accounting.calibrate import noise_multiplier_by_bisection
 from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
 from privplan.planning.published import (
@@ -128,19 +128,6 @@ def test_table_5_has_21_of_24_noise_multipliers_within_6_thousandths():
     assert ours == pytest.approx([4.70, 3.19, 2.43], abs=0.006)
 
 
-@pytest.mark.parametrize("name", RATIOS)
-def test_solving_exactly_needs_no_more_noise_than_table_5(name):
-    given = problem(name)
-    found = by_bisection(given, list(RATIOS[name]))
-    for epsilon, delta, q, square in zip(
-        given.epsilons, given.deltas, RATIOS[name], found, strict=True
-    ):
-        exact = noise_multiplier(
-            epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds, accountant="rdp"
-        )
-        assert square * (1 - 0.025) <= exact**2 <= square * (1 + 1e-3)
-
-
 @pytest.mark.parametrize("sparsified", [True, False])
 @pytest.mark.parametrize("name", RATIOS)
 def test_ratios_are_at_least_as_good_as_those_of_table_1(name, sparsified):
@@ -150,16 +137,6 @@ def test_ratios_are_at_least_as_good_as_those_of_table_1(name, sparsified):
     assert published.sum() == pytest.approx(given.cohort, rel=0.015)  # rounding of the table
     assert found.value <= closed_form_value(given, published, sparsified)
     assert found.cohorts.sum() == pytest.approx(given.cohort, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", ["gdpfed-fmnist", "gdpfed-svhn", "gdpfed-cifar10"])
-def test_table_1_reaches_nearly_all_of_the_gain(name):
-    given = problem(name)
-    even = closed_form_value(given, np.full(3, given.cohort / 3), True)
-    best = solve_published(given, True).value
-    published = np.array(RATIOS[name]) / 100 * np.array(given.clients)
-    gain = (even - closed_form_value(given, published, True)) / (even - best)
-    assert gain > 0.998
 
 
 def test_a_tight_accountant_makes_problem_1_degenerate_and_the_plan_says_so():

@@ -13,8 +13,6 @@ from privplan.planning.baselines import by_record
 from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
-    PARTITIONS,
-    SchemeKind,
     dominant_sets,
     partition,
     require_disjoint,
@@ -29,23 +27,6 @@ LABELS = np.random.default_rng(0).integers(0, 10, 4000)
 GROUPS = tiny.plan().groups
 CLIENTS = 400
 WIDE = tuple(group.model_copy(update={"clients": CLIENTS // 2}) for group in GROUPS)
-
-
-def test_a_partition_from_outside_is_found(monkeypatch):
-    def striped(request):
-        count = request.clients
-        return request.stored([np.arange(one, len(LABELS), count) for one in range(count)])
-
-    def parse(rest):
-        if rest:
-            raise ValueError(rest)
-        return striped
-
-    monkeypatch.setitem(PARTITIONS._components, "striped", SchemeKind("striped", "modulo", parse))
-    held = partition(scheme("striped"), LABELS, WIDE, seed=3)
-    np.testing.assert_array_equal(held.records(7), np.arange(7, len(LABELS), CLIENTS))
-    with pytest.raises(InputError, match=r"must be by-class.*, striped"):
-        scheme("striped:2")
 
 
 def label_counts(held):
