@@ -38,6 +38,9 @@ from simulate.transforms import plan_clip, random_mask, sparsify
     unit="none",
     released="the exact sum of updates per round",
     source="McMahan, Moore, Ramage, Hampson, Agueera y Arcas, AISTATS 2017",
+    hyperparameters={
+        "clipped": Hyperparameter(0, "1: updates are clipped as private methods' are", 0, 1, True)
+    },
 )
 def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging without privacy: every component at its default.
@@ -47,7 +50,8 @@ def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: the cohort is drawn by the plan's law with the same ratio for all clients, and the
         sum is divided by the expected cohort, not by the realised one.
     """
-    return compose("FedAvg", plan)
+    transforms = (plan_clip(plan),) if hyperparameters["clipped"] else ()
+    return compose("FedAvg", plan, transforms=transforms)
 
 
 @of_clients("DP-FedAvg", source="McMahan, Ramage, Talwar, Zhang, ICLR 2018")

@@ -40,7 +40,7 @@ from simulate.algorithms.registry import (
     from_spec,
     of_groups,
     of_records,
-    per_group,
+    own_if_joint,
     poisson,
     register,
 )
@@ -88,9 +88,15 @@ def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return gdpfed(plan, hyperparameters)
 
 
-@of_groups("GDPFed+", plan=as_given, source="Xu, Hu, Kotevska (GDPFed+)", requires=(per_group,))
+@of_groups(
+    "GDPFed+",
+    plan=own_if_joint,
+    source="Xu, Hu, Kotevska (GDPFed+)",
+)
 def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, with top-k sparsification of the noisy sums.
+
+    Under a plan with one sum of all groups, it plans the spec by Problem 1 itself.
 
     Source: Algorithms 1 and 3.
     Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy. Where the

@@ -30,7 +30,7 @@ from typing import Literal
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
-from privplan.planning.baselines import strictest
+from privplan.planning.baselines import published, strictest
 from privplan.registry import Registry
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
@@ -115,6 +115,10 @@ class AlgorithmEntry:
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
         return "record" if self.record_level and plan.spec.unit == "record" else self.unit
+
+    def executes(self, plan: Plan) -> bool:
+        """Whether the algorithm executes a plan unchanged, with the plan's recipe."""
+        return self.plan is as_given or (self.plan is own_if_joint and plan.release == "per_group")
 
     def takes_aggregation(self, plan: Plan) -> bool:
         """Whether ``Hyperparameters.aggregation`` means something under a plan."""
@@ -236,6 +240,11 @@ def from_spec(make: Callable[[Spec], Plan]) -> ExecutedPlan:
 def as_given(plan: Plan, records: Records) -> Plan:
     """Executes the given plan unchanged."""
     return plan
+
+
+def own_if_joint(plan: Plan, records: Records) -> Plan:
+    """Executes a plan with a sum per group unchanged; plans Problem 1 instead of others."""
+    return plan if plan.release == "per_group" else published(plan.spec)
 
 
 of_clients = partial(

@@ -201,8 +201,12 @@ def request_of(
     options: Mapping[str, Any],
     own: OwnParts | None = None,
 ) -> Request:
-    """The run that the options request; their names are those of the request's fields."""
+    """The run that the options request; their names are those of the request's fields.
+
+    Without an algorithm, of a comparison, the plan may be that of a spec.
+    """
     from privplan.plan import Plan
+    from privplan.planning.solver import solve
     from simulate.algorithms.registry import Hyperparameters
     from simulate.runs.request import Request
 
@@ -213,7 +217,8 @@ def request_of(
         rest |= {"own_data": own.data, "own_model": own.model}
         rest |= {"loss": own.loss, "metric": own.metric}
         rest["dataset"] = rest["dataset"] if own.data is None else own.data.name
-    return Request(Plan.load(plan), algorithm, folder=output, hyperparameters=chosen, **rest)
+    loaded = solve(plan) if not algorithm and plan.suffix in (".yaml", ".yml") else Plan.load(plan)
+    return Request(loaded, algorithm, folder=output, hyperparameters=chosen, **rest)
 
 
 # --- Options that name a user's own data, model, loss and metric, and what they read. ------------

@@ -189,6 +189,12 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     help="Add all runs to this budget book; a file, or any SQLAlchemy address.",
 )
 @click.option(
+    "--recipe",
+    type=click.Choice(["published", "ours", "both"]),
+    help="How all methods train: as published, with the plan's recipe, or both, in rows of their "
+    "own.  [methods of privplan with it, others as published]",
+)
+@click.option(
     "--tune",
     is_flag=True,
     help="Tune each method by itself, with equal numbers of runs and one accountant; else all "
@@ -213,6 +219,7 @@ def compare_command(
     first_seed: int,
     jobs: int,
     form: str,
+    recipe: str | None,
     tune: bool,
     trials: int,
     book: str | None,
@@ -221,10 +228,11 @@ def compare_command(
 ) -> None:
     """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
 
-    Each run has its own folder; finished runs are reused and interrupted ones resumed. With --tune
-    each method first gets its own clipping norm, learning rate and hyperparameters, chosen on
-    training records that are held out; all then spend the same epsilon. On own data it says before
-    and after what all runs spend together.
+    PLAN may be a spec, which each method then plans by its own rule. Each run has its own folder;
+    finished runs are reused and interrupted ones resumed. With --tune each method first gets its
+    own clipping norm, learning rate and hyperparameters, chosen on training records that are held
+    out; all then spend the same epsilon. On own data it says before and after what all runs spend
+    together.
     """
     from privplan.cli import render
     from privplan.errors import InputError
@@ -236,14 +244,18 @@ def compare_command(
         compare,
         counted,
         finished_line,
+        given_table,
         printed_table,
         select,
+        with_recipes,
     )
     from simulate.runs.together import planned, recorded, together
     from simulate.runs.tune import same_accountant, tuned_comparison
 
     if not tune:
         refuse_options(context, ("trials",), "must be left out without --tune")
+    elif recipe is not None:
+        raise InputError.one("recipe", "must be left out with --tune, which tunes it", recipe)
     own = own_of(context, options)
     base = request_of(plan, "", output, options, own)
     base = replace(base, plan=same_accountant(base.plan)) if tune else base
@@ -252,12 +264,18 @@ def compare_command(
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)
+    rows_of = {name: replace(base, algorithm=name) for name in names}
+    if recipe is not None:
+        rows_of, without = with_recipes(base, names, recipe)
+        names = list(rows_of)
+        for line in without:
+            render.warn(line)
     if book is not None and base.key_file is None:
         rule = "must be left out with seeded noise, which runs of one seed share; --noise secure"
         raise InputError.one("book", rule, book)
     tuned = trials if tune else 0
     if own.data is not None:
-        for line in together(planned(base, names, chosen, tuned)):
+        for line in together(planned(rows_of, chosen, tuned)):
             render.warn(f"before the first run: {line}")
     where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
 
@@ -271,20 +289,21 @@ def compare_command(
             rows, values = tuned_comparison(base, names, chosen, trials, jobs, progress, status)
     else:
         with render.progress(title) as progress:
-            rows = compare(base, names, chosen, jobs, progress, finished=status)
+            rows = compare(base, names, chosen, jobs, progress, rows_of, status)
     if form == "json":
         render.data([line for row in rows for line in row.plain()])
     else:
         metric = rows[0].metric
         render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows, values))
+        render.table(*given_table(rows))
         for row in rows:
             reached = None if tune else reached_line(base.plan, row.mean)
             if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
                 render.text(f"planned: {reached}")
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     if own.data is not None:
-        trial = ((plan, of, tuned) for plan, of, _ in planned(base, names, chosen, tuned) if tuned)
-        for line in together([*recorded(base, names, chosen), *trial]):
+        trial = ((plan, of, tuned) for plan, of, _ in planned(rows_of, chosen, tuned) if tuned)
+        for line in together([*recorded(rows_of, chosen), *trial]):
             render.warn(f"spent: {line}")
     if book is not None:
         from privplan.book.entry import booking_of

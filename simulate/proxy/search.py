@@ -33,7 +33,7 @@ from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resum
 from privplan.spec.spec import Spec
 from privplan.spec.training import TUNED, fields_digest, without_recipe
 from privplan.values import Count, Fraction, NonNegative, Positive, Value, digest, parse
-from simulate.algorithms.registry import ALGORITHMS, algorithm, as_given, no_server
+from simulate.algorithms.registry import ALGORITHMS, algorithm, no_server
 from simulate.data.dataset import Dataset, fitted
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load, whole
@@ -296,7 +296,7 @@ def search_recipe(
     if own_server and (fault := no_server(plan)):
         rule = f"{fault.rule} for {setting.algorithm}, which has its own"
         raise InputError.one(fault.field.removeprefix("plan."), rule, fault.found)
-    if entry.plan is not as_given:
+    if not entry.executes(plan):
         # A method that plans for itself trains without the plan's recipe, so the search begins
         # there too: steps that are meant for clipped updates would let it diverge.
         plain = without_recipe(plan.spec.model_dump(mode="json"))

@@ -26,7 +26,7 @@ class Method:
 
     release: str  # ``joint`` (one sum of all groups), ``per_group`` or ``per_client``
     weight: str = "mean"  # rule of the factor on each release
-    noisy: bool = True  # whether updates are clipped and noise is added
+    noisy: bool = True  # whether noise is added
     scaled: bool = False  # whether updates are multiplied by the group's scale
     top_k: bool = False  # whether each released sum is sparsified
     local: str = "sgd"  # ``sgd``, ``sam``, ``pgn``, ``blur``, ``head`` (then body) or ``offset``
@@ -34,6 +34,11 @@ class Method:
     by_norm: bool = False  # whether clients weigh as the inverse squared norm of their updates
     fine_tuned: bool = False  # whether clients change the final model
     numbers: Mapping[str, float] = field(default_factory=dict)  # hyperparameters
+
+    @property
+    def clips(self) -> bool:
+        """Whether updates are clipped."""
+        return self.noisy or bool(self.numbers.get("clipped"))
 
     @property
     def personal(self) -> bool:
@@ -144,7 +149,7 @@ def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] =
         partly = len(released) < whole or world.method.masked
         support = mask_digest(released) if partly and noisy and not by_client else ""
         stds = [one.group.noise_multiplier * (one.share.clip_bound or 0) for one in of_release]
-        std, grid, family = max(stds), None, "gaussian" if noisy else "none"
+        std, grid, family = max(stds) * noisy, None, "gaussian" if noisy else "none"
         if world.discrete:
             family, grid = "discrete_gaussian", grid_of(std)
             std = scale_for(std) * grid
@@ -187,7 +192,7 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
                 factor=1.0 if rule is None else rule(group, plan),
                 sampling_ratio=executed_ratio(law, size, ratio), cohort=len(positions),
                 participants=tuple(positions.tolist()), records=owned, largest_norm=0.0, clipped=0,
-                clip_bound=norm * (group.scale if method.scaled else 1) if method.noisy else None,
+                clip_bound=norm * (group.scale if method.scaled else 1) if method.clips else None,
             )  # fmt: skip
             yield Part(group, clients, share)
 

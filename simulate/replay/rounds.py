@@ -294,7 +294,7 @@ def _sum(
     noise, factors = np.zeros(size + (plan.clipping is not None)), mixture(plan)
     if world.method.noisy and not world.secret:
         noise = _noise(world, line, len(noise))
-    norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.noisy else math.inf
+    norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.clips else math.inf
     own = [norm * plan.clip_factor(part.group) for part in line.parts]
     pairs = zip(line.parts, own, strict=True)
     empty = [partial(Clipped, most, _finish(world, line, part, most)) for part, most in pairs]

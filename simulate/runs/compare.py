@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,13 +18,23 @@ from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
 from privplan.files import csv_cell, write_bytes, write_text
 from privplan.plan import Plan
+from privplan.planning.choices import relative_noise
+from privplan.planning.solver import solve
 from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, RECORD, RunRecord
 from privplan.report.plots import comparison_panels
 from privplan.report.style import picture
 from privplan.report.tables import no_score
+from privplan.spec.planning import FIXED_RATIOS
+from privplan.spec.spec import Spec
+from privplan.spec.training import Recipe, without_recipe
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
-from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
+from simulate.algorithms.registry import (
+    ALGORITHMS,
+    algorithm,
+    executable,
+    not_executable,
+)
 from simulate.data.partition.schemes import scheme
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
@@ -32,14 +42,24 @@ from simulate.runs.run import execute
 # --- The results of a comparison: rows per algorithm, as CSV and as a table to print. ------------
 
 
+class Given(NamedTuple):
+    """What a method was given besides the budgets, in words."""
+
+    recipe: str
+    ratios: str
+    weights: str
+    release: str
+
+
 @dataclass(frozen=True)
 class ComparisonRow:
     """All runs of one algorithm, in the order of their seeds."""
 
-    algorithm: str
+    algorithm: str  # and whether with the recipe, where it is not as the method's own
     unit: str  # of privacy, of its releases under the plan
     records: tuple[RunRecord, ...]
     verdicts: tuple[Verdict, ...]
+    given: Given
 
     @property
     def accuracies(self) -> list[float]:
@@ -90,7 +110,7 @@ class ComparisonRow:
 COLUMNS = (
     "algorithm", "unit", "seed", "accuracy", "group", "group_accuracy", "budget",
     "realised_lower", "realised_upper", "delta", "sampling", "relation", "accountant", "verdict",
-    "plan",
+    "plan", *Given._fields,
 )  # fmt: skip
 
 
@@ -116,7 +136,7 @@ def _line(
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
     found = [verdict.word, verdict.plan_digest[:SHORT]]
-    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *found]
+    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *found, *row.given]
 
 
 def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
@@ -153,6 +173,14 @@ def printed_table(
             values = list(chosen[line[0]].items())[:-3]  # not its runs and validation scores
             line.append(", ".join(f"{name}={value:.3g}" for name, value in values))
     return title, columns, cells, _caption(rows)
+
+
+def given_table(rows: Sequence[ComparisonRow]) -> tuple[str, list[str], list[list[str]], str]:
+    """Title, columns, cells and caption: what each algorithm was given besides the budgets."""
+    caption = "recipe: C is the clipping norm, step the server's factor on the mean update; "
+    caption += "ratios: the rule or the objective that decides who takes part how often"
+    cells = [[row.algorithm, *row.given] for row in rows]
+    return "what each algorithm was given", ["algorithm", *Given._fields], cells, caption
 
 
 def counted(count: int, noun: str) -> str:
@@ -256,7 +284,7 @@ def select(names: str, base: Request, *, one_unit: bool = False) -> tuple[list[s
     possible, omitted = executable(plan), not_executable(plan)
     if not scheme(base.partition).disjoint:
         fault = Fault("partition", "must leave each record with one client", base.partition)
-        omitted[str(fault)] = _record_level(plan, possible)
+        omitted[str(fault)] = [one for one in possible if _by_record(replace(base, algorithm=one))]
     if one_unit:
         known = {name for some in omitted.values() for name in some}
         units = {name: ALGORITHMS.get(name).unit_under(plan) for name in possible}
@@ -282,24 +310,27 @@ def compare(
     seeds: Sequence[int],
     jobs: int,
     progress: Progress,
-    tuned: Mapping[str, Request] | None = None,
+    given: Mapping[str, Request] | None = None,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> list[ComparisonRow]:
-    """Train every algorithm with every seed; finished runs are not trained again."""
+    """Train every algorithm with every seed; finished runs are not trained again.
+
+    ``given`` has the requests of names that differ from the base in more than the algorithm.
+    """
     if not algorithms or not seeds:
         raise InputError.one("algorithms", "must name at least one, with one seed or more", "none")
     require_own(base.folder)
-    bases = {name: (tuned or {}).get(name, base) for name in algorithms}
+    bases = {name: (given or {}).get(name) or replace(base, algorithm=name) for name in algorithms}
     # What is prepared has every fault that any run has: the seed decides the partition, which is
     # the same under all algorithms, except that methods that protect records plan by it.
     for name in algorithms:
         prepare(request_for(bases[name], name, seeds[0]))
     for seed in seeds[1:]:
-        for name in _record_level(base.plan, algorithms) or algorithms[:1]:
+        for name in [one for one in algorithms if _by_record(bases[one])] or algorithms[:1]:
             prepare(request_for(bases[name], name, seed))
-    requests = [request_for(bases[name], name, seed) for name in algorithms for seed in seeds]
+    items = {f"{one}/{k}": request_for(bases[one], one, k) for one in algorithms for k in seeds}
     rows: dict[str, ComparisonRow] = {}
-    missing = Counter(one.algorithm for one in requests)
+    missing = Counter(key.rpartition("/")[0] for key in items)
 
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
         """Runs over the processes; reports each algorithm when its last run is finished."""
@@ -312,7 +343,6 @@ def compare(
                 finished(rows[name])
 
     with resumable(base.folder):
-        items = {f"{request.algorithm}/{request.seed}": request for request in requests}
         work = run_on_one_core if jobs > 1 else run_here
         finish(items, work, spread=spread, progress=progress)
         found = [rows[name] for name in algorithms]
@@ -340,20 +370,20 @@ def require_own(folder: Path) -> None:
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if names and names <= {TUNING, f"{TUNING}-journal"}:
         return
-    if names and (RECORD in names or names.isdisjoint(ALGORITHMS)):
+    known = {name.removesuffix(RECIPE[True]).removesuffix(RECIPE[False]) for name in names}
+    if names and (RECORD in names or known.isdisjoint(ALGORITHMS)):
         rule = "must be a comparison's folder, a new folder or an empty one"
         raise InputError.one("output", rule, str(folder))
 
 
-def _record_level(plan: Plan, algorithms: Sequence[str]) -> list[str]:
-    """The algorithms that protect records under the plan."""
-    return [name for name in algorithms if ALGORITHMS.get(name).unit_under(plan) == "record"]
+def _by_record(base: Request) -> bool:
+    """Whether the algorithm protects records under the plan."""
+    return ALGORITHMS.get(base.algorithm).unit_under(base.plan) == "record"
 
 
 def request_for(base: Request, name: str, seed: int) -> Request:
-    """The request of one run of a comparison."""
-    folder = base.folder / name / f"seed-{seed}"
-    return replace(base, algorithm=name, seed=seed, folder=folder, own_unit=True)
+    """The request of one run of a comparison, in the folder of its row's name."""
+    return replace(base, seed=seed, folder=base.folder / name / f"seed-{seed}", own_unit=True)
 
 
 def run_here(request: Request) -> None:
@@ -370,5 +400,73 @@ def run_on_one_core(request: Request) -> None:
 def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:
     runs = [load_run(request_for(base, name, seed).folder) for seed in seeds]
     verdicts = tuple(judge(run) for run in runs)
-    unit = ALGORITHMS.get(name).unit_under(base.plan)
-    return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts)
+    unit, given = ALGORITHMS.get(base.algorithm).unit_under(base.plan), _given(base, runs[0].plan)
+    return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts, given)
+
+
+# --- Recipes: whether a method trains as published or with the plan's recipe. --------------------
+
+RECIPE = {True: " with recipe", False: " without recipe"}
+"""What follows a method's name where it trains otherwise than by itself."""
+
+
+def with_recipes(
+    base: Request, algorithms: Sequence[str], which: str
+) -> tuple[dict[str, Request], list[str]]:
+    """The requests of a comparison by the names of their rows: published, ours or both.
+
+    Also a line for each method that cannot have the recipe, which ``ours`` and ``both`` leave out.
+    By themselves methods of this project train with the recipe and others without.
+    """
+    found: dict[str, Request] = {}
+    recipe, without = base.plan.spec.recipe, []
+    if recipe is None or not recipe.decides:
+        raise InputError.one("recipe", "must be left out: the plan has no recipe", which)
+    bare = Spec.parse(without_recipe(base.plan.spec.model_dump(mode="json")))
+    for name in algorithms:
+        own = ALGORITHMS.get(name).executes(base.plan)
+        for ours in {"published": [False], "ours": [True]}.get(which, [False, True]):
+            request = replace(base, algorithm=name)
+            if own and not ours:
+                request = replace(request, plan=solve(bare, second_opinion=False))
+            elif ours and not own:
+                try:
+                    request = _with_recipe(request)
+                except InputError as error:
+                    without.append(f"{name} cannot have the recipe: {error}")
+                    continue
+            found[name if ours == own else name + RECIPE[ours]] = request
+    return found, without
+
+
+def _with_recipe(request: Request) -> Request:
+    """The request of a method that plans for itself, which gets the recipe for its own noise."""
+    plan, entry = request.plan, ALGORITHMS.get(request.algorithm)
+    if _by_record(request) or entry.released == "nothing":
+        raise InputError.one("recipe", "must be published for methods of records", "ours")
+    spec, chosen, noise = plan.spec, request.hyperparameters, 0.0
+    if entry.unit == "none":
+        chosen = replace(chosen, values={"clipped": 1.0, **chosen.values})
+    else:
+        noise = relative_noise(algorithm(entry.name, plan).plan)
+    update: dict[str, object] = {"recipe": Recipe(source="none")}
+    if spec.server is not None and "server" in (spec.recipe or Recipe()).decides:
+        longer = math.hypot(1.0, relative_noise(plan)) / math.hypot(1.0, noise)
+        rate = float(f"{(spec.server.learning_rate or 1.0) * longer:.4g}")
+        update["server"] = spec.server.model_copy(update={"learning_rate": rate})
+    changed = plan.model_copy(update={"spec": spec.model_copy(update=update)})
+    algorithm(entry.name, changed)
+    return replace(request, plan=changed, hyperparameters=chosen)
+
+
+def _given(base: Request, plan: Plan) -> Given:
+    """What a run was given, by the plan that it executed."""
+    spec, entry = plan.spec, ALGORITHMS.get(base.algorithm)
+    clips = entry.unit != "none" or base.hyperparameters.values.get("clipped")
+    rate = 1.0 if spec.server is None else spec.server.learning_rate or 1.0
+    recipe = [f"C {spec.clipping_norm:g}" if clips else "no clipping", f"step {rate:.4g}"]
+    recipe.append("last model" if spec.averaging is None else f"{spec.averaging.method} of models")
+    ratios = plan.objective.name
+    ratios = spec.planning.ratios if ratios == FIXED_RATIOS[0] else ratios
+    release = "exact" if entry.unit == "none" else plan.release
+    return Given(", ".join(recipe), ratios, spec.weighting, release)

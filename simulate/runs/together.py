@@ -19,16 +19,14 @@ Spent = tuple[Plan, Mapping[str, History], int]
 _BARE = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
 
 
-def planned(
-    base: Request, algorithms: Sequence[str], seeds: Sequence[int], tried: int
-) -> Iterator[Spent]:
+def planned(rows: Mapping[str, Request], seeds: Sequence[int], tried: int) -> Iterator[Spent]:
     """What the runs of a comparison will spend; ``tried`` more of each method tune it."""
-    for name in algorithms:
-        entry = ALGORITHMS.get(name)
+    for name, base in rows.items():
+        entry = ALGORITHMS.get(base.algorithm)
         if entry.released == "nothing":
             continue
         plan = prepare(request_for(base, name, seeds[0])).algorithm.plan
-        bare = entry.unit == "none" or _shared(base, len(algorithms) + tried)
+        bare = entry.unit == "none" or _shared(base, len(rows) + tried)
         releases = {one.name: _BARE if bare else plan.history(one) for one in plan.groups}
         yield plan, releases, len(seeds) + tried
 
@@ -38,10 +36,10 @@ def _shared(base: Request, runs_of_a_seed: int) -> bool:
     return base.key_file is None and runs_of_a_seed > 1
 
 
-def recorded(base: Request, algorithms: Sequence[str], seeds: Sequence[int]) -> Iterator[Spent]:
+def recorded(rows: Mapping[str, Request], seeds: Sequence[int]) -> Iterator[Spent]:
     """What the ledgers of the runs of a comparison say that they released."""
-    shared = _shared(base, len(algorithms))
-    for request in (request_for(base, name, seed) for name in algorithms for seed in seeds):
+    for request in (request_for(one, name, seed) for name, one in rows.items() for seed in seeds):
+        shared = _shared(request, len(rows))
         run = load_run(request.folder)
         if any(not release.noise.silent for release in run.ledger.records):
             names = [group.name for group in run.plan.groups]

@@ -32,7 +32,6 @@ from simulate.algorithms.registry import (
     AlgorithmEntry,
     Hyperparameters,
     algorithm,
-    as_given,
 )
 from simulate.engine.loop import evaluate, one_core
 from simulate.runs.compare import TUNING, ComparisonRow, compare, require_own
@@ -229,11 +228,12 @@ def tuned_request(base: Request, found: Tuned) -> Request:
     """The request of a method with the values that were found for it."""
     chosen = Hyperparameters(base.hyperparameters.aggregation, found.point.values)
     plan = base.plan
-    if ALGORITHMS.get(found.algorithm).plan is not as_given:
+    if not ALGORITHMS.get(found.algorithm).executes(plan):
         # a method that plans for itself starts from the values before the plan's recipe
         spec = Spec.parse(without_recipe(plan.spec.model_dump(mode="json")))
         plan = plan.model_copy(update={"spec": spec})
-    return replace(base, plan=retuned(plan, found.point), hyperparameters=chosen)
+    plan = retuned(plan, found.point)
+    return replace(base, algorithm=found.algorithm, plan=plan, hyperparameters=chosen)
 
 
 # --- A comparison in which each method trains with values that were tuned for it. ----------------

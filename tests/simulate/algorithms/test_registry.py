@@ -42,11 +42,12 @@ def test_each_algorithm_states_its_source_unit_releases_and_deviations(name):
     assert list(complete.values) == list(entry.hyperparameters)
 
 
-def test_gdpfed_plus_refuses_a_joint_plan():
+def test_gdpfed_plus_plans_by_itself_under_a_joint_plan():
     joint = tiny.plan(release="joint", sampling="poisson", cohort=2, model=KNOWN)
-    with pytest.raises(InputError, match=r"plan\.release: must be per_group for GDPFed\+; planned"):
-        algorithm("GDPFed+", joint)
-    assert not_executable(joint) == {"plan.release: must be per_group, found 'joint'": ["GDPFed+"]}
+    own = algorithm("GDPFed+", joint).plan
+    assert (own.release, own.spec.planning.ratios) == ("per_group", "gdpfed_plus")
+    assert algorithm("GDPFed+", own).plan == own
+    assert not not_executable(joint)
 
 
 @pytest.mark.parametrize("law", ["full", "fixed_size"])

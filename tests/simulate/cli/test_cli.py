@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.plan import Plan
+from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from simulate.algorithms.registry import ALGORITHMS
@@ -71,6 +73,41 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     before = (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns
     assert call(*arguments).stdout == done.stdout
     assert (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns == before
+
+
+def test_a_spec_is_compared_by_each_methods_own_rule_and_recipe(tmp_path):
+    spec = digits_spec(rounds=2).model_dump(mode="json")
+    for field in ("planning", "clipping_norm", "recipe", "server", "averaging"):
+        spec.pop(field, None)
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    common = ("compare", tmp_path / "spec.yaml", "--seeds", 1, "-o", tmp_path / "out")
+    words = ("--algorithms", "GDPFed+,planned,FedAvg,DP-FedPGN", "--recipe", "both")
+    done = call(*common, *words, "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    rows = {row["algorithm"]: row for row in json.loads(done.stdout)}
+    plans = {name: Plan.load(tmp_path / "out" / name / "seed-0") for name in rows}
+    lengths = {}
+    for name, plan in plans.items():
+        has = name == "planned" or name.endswith(" with recipe")
+        assert (plan.spec.clipping_norm, plan.spec.averaging is not None) == (
+            0.1 if has else 1,
+            has,
+        )
+        if has:  # the same length of a step, signal 1 and the plan's own noise
+            noise = relative_noise(plan) if rows[name]["unit"] != "none" else 0.0
+            step = plan.spec.server.learning_rate * plan.spec.clipping_norm
+            lengths[name] = step * math.hypot(1, noise)
+    assert lengths == pytest.approx(dict.fromkeys(lengths, 2.2), rel=1e-3)
+    assert set(lengths) == {"planned", "GDPFed+ with recipe", "FedAvg with recipe"}
+    assert "DP-FedPGN with recipe" not in rows
+    assert "DP-FedPGN cannot have the recipe: plan.server: must be left out" in done.stderr
+    ratios = [rows[name]["ratios"] for name in ("GDPFed+", "planned without recipe", "DP-FedPGN")]
+    assert ratios == ["gdpfed_plus", "balanced", "strictest"]
+    clips = {name: "no clipping" not in rows[name]["recipe"] for name in rows}
+    assert [name for name, clipped in clips.items() if not clipped] == ["FedAvg"]
+    done = call(*common, "--algorithms", "planned", "--recipe", "ours", "--tune")
+    assert done.exit_code == 2
+    assert "recipe: must be left out with --tune" in done.stderr
 
 
 @pytest.mark.slow

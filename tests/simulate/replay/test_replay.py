@@ -14,6 +14,7 @@ from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
 from privplan.verification.verify import judge, load_run
+from simulate.algorithms.registry import Hyperparameters
 from simulate.cli.replay import command
 from simulate.data.registry import load
 from simulate.engine import round as engine_round
@@ -37,7 +38,7 @@ def run(tmp_path):
 
 
 HONEST = [
-    ("FedAvg", {}), ("DP-FedAvg", {"sampling": "fixed_size"}),
+    ("FedAvg", "clipped"), ("FedAvg", {}), ("DP-FedAvg", {"sampling": "fixed_size"}),
     ("GDPFed", {"sampling": "fixed_size"}), ("GDPFed-op", {}), ("DPFedAvg", {}),
     ("planned", {}), ("planned", {"planning": "joint"}), ("planned", {"planning": "quantile"}),
     *((name, {"planning": "quantiles"}) for name in ("DP-FedAvg", "GDPFed+", "FedAvg")),
@@ -52,8 +53,10 @@ HONEST = [
 
 @pytest.mark.parametrize(("algorithm", "how"), HONEST)
 def test_an_honest_run_passes(algorithm, how, tmp_path):
-    plan = short_plan(**how)
-    execute(Request(plan, algorithm, "digits", tmp_path / "run", seed=3, own_unit=True))
+    numbers, how = {"clipped": 1} if how == "clipped" else {}, {} if how == "clipped" else how
+    plan, chosen = short_plan(**how), Hyperparameters(values=numbers)
+    common = {"seed": 3, "own_unit": True, "hyperparameters": chosen}
+    execute(Request(plan, algorithm, "digits", tmp_path / "run", **common))
     rounds = 1 if algorithm == "DPFedAvg" else ROUNDS
     report = replayed(tmp_path / "run", rounds)
     assert report.outcome == "passed", report.reason
