@@ -21,7 +21,7 @@ from scipy.special import bdtrc, betaincinv, ndtr, ndtri
 from privplan.errors import InputError
 from privplan.files import load_json, read_text, write_text
 from privplan.laws.participation import binomial_log_mass
-from privplan.registry import Registry
+from privplan.registry import Registry, instance_of
 from privplan.values import Value, parse
 
 Kind = Literal["bound", "bound if Gaussian"]
@@ -42,14 +42,7 @@ class Auditor:
     order: int = LAST  # verdicts list auditors by increasing order
 
 
-def _as_auditor(component: object) -> Auditor:
-    """The auditor that an entry point names."""
-    if not isinstance(component, Auditor):
-        raise TypeError(f"must be an Auditor, found {type(component).__name__}")
-    return component
-
-
-AUDITORS: Registry[Auditor] = Registry("auditor", "privplan.auditors", check=_as_auditor)
+AUDITORS: Registry[Auditor] = Registry("auditor", "privplan.auditors", check=instance_of(Auditor))
 
 
 def auditors() -> dict[str, Auditor]:
@@ -394,11 +387,7 @@ def upper_rate(hits: int, trials: int, level: float) -> float:
 
 
 def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) -> float:
-    """Lower bound on mu if the trade-off curve is that of a Gaussian mechanism.
-
-    The scores of different canaries are assumed to be independent, as they are for orthogonal
-    directions under Gaussian noise.
-    """
+    """Lower bound on mu of a Gaussian trade-off curve, for independent scores of canaries."""
     pilot = np.arange(len(scores)) % PILOT == 0
     tested, truth = scores[~pilot], included[~pilot].astype(bool)
     if len(tested) == 0 or truth.all() or not truth.any():

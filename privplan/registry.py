@@ -173,3 +173,28 @@ class Registry(Generic[T]):
 
 def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
+
+
+def instance_of(kind: type[Any]) -> Callable[[object], Any]:
+    """A check of components: an instance of a class, or a subclass, of which one is made."""
+
+    def check(component: object) -> Any:
+        found = component
+        if isinstance(component, type) and issubclass(component, kind):
+            found = component()
+        if not isinstance(found, kind):
+            raise TypeError(f"must be of {kind.__name__}, found {type(found).__name__}")
+        return found
+
+    return check
+
+
+def function_of(arguments: str) -> Callable[[object], Any]:
+    """A check of components: something that can be called."""
+
+    def check(component: object) -> Any:
+        if not callable(component):
+            raise TypeError(f"must be a function of {arguments}")
+        return component
+
+    return check

@@ -59,10 +59,7 @@ def normalised() -> Aggregator:
 
 
 def by_epsilon() -> Aggregator:
-    """Each group's sum times epsilon_m / sum_j epsilon_j r_j, with r the expected cohorts.
-
-    The weight of a group's mean update is epsilon_m r_m / sum_j epsilon_j r_j; these add up to 1.
-    """
+    """Each sum times epsilon_m / sum_j epsilon_j r_j, with r the expected cohorts."""
 
     def weight(group: GroupPlan, plan: Plan) -> float:
         return group.epsilon / sum(other.epsilon * other.expected_cohort for other in plan.groups)
@@ -342,11 +339,7 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
 
 
 def projected_clients(directions: int) -> Aggregator:
-    """The mean by planned weights of updates that are projected as in the original PFA.
-
-    The clients in the upper of two clusters of budgets are public; the others' updates are
-    projected onto the leading singular directions of the public ones.
-    """
+    """The weighted mean of updates, those of strict clients projected as in the original PFA."""
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         projected = _projected(releases, directions)

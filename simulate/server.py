@@ -42,10 +42,7 @@ def add() -> Server:
 
 
 def smoothed(vector: Tensor, strength: float) -> Tensor:
-    """The solution of the circulant system, by FFT in double precision.
-
-    The eigenvalue of I - s L at frequency k is 1 + 2 s (1 - cos(2 pi k / d)), at least 1.
-    """
+    """Solution of the circulant system by FFT; eigenvalues are 1 + 2 s (1 - cos(2 pi k / d))."""
     size = vector.numel()
     frequencies = torch.arange(size // 2 + 1, dtype=torch.float64, device=vector.device)
     eigenvalues = 1 + 2 * strength * (1 - torch.cos(2 * math.pi / size * frequencies))

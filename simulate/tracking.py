@@ -13,7 +13,7 @@ from typing import Any
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import RunRecord
-from privplan.registry import Registry
+from privplan.registry import Registry, function_of
 
 FOLDER = "tracking"
 """Folder of the trackers inside the run folder."""
@@ -79,13 +79,9 @@ TrackerFactory = Callable[[Path], Callback]
 """Makes a tracker that writes into a folder, which may hold what an interrupted run wrote."""
 
 
-def _checked(component: object) -> TrackerFactory:
-    if not callable(component):
-        raise TypeError("must be a function of the tracker's folder")
-    return component
-
-
-TRACKERS: Registry[TrackerFactory] = Registry("track", "privplan.trackers", check=_checked)
+TRACKERS: Registry[TrackerFactory] = Registry(
+    "track", "privplan.trackers", check=function_of("the tracker's folder")
+)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dataclasses import replace
 from privplan.accounting.release import GAUSSIAN, History, Release
 from privplan.errors import UnsupportedError
 from privplan.laws.law import DominatingPairs, Relation
-from privplan.registry import Registry
+from privplan.registry import Registry, instance_of
 
 
 def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
@@ -142,15 +142,9 @@ class Silent(NoNoise):
     silent = True
 
 
-def _family(component: object) -> NoiseFamily:
-    """A family from an entry point, which names a family or its class."""
-    found = component() if isinstance(component, type) else component
-    if not isinstance(found, NoiseFamily):
-        raise TypeError("must be a subclass of NoiseFamily, or an instance of one")
-    return found
-
-
-NOISE_FAMILIES: Registry[NoiseFamily] = Registry("family", "privplan.mechanisms", check=_family)
+NOISE_FAMILIES: Registry[NoiseFamily] = Registry(
+    "family", "privplan.mechanisms", check=instance_of(NoiseFamily)
+)
 """Families of noise by name."""
 
 for _one in (Gaussian(), DiscreteGaussian(), NoNoise(), Silent()):

@@ -165,11 +165,7 @@ def _next(
 
 
 def _next_square(one: Composition, history: History, now: float, aim: float) -> float:
-    """mu^2 of the next allotment, from that of the present one.
-
-    Under a filter, from the noise with which a plan of the same ratios and rounds takes that part
-    of what is left: a divergence at one order grows too suddenly to be extrapolated.
-    """
+    """mu^2 of the next allotment; under a filter from the noise that takes its part of the rest."""
     share = one.share(history)
     if share is None:
         goal = _square(aim * one.budget, one.delta)

@@ -200,11 +200,7 @@ def _noise_of_weights(chosen: Decisions) -> Floats:
 
 
 def mean_noise(spec: Spec, chosen: Decisions) -> float:
-    """Noise of the weighted mean update, per coordinate, before any sparsification.
-
-    C sqrt(sum w_m^2 sigma_m^2 / r_m^2) with one sum per group;
-    C max_m (w_m sigma_m / r_m) with one sum of all groups; times the root of the provision.
-    """
+    """C sqrt(sum w_m^2 sigma_m^2 / r_m^2), or C max_m (w_m sigma_m / r_m) jointly, by provision."""
     nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, chosen.release)
     return spec.clipping_norm * nu * math.sqrt(noise_provision(spec))
 

@@ -106,11 +106,7 @@ def unprotected(spec: Spec) -> Plan:
 
 
 def median_clipped(make: Callable[[Spec], Plan]) -> Callable[[Spec], Plan]:
-    """A plan whose clipping norm follows a private median, unless the spec says otherwise.
-
-    For methods whose paper clips at the median of the round's norms, which is a release of its
-    own that the paper does not pay for.
-    """
+    """A plan whose norm follows a private median; the papers clip at one that they do not pay."""
 
     def plan(spec: Spec) -> Plan:
         planning = spec.planning
@@ -127,11 +123,7 @@ def optimised(spec: Spec) -> Plan:
 
 
 def strictest(spec: Spec) -> Plan:
-    """DP-FedAvg: one sum of all groups, every client under the strictest budget.
-
-    The noise multiplier is that of the smallest epsilon and the smallest delta; the weights
-    r_m / r make the step the mean over the cohort.
-    """
+    """DP-FedAvg: one sum; every client under the least epsilon and delta, weights r_m / r."""
     even = plain(spec, ratios="uniform")
     problem = problem_of(even)
     cohorts = drawable(problem, uniform_cohorts(problem))
@@ -171,10 +163,7 @@ def published(spec: Spec) -> Plan:
 def by_record(
     plan: Plan, records: Mapping[str, int], *, weights: str, strict: bool = False
 ) -> Plan:
-    """DP-SGD at every client: the plan that protects records, with each group's budget.
-
-    A plan of clients is turned into one with as many passes as come nearest to its local steps.
-    """
+    """DP-SGD at every client under each group's budget, with passes nearest to the local steps."""
     if plan.spec.unit == "client":
         local, fewest = plan.spec.local, min(records.values())
         a_pass = local_steps(fewest, min(local.batch_size, fewest), 1)
@@ -199,11 +188,7 @@ def either(
 
 
 def plain(spec: Spec, **planning: Any) -> Spec:
-    """The spec as the papers' methods see it, with other planning choices.
-
-    A release per group, participation weights, no sparsification, and none of the limits and
-    free variables that only objectives support. What a recipe decided is left out.
-    """
+    """The spec as the papers see it: a release per group, participation weights, no recipe."""
     data = without_recipe(spec.model_dump(mode="json"))
     data["cohort"] = spec.expected_cohort
     own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
@@ -344,10 +329,7 @@ def affordable_ratios(
 def time_adaptive(
     spec: Spec, *, saved: float = 0.5, factor: float = 0.5, accountant: str = GUARANTEE
 ) -> Plan:
-    """The time-adaptive plan: a fraction of the rounds, from the first, with a lower ratio.
-
-    ``factor`` is the lower ratio over the later one; the last round always has the higher ratio.
-    """
+    """The time-adaptive plan: at first some rounds at ``factor`` times the later ratio."""
     faults = []
     if not 0 <= saved < 1:
         faults.append(Fault("saved", "must be in [0, 1)", saved))
@@ -396,10 +378,7 @@ def individual_sample(spec: Spec, accountant: str = GUARANTEE) -> Plan:
 
 
 def scheduled(spec: Spec, schedules: tuple[Schedule, ...], method: str, accountant: str) -> Plan:
-    """The plan of one noisy sum and one noise multiplier, with one schedule per group.
-
-    Arguments and errors are those of ``individual_sample``; ``method`` names the rule.
-    """
+    """The plan of one noisy sum and one noise multiplier, with one schedule per group."""
     plain_spec = plain(spec, ratios="uniform", accountant=accountant, calibration="exact")
     problem = problem_of(plain_spec)
     noise, ratios = shared_noise(problem, schedules, accountant)

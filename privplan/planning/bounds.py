@@ -101,11 +101,7 @@ def _problem_1(groups: int, joint: bool) -> Bound:
 
 
 def squared_noise_multiplier(groups: int, joint: bool) -> Any:
-    """Squared noise multiplier of the weighted mean update after sparsification.
-
-    The sum over groups, or the maximum with one release of all groups; ``v`` is the provision
-    for dropouts and adaptive clipping.
-    """
+    """Squared noise multiplier of the sparse weighted mean; ``v`` is the provision."""
     import sympy
 
     rows = zip(*per_group(groups, "w sigma r k"), strict=True)

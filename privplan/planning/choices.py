@@ -87,10 +87,7 @@ DECAY = 0.8
 
 
 def relative_noise(plan: Plan) -> float:
-    """Norm of the noise of the mean update over the clipping norm (N).
-
-    That of independent noise which would leave as much in the last model, where it is correlated.
-    """
+    """Norm of the mean's noise over the clipping norm (N); of independent noise as harmful."""
     raw = plan.mean_noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
     return raw * plan.spec.noise_left
 
@@ -108,10 +105,7 @@ def default_rate(spec: Spec, noise: float) -> float:
 
 
 def with_server(plan: Plan) -> Plan:
-    """Returns the plan with server and averaging where its spec leaves them to the default recipe.
-
-    Neither changes sampling, noise, weights or the certificate.
-    """
+    """The plan with server and averaging of the default recipe where its spec leaves them out."""
     spec, recipe = plan.spec, plan.spec.recipe
     if recipe is None or recipe.source != "default":
         return plan
@@ -136,10 +130,7 @@ def recipe_lines(plan: Plan) -> list[str]:
 
 
 def replaced_lines(data: Any, plan: Plan) -> list[str]:
-    """Values that stand in a spec and are not those of its plan, since the recipe decides them.
-
-    A solved spec names its decided fields, so a value that is changed by hand there has no effect.
-    """
+    """Values in a spec, changed by hand, that its recipe decides and that have no effect."""
     recipe = plan.spec.recipe
     if not isinstance(data, dict) or recipe is None or recipe.source != "default":
         return []
@@ -277,10 +268,7 @@ _EXTRA = ("rounds", "cohort", "clipping_norm")
 
 
 def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """Returns the spec with its free rounds, cohort and clipping norm decided, and notes on them.
-
-    The result names none of them as free, so solving it again changes nothing.
-    """
+    """The spec with rounds, cohort and norm decided and no longer free, and notes on them."""
     free = [name for name in _EXTRA if name in spec.planning.free]
     if not free:
         check_limits(spec)
@@ -320,10 +308,7 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
 
 
 def total_error(spec: Spec) -> float:
-    """The error of a whole run, which the free variables minimise; see ``Objective.run_error``.
-
-    With the noise of interpolated curves: what is chosen is then calibrated and certified.
-    """
+    """``Objective.run_error`` with the noise of curves, which the free variables minimise."""
     problem = problem_of(spec)
     return objective_of(spec).run_error(spec, problem, estimated(task_of(spec, problem)))
 
@@ -387,10 +372,7 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
 
 
 def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Minimiser of a cost on an interval: a coarse grid, then golden-section search.
-
-    The grid is followed from its middle to both ends, until the cost is ``_FAR`` times the least.
-    """
+    """Minimiser on an interval: a coarse grid from its middle outwards, then golden section."""
     if high <= low:
         return high
     grid, costs = np.linspace(low, high, _COARSE), np.full(_COARSE, np.inf)

@@ -292,11 +292,7 @@ def floor_prices(
     release: ReleaseKind,
     floors: Floats,
 ) -> list[Floats]:
-    """Prices of the groups' weights at the best weights with floors, for dual bounds.
-
-    All are such that sum prices w >= 1 for all weights within the floors; a group that its floor
-    holds has a price above that of the others. Which bound is sharpest depends on the floors.
-    """
+    """Prices with sum prices w >= 1 for all weights within the floors, for dual bounds."""
     found = best(cohorts, noise, coefficients, release, floors)
     choices = [(found.slopes, found.level)]
     if release == "joint":

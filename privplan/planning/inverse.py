@@ -250,10 +250,7 @@ def solve_for_noise(
 
 
 def with_uploads(spec: Spec, uploads: float) -> Spec:
-    """The spec with at most that many uploads over all rounds, used up where they can be.
-
-    The cohort follows from the uploads, unless the spec frees its rounds: then both are planned.
-    """
+    """The spec with at most so many uploads in all, which decide the cohort (or rounds, too)."""
     require_clients(spec, "max_uploads")
     if not 0 < uploads < math.inf:
         raise InputError.one("max_uploads", "must be positive and finite", uploads)

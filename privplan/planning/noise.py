@@ -142,11 +142,7 @@ def budget_of(problem: Problem, group: int) -> Budget:
 
 
 def covered_ratio(delta: float, rounds: int) -> float:
-    """Largest sampling ratio at which a client ever takes part with a chance of at most delta.
-
-    Up to it any noise keeps a budget, since what is released depends on a client with a chance of
-    delta only: sigma(q) jumps there, from the least that is certified to what epsilon asks for.
-    """
+    """Largest ratio at which a client ever takes part with chance delta: any noise does there."""
     return -math.expm1(math.log1p(-delta * (1 - _SPARE)) / rounds)
 
 
@@ -196,10 +192,7 @@ def root(
 def _gap(
     budget: Budget, ratio: float, log_noise: float, accountant: str, reading: Reading | None
 ) -> tuple[float, Reading | None]:
-    """Log of the epsilon that noise spends over the budget; by an estimate for losses.
-
-    Where the quick estimate does not serve, by composition, whose plan serves again nearby.
-    """
+    """Log of the epsilon spent over the budget, by a quick estimate, else by composition."""
     history = budget.history(ratio, math.exp(log_noise))
     try:
         if accountant not in FROM_LOSSES:
@@ -544,10 +537,7 @@ class NoiseCurves:
 
 
 def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
-    """The curves of all groups over the ratios that limits allow.
-
-    Limits have each group on one side of the ratio at which its noise jumps (``on_one_side``).
-    """
+    """The curves of all groups over the ratios that limits, each on one side, allow."""
     clients = np.asarray(problem.clients, dtype=float)
     most = np.minimum(limits.max_cohorts / clients, 1.0)
     usual = problem.cohort / problem.population

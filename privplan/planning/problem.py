@@ -172,10 +172,7 @@ def _check_feasible(
 
 
 def _check_left_weight(problem: Problem, floors: Floats) -> None:
-    """Raise InfeasibleError when a group would take part in one sum of all with weight 0.
-
-    What it adds would have to be scaled to 0, at an infinite noise multiplier.
-    """
+    """Raise InfeasibleError where a group would have weight 0 in one sum of all."""
     if np.all(floors > 0) or 1 - floors.sum() > 1e-12:
         return
     first, without = int(np.argmax(floors)), problem.names[int(np.argmin(floors))]
@@ -193,10 +190,7 @@ def uniform_cohorts(problem: Problem) -> Floats:
 
 
 def drawable(problem: Problem, cohorts: Floats) -> Floats:
-    """Returns the nearest cohorts that the sampling law can draw.
-
-    Whole numbers under ``fixed_size``, all clients under ``full``, unchanged under ``poisson``.
-    """
+    """The nearest cohorts that the sampling law can draw."""
     clients = np.asarray(problem.clients, dtype=float)
     if problem.sampling.law.everyone:
         return clients

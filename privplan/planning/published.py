@@ -68,10 +68,7 @@ def sparsification_error(kept: Floats) -> Floats:
 def best_kept(
     weights: Floats, noise: Floats, cohorts: Floats, constants: StepConstants, dimension: int
 ) -> Floats:
-    """Remark 3's kept fractions, clamped to at least one coordinate.
-
-    k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2).
-    """
+    """Remark 3: k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2), at least one coordinate."""
     shrink = 2 * weights * noise**2 / (constants.progress * constants.mu4 * cohorts**2)
     return np.clip(1 - shrink, 1 / dimension, 1.0)
 

@@ -92,11 +92,7 @@ def solve_records(
     strictest: bool = False,
     second_opinion: bool = False,
 ) -> Plan:
-    """The certified plan of a spec that protects records.
-
-    Each group has the least noise for its budget, or with ``strictest`` for the strictest one. The
-    weights of a cohort are its clients', normalised.
-    """
+    """The certified plan of a spec of records, with each group's budget or the strictest one."""
     if spec.unit != "record":
         raise InputError.one("unit", "must be record", spec.unit)
     times = most_participations(spec) if participations is None else participations
@@ -172,10 +168,7 @@ def record_level(
     epochs: int = 1,
     strictest: bool = False,
 ) -> Plan:
-    """The record-level plan with the budgets of a client-level spec or plan.
-
-    Each group's (epsilon, delta) then protects a record instead of a client.
-    """
+    """The plan in which the budgets of a client-level spec or plan protect records."""
     spec = source.spec if isinstance(source, Plan) else source
     if spec.unit != "client":
         raise InputError.one("unit", "must be client", spec.unit)
@@ -212,10 +205,7 @@ def record_level(
 
 
 def noise_variances(plan: Plan) -> Floats:
-    """sigma_i^2 of a client of each group in round 1, by Eq. 3 and Eq. 7, shape (groups,).
-
-    Only the noise: the sampling of batches adds a variance smaller by a factor of order p.
-    """
+    """sigma_i^2 of a group's client in round 1 by Eq. 3 and 7, without batch sampling."""
     return _variances(plan.spec, plan.groups)
 
 

@@ -205,11 +205,7 @@ _SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)
 def relative_gap(
     task: Task, curves: NoiseCurves, cohorts: Floats, enough: float
 ) -> tuple[float, list[Floats]]:
-    """How far the error of cohorts may be above the least one, over that error; in [0, 1].
-
-    Also cohorts by which bounds were met, where a search may find less; the search for a sharper
-    bound ends at ``enough``.
-    """
+    """How far cohorts may be above the least error, over theirs; and cohorts that meet bounds."""
     (noise, slopes), given = curves.at(cohorts / task.clients), task.coefficients
     chosen = weights_of(task, cohorts, noise)
     nu = mean_noise_multiplier(chosen, cohorts, noise, task.release)
@@ -346,10 +342,7 @@ def allocate(task: Task) -> Allocation:
 
 
 def estimated(task: Task) -> Allocation:
-    """``allocate`` with the noise of the curves: within 1e-3 of calibrated noise, and faster.
-
-    For choices that compare many tasks; what is chosen is then allocated and certified.
-    """
+    """``allocate`` with the noise of the curves, within 1e-3: to compare many tasks."""
     task, curves, starts = _prepared(task)
     curves, cohorts, _ = _optimum(task, curves, starts[:_FEW_STARTS])
     if task.problem.sampling.law.whole_cohorts:
@@ -359,10 +352,7 @@ def estimated(task: Task) -> Allocation:
 
 
 def _prepared(task: Task) -> tuple[Task, NoiseCurves, list[Floats]]:
-    """The task with groups on one side of jumps of their noise, its curves, and where to start.
-
-    Starts are equal ratios, Problem 1's ratios, then subsets of one and two groups.
-    """
+    """The task with groups on one side of jumps, its curves, and starts of the search."""
     clients, total = task.clients, task.problem.cohort
     published = clients / np.sqrt(np.asarray(task.problem.closed_form_factors))
     shapes = [clients, published]

@@ -102,10 +102,7 @@ DECIDED: dict[str, Callable[[Spec], float | None]] = {
 
 
 def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str, Any]]:
-    """Rows of a spec's plain data at one point.
-
-    One per group, or a single row with the reason why there is no plan.
-    """
+    """Rows of a spec at one point: one per group, or one with the reason for no plan."""
     from privplan.planning.noise import upper_bounds_only
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec

@@ -347,11 +347,7 @@ class Spec(Shown, Checked):
 
     @property
     def server_momentum(self) -> float:
-        """Momentum of the server for which the noise is correlated, in [0, 1).
-
-        That of the spec, or of the default recipe where it is to decide the server; 0 for servers
-        without momentum.
-        """
+        """Momentum in [0, 1) for which noise is correlated: the server's, or that of the recipe."""
         recipe = self.recipe
         if recipe is not None and recipe.source == "default" and "server" in recipe.decides:
             return self.sampling.law.recipe_momentum

@@ -97,10 +97,7 @@ def fields_digest(fields: Mapping[str, Any]) -> str:
 
 
 def walk(steps: int, momentum: float) -> float:
-    """Length of local training at gradients of norm 1, in learning rates: no unit.
-
-    The sum of (1 - momentum^k) / (1 - momentum) over the steps k: a step with momentum goes on.
-    """
+    """Length of local training at gradients of norm 1, sum of (1 - momentum^k) / (1 - momentum)."""
     if momentum == 0:
         return float(steps)
     gone = -math.expm1(steps * math.log(momentum))

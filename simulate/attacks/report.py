@@ -198,11 +198,7 @@ SHOWN = 10
 
 
 def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Cells of the table: each attack, followed by its null row from other updates.
-
-    The rows of the mean image and of noise are the same for all attacks on the same records, and
-    are printed once before the first of these attacks.
-    """
+    """Cells of the table: each attack and its null from other updates; equal nulls once."""
     rows: list[list[str]] = []
     shown: set[tuple[Any, ...]] = set()
     for line in lines:

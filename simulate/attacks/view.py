@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.registry import Registry
+from privplan.registry import Registry, instance_of
 from simulate.algorithm import extra_coordinates
 from simulate.components import Released, State
 from simulate.data.dataset import Dataset
@@ -239,14 +239,9 @@ class Attack:
     source: str  # where it was published
 
 
-def _as_attack(component: object) -> Attack:
-    """The attack that an entry point names."""
-    if not isinstance(component, Attack):
-        raise TypeError(f"must be an Attack, found {type(component).__name__}")
-    return component
-
-
-ATTACKS: Registry[Attack] = Registry("attack", "privplan.attacks", "simulate.attacks", _as_attack)
+ATTACKS: Registry[Attack] = Registry(
+    "attack", "privplan.attacks", "simulate.attacks", instance_of(Attack)
+)
 
 
 def register(name: str, *, iterative: bool, source: str) -> Callable[[Reconstruct], Reconstruct]:

@@ -28,7 +28,7 @@ import numpy as np
 
 from privplan.errors import InputError, MissingDataError, PrivplanError, did_you_mean
 from privplan.limits import regular
-from privplan.registry import Registry
+from privplan.registry import Registry, function_of
 from simulate.data.dataset import Dataset, part_of
 
 # --- Locations of data sets on disk, and downloads of missing files with checked sums. -----------
@@ -164,14 +164,11 @@ class Loader(Protocol):
         """The data set."""
 
 
-def _checked(component: object) -> Loader:
-    if not callable(component):
-        raise TypeError("must be a function of the data folder and of download")
-    return component
-
-
 DATASETS: Registry[Loader] = Registry(
-    "dataset", "privplan.datasets", "simulate.data.formats", _checked
+    "dataset",
+    "privplan.datasets",
+    "simulate.data.formats",
+    function_of("the data folder and of download"),
 )
 _log = logging.getLogger(__name__)
 ALIASES = MappingProxyType(

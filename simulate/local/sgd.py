@@ -140,10 +140,7 @@ def _descend_chunk(
 
 
 def _accelerate(speed: Tensor, slope: Tensor, momentum: float, idle: Tensor) -> Tensor:
-    """Advance the momentum buffer of one packed tensor in place; returns the step to take.
-
-    Idle clients keep their buffer and take no step.
-    """
+    """Advance the momentum buffer in place and return the step; idle clients take none."""
     if not idle.any():
         return speed.mul_(momentum).add_(slope)
     resting = idle.repeat_interleave(len(speed) // len(idle))
@@ -189,11 +186,7 @@ Direction = Callable[[Tensor, Tensor, Gradient], Tensor]
 def descend(
     batch: ClientBatch, start: Tensor, direction: Direction, drift: Tensor | None = None
 ) -> Tensor:
-    """The updates of clients that step against a direction computed from gradients.
-
-    Momentum is PyTorch's, applied to the direction. A step in which a client has no record adds
-    only the drift.
-    """
+    """Updates of steps against a direction, with PyTorch's momentum; only drift without records."""
     starts = start.detach().expand(len(batch.y), -1)
 
     def chunk_updates(rows: slice) -> Tensor:
@@ -216,10 +209,7 @@ def _descend_whole(
     direction: Direction | None = None,
     drift: Tensor | None = None,
 ) -> Tensor:
-    """Updates [K, d] of clients in one batch, without synchronising with the device.
-
-    Without a direction the steps are plain, by the gradients of a device.
-    """
+    """Updates [K, d] in one batch without synchronising; by plain gradients without direction."""
     thetas, speed = starts.clone(), torch.zeros_like(starts)
     for step in range(y.shape[1]):
         of_step = {"x": pixels(x[:, step]), "y": y[:, step]}

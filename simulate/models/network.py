@@ -141,10 +141,7 @@ class Model(Protocol):
         """The same network as a plain PyTorch module; parameters in the same order."""
 
     def clients_per_chunk(self, batch: int) -> int:
-        """Number of clients that are trained at once on one core of a CPU, in batches of a size.
-
-        It depends on the model and the batch only, never on the machine.
-        """
+        """Clients trained at once on one core, whatever the machine, in batches of a size."""
 
     def pack(self, thetas: Tensor) -> Packed:
         """A copy of parameters [K, d] in the layout of `packed_gradients`."""
@@ -229,10 +226,7 @@ class Hypernetwork:
     def pull_back(
         self, weights: Tensor, embeddings: Tensor, slopes: Tensor, into: Tensor, factor: float
     ) -> Tensor:
-        """Gradient by the embeddings, of slopes by what is generated [K, n, D].
-
-        ``factor`` times the gradient by the weights is added to ``into``.
-        """
+        """Gradient by the embeddings, of slopes [K, n, D]; adds that by the weights to ``into``."""
         layer, offsets, heads, _ = self._parts(weights)
         hidden = torch.baddbmm(offsets, embeddings, layer.mT).relu_()
         inner = (slopes @ heads) * (hidden > 0)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privplan.errors import InputError, did_you_mean
-from privplan.registry import Registry
+from privplan.registry import Registry, function_of
 from simulate.models.fast import Chain
 from simulate.models.layers import Conv, Layer, Linear, Pool, Relu, features, input_shapes
 from simulate.models.modular import PREFIX, PRETRAINED, WIDE, Modular, adapted
@@ -32,14 +32,8 @@ class Architecture(Protocol):
         """The model of a name; shape of a record and number of logits have defaults."""
 
 
-def _checked(component: object) -> Architecture:
-    if not callable(component):
-        raise TypeError("must be a function of name, shape and classes")
-    return component
-
-
 MODELS: Registry[Architecture] = Registry(
-    "model.name", "privplan.models", "simulate.models", _checked
+    "model.name", "privplan.models", "simulate.models", function_of("name, shape and classes")
 )
 
 

@@ -59,12 +59,9 @@ class RemoteLedger:
 class FileLedger:
     """The ledger file ``ledger.jsonl``, synchronised to disk before ``append`` returns.
 
-    A release that is already in the file is not written again: a round replayed after an
-    interruption must reproduce its line exactly, because it is the same release. Measurements of
-    the noise are written to ``noise.jsonl`` before the releases; those of rounds after the
-    checkpoint are measured and written again. ``digest`` is the plan's; ``chain`` is the hash of
-    the last line that the checkpoint includes, the digest without one, and later lines are
-    replayed. A file that was changed, or lacks the checkpoint's last line, is refused.
+    A release that is in the file already must be reproduced exactly by a replayed round; its noise
+    is measured again. ``digest`` is the plan's, ``chain`` the checkpoint's last hash; a file that
+    was changed, or lacks the checkpoint's last line, is refused.
     """
 
     def __init__(self, folder: Path, digest: str, chain: str) -> None:

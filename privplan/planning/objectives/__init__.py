@@ -59,11 +59,7 @@ class Objective(ObjectiveRequirements, ABC):
         """The terms of the objective's value by name; the value is their sum."""
 
     def run_error(self, spec: Spec, problem: Problem, found: Allocation) -> float:
-        """The error of a whole run, which free rounds and a free clipping norm minimise.
-
-        The weighted error, the gap that remains after the rounds, and the squared bias of
-        clipping, in squared norm of an update.
-        """
+        """Weighted error, remaining gap and squared clipping bias of a run, in squared norm."""
         error = terms(
             found.weights,
             found.cohorts,
@@ -241,10 +237,7 @@ def update_norm_of(spec: Spec) -> float:
 
 
 def heterogeneity_of(spec: Spec) -> float:
-    """h: how much the mean updates of groups may differ, in norm, after clipping.
-
-    At the clipping norm of a recipe all updates are clipped, and differences shrink as they do.
-    """
+    """h: how much the mean updates of groups may differ, in norm, after clipping."""
     given, norms = spec.planning.heterogeneity, np.asarray(spec.planning.update_norms)
     if given is None:
         return DEFAULT_HETEROGENEITY[spec.release] * spec.clipping_norm

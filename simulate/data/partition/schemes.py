@@ -18,7 +18,7 @@ import numpy as np
 
 from privplan.errors import InputError
 from privplan.plan import GroupPlan
-from privplan.registry import Registry
+from privplan.registry import Registry, instance_of
 from privplan.streams import Purpose, stream
 from simulate.data.partition.clients import (
     ClientPartition,
@@ -80,14 +80,8 @@ class SchemeKind:
     disjoint: Callable[[str], bool] = lambda rest: True
 
 
-def _checked(component: object) -> SchemeKind:
-    if not isinstance(component, SchemeKind):
-        raise TypeError("must be a SchemeKind")
-    return component
-
-
 PARTITIONS: Registry[SchemeKind] = Registry(
-    "partition", "privplan.partitions", "simulate.data.partition", _checked
+    "partition", "privplan.partitions", "simulate.data.partition", instance_of(SchemeKind)
 )
 
 
