@@ -36,11 +36,7 @@ def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> t
 
 
 def mean() -> Aggregator:
-    """Every sum times 1 / sum_m s_m r_m, with s_m the group's scale (1 unless planned).
-
-    One factor for all groups, so it also serves a joint sum, where a client of group m counts
-    s_m times.
-    """
+    """Every sum times 1 / sum_m s_m r_m, one factor for all groups of scales s_m."""
     return Aggregator("mean", weights.mean, weighted_sum)
 
 

@@ -54,11 +54,7 @@ ROUNDING = 1e-9
 
 
 def rotation() -> Sampler:
-    """The next clients in each round, around and around, n times ratio of them on average.
-
-    After T rounds the first T n ratio places of an endless row of all clients are taken, so no
-    client took part more than ceil(T ratio) times, and none twice in a round.
-    """
+    """The next clients in each round, around and around, n times ratio on average, none twice."""
 
     def draw(generator: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
         first, last = (_places(clients, ratio, number) for number in (round_ - 1, round_))

@@ -139,11 +139,7 @@ def exposed_by_client() -> Mechanism:
 
 
 def noised_by_client() -> Mechanism:
-    """Each client sends what DP-SGD on its own records made: a release that protects records.
-
-    The noise was drawn at each local step by ``record_noise``; the ledger books as many releases
-    as there were steps.
-    """
+    """Each client sends what its DP-SGD made; the ledger books a release per noisy step."""
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
         spent = update.noise_evidence

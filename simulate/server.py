@@ -141,11 +141,7 @@ def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
 
 
 def newest_weight(averaging: Averaging, round_: int, rounds: int) -> float:
-    """The weight of a round's model in the average after that round.
-
-    It is (1 - decay) / (1 - decay^t) for ``ema``, so that the weights of the models of rounds 1
-    to t are proportional to decay^(t - i), and 1 / n for the n-th model of a ``tail``.
-    """
+    """Weight of a round's model: (1 - decay) / (1 - decay^t), or 1 / n as n-th of a ``tail``."""
     if averaging.decay is not None:
         return (1 - averaging.decay) / (1 - averaging.decay**round_)
     first = rounds - max(1, math.ceil((averaging.fraction or 1.0) * rounds - 1e-9))

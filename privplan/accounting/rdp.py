@@ -139,11 +139,7 @@ def _kept_moments(q: float, sigma: float, first: int, last: int) -> Floats:
 
 
 def rdp_of_release(release: Release, relation: Relation) -> Floats:
-    """Rényi divergence bounds of one release at ``ORDERS``, shape (orders,).
-
-    The sampling law states which moments bound it; where it states several, one per direction,
-    the largest divergence counts.
-    """
+    """Rényi divergence bounds at ``ORDERS``, the largest over the moments that the law states."""
     if relation not in tuple(Relation):
         raise UnsupportedError(f"rdp: does not know the relation {relation!r}")
     return _rdp(release.sampling, relation, release.sampling_ratio, release.noise_multiplier)

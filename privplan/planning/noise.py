@@ -154,11 +154,7 @@ def root(
     slope: float | None = None,
     close: float = _CLOSE,
 ) -> tuple[float, float]:
-    """Log sigma at which a budget is spent, and -d log epsilon / d log sigma there.
-
-    Newton's method in logarithms, whose slope is guessed from the central limit unless it is
-    given; at the ends of the range of noise multipliers where the budget is not met within.
-    """
+    """Log sigma where a budget is spent, or an end of its range, and -d log epsilon by it."""
     least, most = budget.least, math.log(NOISE_RANGE[1])
     x = min(max(budget.central(ratio) if start is None else start, least), most)
     too_little, enough = -math.inf, math.inf
@@ -338,11 +334,7 @@ def _spent(budget: Budget, ratio: float, noise: float, accountant: str = GUARANT
 
 
 def rounded_up(noise: float) -> float:
-    """The noise multiplier rounded up to ten significant digits.
-
-    A ledger records standard deviations. Ten digits survive the product with the clipping norm and
-    the division by it exactly, so that the realised epsilon equals the planned one bit for bit.
-    """
+    """The noise multiplier rounded up to ten digits, which a ledger's products keep exactly."""
     unit = 10.0 ** (math.floor(math.log10(noise)) - 9)
     return float(f"{math.ceil(noise / unit) * unit:.10g}")
 

@@ -141,11 +141,7 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
 
 
 def _label_row(result: Result) -> dict[str, Any] | None:
-    """Share of correctly inferred labels, and the best null.
-
-    Nulls: labels of another release, as many of each class, and always the most frequent class,
-    which for one record per release is the best blind guess.
-    """
+    """Share of correct labels; the best null: another release's, equal shares, most frequent."""
     labels = [one for one in result.labels if one is not None]
     if len(labels) < len(result.labels):
         return None

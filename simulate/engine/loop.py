@@ -157,10 +157,8 @@ def evaluate_if_due(
 ) -> Progress:
     """Add an evaluation to the metrics every ``every`` rounds and after the last round.
 
-    During training the same clients or test records are evaluated each time; the run's seed draws
-    them if there are more than EVALUATED_CLIENTS or ``records``. After the last round the global
-    model is evaluated on all test records. Only the main rank evaluates, because it alone writes
-    the metrics.
+    Of many clients or test records the same ones, drawn by the run's seed, are evaluated each time
+    but the last. Only the main rank evaluates, because it alone writes the metrics.
     """
     last = progress.round == experiment.rounds
     if not ((progress.round % every == 0 or last) and experiment.ranks.is_main):
@@ -203,10 +201,7 @@ def train(
     after: Callable[[Progress], None] = lambda progress: None,
     witness: Witness | None = None,
 ) -> Progress:
-    """Train until the plan's last round, from ``progress`` or the initial state.
-
-    ``after`` is called after each round.
-    """
+    """Train until the plan's last round; ``after`` is called after each."""
     progress = progress or initial_state(experiment)
     every, records = evaluation_schedule(experiment)
     with one_core(), products_in_tf32(False):

@@ -33,11 +33,7 @@ ABSENT = -1
 def schedule(
     records: np.ndarray, steps: int, size: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Indices of the records in a client's mini-batches [steps, size].
-
-    Each epoch shuffles the client's records and cuts them into batches of ``size``; the last
-    batch of an epoch may be shorter.
-    """
+    """Indices of the records in a client's mini-batches [steps, size]; each epoch shuffles them."""
     chosen = np.full((steps, size), ABSENT, np.int64)
     batches_per_epoch = -(-len(records) // size)
     if batches_per_epoch == 1:
@@ -137,10 +133,7 @@ def personal_rows(
 
 
 def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
-    """Coordinates that are released in a round [k], sorted; None for all.
-
-    They depend on the model, the seed and the round, never on data.
-    """
+    """Coordinates that are released in a round [k], sorted; None for all; never by data."""
     algorithm, dimension = experiment.algorithm, experiment.dimension
     shared = algorithm.split.shared(experiment.model)
     coordinates = None if shared is None else shared.numpy()

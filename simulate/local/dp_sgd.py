@@ -46,12 +46,7 @@ def clipped_sums(
     clipping_norm: float,
     workers: int | None = None,
 ) -> RecordSums:
-    """The sum over each client's records of their clipped gradients.
-
-    The loss of a record is its cross-entropy (Abadi et al. 2016, Algorithm 1, without the noise
-    and the division by the batch). On a CPU the result is the same to the bit whatever the
-    number of threads.
-    """
+    """Sum of each client's clipped record gradients; the same on any number of threads."""
     check_shapes(model, thetas, x, y, dimensions=2)
     if not 0 < clipping_norm < float("inf"):
         raise InputError.one("clipping_norm", "must be above 0 and finite", clipping_norm)
@@ -230,10 +225,7 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
 
 
 def noisy_sum(clipping_norm: float, alpha: float) -> LocalRule:
-    """DP-SGD at the sum of shared and personal parameters, which move along one noisy gradient.
-
-    The gradients of both parts are equal, so one clipped and noised sum serves them.
-    """
+    """DP-SGD at the sum of shared and personal parameters, which move along one noisy sum."""
     shared = min(1.0, alpha)
     personal = min(1.0, 1 / alpha) if alpha else 1.0
 

@@ -85,11 +85,7 @@ def local_sgd(
     momentum: float = 0.0,
     workers: int | None = None,
 ) -> Tensor:
-    """The updates of a cohort after local stochastic gradient descent.
-
-    A step in which a client has no record (all rows padding) does not change that client. On a
-    CPU the result is the same to the bit whatever the number of threads.
-    """
+    """Updates after local SGD; steps without records change nothing, nor does the thread count."""
     check_shapes(model, theta, x, y, dimensions=3)
     if not (learning_rate >= 0 and 0 <= momentum < 1):
         rule = "must be at least 0, with a momentum in [0, 1)"
@@ -329,11 +325,7 @@ def additive_sgd(alpha: float) -> LocalRule:
 
 
 def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> LocalRule:
-    """Local training of DP2-FedSAM (its Algorithm 2, lines 5 to 17).
-
-    The head takes plain SGD steps on the round's mini-batches. The body then takes as many SAM
-    steps on the same mini-batches, whose ascent moves only the body (Equations 11 and 12).
-    """
+    """DP2-FedSAM (lines 5 to 17): plain steps of the head, then SAM that moves only the body."""
     of_body = sharpness_aware(rho) if rho else plain
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -364,10 +356,7 @@ def within(part: Tensor, direction: Direction) -> Direction:
 
 
 def generated_sgd(split: Split) -> LocalRule:
-    """Plain SGD on the whole model that the server generated; a personal head is trained too.
-
-    The updates have the length of the vectors that the clients received.
-    """
+    """Plain SGD on the whole model that the server generated; a personal head is trained too."""
 
     def train(batch: ClientBatch) -> LocalResult:
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
@@ -387,11 +376,7 @@ CHUNK_VALUES = 2**20
 
 
 def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRule:
-    """Local training of HyperFL (its Equations 4 and 5).
-
-    The head takes SGD steps for one epoch over the client's records; then hypernetwork and
-    embedding take the round's local steps, with the new head fixed.
-    """
+    """HyperFL (Equations 4 and 5): an epoch for the head, then hypernetwork and embedding."""
 
     def train(batch: ClientBatch) -> LocalResult:
         network = Hypernetwork(body_size(batch.model), hidden)

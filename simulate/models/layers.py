@@ -140,11 +140,7 @@ def module(layers: tuple[Layer, ...]) -> nn.Sequential:
 
 
 def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
-    """Logits of one model.
-
-    Images are processed in the `channels_last` format and in blocks of records: on a CPU pooling is
-    then several times faster, and memory does not grow with the number of records.
-    """
+    """Logits of one model, images in blocks of records and in the faster `channels_last` format."""
     steps = _pooled_first(zip(layers, split(layers, theta), strict=True))
     rows = ROWS if x.device.type == "cpu" else max(1, len(x))
     return torch.cat([_forward_block(steps, block) for block in torch.split(x, rows)])
@@ -178,11 +174,7 @@ def _forward_block(steps: list[Step], x: Tensor) -> Tensor:
 
 
 def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor:
-    """Logits of many models, each on its own records; differentiable in `thetas`.
-
-    Convolutions of all models run as one grouped convolution, dense layers as one batched product.
-    On a CPU images are in the `channels_last` format, clients side by side in the channels.
-    """
+    """Logits of many models on their own records, by grouped convolutions; differentiable."""
     models, images = len(x), x.dim() == 5
     if images:
         x = _as_images(x.transpose(0, 1).flatten(1, 2))

@@ -205,10 +205,7 @@ class Modular:
         return copies[use]
 
     def _training_copy(self) -> tuple[nn.Module, list[nn.Parameter]]:
-        """The structure for training in one thread, and its parameters, whose values are set.
-
-        For one model after the other this is faster than ``functional_call``.
-        """
+        """The structure of one thread and its parameters; faster than ``functional_call``."""
         copies: dict[str, tuple[nn.Module, list[nn.Parameter]]] = self._copies.__dict__
         if "training" not in copies:
             module = copy.deepcopy(self._template).train(self.stochastic)
@@ -281,11 +278,7 @@ def _on_meta(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _outside_transforms(build: Callable[[], T]) -> T:
-    """The result of a function in a thread of its own.
-
-    A first use may be inside ``vmap``, which refuses an initialisation at random; it is active in
-    its own thread only.
-    """
+    """A function's result from another thread: ``vmap``, active in one, refuses randomness."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(build).result()
 
@@ -399,11 +392,7 @@ def adapted(base: Model) -> Modular:
 
 
 def _widths(base: Model, head: set[str], name: str) -> dict[str, int]:
-    """Number of features of each block, by the block's name, from one pass without data.
-
-    The pass is on the CPU, with zeros as parameters: on the device ``meta`` it would
-    import PyTorch's compiler.
-    """
+    """Features of each block by one pass on the CPU (``meta`` would import a compiler)."""
     network, widths = base.module().eval(), dict[str, int]()
     sites = _sites(network, head)
     if not sites:

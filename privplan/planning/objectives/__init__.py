@@ -136,11 +136,7 @@ def remaining_gap(spec: Spec) -> float:
 
 
 def clip_bias(spec: Spec) -> float:
-    """A bound on how far clipping moves the mean update, in norm; 0 without a pilot.
-
-    The mean excess of the pilot's update norms over the clipping norm: clipping shortens the
-    update of client i by the excess of its norm, in the direction of the update.
-    """
+    """Bound on how far clipping moves the mean update: mean excess of a pilot's norms."""
     norms = np.asarray(spec.planning.update_norms, dtype=float)
     if not norms.size:
         return 0.0
