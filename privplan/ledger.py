@@ -168,7 +168,7 @@ def worst_client(
     (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
     bound on the epsilon of the group's worst-off client.
     """
-    shared: Counter[Release] = Counter()
+    alike: dict[Release, list[int]] = {}
     own: dict[int, Counter[Release]] = {}
     parts: dict[Sequence[int], Counter[Release]] = {}
     records = tuple(records)
@@ -185,8 +185,11 @@ def worst_client(
                     own.setdefault(client, Counter())[release] += record.steps
                 continue
             places = law.places(record.round, share.clients)
-            tally = shared if len(places) == share.clients else parts.setdefault(places, Counter())
-            tally[release] += record.steps
+            if len(places) == share.clients:
+                alike.setdefault(release, []).extend([record.round] * record.steps)
+            else:
+                parts.setdefault(places, Counter())[release] += record.steps
+    shared = Counter({one: one.sampling.law.most_of_client(alike[one]) for one in alike})
     for client in {places[0] for places in parts if places}:  # alike for all of those places
         for places, tally in parts.items():
             if client in places:

@@ -164,6 +164,8 @@ def _estimated_start(
     from privplan.accounting.pld.accountant import PldAccountant
 
     rdp = replace(target, accountant=by_name("rdp"))
+    if rdp.accountant.why_not(history(start), target.relation):
+        return start, 1.0
     coarse = PldAccountant(tolerance=_GUESS_TOLERANCE)
 
     def guess(argument: float) -> float:

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.accounting.release import SamplingLaw
+from privplan.laws.law import FAMILIES
 
 if TYPE_CHECKING:
     from privplan.accounting.certificate import Certificate, Composition
 
-SAMPLING = tuple(str(name) for name in SamplingLaw)
+SAMPLING = (*map(str, SamplingLaw), *(f"{name}:B" for name in FAMILIES.names()))
 RELATIONS = ("add_remove", "replace_one", "zero_out")
+
+
+def _sampling(name: str) -> str:
+    try:
+        return str(SamplingLaw(name))
+    except ValueError:
+        known = ", ".join(map(repr, SAMPLING))
+        raise click.BadParameter(f"{name!r} is not one of {known}.") from None
 
 
 def show(composition: Composition, rows: Certificate) -> None:
@@ -40,7 +49,12 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True
         ),
         click.option(
-            "--sampling", type=click.Choice(SAMPLING), default="poisson", show_default=True
+            "--sampling",
+            type=_sampling,
+            default="poisson",
+            metavar="LAW",
+            show_default=True,
+            help=" | ".join(SAMPLING),
         ),
         click.option("--delta", type=float, help="Failure probability, in (0, 1)."),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
@@ -159,7 +159,7 @@ class Law(ABC):
         title: the law in messages.
         whole_cohorts: whether each group's cohort is a fixed whole number of clients, so that
             only ratios m / n can be planned.
-        everyone: whether all clients take part in each round, so that the ratio is 1.
+        everyone: whether a client takes part each time that it can, so that the ratio is 1.
         independent_clients: whether clients of one round are drawn independently of each other.
         uniform_cohorts: whether cohorts of different rounds are independent, and each is a
             uniform subset of the round's ``places``, given its size.
@@ -248,6 +248,10 @@ class Law(ABC):
         """The most of these rounds, which may repeat, in which one client can be drawn."""
         return len(rounds)
 
+    def stream_round(self, round_: int) -> int:
+        """The round whose random stream draws a round's cohort."""
+        return round_
+
     def mixture(self, momentum: float) -> tuple[float, ...]:
         """Factors on a round's sum and on those before it in what is released, of norm 1 at most.
 
@@ -320,6 +324,12 @@ class Law(ABC):
             level: largest chance that an honest run fails one test.
         """
 
+    def attendance_faults(
+        self, cohorts: Mapping[int, Collection[int]], clients: int
+    ) -> Iterator[str]:
+        """How the participants of rounds, by round, contradict the law, one line each."""
+        return iter(())
+
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
         """Probability that a client takes part 0, 1, ... times, shape (1 + rounds,).
 
@@ -379,6 +389,7 @@ class SamplingLaw(str, metaclass=_Names):
     ``FULL``: everybody. ``POISSON``: each client independently with the sampling ratio.
     ``FIXED_SIZE``: a cohort of m of n, without replacement, ratio m / n. ``cyclic_poisson:B``: each
     client of one of B parts, which take turns, independently with the sampling ratio.
+    ``random_allocation:B``: each client in one of every B rounds, chosen by itself.
     """
 
     __slots__ = ()

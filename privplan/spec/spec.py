@@ -342,7 +342,7 @@ class Spec(Shown, Checked):
             drawable = self.sampling.law.drawable
             return sum((one.sampling_ratio or 0.0) * drawable(one.clients) for one in self.groups)
         if self.sampling.law.everyone or self.cohort is None:
-            return float(self.population)
+            return float(self.sampling.law.drawable(self.population))
         return self.cohort
 
     @property

@@ -148,9 +148,10 @@ def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
 def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
     """Positions of a round's participants within each group, sorted."""
     sampler = experiment.algorithm.sampler
+    first = round_ if sampler.law is None else sampler.law.law.stream_round(round_)
     return [
         sampler.draw(
-            experiment.private_stream(Purpose.SAMPLING, round_, index),
+            experiment.private_stream(Purpose.SAMPLING, first, index),
             group.clients,
             group.sampling_ratio,
             round_,

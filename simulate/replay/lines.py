@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -180,7 +181,7 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             within = [one for one in named.get(group.name) or () if one < size]
             chosen = [np.array(within, np.int64)]
         else:
-            source = world.source(SAMPLING, round_, index)
+            source = world.source(SAMPLING, SamplingLaw(law).law.stream_round(round_), index)
             chosen = [drawn_cohort(law, source, size, ratio, round_)]
         norm = plan.spec.clipping_norm if plan.clipping is None else plan.clipping.bound
         norm, rule = norm * plan.clip_factor(group), rule_of(method.weight, plan)
@@ -222,10 +223,16 @@ def hashed(generator: np.random.Generator) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+OWN_DRAWS = re.compile(r"full|poisson|fixed_size|cyclic_poisson:\d+")
+"""Laws that are drawn here, and not by the code that the run used."""
+
+
 def drawn_cohort(
     law: str, source: np.random.Generator, clients: int, ratio: float, round_: int
 ) -> np.ndarray:
-    """Sorted positions of a group's participants: poisson, cyclic_poisson, fixed_size or full."""
+    """Sorted positions: by poisson, cyclic_poisson, fixed_size, full, or another law's own draw."""
+    if not OWN_DRAWS.fullmatch(law):
+        return SamplingLaw(law).law.draw(source, clients, ratio, round_)
     turns = turns_of(law)
     places = np.arange((round_ - 1) % turns, clients, turns)
     if law == "full":
@@ -237,7 +244,8 @@ def drawn_cohort(
 
 def turns_of(law: str) -> int:
     """B of ``cyclic_poisson:B``; 1 of other laws."""
-    return int(law.partition(":")[2] or 1)
+    number = law.removeprefix("cyclic_poisson:")
+    return int(number) if number.isdecimal() else 1
 
 
 def mixture(plan: Plan) -> tuple[float, ...]:

@@ -7,7 +7,6 @@ Algorithm 2 of Adaptive Federated Optimization (Reddi et al., ICLR 2021).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from simulate.replay.lines import (
     AUGMENTATION,
     CLIENT,
     INITIAL,
+    OWN_DRAWS,
     Line,
     Part,
     World,
@@ -486,7 +486,8 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 def unsupported(plan: Plan) -> str:
     """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
-    if re.fullmatch(r"full|poisson|fixed_size|cyclic_poisson:\d+", plan.spec.sampling) is None:
+    law = plan.spec.sampling
+    if not OWN_DRAWS.fullmatch(law) and len(law.law.mixture(0.0)) > 1:
         return f"sampling law {plan.spec.sampling}"
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"

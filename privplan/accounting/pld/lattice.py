@@ -363,20 +363,34 @@ def discretise(pair: DiscretePair, step: float, *, from_above: bool) -> Lattice:
     """One round of a discrete pair on multiples of ``step``.
 
     From above each loss is split between its two neighbours so that its mass under P and under Q
-    is kept (connect the dots, Doroshenko et al. 2022). From below each loss moves down to its
-    lower neighbour, and an infinite loss is left out.
+    is kept (connect the dots, Doroshenko et al. 2022). From below the losses around a point are a
+    cell of ``lower``, and an infinite loss is left out.
     """
     losses, masses = np.array(pair.losses), np.array(pair.masses)
+    if not from_above:
+        return _under(step, losses, masses)
     below = np.floor(losses / step).astype(np.int64)
     below -= below * step > losses
-    if not from_above:
-        return _gathered(step, below, masses * (1 - 8 * UNIT), 0.0)
     share = np.expm1(below * step - losses) / math.expm1(-step)
     doubt = 8 * UNIT * (1 + np.abs(losses) / step)
     high = masses * np.minimum(share + doubt, 1 + 8 * UNIT)
     low = masses * np.clip(1 - share + doubt, 0.0, 1 + 8 * UNIT)
     index, both = np.concatenate([below, below + 1]), np.concatenate([low, high])
     return _gathered(step, index, both, pair.infinite)
+
+
+def _under(step: float, losses: Array, masses: Array) -> Lattice:
+    places, where = np.unique(np.rint(losses / step).astype(np.int64), return_inverse=True)
+    excess = -np.expm1(step * places[where] - losses) * masses
+    doubt = UNIT * (8 * np.abs(excess) + 4 * np.abs(losses) * masses)
+    mass, over, error = (
+        np.asarray(np.bincount(where, each, len(places))[None], dtype=np.float64)
+        for each in (masses, excess, doubt)
+    )
+    found, slack = _below(mass, over, error, step * np.diff(places)[None])
+    found, crumbs = convex(found, step, places)
+    zero = np.zeros(1)
+    return Lattice(step, zero, places[None], found, zero, slack + crumbs)
 
 
 def _gathered(step: float, index: np.ndarray, masses: Array, infinite: float) -> Lattice:

@@ -100,6 +100,16 @@ def cohorts(run: Run) -> Check:
                     fault = f"client {others[0]} is in the sum, and it was not its turn"
                 if fault is not None:
                     yield f"round {release.round}, {group.name}: {fault}"
+            known = {release.round: share for release, share in run.shares(group.name)}
+            whole = {
+                round_: share.participants
+                for round_, share in known.items()
+                if share.participants is not None and share.drawn is None
+            }
+            law = run.plan.spec.sampling.law
+            yield from (
+                f"{group.name}: {fault}" for fault in law.attendance_faults(whole, group.clients)
+            )
 
     reason = "participants are clients of their group, each once"
     return first(problems(), "cohorts", reason, _unnamed(run))
@@ -197,7 +207,7 @@ Cohorts = list[tuple[int, tuple[int, ...]]]
 def cohort_independence(run: Run) -> Check:
     """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
     name, law = "cohort independence", run.plan.spec.sampling.law
-    if run.plan.spec.unit == "record" or law.everyone:
+    if run.plan.spec.unit == "record" or (law.everyone and law.drawable(1) == 1):
         return passed(name, "does not apply, cohorts are not drawn")
     if not law.uniform_cohorts:
         return not_shown(name, [f"tests of the law {law.title}"], required=False)
@@ -343,7 +353,8 @@ def cohorts_regenerated(run: Run) -> Check:
                 if share.participants is None:
                     continue
                 ratio, _ = at_round(run, group, release)
-                source = stream(seed, Purpose.SAMPLING, release.round, index)
+                first = law.stream_round(release.round)
+                source = stream(seed, Purpose.SAMPLING, first, index)
                 drawn = law.draw(source, group.clients, ratio, release.round).tolist()
                 if list(share.participants) != drawn:
                     others = len(set(drawn) ^ set(share.participants))

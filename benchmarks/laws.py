@@ -1,0 +1,55 @@
+"""Noise that each sampling law needs at equal budgets, as a table and as docs/laws.png.
+
+python benchmarks/laws.py [--rounds 50] [--cohort-share 0.02] [--delta 6.98e-5] [--plot laws.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from privplan.accounting.calibrate import calibrate
+from privplan.accounting.release import SamplingLaw
+
+
+def noise(law: str, epsilon: float, asked: argparse.Namespace) -> float:
+    """The least noise multiplier at an equal mean cohort."""
+    own = SamplingLaw(law).law
+    rounds = own.rounds_of_client(asked.rounds)
+    ratio = min(asked.share / own.drawable(1), 1.0)
+    return calibrate(
+        "noise_multiplier", epsilon, asked.delta,
+        sampling_ratio=1.0 if own.everyone else ratio, rounds=rounds, sampling=law,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print the table, and draw the curves."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--cohort-share", type=float, default=0.02, dest="share")
+    parser.add_argument("--delta", type=float, default=6.98e-5)
+    parser.add_argument("--plot", type=Path, default=Path("docs/laws.png"))
+    asked = parser.parse_args()
+    block = round(1 / asked.share)
+    laws = ["full", "fixed_size", "cyclic_poisson:5", "poisson", f"random_allocation:{block}"]
+    for law in laws:
+        found = [noise(law, epsilon, asked) for epsilon in (0.5, 1.5, 3.0)]
+        print(f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |", flush=True)
+    from matplotlib.figure import Figure
+
+    budgets = np.geomspace(0.25, 8, 11)
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    for law in laws[1:]:
+        axes.plot(budgets, [noise(law, one, asked) for one in budgets], label=law)
+    axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="noise multiplier")
+    axes.set_title(f"{asked.rounds} rounds, cohorts of {asked.share:.0%}, delta {asked.delta:g}")
+    axes.legend()
+    figure.savefig(asked.plot, dpi=110)
+
+
+if __name__ == "__main__":
+    main()

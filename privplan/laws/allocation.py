@@ -1,0 +1,158 @@
+"""Random allocation: each client takes part in one round of every block of B, chosen by itself.
+
+``random_allocation:B``; the sampling ratio is 1, that of a client in a block. Removing a client (or
+zeroing what it sends) moves one of the B sums of a block by its clipping norm at most, with chance
+1/B each: the mixture of N(e_i, sigma^2) over the rounds of the block against N(0, sigma^2), in both
+orders (Feldman and Shenfeld 2025, arXiv 2502.08202). So it is where updates depend on earlier
+releases: without the client each round's noise along its update is independent of them. Choices of
+different blocks are independent, so blocks compose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import Fault
+from privplan.laws import law as base
+from privplan.laws.law import DominatingPairs, Kind, Pair, Relation, Use
+from privplan.laws.participation import dispersion_p_value, total_p_value
+
+NAME = "random_allocation"
+_LEAST_NOISE = 0.25
+"""Noise multiplier below which the round of each client counts as known."""
+_OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete")
+"""Uses that do not draw or count the rounds one by one."""
+
+
+class RandomAllocation(base.Law):
+    """One of every ``block`` rounds.
+
+    Args:
+        block: B, in [2, 9999].
+    """
+
+    everyone = True
+    independent_clients = True
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self.name = f"{NAME}:{block}"
+        self.title = f"random allocation (1 of {block} rounds)"
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """Whole blocks, a relation with tight pairs, and the cohort that the blocks give."""
+        block, under = self.block, f"under {self.name} sampling"
+        group = [(f"groups.{one.name}", one) for one in spec.groups]
+        accountant, relation = spec.planning.accountant, str(spec.relation)
+        sizes = [(f"{where}.clients", one.clients) for where, one in group]
+        ratios = [(f"{where}.sampling_ratio", one.sampling_ratio) for where, one in group]
+        free = [one for one in spec.planning.free if one == "cohort"]
+        for field, found, kept, rule in (
+            ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
+            ("relation", relation, relation != "replace_one", "add_remove or zero_out"),
+            ("cohort", spec.cohort, spec.cohort is None, "left out"),
+            ("planning.accountant", accountant, accountant == "pld", "pld"),
+            ("planning.free", "cohort", not free, "without cohort"),
+            *((field, one, one >= block, f"{block} or more") for field, one in sizes),
+            *((field, one, one in (None, 1), "1 or left out") for field, one in ratios),
+        ):
+            if not kept:
+                yield Fault(field, f"must be {rule} {under}", found)
+
+    def excludes_use(self, use: Use) -> str | None:
+        """Uses whose rounds are drawn or counted one by one."""
+        if use == "solve_for rounds":
+            return f"must be epsilon under {self.name} sampling"
+        return None if use in _OPEN else f"must be a law of independent rounds, for {use}"
+
+    def drawable(self, clients: int) -> float:
+        """The mean size of a cohort."""
+        return clients / self.block
+
+    def rounds_of_client(self, rounds: int) -> int:
+        """One of every B."""
+        return -(-rounds // self.block)
+
+    def rounds_for(self, participations: int) -> int:
+        """B for each."""
+        return participations * self.block
+
+    def most_of_client(self, rounds: Sequence[int]) -> int:
+        """One of each block; as often as a round of it was repeated."""
+        most: Counter[int] = Counter()
+        for round_, times in Counter(rounds).items():
+            most |= Counter({self.stream_round(round_): times})
+        return most.total()
+
+    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+        """Those of a block, from both sides within about 1e-4 of epsilon.
+
+        Replace-one, and little noise: from above as if the round were known, by joint convexity;
+        from below what one of the rounds alone tells.
+        """
+        from privplan.accounting.pld.allocation import allocation_pairs
+
+        replace, chance = relation == Relation.REPLACE_ONE, 1 / self.block
+        if not replace and shift * _LEAST_NOISE <= 1:
+            return allocation_pairs(1 / shift, self.block)
+        known = Pair(Kind.REMOVE, (1 + replace) * shift, 1.0)
+        kinds = (Kind.SWAP, Kind.SWAP) if replace else (Kind.REMOVE, Kind.ADD)
+        first, second = (Pair(kind, shift, chance) for kind in kinds)
+        return DominatingPairs((known, known), (first, second))
+
+    def stream_round(self, round_: int) -> int:
+        """The first round of the block."""
+        return round_ - (round_ - 1) % self.block
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """Those whose choice is the round; the i-th draw of the block's stream is client i's."""
+        chosen = generator.integers(self.block, size=clients)
+        return np.flatnonzero(chosen == (round_ - 1) % self.block)
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """Each cohort's size is binomial, and sizes at one place of different blocks vary so."""
+        for at, count in enumerate(counts):
+            if total_p_value([count], clients, 1 / self.block) < level / (2 * len(counts)):
+                mean = clients / self.block
+                yield f"round {at + 1}: a cohort of {count} where about {mean:.0f} are expected"
+        for place in range(min(self.block, len(counts))):
+            chance = dispersion_p_value(counts[place :: self.block], clients, 1 / self.block)
+            if chance < level / (2 * self.block):
+                yield f"cohort sizes at round {place + 1} of the blocks vary unlike {self.title}"
+
+    def attendance_faults(
+        self, cohorts: Mapping[int, Collection[int]], clients: int
+    ) -> Iterator[str]:
+        """Every client is in exactly one cohort of each block of which all are known."""
+        blocks: dict[int, list[int]] = {}
+        for round_ in cohorts:
+            blocks.setdefault(self.stream_round(round_), []).append(round_)
+        for first, rounds in sorted(blocks.items()):
+            named = [client for round_ in rounds for client in cohorts[round_] if client < clients]
+            times = np.bincount(np.array(named, dtype=np.int64), minlength=clients)
+            least = int(len(rounds) == self.block)
+            for client in np.flatnonzero((times > 1) | (times < least))[:1]:
+                yield (
+                    f"client {client} is in {times[client]} of the cohorts of rounds {first} to "
+                    f"{first + self.block - 1}, and the law has it in one"
+                )
+
+    def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
+        """One for each whole block, and perhaps one more in a block that is not complete."""
+        whole, rest = divmod(sum(rounds.values()), self.block)
+        law = np.array([0.0] * whole + [1 - rest / self.block, rest / self.block])
+        return law if rest else law[:-1]
+
+
+base.FAMILIES.register(
+    NAME,
+    base.LawFamily(RandomAllocation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"),
+)

@@ -1,0 +1,141 @@
+"""Random allocation: who is drawn, what a spec may not ask for, and the tests of its evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.errors import InputError, UnsupportedError
+from privplan.ledger import history_of, read_ledger, worst_client
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from privplan.streams import Purpose, stream
+from privplan.verification.verify import judge, load_run
+from simulate.replay.replay import Replay
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+
+LAW = SamplingLaw("random_allocation:4").law
+CLIENTS = 203
+
+
+def cohorts(blocks: int, seed: int) -> dict[int, tuple[int, ...]]:
+    """Cohorts by round, each from the stream of the first round of its block."""
+    return {
+        t: tuple(
+            LAW.draw(
+                stream(seed, Purpose.SAMPLING, LAW.stream_round(t), 0), CLIENTS, 1.0, t
+            ).tolist()
+        )
+        for t in range(1, 4 * blocks + 1)
+    }
+
+
+def spec(**changes: Any) -> Spec:
+    """A small spec of two groups under the law."""
+    data = {
+        "name": "allocation",
+        "groups": [
+            {"name": "strict", "clients": 70, "epsilon": 2.0},
+            {"name": "loose", "clients": 73, "epsilon": 8.0},
+        ],
+        "delta": "n^-1.1",
+        "rounds": 8,
+        "sampling": "random_allocation:4",
+        "relation": "add_remove",
+        "local": {"steps": 2, "batch_size": 5, "learning_rate": 0.1},
+        "model": {"name": "mlp-digits", "parameters": 2410},
+    }
+    return Spec.parse({**data, **changes})
+
+
+def test_each_client_is_drawn_once_in_a_block() -> None:
+    drawn = cohorts(50, 1)
+    for first in range(1, 201, 4):
+        block = np.concatenate([drawn[t] for t in range(first, first + 4)])
+        assert sorted(block.tolist()) == list(range(CLIENTS))
+    place = np.array([[client in drawn[t] for client in range(CLIENTS)] for t in drawn])
+    at = place.reshape(50, 4, CLIENTS).argmax(axis=1)
+    assert abs((at[1:] == at[:-1]).mean() - 0.25) < 0.02  # anew for each block
+    assert np.abs(np.bincount(at.ravel(), minlength=4) / at.size - 0.25).max() < 0.02
+
+
+def test_rounds_of_a_client() -> None:
+    for rounds, most in ((1, 1), (4, 1), (5, 2), (12, 3)):
+        assert LAW.rounds_of_client(rounds) == LAW.most_of_client(range(1, rounds + 1)) == most
+    assert LAW.most_of_client([1, 2, 2, 5]) == 3
+    assert LAW.participations({1.0: 8}).tolist() == [0, 0, 1]
+    assert LAW.participations({1.0: 7}).tolist() == [0, 0.25, 0.75]
+
+
+def test_attendance() -> None:
+    honest = cohorts(3, 2)
+    assert not list(LAW.attendance_faults(honest, CLIENTS))
+    assert not list(LAW.attendance_faults({t: honest[t] for t in range(1, 11)}, CLIENTS))
+    missing = {**honest, 6: honest[6][1:]}
+    assert f"client {honest[6][0]} is in 0 of" in next(LAW.attendance_faults(missing, CLIENTS))
+    twice = {**honest, 7: (*honest[7], honest[6][0])}
+    assert f"client {honest[6][0]} is in 2 of" in next(LAW.attendance_faults(twice, CLIENTS))
+    unfinished = {9: (5, 6), 10: (5, 7)}
+    assert "client 5 is in 2 of" in next(LAW.attendance_faults(unfinished, CLIENTS))
+
+
+def test_sizes() -> None:
+    level, alarms = 0.05, 0
+    for seed in range(60):
+        sizes = [len(one) for one in cohorts(10, seed).values()]
+        alarms += any(LAW.cohort_faults(sizes, CLIENTS, 1.0, level))
+    assert alarms <= 60 * level
+    assert "a cohort of 203" in next(LAW.cohort_faults([203, 0, 0, 0], CLIENTS, 1.0, 1e-6))
+    equal = [51, 51, 51, 50] * 40
+    assert "vary unlike" in next(LAW.cohort_faults(equal, CLIENTS, 1.0, 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"rounds": 9}, "rounds: must be a multiple of 4"),
+        ({"relation": "replace_one"}, "relation: must be add_remove or zero_out"),
+        ({"cohort": 30}, "cohort: must be left out"),
+        ({"planning": {"accountant": "rdp"}}, "planning.accountant: must be pld"),
+        ({"planning": {"free": ["cohort"]}}, "planning.free: must be without cohort"),
+        ({"sampling": "random_allocation:1"}, "sampling: must be one of"),
+        ({"sampling": "random_allocation:100", "rounds": 100}, "clients: must be 100 or more"),
+    ],
+)
+def test_what_a_spec_cannot_ask_for(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(InputError) as caught:
+        spec(**changes)
+    assert fault in str(caught.value)
+
+
+def test_replace_one_is_bounded_from_both_sides_and_rdp_refused() -> None:
+    history = History.repeated(Release(10.0, 1.0, "random_allocation:4"), 2)
+    found = accountant("pld").epsilon(history, 1e-5, "replace_one")
+    once = accountant("pld").epsilon(history, 1e-5, "add_remove")
+    assert 0 < found.lower < found.upper
+    assert once.upper < found.upper
+    with pytest.raises(UnsupportedError, match="no moment bound"):
+        accountant("rdp").epsilon(history, 1e-5, "add_remove")
+
+
+@pytest.mark.slow
+def test_a_run_is_planned_trained_verified_and_replayed(tmp_path: Path) -> None:
+    plan, folder = solve(spec()), tmp_path / "run"
+    assert [group.sampling_ratio for group in plan.groups] == [1.0, 1.0]
+    assert [group.expected_cohort for group in plan.groups] == [17.5, 18.25]
+    execute(Request(plan, "planned", "digits", folder, seed=3))
+    records = read_ledger(folder, plan.digest).records
+    for group in plan.groups:
+        assert history_of(records, group.name) == plan.history(group)
+        assert worst_client(records, group.name)[1].rounds == 2
+    report = Replay(folder).run(None, 0, lambda done, total: None)
+    assert report.outcome == "passed", report.reason
+    checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}
+    for name in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
+        assert checks[name] == "passed"
