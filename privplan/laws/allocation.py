@@ -22,18 +22,12 @@ from privplan.laws.law import DominatingPairs, Kind, Pair, Relation, Use
 from privplan.laws.participation import dispersion_p_value, total_p_value
 
 NAME = "random_allocation"
-_LEAST_NOISE = 0.25
-"""Noise multiplier below which the round of each client counts as known."""
+_LEAST_NOISE = 0.25  # noise multiplier below which rounds count as known
 _OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete")
-"""Uses that do not draw or count the rounds one by one."""
 
 
 class RandomAllocation(base.Law):
-    """One of every ``block`` rounds.
-
-    Args:
-        block: B, in [2, 9999].
-    """
+    """One of every ``block`` rounds, in [2, 9999]."""
 
     everyone = True
     independent_clients = True
@@ -50,13 +44,12 @@ class RandomAllocation(base.Law):
         accountant, relation = spec.planning.accountant, str(spec.relation)
         sizes = [(f"{where}.clients", one.clients) for where, one in group]
         ratios = [(f"{where}.sampling_ratio", one.sampling_ratio) for where, one in group]
-        free = [one for one in spec.planning.free if one == "cohort"]
         for field, found, kept, rule in (
             ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
             ("relation", relation, relation != "replace_one", "add_remove or zero_out"),
             ("cohort", spec.cohort, spec.cohort is None, "left out"),
             ("planning.accountant", accountant, accountant == "pld", "pld"),
-            ("planning.free", "cohort", not free, "without cohort"),
+            ("planning.free", "cohort", "cohort" not in spec.planning.free, "without cohort"),
             *((field, one, one >= block, f"{block} or more") for field, one in sizes),
             *((field, one, one in (None, 1), "1 or left out") for field, one in ratios),
         ):
@@ -89,10 +82,9 @@ class RandomAllocation(base.Law):
         return most.total()
 
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
-        """Those of a block, from both sides within about 1e-4 of epsilon.
+        """Those of a block; under replace-one and with little noise between a known and one round.
 
-        Replace-one, and little noise: from above as if the round were known, by joint convexity;
-        from below what one of the rounds alone tells.
+        From above as if the round were known (joint convexity); from below what one round tells.
         """
         from privplan.accounting.pld.allocation import allocation_pairs
 
@@ -119,9 +111,9 @@ class RandomAllocation(base.Law):
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
         """Each cohort's size is binomial, and sizes at one place of different blocks vary so."""
+        mean = clients / self.block
         for at, count in enumerate(counts):
             if total_p_value([count], clients, 1 / self.block) < level / (2 * len(counts)):
-                mean = clients / self.block
                 yield f"round {at + 1}: a cohort of {count} where about {mean:.0f} are expected"
         for place in range(min(self.block, len(counts))):
             chance = dispersion_p_value(counts[place :: self.block], clients, 1 / self.block)

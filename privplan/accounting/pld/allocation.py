@@ -3,15 +3,11 @@
 With noise multiplier sigma, P the mixture of N(e_i, sigma^2) over the t rounds and Q = N(0,
 sigma^2), the likelihood ratio under Q is R = S / t, S a sum of t independent lognormals Y of mean 1
 (Feldman and Shenfeld 2025, arXiv 2502.08202). Both profiles are prices of options on R,
-
-    remove   E[(R - x)+],  x = e^epsilon,        add   E[(x - R)+] / x,  x = e^-epsilon,
-
-puts for strikes below 1 and calls above. They are convex in each Y, so a law of Y on a lattice that
-is larger or smaller in convex order bounds them: from above the mass of a cell goes to its two ends
-with the mean kept, from below the call goes to the lower of its tangents in the middle of two
-neighbouring points. One power of a transform, tilted so that its errors are small beside the
-options, gives the law of S. Strikes of each octave have a lattice of their own, up to a top above
-which Y is treated in closed form. All rounding errors are bounded and added.
+E[(R - x)+] with x = e^epsilon (remove) and E[(x - R)+] / x with x = e^-epsilon (add): puts
+for strikes below 1 and calls above. They are convex in each Y, so a law of Y on a lattice that is
+larger or smaller in convex order bounds them. One power of a transform, tilted so that its errors
+are small beside the options, gives the law of S. Strikes of each octave have a lattice of their
+own; above its top Y is treated in closed form. All rounding errors are bounded and added.
 """
 
 from __future__ import annotations
@@ -32,26 +28,22 @@ _OCTAVE, _SPACING = math.log(4), 0.007  # logs of strikes: reach of a lattice, l
 _LEAST, _MOST, _EVEN = 800, 1 << 16, 1024  # points: below the lowest strike, in all, evenly apart
 _SHARE, _NEGLIGIBLE, _PASSES = 3.6e-4, 1e-14, 30
 _FAR, _LUMPED, _TAIL, _DISTANCE = 9.5, 7.0, 1e-20, 7.0  # outcomes: no place, one cell; mass; reach
-_QUIET, _FORGONE, _STEEPEST, _RARE = 26.0, 12.0, 150.0, 30.0  # logs of the tilted transform
+_QUIET, _FORGONE, _STEEPEST = 26.0, 12.0, 150.0  # logs of the tilted transform
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
-class _Law(NamedTuple):
-    """Masses of Y at ``origin`` plus ``steps``, for Y at most ``top``."""
+_Four = tuple[Array, Array, Array, Array]
 
+
+class _Law(NamedTuple):  # masses of Y at origin plus steps, for Y at most top; crumbs were added
     origin: float
     steps: Array
     masses: Array
     top: float
-    crumbs: float = 0.0  # mass that was added
+    crumbs: float = 0.0
 
 
-class _Options(NamedTuple):
-    """At strikes from 1 outwards: options from above, and tests "R is beyond the strike".
-
-    A put at any x is at least ``mass x - moment``, a call at least ``moment - mass x``.
-    """
-
+class _Options(NamedTuple):  # strikes from 1 outwards; a put at any x is at least mass x - moment
     strikes: Array
     above: Array
     mass: Array
@@ -59,25 +51,24 @@ class _Options(NamedTuple):
 
 
 def _outcome(sigma: float, y: Array) -> Array:
-    """The normal outcome at which the lognormal Y is y."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(sigma * np.log(y) + 1 / (2 * sigma))
+    """The normal outcome at which the lognormal Y is y; as good as -infinity at 0."""
+    return np.asarray(sigma * np.log(np.maximum(y, 1e-300)) + 1 / (2 * sigma))
 
 
 def _place(sigma: float, outcome: float) -> float:
-    return math.exp(min((outcome - 1 / (2 * sigma)) / sigma, 700.0))
+    return math.exp((outcome - 1 / (2 * sigma)) / sigma)
 
 
 def _deviation(sigma: float, rounds: int) -> float:
     """Of log R, about."""
-    return math.sqrt(math.log1p(math.expm1(min(1 / sigma**2, 600.0)) / rounds))
+    return math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))
 
 
-def _cells(sigma: float, step: float, edges: Array) -> tuple[Array, Array, Array, Array]:
+def _cells(sigma: float, step: float, edges: Array) -> _Four:
     """Mass of Y between edges, given in steps, its moment about the lower edge, and their errors.
 
-    By Gauss-Legendre quadrature, so that nothing cancels, except near 0: six points are off by
-    less than a unit where a cell is at most 1 / (10 sigma) of its place and an eighth of it.
+    By quadrature, except near 0: six points are off by less than a unit where a cell is at most
+    1 / (10 sigma) of its place and an eighth of it.
     """
     wide = int(np.searchsorted(edges[:-1], max(8.0, 10 * sigma)))
     z, low = _outcome(sigma, step * edges[: wide + 1])[None], edges[:wide]
@@ -91,10 +82,10 @@ def _cells(sigma: float, step: float, edges: Array) -> tuple[Array, Array, Array
     density = width * _WEIGHTS * np.exp(-(outcome**2) / 2) * sigma / math.sqrt(8 * math.pi) / at
     found = density.sum(axis=1)
     error = UNIT * (64 + 8 * np.max(outcome**2, axis=1, initial=0.0)) * found
-    near = (mass[0], about[0], of_mass[0], doubt[0])
     far = (found, (density * inside).sum(axis=1), error, error * width[:, 0])
-    first, second, third, fourth = map(np.concatenate, zip(near, far, strict=True))
-    return first, second, third, fourth
+    near = zip((mass[0], about[0], of_mass[0], doubt[0]), far, strict=True)
+    one, two, three, four = map(np.concatenate, near)
+    return one, two, three, four
 
 
 def _grid(sigma: float, first: int, last: float) -> Array:
@@ -103,7 +94,7 @@ def _grid(sigma: float, first: int, last: float) -> Array:
     start = max(even, first + 3)
     turns = math.ceil(even * math.log(max(last / start, 1.0))) + 1
     spread = np.ceil(start * np.exp(np.arange(1.0, turns + 1) / even))
-    places = np.unique(np.concatenate([np.arange(first, start + 1.0), spread]))
+    places = np.union1d(np.arange(first, start + 1.0), spread)
     return np.asarray(places[: max(int(np.searchsorted(places, last)) + 1, 4)])
 
 
@@ -113,9 +104,8 @@ def _larger(sigma: float, step: float, top: float) -> _Law:
     edges = _grid(sigma, first, top / step)
     mass, about, of_mass, of_about = _cells(sigma, step, edges)
     about, of_about = about / np.diff(edges), of_about / np.diff(edges)
-    masses = np.append(np.maximum(mass - about, 0.0) + of_mass + of_about, 0.0)
-    masses[1:] += about + of_about
-    masses[0] += ndtr(_outcome(sigma, step * edges[:1]))[0]
+    lower, upper = np.maximum(mass - about, 0.0) + of_mass + of_about, about + of_about
+    masses = np.append(lower, 0.0) + np.append(ndtr(_outcome(sigma, step * edges[:1])), upper)
     return _Law(float(first), edges - first, masses, float(edges[-1]))
 
 
@@ -128,17 +118,15 @@ def _smaller(sigma: float, step: float, top: float) -> _Law:
     chances = ndtr(_outcome(sigma, step * np.arange(1.0, 16 * sigma + 4)))
     resolved = 1.0 + int(np.argmax(2 * chances[:-1] >= chances[1:]))
     lowest = max(resolved, math.floor(_place(sigma, -_LUMPED) / step))
-    whole, part, of_whole, of_part = map(
-        float, np.ravel(_cells(sigma, step, np.array([0, lowest])))
-    )
+    whole, part, of_whole, of_part = np.ravel(_cells(sigma, step, np.array([0, lowest]))).tolist()
     offset = (part + of_part) / (whole - of_whole) * (1 + 4 * UNIT)
     first = max(math.ceil(lowest - offset), 1)
     grid = _grid(sigma, first, top / step - offset)
     near = round(offset * 2.0**20) / 2.0**20  # so that edges are exact
     gaps = np.diff(grid, prepend=0.0)
-    ends = np.array([near + grid[-1] + 0.75 * gaps[-1]])
-    edges = np.concatenate([[0.0, lowest], near + grid[1:] - gaps[1:] / 2, ends])
-    beside = np.concatenate([[offset, offset + first - lowest], gaps[1:] / 2 + (offset - near)])
+    ends = near + grid[-1] + 0.75 * gaps[-1]
+    edges = np.r_[0.0, lowest, near + grid[1:] - gaps[1:] / 2, ends]
+    beside = np.r_[offset, offset + first - lowest, gaps[1:] / 2 + (offset - near)]
     mass, about, of_mass, of_about = _cells(sigma, step, edges)
     about = about - beside * mass
     doubt = of_about + beside * (of_mass + 8 * UNIT * mass)
@@ -159,14 +147,8 @@ def _smaller(sigma: float, step: float, top: float) -> _Law:
     return _Law(offset, np.append(0.0, grid), np.maximum(masses, 0.0), float(edges[-1]), crumbs)
 
 
-def _priced(
-    law: _Law, rounds: int, strikes: Array, sign: int, quiet: float
-) -> tuple[Array, Array, Array, Array]:
-    """Options, masses beyond strikes, and bounds on the errors of both, in steps.
-
-    An error of the masses moves a test's option at another strike by its bound for each step
-    between the two.
-    """
+def _priced(law: _Law, rounds: int, strikes: Array, sign: int, quiet: float) -> _Four:
+    """Options, masses beyond strikes, and bounds on the errors of both, in steps."""
     places, last, zero = strikes - rounds * law.origin, float(law.steps[-1]), np.zeros(1)
     index = law.steps.astype(np.int64)
     one = Lattice(1.0, zero, index[None], law.masses[None], zero, zero)
@@ -175,32 +157,21 @@ def _priced(
     spread = power.tilted_moments(parts, 0.0).spread
     tilts = sign * np.geomspace(1 / max(spread, last), min(16 / spread, _STEEPEST / last), 48)
     bounds, middle = power.cumulants(parts, tilts), float(places[len(places) // 2])
-    near, far = (bounds - tilts * at for at in (places[0], middle))
+    near, far = bounds - tilts * places[0], bounds - tilts * middle
     tilt = float(tilts[np.argmin(np.where(near <= near.min() + _FORGONE, far, np.inf))])
     weighted, logs = (each[0] for each in power.tilted_masses(one, tilt))
     log_scale = rounds * float(logs[0])
     # the law of the sum, between places that hardly any of its tilted mass is beyond
-    pulls = (
-        math.sqrt(2 * quiet) / power.tilted_moments(parts, tilt).spread * 0.5 ** np.arange(-1.0, 8)
-    )
-    high, low = (
-        (power.cumulants(parts, tilt + pull) - log_scale + quiet) / pull for pull in (pulls, -pulls)
-    )
+    spread = power.tilted_moments(parts, tilt).spread
+    pulls = np.array([[1], [-1]]) * math.sqrt(2 * quiet) / spread * 0.5 ** np.arange(-1.0, 8)
+    high, low = ((power.cumulants(parts, tilt + one) - log_scale + quiet) / one for one in pulls)
     first = math.floor(max(float(low.max()), 0.0))
     count = power.fast_length(math.ceil(min(float(high.min()), rounds * last)) - first + 4)
-    where, rest = index % count, rounds * float(weighted[1:].sum())
-    if rest > _RARE or weighted[0] < 0.5:
-        circle, error = power.convolved([(where, weighted, float(rounds))], count)
-    else:  # nearly all draws are at 0, where their rounding would hide the others
-        spectrum = np.fft.rfft(np.bincount(where[1:], weighted[1:], count)) / weighted[0]
-        none, x, y = float(weighted[0]) ** rounds, spectrum.real, spectrum.imag
-        size = rounds * np.log1p(2 * x + x * x + y * y) / 2  # numpy's complex log1p loses digits
-        circle = np.fft.irfft(none * np.expm1(size + 1j * rounds * np.arctan2(y, 1 + x)), count)
-        circle[0] += none
-        error = rest * (2 * power.FFT_UNITS * math.log2(count) + 16) * UNIT
+    circle, error = power.powered((index % count, weighted, float(rounds)), count)
     exponent = tilt * (middle - first - np.arange(float(count)))
     found = np.roll(circle, -(first % count)) * np.exp(np.minimum(exponent, 690.0))
-    found, at = (found, places - first) if sign > 0 else (found[::-1], count - 1 - (places - first))
+    at = places - first
+    found, at = (found, at) if sign > 0 else (found[::-1], count - 1 - at)
     beyond = np.append(np.cumsum(found[::-1])[::-1], 0.0)
     option = np.append(np.cumsum(beyond[:0:-1])[::-1], 0.0)
     after = np.clip(np.floor(at).astype(np.int64) + 1, 0, count)
@@ -224,13 +195,13 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
     exp(-distance^2 / (2 t E[Y^2])) (Maurer 2003, for sums of positive variables).
     """
     low, high = float(strikes.min()), float(strikes.max())
-    square = math.exp(min(1 / sigma**2, 600.0))
+    square = math.exp(1 / sigma**2)
     loss = max(abs(math.log(float(strikes[0]))), 5 * _deviation(sigma, rounds))
-    wanted = math.sqrt((1 + 25 / loss) * rounds / (_SHARE * loss))
+    wanted = max(math.sqrt((1 + 25 / loss) * rounds / (_SHARE * loss)), _LEAST)
     top = 2 * max(rounds * (high - 1), 0.0) + _DISTANCE * math.sqrt(rounds * square)
     top = min(top, (1 if sign < 0 else 2) * rounds * high)
     highest = _place(sigma, _FAR + 1 / sigma)
-    step = max(low * rounds / max(wanted, _LEAST), min(top, low * rounds, highest) / _MOST)
+    step = max(low * rounds / wanted, min(top, low * rounds, highest) / _MOST)
     top, unit, quiet = min(top + step, highest), step / rounds, _QUIET + max(math.log(high), 0.0)
     found = []
     for law in (_larger(sigma, step, top), _smaller(sigma, step, top)):
@@ -242,7 +213,7 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
         distance = np.maximum(rounds * (1 - strikes) + step * law.top - 1, 0.0)
         missed = 1.01 * strikes * rounds * tail * np.exp(-(distance**2) / (2 * rounds * square))
         missed[strikes * rounds <= step * law.top] = 0.0
-        if sign > 0:
+        if sign > 0:  # chances that any draw is above the top, under Q and under P
             some = -math.expm1(rounds * math.log1p(-tail))
             every = -math.expm1(math.log1p(-moved) + (rounds - 1) * math.log1p(-tail))
             mass, moment = mass + some, moment + every
@@ -281,8 +252,7 @@ def _side(sigma: float, rounds: int, sign: int) -> _Options:
 def _above(calls: _Options, puts: _Options) -> tuple[Array, Array]:
     """Ratios R and their masses under Q of the profile through the options from above.
 
-    Puts are 0 at strike 0, where their slope is the mass at R = 0; calls are flat beyond the last
-    strike. What is left of the mass of P is at R = infinity.
+    The slope of puts at strike 0 is the mass at R = 0; the rest of P's mass is at R = infinity.
     """
     x, y = np.append(0.0, puts.strikes[::-1]), np.append(0.0, puts.above[::-1])
     z, prices = calls.strikes, calls.above.copy()
@@ -303,8 +273,7 @@ def _below(calls: _Options, puts: _Options) -> tuple[Array, Array]:
     """Ratios and masses of the profile that the tests reach: R is a slope between two of them."""
     low, high = (np.stack([one.mass, one.moment], axis=1)[1:] for one in (puts, calls))
     low, high = (one[((one > 0) & (one < 2)).all(axis=1)] for one in (low, high))
-    zero = np.zeros((1, 2))
-    low, high = np.append(zero, low[::-1], axis=0), np.append(high, zero, axis=0)
+    low, high = np.pad(low[::-1], ((1, 0), (0, 0))), np.pad(high, ((0, 1), (0, 0)))
     while True:  # tests that are not the best: any others reach a profile that is smaller
         middle = [1 - low[-1] - high[0]]
         steps = np.concatenate([np.diff(low, axis=0), middle, -np.diff(high, axis=0)])
@@ -319,12 +288,7 @@ def _below(calls: _Options, puts: _Options) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=256)
 def allocation_pairs(sigma: float, rounds: int) -> DominatingPairs:
-    """The pairs of one of ``rounds`` rounds: a client that is removed, and one that is added.
-
-    Example:
-        >>> round(allocation_pairs(1.5, 50).upper[1].losses[-1], 1)
-        0.7
-    """
+    """The pairs of one of ``rounds`` rounds: a client that is removed, and one that is added."""
     calls, puts = _side(sigma, rounds, 1), _side(sigma, rounds, -1)
     found = []
     for ratios, masses in (_above(calls, puts), _below(calls, puts)):

@@ -24,6 +24,8 @@ Placed = tuple[NDArray[np.int64], Array, float]
 
 FFT_UNITS = 6.0
 """The constant of an FFT's rounding error, in units per stage."""
+_FEW = 30.0
+"""Draws away from place 0, below which these are transformed alone."""
 FADED = -80.0
 """Log of what a product of transforms must exceed to be kept."""
 
@@ -64,6 +66,24 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     norm = math.sqrt(2 * float((errors**2).sum()) / points)
     norm += unit * float(np.linalg.norm(total)) + 2 * math.exp(FADED)
     return total, norm
+
+
+def powered(one: Placed, points: int) -> tuple[Array, float]:
+    """As ``convolved`` for one law, whose first place is 0; closer where few draws leave it.
+
+    The rounding of the mass that stays at 0 would hide the others, so that only these are
+    transformed.
+    """
+    (places, masses, count), stays = one, float(one[1][0])
+    moves = count * float(masses[1:].sum())
+    if moves > _FEW or stays < 0.5:
+        return convolved([one], points)
+    spectrum = np.fft.rfft(np.bincount(places[1:], masses[1:], points)) / stays
+    x, y = spectrum.real, spectrum.imag
+    size = count * np.log1p(2 * x + x * x + y * y) / 2  # numpy's complex log1p loses digits
+    total = np.fft.irfft(np.expm1(size + 1j * count * np.arctan2(y, 1 + x)), points)
+    total[0] += 1
+    return stays**count * total, moves * (2 * FFT_UNITS * math.log2(points) + 16) * UNIT
 
 
 def fast_length(size: int) -> int:
