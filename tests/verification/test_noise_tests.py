@@ -70,7 +70,7 @@ def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed):
         assert np.mean(np.array(chances) < level) <= level + 3 * np.sqrt(level / 300)
 
 
-DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"
 
 
 def _measured(z, std=2.0, round_=1):

@@ -179,7 +179,7 @@ def test_each_fault_is_named(tmp_path, name):
 
 
 def test_the_docs_list_every_check(tmp_path):
-    text = (Path(__file__).parents[2] / "docs" / "verification.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "checks.md").read_text()
     table = text.split("| check | fails when |")[1].split("\n\n")[0]
     listed = re.findall(r"^\| ([a-z ]+) \|", table, flags=re.MULTILINE)
     assert listed == [check.name for check in _verdict(tmp_path).checks]
