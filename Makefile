@@ -36,6 +36,7 @@ demo: $(INSTALLED) ## planned beside GDPFed+ under the same budgets: plans, runs
 	@for run in run-gdpfed run; do $(PRIVPLAN) verify $(DEMO)/$$run > $(DEMO)/$$run.txt || exit $$?; \
 	  head -n 2 $(DEMO)/$$run.txt; done
 	@echo "plots: $(DEMO)/plan.png $(DEMO)/run/accuracy.png $(DEMO)/run-gdpfed/accuracy.png"
+	@echo "the command: $(PRIVPLAN) --help, or privplan after: source $(BIN)/activate"
 
 test: lint ## linters and the quick tests, under ten minutes
 	$(BIN)/python -m pytest -n $(JOBS)
@@ -48,9 +49,10 @@ faults: $(INSTALLED) ## the tables of planted faults in docs/reliability.md and 
 	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay
 	$(BIN)/python -m tests.sabotage.verdicts
 
-lint: $(INSTALLED) ## ruff and mypy
+lint: $(INSTALLED) ## ruff, mypy, and proselint on the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/proselint check --config docs/proselint.json README.md docs/*.md docs/tutorials docs/concepts docs/reference
 	$(BIN)/mypy
 
 docs: $(INSTALLED) ## the documentation site, in docs/_build/html; warnings are errors
