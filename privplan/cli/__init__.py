@@ -49,6 +49,7 @@ REMOVED = {
     "frontier": "privplan what-if SPEC --frontier",
     "horizon": "privplan solve --from-book",
     "keys": "privplan attest keys",
+    **{f"{one} --format": "the line that it prints" for one in ("open", "reserve", "commit")},
     "open --members": "an account for each group",
     "open --refill-days": "an account for each period",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",

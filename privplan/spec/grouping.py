@@ -342,12 +342,14 @@ def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats]
 def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
     """Budgets of individual clients from a CSV file: client, epsilon[, delta]."""
     text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
-    reader = csv.reader(text.splitlines(), skipinitialspace=True, strict=True)
+    lines = text.splitlines()
+    reader = csv.reader(lines, skipinitialspace=True, strict=True)
     try:
         rows = [(reader.line_num, row) for row in reader if "".join(row).strip() or len(row) > 1]
     except csv.Error:
-        rule = f"line {reader.line_num} of {path.name}: quotes must be closed, and doubled within"
-        raise InputError.one("groups_from", rule, "a quote") from None
+        where = f"line {reader.line_num} of {path.name}"
+        rule = f"{where}: quotes must be closed, and doubled within quotes"
+        raise InputError.one("groups_from", rule, lines[reader.line_num - 1][:60]) from None
     columns = tuple(map(str.strip, rows[0][1])) if rows else ()
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"
