@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import zipfile
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from privplan.errors import InputError
-from privplan.files import write_text
+from privplan.files import write_bytes, write_text
 from privplan.guard.guard import check_settings
 from privplan.guard.rounds import planned_noise_std, planned_shares
 from privplan.plan import Plan
@@ -51,25 +56,57 @@ def _task(plan: Plan) -> str:
     return _text("task.py", groups=_groups(plan), **_local(plan))
 
 
-def _readme(plan: Plan, framework: str, own: str, command: str) -> str:
-    groups = _groups(plan)
-    return _text("README.md", framework=framework, own=own, command=command, groups=groups)
+def _readme(plan: Plan, framework: str, needs: str, own: str, command: str) -> str:
+    values = {"framework": framework, "needs": needs, "own": own, "command": command}
+    return _text("README.md", **values, wheel=wheel_name(), groups=_groups(plan))
 
 
-def _flower(plan: Plan) -> Files:
+def wheel_name() -> str:
+    """File name of the wheel of this version of privplan."""
+    return f"privplan-{distribution('privplan').version}-py3-none-any.whl"
+
+
+def wheel() -> bytes:
+    """The running privplan as a wheel, so that a project needs no index to know its name."""
+    installed, root = distribution("privplan"), Path(str(files("privplan"))).parent
+    info = f"privplan-{installed.version}.dist-info"
+    packed = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for package in ("privplan", "simulate")
+        for path in sorted((root / package).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    for name in ("METADATA", "entry_points.txt"):
+        packed[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
+    kind = "Wheel-Version: 1.0\nGenerator: privplan\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    packed[f"{info}/WHEEL"] = kind.encode()
+    record = ""
+    for name, data in packed.items():
+        digest = urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={digest},{len(data)}\n"
+    packed[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in packed.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+def _flower(plan: Plan, folder: Path) -> Files:
     nodes = f'--federation-config "num-supernodes={plan.spec.population}"'
-    command = f"GUARDED_FOLDER=$PWD flwr run . {nodes}"
+    command = f"flwr run . --stream {nodes}"
+    values = {"wheel": (folder / wheel_name()).as_uri(), "folder": json.dumps(str(folder))}
     return {
-        "pyproject.toml": _text("flower/pyproject.toml"),
+        "pyproject.toml": _text("flower/pyproject.toml", **values),
         "guarded/__init__.py": "",
         "guarded/server_app.py": _text("flower/server_app.py"),
         "guarded/client_app.py": _text("flower/client_app.py"),
         "guarded/task.py": _task(plan),
-        "README.md": _readme(plan, "Flower", "guarded/task.py", command),
+        "README.md": _readme(plan, "Flower", "flwr[simulation]>=1.41,<1.43", "guarded/task.py", command),
     }
 
 
-def _nvflare(plan: Plan) -> Files:
+def _nvflare(plan: Plan, folder: Path) -> Files:
     sites = {
         name: [f"site-{first + at + 1}" for at in range(count)]
         for name, first, count in _ranges(plan)
@@ -79,11 +116,11 @@ def _nvflare(plan: Plan) -> Files:
         "job.py": _text("nvflare/job.py", sites=repr(sites), norms=repr(norms)),
         "client.py": _text("nvflare/client.py"),
         "task.py": _task(plan),
-        "README.md": _readme(plan, "NVFlare", "task.py", "python job.py"),
+        "README.md": _readme(plan, "NVFlare", "nvflare==2.9.*", "task.py", "python job.py"),
     }
 
 
-def _opacus(plan: Plan) -> Files:
+def _opacus(plan: Plan, folder: Path) -> Files:
     if len(plan.groups) != 1:
         rule = "must be one; Opacus has one noise multiplier for all records"
         raise InputError.one("plan.groups", rule, len(plan.groups))
@@ -92,11 +129,11 @@ def _opacus(plan: Plan) -> Files:
     text = _text("opacus/train.py", clients=group.clients, rate=rate, group=repr(group.name))
     return {
         "train.py": text,
-        "README.md": _readme(plan, "Opacus", "train.py", "python train.py"),
+        "README.md": _readme(plan, "Opacus", "opacus>=1.5,<1.7", "train.py", "python train.py"),
     }
 
 
-def _pfl(plan: Plan) -> Files:
+def _pfl(plan: Plan, folder: Path) -> Files:
     if plan.release != "joint" and len(plan.groups) > 1:
         rule = "must be joint; pfl adds the updates of all groups in one sum"
         raise InputError.one("plan.release", rule, plan.release)
@@ -106,11 +143,11 @@ def _pfl(plan: Plan) -> Files:
     values = {"first": repr(first), "cohort": cohort, "rounds": rounds, **_local(plan)}
     return {
         "train.py": _text("pfl/train.py", **values),
-        "README.md": _readme(plan, "pfl-research", "train.py", "python train.py"),
+        "README.md": _readme(plan, "pfl-research", "pfl[pytorch]==0.6.*", "train.py", "python train.py"),
     }
 
 
-def _json(plan: Plan) -> Files:
+def _json(plan: Plan, folder: Path) -> Files:
     """What an implementation of its own needs, with every number of every round spelled out."""
     joint = plan.release == "joint"
     groups: list[dict[str, Any]] = []
@@ -157,7 +194,7 @@ def _json(plan: Plan) -> Files:
     return {"deployment.json": json.dumps(data, indent=1, allow_nan=False) + "\n"}
 
 
-TARGETS: dict[str, Callable[[Plan], Files]] = {
+TARGETS: dict[str, Callable[[Plan, Path], Files]] = {
     "flower": _flower,
     "nvflare": _nvflare,
     "opacus": _opacus,
@@ -172,7 +209,7 @@ def export(plan: Plan, target: str, folder: Path) -> list[Path]:
     if target not in TARGETS:
         raise InputError.one("to", f"must be one of {', '.join(TARGETS)}", target)
     check_settings(plan, "public", None)
-    made = TARGETS[target](plan)
+    made = TARGETS[target](plan, folder.resolve())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError.one("output", "must be a new or an empty folder", str(folder))
     written = []
@@ -180,4 +217,7 @@ def export(plan: Plan, target: str, folder: Path) -> list[Path]:
         path = folder / name
         write_text(path, text)
         written.append(path)
+    if "README.md" in made:  # a project that runs, which needs privplan
+        write_bytes(folder / wheel_name(), wheel())
+        written.append(folder / wheel_name())
     return written
