@@ -56,9 +56,9 @@ def _task(plan: Plan) -> str:
     return _text("task.py", groups=_groups(plan), **_local(plan))
 
 
-def _readme(plan: Plan, framework: str, needs: str, own: str, command: str) -> str:
-    values = {"framework": framework, "needs": needs, "own": own, "command": command}
-    return _text("README.md", **values, wheel=wheel_name(), groups=_groups(plan))
+def _readme(plan: Plan, needs: str, own: str, command: str) -> str:
+    values = {"needs": needs, "own": own, "command": command, "wheel": wheel_name()}
+    return _text("README.md", **values, groups=_groups(plan))
 
 
 def wheel_name() -> str:
@@ -102,7 +102,7 @@ def _flower(plan: Plan, folder: Path) -> Files:
         "guarded/server_app.py": _text("flower/server_app.py"),
         "guarded/client_app.py": _text("flower/client_app.py"),
         "guarded/task.py": _task(plan),
-        "README.md": _readme(plan, "Flower", "flwr[simulation]>=1.41,<1.43", "guarded/task.py", command),
+        "README.md": _readme(plan, "flwr[simulation]>=1.41,<1.43", "guarded/task.py", command),
     }
 
 
@@ -116,7 +116,7 @@ def _nvflare(plan: Plan, folder: Path) -> Files:
         "job.py": _text("nvflare/job.py", sites=repr(sites), norms=repr(norms)),
         "client.py": _text("nvflare/client.py"),
         "task.py": _task(plan),
-        "README.md": _readme(plan, "NVFlare", "nvflare==2.9.*", "task.py", "python job.py"),
+        "README.md": _readme(plan, "nvflare==2.9.*", "task.py", "python job.py"),
     }
 
 
@@ -129,7 +129,7 @@ def _opacus(plan: Plan, folder: Path) -> Files:
     text = _text("opacus/train.py", clients=group.clients, rate=rate, group=repr(group.name))
     return {
         "train.py": text,
-        "README.md": _readme(plan, "Opacus", "opacus>=1.5,<1.7", "train.py", "python train.py"),
+        "README.md": _readme(plan, "opacus>=1.5,<1.7", "train.py", "python train.py"),
     }
 
 
@@ -143,7 +143,7 @@ def _pfl(plan: Plan, folder: Path) -> Files:
     values = {"first": repr(first), "cohort": cohort, "rounds": rounds, **_local(plan)}
     return {
         "train.py": _text("pfl/train.py", **values),
-        "README.md": _readme(plan, "pfl-research", "pfl[pytorch]==0.6.*", "train.py", "python train.py"),
+        "README.md": _readme(plan, "pfl[pytorch]==0.6.*", "train.py", "python train.py"),
     }
 
 
@@ -153,28 +153,17 @@ def _json(plan: Plan, folder: Path) -> Files:
     groups: list[dict[str, Any]] = []
     for group in plan.groups:
         [share] = planned_shares(plan, 1, (group,))
+        whole = (plan.spec.rounds, group.sampling_ratio, group.noise_multiplier)
+        parts = [(s.rounds, s.sampling_ratio, s.noise_multiplier) for s in group.segments or ()]
+        names = ("rounds", "sampling_ratio", "noise_multiplier")
         groups.append(
             {
-                "name": group.name,
-                "clients": group.clients,
-                "epsilon": group.epsilon,
-                "delta": group.delta,
+                **{name: getattr(group, name) for name in ("name", "clients", "epsilon", "delta")},
                 "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
                 "scale": group.scale,
                 "clip_bound": plan.clip_bound(group),
                 "weight_of_sum": share.factor,
-                "rounds": [
-                    {
-                        "rounds": part[0],
-                        "sampling_ratio": part[1],
-                        "noise_multiplier": part[2],
-                    }
-                    for part in (
-                        [(s.rounds, s.sampling_ratio, s.noise_multiplier) for s in group.segments]
-                        if group.segments
-                        else [(plan.spec.rounds, group.sampling_ratio, group.noise_multiplier)]
-                    )
-                ],
+                "rounds": [dict(zip(names, one, strict=True)) for one in parts or [whole]],
                 "noise_std_of_first_round": planned_noise_std(
                     plan, 1, None if joint else group.name
                 ),

@@ -12,6 +12,7 @@ reply of a round, so that what it does is post-processing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING, getLogger
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.release import Relation, Release, SamplingLaw
+from privplan.contrib.adapters.members import members_of
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
 
@@ -27,11 +29,19 @@ from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
 # An accountant of Flower's protocol on privplan's two-sided bounds, for one group of clients.
 
 try:
-    from flwr.supercore.privacy_accounting import (
-        GaussianPrivacyEvent,
-        PrivacyConfig,
-        PrivacySpent,
+    from flwr.app import (
+        Array,
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
     )
+    from flwr.serverapp.exception import PrivacyBudgetExhausted
+    from flwr.serverapp.strategy import Result, Strategy
+    from flwr.supercore.privacy_accounting import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
 except ImportError as error:
     raise ImportError("privplan.contrib.adapters.flower needs flwr 1.41 or 1.42") from error
 
@@ -186,24 +196,7 @@ def restore_state(strategy: object, stored: Mapping[str, np.ndarray]) -> None:
         setattr(strategy, attribute, value)
 
 
-# -------------------------------------------------------------------------------------------------
-# Flower (1.41 and 1.42): a strategy that executes a plan, a client mod that clips, an accountant.
-
-try:
-    from flwr.app import (
-        Array,
-        ArrayRecord,
-        ConfigRecord,
-        Context,
-        Message,
-        MessageType,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.serverapp.exception import PrivacyBudgetExhausted
-    from flwr.serverapp.strategy import Result, Strategy
-except ImportError as error:
-    raise ImportError("privplan.contrib.adapters.flower needs flwr 1.41 or 1.42") from error
+# --- The client mod that clips, and the strategy that executes a plan. ---------------------------
 
 CLIPPING_NORM = "privplan-clipping-norm"
 _logger = getLogger("flwr")
@@ -279,7 +272,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         super().__init__()
         check_strategy(strategy)
         self.strategy, self.guard = strategy, guard
-        self._member = _member_of(guard, members)
+        self._member = members_of(guard, members, itertools.count())
         self._number_of, self._evaluate = number_of, evaluate
         self._nodes: dict[int, tuple[str, int]] = {}
         self._cohort: Cohort | None = None
@@ -529,28 +522,6 @@ class _Nodes:
     def get_node_ids(self) -> list[int]:
         """Numbers of the nodes."""
         return list(range(1, self._count + 1))
-
-
-def _member_of(
-    guard: Guard, members: Mapping[str, Sequence[int]] | None
-) -> dict[int, tuple[str, int]]:
-    """Group and position of each client number."""
-    groups, first = {}, 0
-    for group in guard.plan.groups:
-        groups[group.name] = range(first, first + group.clients)
-        first += group.clients
-    given: Mapping[str, Sequence[int]] = groups if members is None else members
-    if set(given) != set(groups):
-        raise InputError.one("members", f"must have the groups {', '.join(groups)}", list(given))
-    found: dict[int, tuple[str, int]] = {}
-    for name, numbers in given.items():
-        if len(numbers) != len(groups[name]):
-            rule = f"must have the {len(groups[name])} clients of the plan"
-            raise InputError.one(f"members.{name}", rule, len(numbers))
-        found.update({int(number): (name, at) for at, number in enumerate(numbers)})
-    if len(found) != first:
-        raise InputError.one("members", f"must be {first} different clients", len(found))
-    return found
 
 
 def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:

@@ -6,18 +6,22 @@
     job.to(ClippingFilter(0.5), "site-1", tasks=["train"], filter_type=FilterType.TASK_RESULT)
 
 The sites of a group are the plan's clients. Sites send differences (``params_type`` DIFF); the
-controller adds whole models as their difference from what was sent.
+controller adds whole models as their difference from what was sent. A recipe becomes guarded by::
+
+    recipe = guarded(FedAvgRecipe, "plan.json", "run")(name="hello-pt", ...)
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from privplan.contrib.adapters.members import members_of
 from privplan.errors import InputError, PrivplanError
 from privplan.guard import Guard, Layout, clip
 from privplan.ledger import read_ledger
@@ -44,7 +48,8 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
     Args:
         plan: file of the plan.
         ledger: the run folder, which must outlive the job.
-        members: names of the sites of each group, in any fixed order.
+        members: names of the sites of each group, in any fixed order; by default site-1, site-2,
+            and so on, in the plan's order of groups.
         model: file of the initial model, an ``.npz`` of named arrays.
         book: address of a budget book.
         evidence: ``internal`` or ``public``, see ``Guard``.
@@ -56,8 +61,8 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         self,
         plan: str,
         ledger: str,
-        members: Mapping[str, Sequence[str]],
-        model: str,
+        members: Mapping[str, Sequence[str]] | None = None,
+        model: str = "",
         book: str = "",
         evidence: str = "internal",
         timeout: int = 0,
@@ -77,7 +82,7 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
                 evidence="public" if self.evidence == "public" else "internal",
                 framework="NVFlare",
             ) as guard:
-                self._train(guard, member_of(guard, self.members))
+                self._train(guard, members_of(guard, self.members, map("site-{}".format, count(1))))
         except PrivplanError as refused:
             self.panic(str(refused))
 
@@ -152,6 +157,29 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         return bool(seen)
 
 
+def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[Any]:
+    """A recipe of federated averaging whose workflow executes a plan.
+
+    Args:
+        recipe: a ``FedAvgRecipe`` of NVFlare, whose ``model`` has a ``state_dict`` or is one.
+        plan: file of the plan.
+        ledger: the run folder; the initial model is written beside it.
+        options: of ``GuardedFedAvg``.
+    """
+
+    class Guarded(recipe):  # type: ignore[misc]
+        def _create_controller(self, *_: Any, **__: Any) -> GuardedFedAvg:
+            rounds, file = Plan.load(plan).spec.rounds, Path(f"{ledger}-initial.npz").resolve()
+            if self.num_rounds != rounds:
+                raise InputError.one("num_rounds", f"must be {rounds}, as in plan", self.num_rounds)
+            state = getattr(self.model, "state_dict", lambda: self.model)()
+            save_model({name: np.asarray(one) for name, one in state.items()}, file)
+            paths = [str(Path(one).resolve()) for one in (plan, ledger)]
+            return GuardedFedAvg(*paths, model=str(file), **options)
+
+    return Guarded
+
+
 class ClippingFilter(DXOFilter):  # type: ignore[misc]
     """A filter of a site's results that clips its update; the controller clips again.
 
@@ -196,22 +224,6 @@ def moved(model: Arrays, mean: np.ndarray) -> Arrays:
     """The model plus a mean update [d]."""
     layout = Layout.of(model)
     return layout.arrays(layout.vector(model) + mean, model)
-
-
-def member_of(guard: Guard, members: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, int]]:
-    """Group and position of each site."""
-    sizes = {group.name: group.clients for group in guard.plan.groups}
-    if set(members) != set(sizes):
-        raise InputError.one("members", f"must have the groups {', '.join(sizes)}", list(members))
-    found = {}
-    for name, sites in members.items():
-        if len(sites) != sizes[name]:
-            rule = f"must have the {sizes[name]} clients of the plan"
-            raise InputError.one(f"members.{name}", rule, len(sites))
-        found.update({site: (name, position) for position, site in enumerate(sites)})
-    if len(found) != sum(sizes.values()):
-        raise InputError.one("members", "must name each site once", len(found))
-    return found
 
 
 def save_model(arrays: Mapping[str, np.ndarray], path: Path | str) -> None:

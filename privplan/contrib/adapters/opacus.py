@@ -24,7 +24,12 @@ from privplan.errors import InputError
 from privplan.guard import GroupTotal, Guard
 
 try:
+    import torch
+    from opacus import GradSampleModule
     from opacus.accountants import IAccountant, register_accountant
+    from opacus.data_loader import shape_safe, wrap_collate_with_empty
+    from opacus.optimizers import DPOptimizer
+    from torch.utils.data import DataLoader, Dataset, default_collate
 except ImportError as error:
     raise ImportError(
         "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
@@ -134,17 +139,6 @@ register_accountant(PrivplanAccountant.mechanism(), PrivplanAccountant, force=Tr
 #             optimizer.step()
 #
 # Opacus draws the noise; each step is booked before it changes the model.
-
-try:
-    import torch
-    from opacus import GradSampleModule
-    from opacus.data_loader import shape_safe, wrap_collate_with_empty
-    from opacus.optimizers import DPOptimizer
-    from torch.utils.data import DataLoader, Dataset, default_collate
-except ImportError as error:
-    raise ImportError(
-        "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
-    ) from error
 
 
 class PlannedBatches:
@@ -275,8 +269,6 @@ def guarded(
         dtypes=[part.dtype for part in parts],
     )
     batches: DataLoader[Any] = DataLoader(
-        dataset,
-        batch_sampler=PlannedBatches(guard, group.name),
-        collate_fn=collate,
+        dataset, batch_sampler=PlannedBatches(guard, group.name), collate_fn=collate
     )
     return GradSampleModule(module), private, batches

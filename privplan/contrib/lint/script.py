@@ -502,10 +502,7 @@ def repetitions_of_iterable(script: Script, call: ast.Call) -> int | None:
 _CONFIGS = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
 
 
-_NAMES = {
-    "flower": "flower|flwr",
-    "opacus": "opacus|privacy_?engine",
-}
+_NAMES = {"flower": "flower|flwr", "opacus": "opacus|privacy_?engine"}
 """How a framework is named in its files, where not by its own name."""
 
 

@@ -1,14 +1,21 @@
 """Plans as projects of other frameworks; the projects are run by the slow tests of each."""
 
 import ast
+import hashlib
 import json
-import sys
+import os
+import re
+import subprocess
 import tomllib
+import venv
+import zipfile
+from base64 import urlsafe_b64decode
 
 import pytest
 
+from privplan.contrib.adapters.export import export
+from privplan.ledger import read_ledger
 from tests.command import privplan
-from tests.contrib.adapters.environments import run
 from tests.guard.plans import plan_of, two_groups
 
 
@@ -40,8 +47,21 @@ def test_projects_are_complete(tmp_path, target, names):
     readme = (out / "README.md").read_text()
     assert "- strict: 0 to 59, epsilon 2" in readme
     assert "- loose: 60 to 99, epsilon 4" in readme
+    [wheel] = out.glob("*.whl")
+    assert f'pip install ./{wheel.name} "' in readme
+    with zipfile.ZipFile(wheel) as packed:
+        [record] = [name for name in packed.namelist() if name.endswith("/RECORD")]
+        rows = [line.split(",") for line in packed.read(record).decode().splitlines()]
+        assert {name for name, _, _ in rows} == set(packed.namelist())
+        for name, digest, size in rows[:-1]:
+            data = packed.read(name)
+            found = urlsafe_b64decode(digest.removeprefix("sha256=") + "=")
+            assert (found, int(size)) == (hashlib.sha256(data).digest(), len(data))
+    assert {"privplan/guard/guard.py", "simulate/__init__.py"} < {name for name, _, _ in rows}
     if target == "flower":
         project = tomllib.loads((out / "pyproject.toml").read_text())
+        assert f"privplan @ {wheel.as_uri()}" in project["project"]["dependencies"]
+        assert project["tool"]["flwr"]["app"]["config"] == {"folder": str(out)}
         assert project["tool"]["flwr"]["app"]["components"] == {
             "serverapp": "guarded.server_app:app",
             "clientapp": "guarded.client_app:app",
@@ -80,13 +100,28 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path):
     assert "output: must be a new or an empty folder" in again.output
 
 
+SINGLE = {"records": (100, 9.0, 0.1, 1.1)}
+PAIRS = {"strict": (2, 60.0, 1.0, 6.0), "loose": (2, 60.0, 1.0, 3.0)}
+
+
 @pytest.mark.slow
-def test_an_exported_project_of_opacus_trains_and_resumes(tmp_path):
-    pytest.importorskip("opacus")
-    plan_of({"records": (100, 9.0, 0.1, 1.1)}, 6).save(tmp_path / "plan.json")
-    arguments = ["export", str(tmp_path / "plan.json"), "--to", "opacus", "-o", str(tmp_path / "o")]
-    assert "wrote" in privplan(*arguments).output
+@pytest.mark.parametrize("target", ["flower", "nvflare", "opacus", "pfl"])
+def test_a_project_runs_by_its_readme_in_an_empty_environment(tmp_path, target):
+    """Nothing is there but Python: its two commands install and train, and go on when repeated."""
+    project, python = tmp_path / "out", tmp_path / "venv" / "bin"
+    groups = SINGLE if target == "opacus" else PAIRS
+    the_plan = plan_of(groups, 3, delta=1e-3, sampling="poisson" if groups is SINGLE else "full")
+    export(the_plan, target, project)
+    install, command = re.findall("^    (.+)$", (project / "README.md").read_text(), re.MULTILINE)
+    venv.create(tmp_path / "venv", with_pip=True)
+    around = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    around |= {"PATH": f"{python}:{os.defpath}", "HOME": str(tmp_path)}
+    options = {"shell": True, "cwd": project, "env": around, "capture_output": True, "text": True}
+    if (done := subprocess.run(install, timeout=900, check=False, **options)).returncode:
+        pytest.skip(f"{target} cannot be installed: {done.stderr[-300:]}")
     for _ in range(2):
-        done = run([sys.executable, "-W", "ignore", str(tmp_path / "o" / "train.py")])
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("6 steps, epsilon at most ")
+        done = subprocess.run(command, timeout=600, check=False, **options)
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
+    verdict = subprocess.run("privplan verify run", check=False, **options)
+    assert verdict.stdout.startswith("kept as recorded"), verdict.stdout + verdict.stderr
+    assert len(read_ledger(project / "run", the_plan.digest).records) == 3

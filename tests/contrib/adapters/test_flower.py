@@ -143,17 +143,6 @@ def test_killed_runs_go_on_from_the_last_release(tmp_path):
         assert guard.verdict().outcome == "kept"
 
 
-def test_an_exported_project_runs(tmp_path):
-    export(plan(), "flower", tmp_path / "project")
-    script = str(PROJECT / "exported.py")
-    done = run([flower("1.42"), script, str(tmp_path / "project"), str(CLIENTS)])
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "trained 12 rounds" in done.stdout
-    with Guard(plan(), tmp_path / "project" / "run") as guard:
-        assert guard.finished
-        assert guard.verdict().outcome == "kept"
-
-
 @pytest.mark.parametrize("version", ["1.41", "1.42"])
 def test_the_accountant_of_a_group(version):
     """Flower's own figures for 120 of 6,000 clients, 50 rounds, beside the truth."""
@@ -205,7 +194,6 @@ def deployed(folder, version):
     environment = {
         **os.environ, "HOME": str(home), "PATH": f"{binaries}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0",
-        "GUARDED_FOLDER": str(folder / "project"),
     }  # fmt: skip
     processes: list[subprocess.Popen[bytes]] = []
 

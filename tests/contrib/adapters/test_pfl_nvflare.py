@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 
-from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER
@@ -63,13 +62,6 @@ def test_pfl_halts_before_the_budget_is_exceeded(tmp_path):
         assert not guard.may_release()
 
 
-def test_an_exported_project_runs(tmp_path):
-    export(plan(), "pfl", tmp_path / "project")
-    done = run([command(tmp_path, 1)[0], str(tmp_path / "project" / "train.py")])
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.endswith(f"{ROUNDS} rounds\n")
-
-
 def sites_plan(rounds):
     """Four sites in two groups, all of which take part."""
     groups = {"strict": (2, 60.0, 1.0, 6.0), "loose": (2, 60.0, 1.0, 3.0)}
@@ -125,14 +117,3 @@ def test_whole_models_and_lost_sites(tmp_path, monkeypatch, sites, said, booked)
     assert sum(not record.failure for record in records) == booked
     assert verdict.outcome == ("kept" if booked else "unverified")
     assert (done.returncode == 0) == (booked > 0)
-
-
-def test_an_exported_job_runs(tmp_path):
-    sites_plan(2).save(tmp_path / "plan.json")
-    export(sites_plan(2), "nvflare", tmp_path / "project")
-    python, _, *_ = job(tmp_path)
-    done = run([python, str(tmp_path / "project" / "job.py")])
-    assert done.returncode == 0, done.stderr[-2000:]
-    with Guard(sites_plan(2), tmp_path / "project" / "run") as guard:
-        assert guard.finished
-        assert guard.verdict().outcome == "kept"

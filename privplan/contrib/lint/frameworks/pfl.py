@@ -134,8 +134,7 @@ def read_log(source: Source, options: Options) -> Reading:
     )
     if noise is not None and noise < 1e-2:
         reading.alarm(
-            "no-noise",
-            f"the noise is {noise:.3g} of the clipping bound: it hides no user's update",
+            "no-noise", f"the noise is {noise:.3g} of the clipping bound: it hides no user's update"
         )
     return reading
 

@@ -1,0 +1,33 @@
+"""Which clients of a framework are which clients of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from privplan.errors import InputError
+from privplan.guard import Guard
+
+Client = TypeVar("Client", int, str)
+
+
+def members_of(
+    guard: Guard, members: Mapping[str, Sequence[Client]] | None, names: Iterable[Client]
+) -> dict[Client, tuple[str, int]]:
+    """Group of each client and position in it; by default ``names`` in the plan's order."""
+    sizes, default = {group.name: group.clients for group in guard.plan.groups}, iter(names)
+    if members is None:
+        return {next(default): (name, at) for name in sizes for at in range(sizes[name])}
+    if set(members) != set(sizes):
+        raise InputError.one("members", f"must have the groups {', '.join(sizes)}", list(members))
+    found = {}
+    for name, given in members.items():
+        if len(given) != sizes[name]:
+            rule = f"must have the {sizes[name]} clients of the plan"
+            raise InputError.one(f"members.{name}", rule, len(given))
+        found.update({client: (name, at) for at, client in enumerate(given)})
+    if len(found) != sum(sizes.values()):
+        raise InputError.one(
+            "members", f"must be {sum(sizes.values())} different clients", len(found)
+        )
+    return found
