@@ -174,8 +174,8 @@ def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[A
                 raise InputError.one("num_rounds", f"must be {rounds}, as in plan", self.num_rounds)
             state = getattr(self.model, "state_dict", lambda: self.model)()
             save_model({name: np.asarray(one) for name, one in state.items()}, file)
-            paths = [str(Path(one).resolve()) for one in (plan, ledger)]
-            return GuardedFedAvg(*paths, model=str(file), **options)
+            where, run = str(Path(plan).resolve()), str(Path(ledger).resolve())
+            return GuardedFedAvg(where, run, **{"model": str(file), **options})
 
     return Guarded
 

@@ -1,6 +1,6 @@
 """pfl-research 0.6: users drawn by a plan, its scales per group, its noise, and a halt.
 
-pfl 0.6 pins dp-accounting below 0.6, so it needs an environment of its own. With one guard::
+With one guard::
 
     dataset = PlannedUsers(guard, lambda group, position: user_dataset)
     backend = SimulatedBackend(dataset, None, postprocessors=[GuardedMechanism(guard)])
@@ -27,9 +27,7 @@ try:
     from pfl.metrics import Metrics
     from pfl.privacy.privacy_mechanism import CentralPrivacyMechanism
 except ImportError as error:
-    raise ImportError(
-        "privplan.contrib.adapters.pfl needs pfl 0.6, in its own environment"
-    ) from error
+    raise ImportError("privplan.contrib.adapters.pfl needs pfl 0.6") from error
 
 _NOBODY = "privplan: nobody was drawn"
 

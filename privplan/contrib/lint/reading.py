@@ -93,6 +93,8 @@ class Reading:
     # values that cannot be read, with the reason
     undetermined: list[str] = field(default_factory=list)
     delta: float | None = None  # failure probability that the file states
+    # quantity, line and text of what makes a quantity not determined, beside assignments to it
+    changes: list[tuple[str, int, str]] = field(default_factory=list)
 
     def alarm(self, code: str, message: str, line: int = 0) -> None:
         """Add an alarm, once per code and line."""
@@ -164,7 +166,7 @@ _OPTIMIZERS = re.compile(
 
 def unsettle(source: Source, reading: Reading) -> None:
     """Withdraw what the file changes after it was given, and name the line that does."""
-    found = list(_changes(source.script) if source.script else _scheduled(source))
+    found = [*reading.changes, *(_changes(source.script) if source.script else _scheduled(source))]
     for quantity, line, text in sorted(set(found)):
         at = f"line {line} changes it" if line else "it follows a schedule"
         reading.unknown(quantity, f"{at}: {' '.join(text.split())[:80]}")
@@ -416,6 +418,14 @@ def _origins(script: Script, value: ast.expr, depth: int = 3) -> Iterator[ast.ex
     for node in ast.walk(script.tree) if names else ():
         if isinstance(node, ast.Assign) and names & set(_targets(node)):
             yield from _origins(script, node.value, depth - 1)
+
+
+def starts_once(script: Script, reading: Reading, starts: list[Call]) -> bool:
+    """Whether training starts once; the losses of several add up, and are not counted."""
+    again = starts[1:] or [one for one in starts if script.loops(one.node)]
+    for one in again[:1]:
+        reading.unknown("rounds", f"line {one.line} starts training again, on the same data")
+    return not again
 
 
 def resumes(script: Script) -> int:

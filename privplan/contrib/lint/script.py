@@ -247,6 +247,16 @@ class Script:
             return self.path(node.func)
         return ""
 
+    def statement(self, call: Call) -> ast.stmt:
+        """The innermost statement that holds a call."""
+        return next(one for one in self.parents(call.node) if isinstance(one, ast.stmt))
+
+    def generator(self, call: Call) -> bool:
+        """Whether a call draws from ``random``, ``numpy.random`` or a generator made by them."""
+        made = self.value(call.node.func.value) if isinstance(call.node.func, ast.Attribute) else 0
+        path = made.path if isinstance(made, Call) else call.path
+        return path.startswith(("random.", "numpy.random"))
+
     # -- values ----------------------------------------------------------------------------
 
     def value(self, node: ast.AST | None) -> Any:

@@ -92,6 +92,8 @@ MANAGED = """with BatchMemoryManager(
     ) as loader, tqdm() as bar:
         pass
     for images, target in train_loader:"""
+NAMED = ("model, optimizer, train_loader = ", "dp, dp_optimizer, private = ")
+PRIVATE = (BATCHES, "for images, target in private:"), ("optimizer.step()", "dp_optimizer.step()")
 RECORDS = ("poisson", 1.1, 0.01, 1000)
 COHORTS = ("fixed", 1.1, 0.1, 30)
 
@@ -165,6 +167,20 @@ ROWS = {
          ("multiplier=1.1", 'multiplier=cfg["noise"]')),
         UNDETERMINED,
     ),
+    "opacus new names": Row(OPACUS, (NAMED,
+                            *PRIVATE), truth=RECORDS),
+    "opacus old loader": Row(OPACUS, (NAMED, PRIVATE[1]), UNDETERMINED),
+    "opacus old optimizer": Row(OPACUS, (NAMED, PRIVATE[0]), UNDETERMINED),
+    "opacus inner optimizer": Row(
+        OPACUS, (("optimizer.step()", "optimizer.original_optimizer.step()"),), UNDETERMINED
+    ),
+    "opacus new optimizer": Row(
+        OPACUS, (after("optimizer = torch.optim.SGD(model.parameters(), lr=0.01)"),), UNDETERMINED
+    ),
+    "opacus trained before": Row(
+        OPACUS, (("privacy_engine = P", "for x, y in train_loader:\n    criterion(model(x), y)."
+                  "backward()\n    optimizer.step()\nprivacy_engine = P"),), UNDETERMINED,
+    ),
     "opacus accountant": Row(
         OPACUS, (after("privacy_engine.accountant.history = []"),), UNDETERMINED
     ),
@@ -180,6 +196,13 @@ ROWS = {
                   "    def _add_noise(self, arrays): pass\napp = ServerApp()"),
                  ("= DifferentialPrivacyServerSideFixedClipping(\n", "= Mine(\n")), UNDETERMINED,
     ),
+    "flower started twice": Row(
+        FLOWER, (before("strategy.start(grid=grid, initial_arrays=arrays, num_rounds=60)"),),
+        UNDETERMINED,
+    ),
+    "flower without the wrapper": Row(
+        FLOWER, (("strategy = Diff", "wrapped = Diff"),), "no-noise"
+    ),
     # pfl
     "pfl in turn": Row(PFL, truth=("full", 1.1, 1.0, 2)),
     "pfl everyone": Row(
@@ -188,9 +211,22 @@ ROWS = {
     ),
     "pfl in turn as sampled": Row(PFL, ((DIRECT, ACCOUNTED),), "not-sampled"),
     "pfl less noise": Row(PFL, (before("mechanism.relative_noise_stddev *= 0.5"),), UNDETERMINED),
+    "pfl twice": Row(PFL, (("Averaging().run(", "Averaging().run(params, backend, model)\n"
+                            "FederatedAveraging().run("),), UNDETERMINED),
+    "pfl without the mechanism": Row(
+        PFL, (("[CentrallyAppliedPrivacyMechanism(mechanism)]", "[WeightByUser()]"),), "no-noise"
+    ),
     # NVFlare
     "nvflare svt": Row(NVFLARE, truth=("svt", 0.3, 1.0, 5)),
     "nvflare svt changed": Row(NVFLARE, (before("private.epsilon = 9.0"),), UNDETERMINED),
+    "nvflare of evaluation": Row(NVFLARE, (('["train"]', '["validate"]'),), "unfiltered"),
+    "nvflare twice": Row(
+        NVFLARE, (before("job.simulator_run('a')\njob.simulator_run('b')"),), UNDETERMINED
+    ),
+    "nvflare of its own kind": Row(
+        NVFLARE, (("job.to(private", "job.to(GaussianPrivacy(epsilon=1.0, clip=1.0)"),),
+        UNDETERMINED,
+    ),
     "nvflare without a filter": Row(
         NVFLARE, (("\njob.to(private", "\n# job.to(private"),), UNDETERMINED
     ),

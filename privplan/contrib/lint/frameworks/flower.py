@@ -75,37 +75,6 @@ def flower_epsilon(
     return float(accountant.compose(event, rounds).get_epsilon(delta))
 
 
-def add_local(
-    reading: Reading,
-    group: str,
-    clip: float | None,
-    sensitivity: float | None,
-    epsilon: float | None,
-    delta: float | None,
-    rounds: int | None,
-    source: str,
-) -> None:
-    """A client's own Gaussian of standard deviation s sqrt(2 ln(1.25/delta)) / epsilon."""
-    noise = None
-    if clip and sensitivity is not None and epsilon and delta and delta < 1:
-        deviation = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-        noise = (deviation / clip, deviation / clip)
-    reading.mechanisms.append(
-        Mechanism(
-            group=group,
-            unit="client",
-            protects="a client's whole update, from the server and everyone else",
-            law="full",
-            noise=noise,
-            rounds=rounds,
-            local=True,
-        )
-    )
-    if epsilon is not None:
-        reading.claims.append(Claim(epsilon, delta, None, source))
-    reading.delta = reading.delta or delta
-
-
 # --- Configurations and logs of Flower; ``frameworks.flower`` reads its scripts. -----------------
 
 FRACTION = ("fraction_train", "fraction_fit")
@@ -272,7 +241,7 @@ def read(source: Source, options: Options) -> Reading:
 def _read_script(source: Source, script: Script, options: Options) -> Reading:
     reading = Reading()
     checks.find(script, reading)
-    rounds = options.rounds or _rounds(script)
+    rounds = options.rounds or _rounds(script, reading)
     wrappers = [call for call in script.calls if _WRAPPER.match(call.name)]
     for call in wrappers:
         _central(script, reading, call, rounds, options)
@@ -291,13 +260,30 @@ def _read_script(source: Source, script: Script, options: Options) -> Reading:
     return reading
 
 
-def _rounds(script: Script) -> int | None:
+def _rounds(script: Script, reading: Reading) -> int | None:
+    starts = [one for one in script.named("start") if one.given("grid", 0)]
+    if not checks.starts_once(script, reading, starts):
+        return None
     for call in script.calls:
-        if call.name == "ServerConfig":
-            return whole(call.argument("num_rounds", 0))
-        if call.name == "start" and call.given("num_rounds"):
-            return whole(call.argument("num_rounds"))
+        if call.name == "ServerConfig" or (call in starts and call.given("num_rounds", 2)):
+            return whole(call.argument("num_rounds", 0 if call.name == "ServerConfig" else 2))
     return whole(script.settings.get("num_server_rounds"))
+
+
+def _bypassed(script: Script, reading: Reading, inner: Any) -> None:
+    """A strategy that is started although it was wrapped: without the wrapper, and its noise."""
+    for call in script.calls:
+        used = call.argument("strategy", None, None)
+        if call.name == "start" and isinstance(call.node.func, ast.Attribute):
+            used = script.value(call.node.func.value)
+        elif call.name not in _STARTS:
+            continue
+        if isinstance(used, Call) and isinstance(inner, Call) and used.node is inner.node:
+            text = f"{used.name} is started without the wrapper that adds noise"
+            reading.alarm("no-noise", text, call.line)
+
+
+_STARTS = {"ServerAppComponents", "ServerApp", "start_server", "start_simulation"}
 
 
 def _central(
@@ -334,6 +320,7 @@ def _central(
     if side == "Client":
         _clipped_by_clients(script, reading, kind, call)
     _inner(script, reading, inner, accountant)
+    _bypassed(script, reading, inner)
     _secure_aggregation(script, reading, side, cohort)
     reading.mechanisms.append(
         Mechanism(
@@ -506,7 +493,17 @@ def _local(reading: Reading, call: Call, rounds: int | None, central: bool) -> N
     names = ("clipping_norm", "sensitivity", "epsilon", "delta")
     found = [number(call.argument(name, at)) for at, name in enumerate(names)]
     clip, sensitivity, epsilon, delta = found
-    add_local(reading, "all", clip, sensitivity, epsilon, delta, rounds, "LocalDpMod")
+    noise = None
+    if clip and sensitivity is not None and epsilon and delta and delta < 1:
+        deviation = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+        noise = (deviation / clip, deviation / clip)
+    protects = "a client's whole update, from the server and everyone else"
+    reading.mechanisms.append(
+        Mechanism("all", "client", protects, "full", noise, rounds=rounds, local=True)
+    )
+    if epsilon is not None:
+        reading.claims.append(Claim(epsilon, delta, None, "LocalDpMod"))
+    reading.delta = reading.delta or delta
     if central:
         reading.alarm(
             "local-noise",

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from privplan.contrib.lint import reading as checks
-from privplan.contrib.lint.frameworks.flower import add_local
 from privplan.contrib.lint.frameworks.opacus import read_script as read_opacus
 from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
 from privplan.contrib.lint.script import (
@@ -30,7 +29,6 @@ from privplan.contrib.lint.script import (
 
 _SVT = {"fraction": 0.1, "epsilon": 0.1, "noise_var": 0.1, "gamma": 1e-5, "tau": 1e-6}
 _FILTERS = {"SVTPrivacy", "PercentilePrivacy"}
-_LOCAL_GAUSSIAN = re.compile(r"(Local)?(Differential|DP|Gaussian)\w*(Privacy|Noise|Filter)?$")
 _RAW_MODELS = {"CrossSiteModelEval", "CrossSiteEval", "GlobalModelEval"}
 
 
@@ -58,9 +56,6 @@ def read(source: Source, options: Options) -> Reading:
              if isinstance(one, dict)}  # fmt: skip
     rounds = options.rounds or whole(source.setting("num_rounds"))
     _judge(reading, filters, rounds, bool(names & _RAW_MODELS))
-    noise = number(source.setting("noise_multiplier"))
-    if not filters and noise is not None:
-        reading.mechanisms.append(_central(source, noise, options, rounds))
     claimed = number(source.setting("target_epsilon", "epsilon_total", "privacy_budget"))
     reading.delta = reading.delta or number(source.setting("delta", "target_delta"))
     if claimed is not None:
@@ -68,28 +63,14 @@ def read(source: Source, options: Options) -> Reading:
     return reading
 
 
-def _central(source: Source, noise: float, options: Options, rounds: int | None) -> Mechanism:
-    """A controller's noise over its sampled clients."""
-    cohort = whole(source.setting("num_clients", "min_clients", "num_sampled_clients"))
-    return Mechanism(
-        group="all",
-        unit="client",
-        protects="a client's whole update, from everyone who sees the models after the noise",
-        law="fixed_size",
-        noise=(noise, noise),
-        cohort=cohort,
-        population=options.population or whole(source.setting("population", "total_clients")),
-        rounds=rounds,
-    )
-
-
 def _read_script(source: Source, script: Script, reading: Reading, options: Options) -> Reading:
     checks.find(script, reading)
-    filters = list(_script_filters(script))
+    filters = list(_script_filters(script, reading))
     rounds = options.rounds
-    for call in script.calls:
-        if rounds is None and call.given("num_rounds"):
-            rounds = whole(call.argument("num_rounds"))
+    starts = script.named("execute", "simulator_run")
+    if rounds is None and checks.starts_once(script, reading, starts):
+        given = (one for one in script.calls if one.given("num_rounds"))
+        rounds = next((whole(one.argument("num_rounds")) for one in given), None)
     raw = any(call.name in _RAW_MODELS or call.name == "add_cross_site_evaluation"
               for call in script.calls)  # fmt: skip
     _judge(reading, filters, rounds, raw)
@@ -107,15 +88,19 @@ def _read_script(source: Source, script: Script, reading: Reading, options: Opti
     return reading
 
 
-def _script_filters(script: Script) -> Iterator[_Filter]:
+def _script_filters(script: Script, reading: Reading) -> Iterator[_Filter]:
     for call in script.calls:
         for at, node in enumerate(call.node.args):
             value = script.value(node)
-            if at == 0 and isinstance(value, Call) and _is_filter(value.name):
+            if at == 0 and isinstance(value, Call) and value.name in _FILTERS:
                 kind = call.argument("filter_type", None, None)
-                results = "data" not in _text(kind).lower() and "input" not in call.name
+                results = "data" not in _text(kind).lower() and "client_input" not in call.name
+                if "server" in call.name:
+                    text = "the filter runs on the server, which sees each update before it"
+                    reading.conditions.append(text)
                 tasks = call.argument("tasks", None, None)
-                sites = call.argument("target", 1, "all")
+                clients = call.argument("clients", None, None)
+                sites = call.argument("target", 1, "all") if clients is None else str(clients)
                 names = tuple(map(str, tasks)) if isinstance(tasks, list) else ("*",)
                 named = dict(value.named)
                 defaults = list(_SVT) if value.name == "SVTPrivacy" else ["percentile", "gamma"]
@@ -130,10 +115,6 @@ def _text(value: Any) -> str:
     return value.last if isinstance(value, Name) else str(value)
 
 
-def _is_filter(name: str) -> bool:
-    return name in _FILTERS or bool(_LOCAL_GAUSSIAN.fullmatch(name) and name != "Filter")
-
-
 def _last(path: Any) -> str:
     return str(path or "").rpartition(".")[2]
 
@@ -146,13 +127,16 @@ def _config_filters(data: Any) -> Iterator[_Filter]:
         tasks = tuple(map(str, value.get("tasks", ["*"])))
         for one in value.get("filters", []):
             found = _last(one.get("path") or one.get("name"))
-            if _is_filter(found):
+            if found in _FILTERS:
                 arguments = {key(k): v for k, v in (one.get("args") or {}).items()}
                 yield _Filter(found, arguments, tasks, "result" in name, "all", 0)
 
 
 def _judge(reading: Reading, filters: list[_Filter], rounds: int | None, raw: bool) -> None:
     for one in filters:
+        if set(one.tasks) <= {"validate", "submit_model"}:
+            text = f"{one.name} is set for {', '.join(one.tasks)}: no result of training meets it"
+            reading.alarm("unfiltered", text, one.line)
         if not one.results:
             reading.alarm(
                 "unfiltered",
@@ -169,10 +153,8 @@ def _judge(reading: Reading, filters: list[_Filter], rounds: int | None, raw: bo
             )
         if one.name == "PercentilePrivacy":
             _percentile(reading, one, rounds)
-        elif one.name == "SVTPrivacy":
-            _svt(reading, one, rounds)
         else:
-            _gaussian(reading, one, rounds)
+            _svt(reading, one, rounds)
 
 
 _PROTECTS = "a site's update, from the server and everyone else"
@@ -227,34 +209,6 @@ def _svt(reading: Reading, one: _Filter, rounds: int | None) -> None:
 
 def _shown(value: float | None) -> str:
     return "not determined" if value is None else f"{value:g}"
-
-
-def _gaussian(reading: Reading, one: _Filter, rounds: int | None) -> None:
-    """A local Gaussian filter with clipping norm, epsilon and delta, or a noise multiplier."""
-    get = {name: number(value) for name, value in one.arguments.items()}
-    clip = next((get[n] for n in ("clipping_norm", "clip_norm", "max_norm", "clip") if n in get),
-                None)  # fmt: skip
-    if clip is None and not any(name in get for name in ("clipping_norm", "clip_norm", "max_norm")):
-        reading.alarm("no-clipping", f"{one.name} has no clipping norm: nothing bounds an update",
-                      one.line)  # fmt: skip
-    direct = get.get("noise_multiplier")
-    deviation = get.get("sigma", get.get("noise_std"))
-    if direct is None and deviation is not None and clip:
-        direct = deviation / clip
-    if direct is not None:
-        reading.mechanisms.append(
-            Mechanism(
-                one.site, "client", _PROTECTS, "full", (direct, direct), rounds=rounds, local=True
-            )
-        )
-        reading.delta = reading.delta or get.get("delta")
-        if get.get("epsilon"):
-            reading.claims.append(Claim(get["epsilon"] or 0, get.get("delta"), None, one.name))
-        return
-    sensitivity = get.get("sensitivity", clip)
-    add_local(
-        reading, one.site, clip, sensitivity, get.get("epsilon"), get.get("delta"), rounds, one.name
-    )
 
 
 def _read_log(source: Source, options: Options) -> Reading:

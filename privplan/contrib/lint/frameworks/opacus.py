@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from privplan.accounting.release import Relation
@@ -37,6 +38,7 @@ def read_script(source: Source, script: Script, options: Options) -> Reading:
     federated = any(script.imports(name) for name in _FEDERATED)
     for call in script.named("make_private", "make_private_with_epsilon"):
         _private(script, reading, call, options, federated)
+        reading.changes += _bypasses(script, call)
     if reading.mechanisms and checks.promises_clients(source.text):
         reading.alarm(
             "record-level",
@@ -111,6 +113,41 @@ def _private(
             rounds=steps,
         )
     )
+
+
+def _bypasses(script: Script, private: Call) -> Iterator[tuple[str, int, str]]:
+    """Training without the optimiser and the loader that a call of ``make_private`` returns."""
+    statement = script.statement(private)
+    new = _texts(statement.targets) if isinstance(statement, ast.Assign) else set()
+    given = {one.arg: ast.unparse(one.value) for one in private.node.keywords}
+    own = {given.get("module", ""), given.get("optimizer", "")} - {""}
+    old = {given.get("optimizer", ""), given.get("data_loader", "")} - new - {""} if new else set()
+    trainers = {one.name for one in script.functions() if ".step()" in ast.unparse(one)}
+    for call in script.calls:
+        here, later = call.scope is private.scope, call.line > private.line
+        steps = call.name == "step" and not call.positional
+        made = script.value(getattr(call.node.func, "value", None))
+        over = isinstance(made, Call) and f"{given.get('module')}.p" in _unparsed(made)
+        uses = _texts([call.node]) if steps or call.name in trainers else set()
+        if steps:
+            uses |= _texts(one.iter for one in script.loops(call.node) if isinstance(one, ast.For))
+        beside = (steps and over) or (here and uses & (old if later else own))
+        if beside or (steps and ".original_" in call.path):
+            yield "noise multiplier", call.line, _unparsed(call)
+    stored = (one for one in ast.walk(script.tree) if isinstance(one, ast.Assign))
+    for node in (one for one in stored if one.lineno > private.line):
+        if _texts(node.targets) & new and ".optim" in ast.unparse(node.value):
+            yield "noise multiplier", node.lineno, ast.unparse(node)
+
+
+def _texts(nodes: Iterable[ast.AST]) -> set[str]:
+    """The expressions in nodes, as texts."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return {ast.unparse(one) for one in parts if isinstance(one, ast.Name | ast.Attribute)}
+
+
+def _unparsed(call: Call) -> str:
+    return ast.unparse(call.node)
 
 
 def _not_sampled(reading: Reading, call: Call) -> None:

@@ -1,9 +1,9 @@
-"""Configurations and logs of pfl-research; ``frameworks.pfl`` reads its scripts."""
+"""pfl-research: its configurations and scripts."""
 
 from __future__ import annotations
 
+import ast
 import re
-from typing import Any
 
 from privplan.accounting.release import Relation
 from privplan.contrib.lint import reading as checks
@@ -101,49 +101,6 @@ def read_config(source: Source, options: Options) -> Reading:
     return reading
 
 
-def read_log(source: Source, options: Options) -> Reading:
-    """Metrics of a run: ``DP noise std. dev.`` and the clipping bound."""
-    reading, text = Reading(), source.text
-    deviations = _numbers(r"DP noise std\. dev\.[^\d\n]{0,12}", text)
-    clips = {*_numbers(r"(?:clipping[ _]bound|norm bound)[^\d\n]{0,12}", text)}
-    cohort = {*_numbers(r"(?:cohort[ _]size|number of (?:devices|users))[^\d\n]{0,12}", text)}
-    claims = _numbers(r"(?<!\w)epsilon[^\d\n]{0,6}", text)
-    deltas = _numbers(r"(?<!\w)delta[^\d\n]{0,6}", text)
-    reading.delta = deltas[-1] if deltas else None
-    if claims:
-        reading.claims.append(Claim(claims[-1], reading.delta, Relation.ADD_REMOVE, "the log"))
-    if not deviations:
-        return reading
-    noise = None
-    if len(clips) == 1:
-        noise = min(deviations) / clips.pop()
-    else:
-        reading.unknown("noise multiplier", "the log has no one clipping bound")
-    sampler = re.search(r"(?:user_)?sampler[^\w\n]{0,6}(\w+)", text)
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="client",
-            protects=CENTRAL,
-            law=SAMPLERS.get(sampler.group(1)) if sampler else None,
-            noise=None if noise is None else (noise, noise),
-            cohort=cohort.pop() if len(cohort) == 1 else None,
-            population=options.population,
-            rounds=len(deviations),
-        )
-    )
-    if noise is not None and noise < 1e-2:
-        reading.alarm(
-            "no-noise", f"the noise is {noise:.3g} of the clipping bound: it hides no user's update"
-        )
-    return reading
-
-
-def _numbers(pattern: str, text: str) -> list[float]:
-    found: list[Any] = re.findall(pattern + r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text, re.IGNORECASE)
-    return [float(one) for one in found]
-
-
 # --- pfl-research: privacy accountants, mechanisms, samplers of users, postprocessors. -----------
 #
 # Source: pfl 0.6, ``privacy/privacy_accountant.py`` (noise of the mechanism is
@@ -155,17 +112,17 @@ _ACCOUNTED = ("from_privacy_accountant", "construct_from_privacy_accountant")
 
 
 def read(source: Source, options: Options) -> Reading:
-    """Read a script, a configuration or a log of pfl."""
+    """Read a script or a configuration of pfl; its logs are not read."""
     if source.script is not None:
         return _read_script(source.script, options)
-    return read_config(source, options) if source.kind == "config" else read_log(source, options)
+    return read_config(source, options)
 
 
 def _read_script(script: Script, options: Options) -> Reading:
     reading = Reading()
     checks.find(script, reading)
     law, ratio, size = _law(script, reading, options)
-    cohort = _cohort(script) or size
+    cohort = _cohort(script, size)
     for call in script.named("GaussianMechanism", *_ACCOUNTED, "construct_single_iteration"):
         _mechanism(script, reading, call, law, cohort, ratio, options)
     _postprocessors(script, reading)
@@ -204,11 +161,14 @@ def _law(
         if name in SAMPLERS:
             return SAMPLERS[name], None, None
     for call in script.calls:
-        if call.name in ("sample", "choice") and call.path.startswith(("random.", "numpy.random")):
+        if not re.search("user|client|cohort", ast.unparse(script.statement(call))):
+            continue  # it draws something else
+        if call.name in ("sample", "choice") and script.generator(call):
             replaced = call.argument("replace", 2, call.name == "choice")
             if call.name == "sample" or replaced is False:
-                size = call.argument("k" if call.name == "sample" else "size", 1)
-                return "fixed_size", None, whole(size)
+                size = whole(call.argument("k" if call.name == "sample" else "size", 1))
+                if _cohort(script, size) == size:
+                    return "fixed_size", None, size
         if call.name in ("binomial", "bernoulli"):
             return "poisson", number(call.argument("p", 1)), None
     reading.unknown("sampling law", "no get_user_sampler with a constant type")
@@ -222,14 +182,14 @@ def _amplified(script: Script) -> bool:
     return any(one is None or one < 1 for one in assumed)
 
 
-def _cohort(script: Script) -> int | None:
+def _cohort(script: Script, drawn: int | None = None) -> int | None:
     """The one cohort size of training, which the parameters of every algorithm of pfl give."""
     for name in ("train_cohort_size", "cohort_size"):
         given = [one for one in script.calls if one.given(name) and one.name != "add_noise"]
         values = {whole(one.argument(name)) for one in given}
         if values:
             return values.pop() if len(values) == 1 else None
-    return None
+    return drawn
 
 
 def _mechanism(
@@ -282,11 +242,12 @@ def _add(
 ) -> None:
     """Add the mechanism of a call, with the claim of its accountant."""
     central = _is_central(script, call)
-    rounds = options.rounds or _iterations(script)
+    rounds = options.rounds or _iterations(script, reading)
     band = None if noise is None else (noise, noise)
     if accountant is not None:
         band, planned, probability = _accounted(reading, accountant)
-        rounds = rounds or planned
+        if not any(line.startswith("rounds") for line in reading.undetermined):
+            rounds = rounds or planned
         _planned(reading, accountant, planned, rounds, probability, cohort, options)
         if not central and probability is not None and probability < 1:
             reading.alarm(
@@ -323,11 +284,12 @@ def _is_central(script: Script, call: Call) -> bool:
     )
 
 
-def _iterations(script: Script) -> int | None:
-    for call in script.calls:
-        if call.given("central_num_iterations"):
-            return whole(call.argument("central_num_iterations"))
-    return None
+def _iterations(script: Script, reading: Reading) -> int | None:
+    runs = [one for one in script.named("run") if one.given("backend", 1)]
+    given = [one for one in script.calls if one.given("central_num_iterations")]
+    if not given or not checks.starts_once(script, reading, runs):
+        return None
+    return whole(given[0].argument("central_num_iterations"))
 
 
 def _accounted(
@@ -387,13 +349,16 @@ def _planned(
 
 def _postprocessors(script: Script, reading: Reading) -> None:
     """Postprocessors run in the order of the list: what follows the mechanism changes the sum."""
-    for call in script.calls:
-        chain = call.argument("postprocessors", None, None)
+    noisy = ("PrivacyMechanism", "Mechanism", *_ACCOUNTED, "construct_single_iteration")
+    for call in script.named("SimulatedBackend"):
+        chain = call.argument("postprocessors", 2, [])
         if not isinstance(chain, list):
             continue
         names = [one.name if isinstance(one, Call) else "" for one in chain]
-        noisy = ("PrivacyMechanism", "GaussianMechanism", *_ACCOUNTED)
         private = [at for at, name in enumerate(names) if name.endswith(noisy)]
+        if reading.mechanisms and not private and all(names):
+            text = "no postprocessor of the backend adds noise: the mechanism is made, and not used"
+            reading.alarm("no-noise", text, call.line)
         clips = [at for at, name in enumerate(names) if "NormClipping" in name]
         if private and clips and max(clips) > min(private):
             reading.alarm(
