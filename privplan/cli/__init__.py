@@ -59,6 +59,8 @@ REMOVED = {
     "attack --round": "the plan of the run, in the setting in which most is released",
     "compare --against": "--book, which refuses a run whose noise another run had",
     "book export": "privplan.Book().to_frame() in Python",
+    "solve --second-opinion": "privplan.solve(spec, second_opinion=True), or account --all",
+    "solve --no-second-opinion": "solve without it",
     "solve --anchor": "--known-accuracy PLAN=PERCENT",
     "solve --max-uploads": "--for uploads=N",
     "solve --target-accuracy": "--for accuracy=PERCENT",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,13 +56,7 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     show_default=True,
     help="What to show on standard output.",
 )
-@click.option(
-    "--second-opinion/--no-second-opinion",
-    "second_opinion",
-    default=None,
-    help="Rows of prv-accountant in the certificate; without the option, only where it is the "
-    "spec's accountant, since it takes longer to load than a plan to solve.",
-)
+@click.option("--details", is_flag=True, help="Show certificate, terms, status and recipe, too.")
 @click.option("--plot", metavar="PNG", help="Draw the plan into that picture.")
 @click.option(
     "--for",
@@ -116,7 +111,7 @@ def solve_command(
     spec: str,
     output: str | None,
     form: str,
-    second_opinion: bool | None,
+    details: bool,
     plot: str | None,
     target: tuple[str, float] | None,
     solve_for: str | None,
@@ -137,6 +132,7 @@ def solve_command(
     from privplan.planning.explain import alternatives, attention_lines, unspent_lines
     from privplan.report.tables import (
         alternatives_table,
+        answer,
         certificate_table,
         plan_lines,
         plan_table,
@@ -188,18 +184,16 @@ def solve_command(
         from privplan.forecast.target import solve_for_accuracy
 
         unknown = solve_for or TARGETS[name]
-        plan = solve_for_accuracy(
-            problem, value, model, held, unknown, second_opinion=second_opinion
-        )
+        plan = solve_for_accuracy(problem, value, model, held, unknown)
     elif name == "noise":
         from privplan.planning.inverse import solve_for_noise
 
         unknown = solve_for or TARGETS[name]
-        plan = solve_for_noise(problem, value, unknown, second_opinion=second_opinion)
+        plan = solve_for_noise(problem, value, unknown)
     elif book is not None:
         from privplan.book.replan import solve_at
 
-        plan = solve_at(problem, book, population or "", rule, second_opinion=second_opinion)
+        plan = solve_at(problem, book, population or "", rule)
     else:
         from privplan.planning.solver import solve
 
@@ -207,7 +201,7 @@ def solve_command(
             from privplan.planning.inverse import with_uploads
 
             problem = with_uploads(problem, value)
-        plan = solve(problem, second_opinion=second_opinion)
+        plan = solve(problem)
     if model is not None and name != "accuracy":
         plan = with_forecast(plan, model, held)
 
@@ -219,20 +213,31 @@ def solve_command(
     if form == "json":
         render.text(plan.to_json().rstrip("\n"))
     else:
-        render.table(*plan_table(plan))
-        render.table(*certificate_table(plan.certificate, plan.identity))
         expect = None if model is None else partial(with_forecast, model=model, coverage=held)
-        if others := alternatives(plan, expect):
+        others = alternatives(plan, expect)
+        sentences, table = answer(plan, others)
+        for line in sentences:
+            render.text(line)
+        render.table(*table)
+        if details:
+            render.table(*plan_table(plan))
+            render.table(*certificate_table(plan.certificate, plan.identity))
+        if others and (details or model is not None):
             render.table(*alternatives_table(others, plan))
         if any(group.risk is not None for group in plan.spec.groups):
             from privplan.planning.explain import risks_of
 
             render.table(*risk_table(risks_of(plan), plan))
-        for line in (*plan_lines(plan), *forecast_lines(plan)):
+        for line in (*(plan_lines(plan) if details else ()), *forecast_lines(plan)):
             render.text(line)
         for path in (output, plot):
             if path is not None:
                 render.text(f"wrote {path}")
+        written = "PLAN" if output is None else shlex.quote(output)
+        method = "planned" if plan.unit == "client" else "NAME"
+        render.text(f"next: privplan simulate {written} --algorithm {method} -o run")
+        if not details:
+            render.text("certificate, terms and status: --details")
     initial = plan.spec.model.initial
     of_file = () if initial is None else initial.warnings()
     lines = (*attention_lines(plan), *unspent_lines(plan))

@@ -19,6 +19,7 @@ from privplan.report.style import (
     LIGHT,
     Panel,
     Theme,
+    at_most,
     beside,
     by_factors,
     from_zero,
@@ -101,11 +102,6 @@ def _spent(row: EpsilonRow) -> str:
         return f"no bound, budget {budget:g}"
     low, high = f"{math.floor(lower * 1e4) / 1e4:g}", at_most(upper)
     return f"{low}–{high} of {budget:g}" if lower and low != high else f"{high} of {budget:g}"
-
-
-def at_most(value: float) -> str:
-    """An upper bound on epsilon, rounded up."""
-    return "no bound" if math.isinf(value) else f"{math.ceil(value * 1e4) / 1e4:g}"
 
 
 def _epsilons(rows: Sequence[EpsilonRow], law: str, axes: Axes, theme: Theme) -> None:

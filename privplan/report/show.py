@@ -21,7 +21,7 @@ from privplan.book.spending import full_name
 from privplan.errors import InputError
 from privplan.files import write_bytes
 from privplan.report import plots, tables
-from privplan.report.style import Panel, picture_name
+from privplan.report.style import Panel, at_most, picture_name
 from privplan.report.style import picture as drawn
 from privplan.report.tables import Table
 
@@ -87,9 +87,7 @@ def _plan(plan: Any) -> View:
         {"group": one.name, **one.model_dump(exclude={"name"}), "epsilon_upper": upper[one.name]}
         for one in plan.groups
     ]
-    spent = [
-        f"{one.name} {plots.at_most(upper[one.name])} of {one.epsilon:g}" for one in plan.groups
-    ]
+    spent = [f"{one.name} {at_most(upper[one.name])} of {one.epsilon:g}" for one in plan.groups]
     norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
     lines = [
         f"certified by {plan.guarantee}: epsilon at most {', '.join(spent[:MOST_ROWS])}",

@@ -18,6 +18,7 @@ from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import DECIDED
 from privplan.record import ACCURACY
+from privplan.report.style import at_most
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.verify import Verdict
 
@@ -36,6 +37,48 @@ def _table(title: str, rows: Iterable[Any], cells: Mapping[str, Cell], caption: 
     """A table with one row for each item, and a column for each function of an item."""
     body = [[str(cell(row)) for cell in cells.values()] for row in rows]
     return title, [*cells], body, caption
+
+
+def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], Table]:
+    """A plan in two sentences and a table of 80 columns: what each group spends and counts."""
+    upper = {one.group: one.epsilon_upper for one in plan.certificate if one.guarantee}
+    near = max(plan.groups, key=lambda group: upper[group.name] / group.epsilon)
+    spent = f"epsilon at most {at_most(upper[near.name])} of {near.epsilon:g}"
+    lines = [f"every budget holds; nearest to its own is a {plan.unit} of {near.name}: {spent}"]
+    if any(upper[group.name] > group.epsilon for group in plan.groups):
+        lines = [f"a budget does not hold: a {plan.unit} of {near.name} spends {spent}"]
+    of_clients, clients = plan.unit == "client", plan.spec.population
+    if of_clients:
+        norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
+        compared = [
+            f"{one.name} {one.noise:.4g}, with {near.name} counting "
+            f"{one.counts[plan.groups.index(near)]:.0%}"
+            for one in others
+            if one.name != "this plan"
+        ]
+        beside = f" ({'; '.join(compared)})" * bool(compared)
+        noise = f"{norm / plan.spec.clipping_norm:.4g} clipping norms{beside}"
+        lines.append(f"noise of a round's mean update: {noise}")
+    deltas = sorted({f"{group.delta:.3g}" for group in plan.groups})
+    cells: dict[str, Cell] = {
+        "group": lambda one: one.name,
+        f"{plan.unit}s": lambda one: f"{one.clients if of_clients else one.records:,}",
+        "budget": lambda one: f"{one.epsilon:g}",
+        "at most": lambda one: at_most(upper[one.name]),
+    }
+    if len(deltas) > 1:
+        cells["delta"] = lambda one: f"{one.delta:.3g}"
+    if of_clients:
+        cells["ratio"] = lambda one: f"{one.sampling_ratio:.2%}"
+    cells["multiplier"] = lambda one: f"{one.noise_multiplier:.4g}"
+    cells["counts"] = lambda one: f"{one.weight * clients / one.clients:.0%}"
+    caption = (
+        f"epsilon at delta{f' {deltas[0]}' * (len(deltas) == 1)}, {plan.spec.sampling} sampling, "
+        f"by {plan.guarantee}; {plan.identity}; multiplier: of the noise; counts: weight over the "
+        "share of the clients"
+    )
+    title = f"Plan {plan.spec.name}, {plan.spec.rounds} rounds"
+    return lines, _table(title, plan.groups, cells, caption)
 
 
 def plan_table(plan: Plan) -> Table:

@@ -121,7 +121,7 @@ WORK = {
         f"what-if {{spec}} {VARY} --workers 1 -o {{output}}", _sweep_is_sound, _sweep_is_same, 10
     ),
     "solve": Work(
-        "solve {spec} -o {output}/plan.json --plot {output}/plan.png --no-second-opinion",
+        "solve {spec} -o {output}/plan.json --plot {output}/plan.png",
         _plan_is_sound, _plan_is_same, 10,
     ),
 }  # fmt: skip

@@ -8,9 +8,6 @@ PRESETS = (
     "robust-hdp-fmnist",
 )  # fmt: skip
 
-# Specs whose certificate is recorded with the rows of prv-accountant, too.
-SECOND_OPINION = ("given-ratios",)
-
 MECHANISM = "--noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50"
 
 
@@ -18,7 +15,7 @@ def _presets():
     for name in PRESETS:
         steps = (
             call(f"init --preset {name} -o spec.yaml", "spec.yaml"),
-            call("solve spec.yaml --no-second-opinion -o plan.json", "plan.json"),
+            call("solve spec.yaml --details -o plan.json", "plan.json"),
             call("explain plan.json"),
         )
         yield Case(f"preset-{name}", steps, slow=name == "robust-hdp-fmnist")
@@ -28,10 +25,9 @@ def _presets():
 def _plans():
     for path in sorted(SPECS.glob("*.yaml")):
         name = path.stem
-        opinion = "" if name in SECOND_OPINION else " --no-second-opinion"
         budgets = (spec("budgets.csv", "budgets.csv"),) if name == "budgets-from-file" else ()
         steps = (
-            spec(name), *budgets, call(f"solve spec.yaml{opinion} -o plan.json", "plan.json"),
+            spec(name), *budgets, call("solve spec.yaml --details -o plan.json", "plan.json"),
             call("explain plan.json"), call("explain plan.json --format json"),
         )  # fmt: skip
         yield Case(f"plan-{name}", steps, slow=name == "prv-uniform")
@@ -95,7 +91,7 @@ def _sweeps():
 
 
 def _solved(name):
-    return spec(name), Call(("solve", "spec.yaml", "--no-second-opinion", "-o", "plan.json"))
+    return spec(name), Call(("solve", "spec.yaml", "--details", "-o", "plan.json"))
 
 
 RUN_FILES = ("run/", "run/ledger.jsonl", "run/record.json")
@@ -188,14 +184,12 @@ def _book():
         Edit("spec.yaml", "epsilon: 3.0", "epsilon: 5.0"),
         Edit("spec.yaml", "epsilon: 6.0", "epsilon: 9.0"),
         Edit("spec.yaml", "epsilon: 12.0", "epsilon: 18.0"),
-        call(
-            "solve spec.yaml --from-book book.sqlite --rule exact --no-second-opinion -o next.json"
-        ),
+        call("solve spec.yaml --from-book book.sqlite --rule exact --details -o next.json"),
         Edit("spec.yaml", "epsilon: 9.0", "epsilon: 15.0"),
         Edit("spec.yaml", "epsilon: 18.0", "epsilon: 30.0"),
-        call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o filtered.json"),
+        call("solve spec.yaml --from-book book.sqlite --details -o filtered.json"),
         Edit("spec.yaml", "epsilon: 5.0", "epsilon: 1.0"),
-        call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o never.json"),
+        call("solve spec.yaml --from-book book.sqlite --details -o never.json"),
     )
     yield Case("book", steps)
 

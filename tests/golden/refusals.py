@@ -19,7 +19,7 @@ def _specs(base, kind):
             text = text.replace(old, new)
         path = f"{name.replace(' ', '-').replace(',', '').replace(chr(39), '')}.yaml"
         yield Put(path, text)
-        yield call(f"solve {path} --no-second-opinion")
+        yield call(f"solve {path} --details")
 
 
 def _calls(kind):
@@ -40,7 +40,7 @@ def _budgets():
 def refusals():
     """Every case that must be refused."""
     base, records = Put("spec.yaml", BASE), Put("records.yaml", RECORDS)
-    plan = call("solve spec.yaml --no-second-opinion --format json -o plan.json")
+    plan = call("solve spec.yaml --details --format json -o plan.json")
     yield Case("refused-specs", tuple(_specs(BASE, "clients")))
     yield Case("refused-record-specs", tuple(_specs(RECORDS, "records of clients")))
     yield Case("refused-infeasible", tuple(_specs(BASE, "infeasible")))
