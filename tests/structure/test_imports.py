@@ -1,5 +1,6 @@
 """The planning core stands alone: no torch, no simulate, and a quick command line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,27 +63,31 @@ def test_plans_and_accounts_without_torch(tmp_path):
     assert (tmp_path / "plan.json").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["simulate", "plan.json", "--algorithm=planned", "-o", "run"],
-        ["compare", "plan.json", "--algorithms=planned"],
-        ["simulate", "--algorithms"],
-        ["proxy", "pilot", "spec.yaml", "--dataset=digits"],
-    ],
-)
+SIMULATING = (
+    "simulate plan.json --algorithm=planned -o run", "compare plan.json --algorithms=planned",
+    "simulate --algorithms", "proxy pilot spec.yaml --dataset=digits",
+)  # fmt: skip
+EACH = """
+from click.testing import CliRunner
+from privplan.cli import main
+for line in {lines!r}:
+    done = CliRunner().invoke(main, line.split())
+    print(done.exit_code, done.stderr.splitlines()[-1])  # a pilot first warns
+    assert "Traceback" not in done.stderr
+"""
+
+
 @pytest.mark.parametrize("blocked", [("torch", "simulate", "opacus"), ("torch", "opacus")])
-def test_simulation_commands_say_which_extra_they_need(arguments, blocked, tmp_path):
+def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
     plan = solve(Spec.parse(load_yaml(preset("digits"), "spec")), second_opinion=False)
     plan.save(tmp_path / "plan.json")
     (tmp_path / "spec.yaml").write_text(preset("digits"))
-    code = f"BLOCKED = {blocked!r}\nfrom privplan.cli import main; main({arguments!r})"
-    done = _without_torch(code, tmp_path)
-    assert done.returncode == 2
-    line = done.stderr.splitlines()[-1]  # a pilot first warns that nothing is private
-    assert line.startswith(f"privplan: {arguments[0]}: needs the simulation backend")
-    assert "pip install 'privplan[simulate]'" in line
-    assert "Traceback" not in done.stderr
+    done = _without_torch(f"BLOCKED = {blocked!r}\n{EACH.format(lines=SIMULATING)}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for command, line in zip(SIMULATING, done.stdout.splitlines(), strict=True):
+        name = command.split()[0]
+        assert line.startswith(f"2 privplan: {name}: needs the simulation backend")
+        assert "pip install 'privplan[simulate]'" in line
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -135,38 +142,55 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
 """Every command, and the heavy modules that it may import."""
 
 
+FORKS = """
+import json, os, sys
+import numpy, privplan.planning.solver, privplan.verification.verify, privplan.cli
+
+heavy, commands = json.load(sys.stdin)
+out = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+for name, words, allowed in [("nothing", [], []), *commands]:
+    if "torch" in allowed:
+        import torch
+    child = os.fork()
+    if not child:
+        code = None
+        try:
+            privplan.cli.main(words) if words else None
+        except SystemExit as done:
+            code = done.code
+        found = [one for one in heavy if one in sys.modules]
+        print(json.dumps([name, code, found]), file=out, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+"""Each command in a fork of one process, which has loaded what all of them may load."""
+
+
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory):
-    """A folder with a spec, its plan and a finished run."""
+def imported(tmp_path_factory):
+    """Exit code and heavy modules of each command, beside a spec, its plan and a finished run."""
     folder = tmp_path_factory.mktemp("commands")
     spec = load_yaml(preset("digits").replace("rounds: 60 ", "rounds: 2 "), "spec")
     (folder / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 2 "))
-    solve(Spec.parse(spec), second_opinion=False).save(folder / "plan.json")
+    plan = solve(Spec.parse(spec), second_opinion=False)
+    plan.save(folder / "plan.json")
     (folder / "train.py").write_text("import opacus\n")
-    words = ["simulate", "plan.json", "--algorithm=planned", "--device=cpu", "-o", "run"]
-    subprocess.run(
-        [sys.executable, "-m", "privplan", *words], check=True, capture_output=True, cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    return folder
-
-
-@pytest.mark.parametrize("name", ALLOWED)
-def test_commands_import_no_heavy_module(name, run_folder):
-    arguments, allowed = ALLOWED[name]
-    code = (
-        "import sys\nfrom privplan.cli import main\n"
-        f"try:\n    main({arguments!r})\nexcept SystemExit as done:\n"
-        "    assert done.code in (None, 0, 5)\n"
-        f"print('heavy', *[name for name in {HEAVY!r} if name in sys.modules])"
-    )
+    execute(Request(plan, "planned", "digits", folder / "run", device="cpu"))
+    commands = [(name, words, sorted(allowed)) for name, (words, allowed) in ALLOWED.items()]
+    commands.sort(key=lambda command: "torch" in command[2])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        cwd=run_folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", FORKS], input=json.dumps([HEAVY, commands]), capture_output=True,
+        text=True, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    [mark, *imported] = done.stdout.splitlines()[-1].split()
-    assert mark == "heavy", done.stderr
-    assert set(imported) <= allowed
+    return {name: found for name, *found in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("name", ["nothing", *ALLOWED])
+def test_commands_import_no_heavy_module(name, imported):
+    code, found = imported[name]
+    assert code in (None, 0, 5)
+    assert set(found) <= (ALLOWED[name][1] if name in ALLOWED else set())
 
 
 def test_every_planning_command_has_its_list_of_modules():

@@ -27,7 +27,7 @@ REACHES = {
 
 Methods that protect records and HyperFL-LPM train for 20 rounds only.
 """
-QUICK = {"DP-FedPGN", "Fed-SMP", "FedAvg", "GDPFed+", "PFA", "planned"}
+QUICK = {"FedAvg", "planned"}
 """Short runs, whose code the others share for the most part."""
 
 

@@ -15,7 +15,7 @@ from simulate.algorithms.registry import ALGORITHMS
 from tests.simulate.algorithms.references import CASES
 
 FAULTS = [(case, fault) for case in CASES for fault in case.mutations]
-QUICK = {"DP-FedPGN", "GDPFed+", "DP-FedSAM", "P-FedSAM", "PPSGD", "pFedHN", "PFA", "DPFedAvg"}
+QUICK = {"DP-FedPGN", "GDPFed+", "DP-FedSAM", "P-FedSAM", "pFedHN", "PFA", "DPFedAvg"}
 """Methods whose mutations are quick and stand for those of the others."""
 LONG = {"DP-FedAvg-FT", "DP-FedSAM-FT", "HyperFL-LPM", "Local-only"}
 """Methods whose quick tests share most of their code with others."""
