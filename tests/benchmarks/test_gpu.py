@@ -23,6 +23,6 @@ def test_the_program_measures_all_workloads(tmp_path):
     found = json.loads(file.read_text())
     assert [one["model"] for one in found["workloads"]] == ["cnn-2", "resnet-18", "cnn-2"]
     for one in found["workloads"]:
-        assert one["difference"] < 1e-3
+        assert one["difference"] < 1e-2
         median = sorted(one["seconds"]["simulator"])[0]
         assert one["images_per_second"]["simulator"] == pytest.approx(one["images"] / median)

@@ -61,7 +61,13 @@ def test_a_name_may_say_the_shape_and_the_classes(name, shape, classes):
     assert logits.shape == (2, classes)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if "resnet-34" in name else ())
+        for name in sorted(MODELS)
+    ],
+)
 def test_shapes_head_and_logits_are_those_of_the_plain_module(name):
     network = model(name)
     thetas = torch.stack([network.initial(generator(seed)) for seed in range(2)])

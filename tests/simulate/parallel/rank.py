@@ -1,16 +1,27 @@
-"""One rank of several runs, one after the other: started by ``torchrun`` in a test.
+"""One rank of several runs, one after the other: started by ``torchrun``, or forked, in a test.
 
 The arguments are a plan, a folder, and the algorithms; each has a run of its own in the folder.
 An algorithm with a colon and a noise has its key in the folder too.
 """
 
+import os
 import sys
 from pathlib import Path
+
+import torch
 
 from privplan.plan import Plan
 from simulate.parallel import process_group
 from simulate.runs.request import Request
 from simulate.runs.run import execute, execute_nonzero_rank
+
+
+def forked(rank, port, *arguments):
+    """One of two ranks without ``torchrun``, which loads the libraries once more."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(one) for name, one in place.items()}}
+    torch.set_num_threads(1)
+    main(*arguments)
 
 
 def main(plan, folder, *algorithms):

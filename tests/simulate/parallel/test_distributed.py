@@ -1,7 +1,9 @@
 """One run over two processes: the same result, and what happens when one of them dies."""
 
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -58,7 +60,21 @@ def distributed_folder(plan, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def secure_folder(plan, tmp_path_factory):
-    return over_two_processes(plan, tmp_path_factory.mktemp("secure"), *SECURE)
+    folder = tmp_path_factory.mktemp("secure")
+    plan.save(folder / "plan.json")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([rank.__name__])
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    given = (port, str(folder / "plan.json"), str(folder), *SECURE)
+    ranks = [context.Process(target=rank.forked, args=(number, *given)) for number in (0, 1)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(PATIENCE)
+    assert [process.exitcode for process in ranks] == [0, 0]
+    return folder
 
 
 def _environment():
