@@ -239,8 +239,10 @@ def compare_command(
     from privplan.forecast.target import reached_line
     from privplan.record import ACCURACY
     from simulate.runs.compare import (
+        LATEX,
         PLOT,
         TABLE,
+        answer,
         compare,
         counted,
         finished_line,
@@ -294,6 +296,8 @@ def compare_command(
         render.data([line for row in rows for line in row.plain()])
     else:
         metric = rows[0].metric
+        for line in answer(rows):
+            render.text(line)
         render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows, values))
         render.table(*given_table(rows))
         for row in rows:
@@ -313,4 +317,5 @@ def compare_command(
             add(address_of(book), booking_of(run, ""))
         render.status(f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}")
     if form == "table":
-        render.text(f"table {output / TABLE}, plot {output / PLOT}")
+        plot = f"{output / PLOT} (.svg, .pdf)"
+        render.text(f"tables {output / TABLE}, {output / LATEX}; plot {plot}")

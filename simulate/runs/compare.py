@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from privplan.planning.solver import solve
 from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, RECORD, RunRecord
 from privplan.report.plots import comparison_panels
-from privplan.report.style import picture
+from privplan.report.style import FORMATS, picture
 from privplan.report.tables import no_score
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.spec.spec import Spec
@@ -175,6 +176,47 @@ def printed_table(
     return title, columns, cells, _caption(rows)
 
 
+def answer(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Which method is the most accurate within the budgets, and which others are above it."""
+    within = [row for row in rows if all(one.outcome == "kept" for one in row.verdicts)]
+    paid = [row for row in within if any(row.spent(name) for name in row.groups)]
+    if rows[0].metric != ACCURACY or any(math.isnan(row.mean) for row in rows) or not paid:
+        return []
+    best = max(paid, key=lambda row: row.mean)
+    alike = [row.algorithm for row in paid if row is not best and not _apart(best, row)]
+    found = (
+        f"the most accurate that keeps the budgets: {best.algorithm}, {_score(best, best.mean)}%"
+    )
+    lines = [found + f"; these seeds do not tell it apart from {', '.join(alike)}" * bool(alike)]
+    for row in rows:
+        if row.mean >= best.mean and row is not best:
+            reached = f"{row.algorithm} reaches {_score(row, row.mean)}%"
+            if row in within:
+                lines.append(f"{reached}, and nothing leaves its clients: no plan pays here")
+            elif _note(row) == "not private":
+                lines.append(f"{reached} without noise: its epsilon is infinite")
+            else:
+                lines.append(f"{reached}, and its budgets are {outcomes(row.verdicts)} kept")
+    return lines
+
+
+def _apart(first: ComparisonRow, second: ComparisonRow) -> bool:
+    """Whether two means differ by more than two standard errors."""
+    error = math.hypot(first.deviation, second.deviation) / math.sqrt(len(first.records))
+    return len(first.records) > 1 and abs(first.mean - second.mean) > 2 * error
+
+
+def latex(rows: Sequence[ComparisonRow]) -> str:
+    """A tabular of booktabs: mean and deviation, scores and epsilons of the groups."""
+    _, columns, cells, caption = printed_table("", rows)
+    head, *body = (
+        " & ".join(re.sub(r"([&%$#_{}])", r"\\\1", cell) for cell in line) + r" \\"
+        for line in (columns, *cells)
+    )
+    lines = [r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", f"% {caption}", ""])
+
+
 def given_table(rows: Sequence[ComparisonRow]) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: what each algorithm was given besides the budgets."""
     caption = "recipe: C is the clipping norm, step the server's factor on the mean update; "
@@ -271,6 +313,7 @@ def _caption(rows: Sequence[ComparisonRow]) -> str:
 # --- Several algorithms and seeds under one plan, each run in its own folder, as one sweep. ------
 
 TABLE = "results.csv"
+LATEX = "results.tex"
 PLOT = "accuracy.png"
 TUNING = "tuning.db"
 
@@ -347,10 +390,13 @@ def compare(
         finish(items, work, spread=spread, progress=progress)
         found = [rows[name] for name in algorithms]
         write_text(base.folder / TABLE, results_csv(found))
+        write_text(base.folder / LATEX, latex(found))
         title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
         runs = {one.algorithm: one.records for one in found}
         notes = {one.algorithm: _note(one) for one in found}
-        write_bytes(base.folder / PLOT, picture(comparison_panels(runs, notes), title=title))
+        for form in FORMATS:
+            drawn = picture(comparison_panels(runs, notes), form, title=title)
+            write_bytes((base.folder / PLOT).with_suffix(f".{form}"), drawn)
         return found
 
 

@@ -118,7 +118,7 @@ def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
 
 
 def test_a_spent_budget_is_refused_with_a_feasible_one(past):
-    with pytest.raises(InfeasibleError, match=r"^strict: the book holds epsilon") as refused:
+    with pytest.raises(InfeasibleError, match=r"^strict: the book counts epsilon") as refused:
         solve_from_book(_spec(0.4241, planning={"ratios": "uniform"}), past, rule="exact")
     said = re.search(r"nearest feasible budget (\S+) ", str(refused.value))
     assert said is not None
