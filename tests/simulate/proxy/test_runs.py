@@ -66,6 +66,7 @@ def test_a_run_has_the_groups_classes_and_accuracies():
     assert total == pytest.approx(run["accuracy"], abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_table_and_resumes(tmp_path):
     spec, out = tmp_path / "spec.yaml", tmp_path / "proxy.json"
     spec.write_text(TEXT)

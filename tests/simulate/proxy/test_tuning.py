@@ -92,6 +92,7 @@ def scored(task):
     return float(np.exp(-abs(np.log(recipe.step)) - abs(recipe.momentum - 0.5))) * 0.9
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monkeypatch):
     calls: list[Trial] = []
 

@@ -1,6 +1,7 @@
 """Runs with secure noise: resumed and replayed with the key, and what stays hidden without it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -24,6 +25,20 @@ def request(tmp_path, name="GDPFed+", noise="secure", **planned):
         plan, name, "digits", tmp_path / "run", seed=3, noise=noise, own_unit=True,
         noise_key_file=tmp_path / "noise.key",
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("secure")
+    execute(request(folder))
+    return folder
+
+
+@pytest.fixture
+def done(once, tmp_path):
+    """A copy of a run with secure noise, and of its key."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    return request(tmp_path)
 
 
 def replay(folder, key, rounds=None):
@@ -60,33 +75,27 @@ def test_replay_with_the_key_passes_and_without_it_shows_the_rest(name, noise, p
     assert comparison(without, "model") == (3, 0)
 
 
-def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path):
-    asked = request(tmp_path)
-    execute(asked)
-    with_key = replay(asked.folder, asked.noise_key_file)
-    assert with_key.save(asked.folder) == with_key
-    found = privplan("replay", asked.folder)
+def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(done):
+    with_key = replay(done.folder, done.noise_key_file)
+    assert with_key.save(done.folder) == with_key
+    found = privplan("replay", done.folder)
     assert found.exit_code == 5, found.output
-    assert ReplayReport.load(asked.folder) == with_key
-    (asked.folder / REPLAY).write_text("{}")
-    replay(asked.folder, None).save(asked.folder)
-    checks = {one.name: one.reason for one in judge(load_run(asked.folder)).checks}
+    assert ReplayReport.load(done.folder) == with_key
+    (done.folder / REPLAY).write_text("{}")
+    replay(done.folder, None).save(done.folder)
+    checks = {one.name: one.reason for one in judge(load_run(done.folder)).checks}
     assert checks["replay"] == "missing: the key of cohorts and noise (--noise-key)"
 
 
-def test_a_replay_without_the_key_still_finds_other_sums(tmp_path):
-    asked = request(tmp_path)
-    execute(asked)
-    ledger = (asked.folder / LEDGER).read_text()
+def test_a_replay_without_the_key_still_finds_other_sums(done):
+    ledger = (done.folder / LEDGER).read_text()
     norm = json.loads(ledger.splitlines()[0])["release"]["shares"][0]["largest_norm"]
-    (asked.folder / LEDGER).write_text(ledger.replace(str(norm), str(norm * 0.9), 1))
-    assert replay(asked.folder, None).outcome == "failed"
+    (done.folder / LEDGER).write_text(ledger.replace(str(norm), str(norm * 0.9), 1))
+    assert replay(done.folder, None).outcome == "failed"
 
 
-def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(tmp_path):
-    asked = request(tmp_path, noise="secure")
-    execute(asked)
-    run, key = str(asked.folder), str(tmp_path / "noise.key")
+def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_path):
+    run, key = str(done.folder), str(tmp_path / "noise.key")
     (tmp_path / "other.key").write_text("0" * 64)
     (tmp_path / "other.key").chmod(0o600)
     assert answer("verify", run).startswith(
@@ -162,11 +171,9 @@ def test_a_key_is_for_one_new_run_with_secure_noise(tmp_path):
         replay(asked.folder, tmp_path / "noise.key")
 
 
-def test_secure_noise_without_its_measurements_is_unverified(tmp_path):
-    asked = request(tmp_path)
-    execute(asked)
-    assert judge(load_run(asked.folder)).outcome == "kept"
-    (asked.folder / NOISE_EVIDENCE).unlink()
-    verdict = judge(load_run(asked.folder))
+def test_secure_noise_without_its_measurements_is_unverified(done):
+    assert judge(load_run(done.folder)).outcome == "kept"
+    (done.folder / NOISE_EVIDENCE).unlink()
+    verdict = judge(load_run(done.folder))
     assert verdict.outcome == "unverified"
     assert "noise distribution" in {check.name for check in verdict.not_shown}
