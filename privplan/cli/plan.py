@@ -359,7 +359,7 @@ def verify_command(
             if loaded.plan.forecast is not None:
                 from privplan.forecast.target import reached_line
 
-                lines += [reached_line(loaded.plan, verdict.accuracy) or ""]
+                lines += [reached_line(loaded.plan, verdict.accuracy, loaded.record.dataset) or ""]
         initial = loaded.plan.spec.model.initial
         lines += ["" if initial is None else initial.line, *tables.closing_lines(verdict)]
         for line in filter(None, lines):

@@ -47,9 +47,9 @@ class PlanFeatures(Value):
     augmentation: Augmentation | None = Field(None, exclude_if=is_none)
 
     @property
-    def kind(self) -> tuple[str | None, Augmentation | None]:
-        """What no distance between numbers describes: initial parameters and augmentation."""
-        return self.initial, self.augmentation
+    def kind(self) -> tuple[int, str | None, Augmentation | None]:
+        """What no distance between numbers describes: the model, where it starts, augmentation."""
+        return self.parameters, self.initial, self.augmentation
 
     @property
     def noise_step(self) -> float:

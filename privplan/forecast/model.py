@@ -304,7 +304,7 @@ LEVEL = 0.9
 _PARTITIONS = 3
 """Least partitions of proxy runs for errors on partitions that none of them has."""
 OTHER_KIND = 10.0
-"""Added to the distance of a plan whose initial parameters or augmentation no known plan has."""
+"""Added to the distance of a plan whose model, initial parameters or augmentation none has."""
 _SAME = 0.1
 """Coverages whose shares and skews differ by no more are taken for the same."""
 
@@ -373,8 +373,15 @@ class Forecaster:
         return [curves[name](point) for name, point in zip(names, points, strict=True)]
 
     def _covered(self, coverage: Coverage, own: int | None = None) -> bool:
-        """Whether a proxy run, other than ``own``, has nearly this coverage of classes."""
-        apart = abs(self._held - np.array(coverage.shares)).max(axis=(1, 2))
+        """Whether a proxy run, other than ``own``, has nearly this coverage of classes.
+
+        With another number of groups: whether both have groups that hold all classes alike.
+        """
+        shares, uneven = np.array(coverage.shares), 0.0
+        if shares.shape != self._held.shape[1:]:
+            shares, all_ = shares.mean(axis=0), shares
+            uneven = float(abs(all_ - shares).max())
+        apart = np.maximum(abs(self._held - shares).max(axis=(1, 2)), uneven)
         near = (apart <= _SAME) & (abs(self._skews - coverage.skew) <= _SAME)
         if own is not None:
             near[own] = False
@@ -387,8 +394,8 @@ class Forecaster:
     def distance(self, point: Point) -> float:
         """Distance to the nearest proxy run, over the median distance between those.
 
-        ``OTHER_KIND`` is added for other parameters before the first round, or other random
-        changes of images, than those of the proxy runs, or of the anchor where there is one.
+        ``OTHER_KIND`` is added for another model, other parameters before the first round, or other
+        random changes of images than those of the proxy runs, or of the anchor where there is one.
         """
         vector = _coordinates(point) / self._scale
         nearest = float(np.linalg.norm(self._vectors - vector, axis=1).min()) / self._unit
@@ -464,8 +471,12 @@ def _scores(errors: Sequence[Floats], widths: Floats, *, anchored: bool) -> tupl
 
 
 def _quantile(values: Sequence[float]) -> float:
-    """The finite-sample quantile of a conformal interval of LEVEL."""
-    rank = math.ceil((len(values) + 1) * LEVEL)
+    """The finite-sample quantile of a conformal interval of LEVEL.
+
+    Of held-out runs it is that of 1 - alpha / 2, which no errors of the curve take below 1 - alpha
+    (Barber, Candes, Ramdas, Tibshirani, Annals of Statistics 2021, of the jackknife+).
+    """
+    rank = math.ceil((len(values) + 1) * (1 + LEVEL) / 2)
     return sorted(values)[min(rank, len(values)) - 1]
 
 

@@ -63,6 +63,10 @@ def solve_for_accuracy(
 
 # --- Forecasts of plans as lines of text, and beside what was reached. ---------------------------
 
+GUESS = "a guess: no run on this data set"
+"""What a forecast is without a run on the data that it is of: its interval covers nothing."""
+WIDE = 0.12
+"""Width of an interval from which a line says that the forecast is wide."""
 FAR = 4.0
 """Distance, over the median of the proxy runs, from which a forecast is said to extrapolate."""
 
@@ -74,11 +78,17 @@ def forecast_lines(plan: Plan) -> list[str]:
         return []
     if found is None:
         return ["forecast: none, there are no proxy runs (privplan proxy forecast)"]
-    basis = f"{found.runs} runs on {found.dataset}" + ", anchored" * found.anchored
+    basis = f"{found.runs} runs on {found.dataset}"
+    basis += ", anchored" if found.anchored else f"; on other data {GUESS}"
     groups = ", ".join(f"{one.group} {_line_shown(one)}" for one in found.groups)
     lines = [
         f"forecast: accuracy {_line_shown(found)} ({found.level:.0%} interval, {basis}); {groups}"
     ]
+    if found.upper - found.lower > WIDE:
+        lines.append(
+            f"forecast is wide, {100 * (found.upper - found.lower):.0f} points: proxy runs nearer to "
+            "this plan, or --known-accuracy, may narrow it"
+        )
     if found.distance > FAR:
         lines.append(f"forecast {extrapolates(found.distance)}")
     if len(plan.spec.mixture) > 1:
@@ -93,15 +103,16 @@ def extrapolates(distance: float) -> str:
     return f"extrapolates: {distance:.1f} times as far from the proxy runs as these from each other"
 
 
-def reached_line(plan: Plan, accuracy: float | None) -> str | None:
-    """The forecast of a plan beside an accuracy that it reached; None without either."""
+def reached_line(plan: Plan, accuracy: float | None, dataset: str) -> str | None:
+    """The forecast of a plan beside what it reached on a data set; None without either."""
     found = plan.forecast
     if found is None or accuracy is None:
         return None
-    place = "inside" if found.lower <= accuracy <= found.upper else "OUTSIDE"
+    place = f"{'inside' if found.lower <= accuracy <= found.upper else 'OUTSIDE'} the interval"
+    place = place if found.anchored or dataset == found.dataset else GUESS
     return (
         f"forecast {_line_shown(found)}, reached {accuracy:.2%}: "
-        f"{100 * (accuracy - found.accuracy):+.2f} points, {place} the interval"
+        f"{100 * (accuracy - found.accuracy):+.2f} points, {place}"
     )
 
 

@@ -220,7 +220,9 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     epilog="Example: privplan proxy forecast spec.yaml --dataset digits -o proxy.json",
 )
 @click.argument("spec", type=click.Path(path_type=Path))
-@proxy_options
+@click.option("--dataset", default="digits", show_default=True, help=PROXY_HELP)
+@DATA_DIR
+@own_options
 @click.option(
     "--partition",
     "partitions",
@@ -250,7 +252,10 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     "-o", "--output", metavar="PROXY", required=True,
     help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",
 )  # fmt: skip
+@click.pass_context
 def forecast(
+    context: click.Context,
+    /,
     spec: Path,
     dataset: str,
     data_dir: Path | None,
@@ -260,8 +265,11 @@ def forecast(
     jobs: int,
     seed: int,
     output: str,
+    **options: Any,
 ) -> None:
     """Train plans around SPEC's on proxy data; write the table that solve --forecast reads.
+
+    The proxy may be data of your own (--data), under the spec's model or your own (--model).
 
     The same command resumes an interrupted sweep; with more --runs it goes on.
     """
@@ -272,15 +280,23 @@ def forecast(
     from simulate.data.partition.schemes import scheme
     from simulate.data.registry import load
     from simulate.proxy.search import DRAWN, Setting, proxy_table, variations
+    from simulate.tasks import MULTI_CLASS
 
     known = Spec.load(spec)
     if known.unit != "client":
         raise InputError.one("unit", "must be client for a forecast", known.unit)
     refuse_overwriting(known.sources(spec), [output])
+    own, classes = own_of(context, options), 0
+    if own.data is not None or own.model is not None:
+        rule = "must be data for classification, with --data, where a model or a loss is given"
+        if own.data is None or own.data.task != MULTI_CLASS or own.loss or own.metric:
+            raise InputError.one("data", rule, None if own.data is None else own.data.task)
+        dataset, classes = own.data.name, len(own.data.class_names())
     for text in partitions:
         if text != DRAWN:
             scheme(text)
-    classes = len(load(dataset, data_dir).classes) if DRAWN in partitions else 0
+    if DRAWN in partitions and own.data is None:
+        classes = len(load(dataset, data_dir).classes)
     data = known.model_dump(mode="json", exclude={"groups_from"})
     setting = Setting(
         spec=data,
@@ -288,6 +304,7 @@ def forecast(
         dataset=dataset,
         partition=",".join(partitions),
         data_dir=None if data_dir is None else str(data_dir),
+        own=None if own.data is None else own,
     )
     render.warn(
         "forecast: the table reveals accuracies on the data: they must be public, or stand in for "

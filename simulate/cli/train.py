@@ -301,7 +301,7 @@ def compare_command(
         render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows, values))
         render.table(*given_table(rows))
         for row in rows:
-            reached = None if tune else reached_line(base.plan, row.mean)
+            reached = None if tune else reached_line(base.plan, row.mean, base.dataset)
             if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
                 render.text(f"planned: {reached}")
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -41,6 +41,7 @@ from simulate.engine.evaluation import AccuracyMeasures, by_group
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import evaluate, one_core
 from simulate.models.registry import model
+from simulate.runs.request import Request, prepare
 from simulate.runs.study import Problem, Space, search, to_the_end
 
 # --- A training run on proxy data with a plan's noise. -------------------------------------------
@@ -54,6 +55,7 @@ class Setting(Value):
     dataset: str
     partition: str
     data_dir: str | None = None
+    own: Any = Field(None, exclude=True)  # the user's data and model instead, OwnParts
 
 
 def smaller(plan: Plan, share: float) -> Plan:
@@ -80,6 +82,14 @@ def trained(
     # the algorithm's own plan first: a baseline solves the spec its own way
     executed = algorithm(setting.algorithm, plan).plan
     built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, share))
+    if setting.own is not None:
+        own, base = setting.own, Request(plan, setting.algorithm, setting.dataset, Path(), seed)
+        base = replace(base, device="cpu", partition=setting.partition, noise="seeded")
+        request = replace(base, own_data=own.data, own_model=own.model)
+        experiment = replace(prepare(request), algorithm=built, workers=1)
+        end = to_the_end(experiment)
+        with one_core():
+            return experiment, evaluate(experiment, end, most=100)
     data = loaded(setting)
     labels = data.train_y.numpy()
     assigned = partition(scheme(setting.partition), labels, plan.groups, seed, data.train_people)
@@ -444,12 +454,17 @@ _IID, _DIRICHLET = 0.2, 0.2
 """Shares of IID and Dirichlet among drawn partitions; in the others a group alone holds classes."""
 
 
+LEAST_SHARES = (0.0, 0.3, 0.6, 1.0)
+"""Floors under weights, over the groups' shares of the clients, of every other pair of runs."""
+
+
 class Variation(Value):
     """A plan around a spec's; numbers are factors but for rounds, decay, seed and share."""
 
     epsilons: tuple[Positive, ...]  # per group
     rounds: Count
     cohort: Positive = 1.0
+    least_share: NonNegative | None = None  # of its number that each group counts for
     clip: Positive = 1.0
     step: Positive = 1.0  # length of the server's step
     decay: float | None = None  # of the average of the models; None for the plan's own recipe
@@ -466,6 +481,7 @@ def variations(
     law.require("forecasts", "sampling")
     source, drawn = np.random.default_rng([seed, 13]), []
     free = spec.cohort is not None and not law.everyone and spec.planning.ratios != "given"
+    weighed = spec.weighting == "optimal" and all(one.min_weight is None for one in spec.groups)
 
     def factor(most: float) -> float:
         return float(f"{most ** source.uniform(-1, 1):.4g}")
@@ -478,11 +494,14 @@ def variations(
         rounds, cohort = max(2, round(spec.rounds * factor(3.0))), factor(2.0)
         own, held = source.random() < 0.5, _drawn_partition(source, spec, classes)
         named = partitions[number % len(partitions)]
+        # other weights than the spec's, from which the curve learns what the weight of a class does
+        least = float(np.random.default_rng([seed, 14, number]).choice(LEAST_SHARES))
         drawn.append(
             Variation(
                 epsilons=epsilons,
                 rounds=rounds,
                 cohort=cohort if free else 1.0,
+                least_share=least if weighed and number % 4 > 1 else None,
                 partition=held if named == DRAWN else named,
                 seed=seed + number,
                 share=share,
@@ -510,6 +529,8 @@ def varied(data: dict[str, Any], one: Variation) -> Plan:
         for group, factor in zip(data["groups"], one.epsilons, strict=True)
     ]
     changed = {**data, "groups": groups, "rounds": one.rounds}
+    if one.least_share is not None:
+        changed["planning"] = {**data["planning"], "least_share": one.least_share}
     if one.cohort != 1:
         population = sum(group["clients"] for group in groups)
         cohort = min(max(round(data["cohort"] * one.cohort), len(groups)), population)
@@ -591,6 +612,8 @@ def proxy_table(
             raise ValueError
 
     identity = setting.model_dump(mode="json", exclude={"data_dir"})
+    if setting.own is not None:
+        identity["own"] = setting.own.data.prepared(Spec.parse(setting.spec).groups)[0].digest
     journal: Journal[dict[str, Any]] | None = None
     if folder is not None:
         journal = Journal(folder / PROXY_JOURNAL, digest(identity), check)

@@ -82,6 +82,29 @@ def test_intervals_are_wider_far_from_the_proxy_runs(model):
     assert width(far_one.lower, far_one.upper) > width(near_one.lower, near_one.upper)
 
 
+def test_another_number_of_groups_is_known_where_all_hold_all_classes_alike(model):
+    run = runs(1, seed=10)[0]
+    even = Coverage(shares=((0.25,) * 4,) * 3, clients=(0.2, 0.3, 0.5))
+    apart = Coverage(
+        shares=((1.0, 0, 0, 0), (0, 0.5, 0.5, 0), (0, 0, 0, 1.0)), clients=even.clients
+    )
+    plan = run.plan.model_copy(update={"weights": (0.3, 0.3, 0.4)})
+    two = model.forecast(run.plan, run.coverage, ["a", "b"])
+    found = model.forecast(plan, even, ["a", "b", "c"])
+    assert (found.lower, found.upper) == pytest.approx((two.lower, two.upper), abs=0.02)
+    assert [one.group for one in found.groups] == ["a", "b", "c"]
+    far = model.forecast(plan, apart, ["a", "b", "c"])  # groups without a counterpart are new
+    assert far.distance > found.distance
+
+
+def test_another_model_is_far(model):
+    run = runs(1, seed=10)[0]
+    other = run.plan.model_copy(update={"parameters": 1001})
+    near, far = (model.forecast(one, run.coverage, ["a", "b"]) for one in (run.plan, other))
+    assert far.distance > 10
+    assert far.upper - far.lower > 2 * (near.upper - near.lower)
+
+
 def test_an_anchor_moves_forecasts_to_other_data():
     harder = runs(40, seed=11, noise=0.02, shift=-1.0)
     known = harder[0]
@@ -156,7 +179,7 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     assert "forecast: accuracy" in done.output
     shown = CliRunner().invoke(explain, [str(out)])
     assert "forecast: accuracy" in shown.output
-    line = reached_line(plan, plan.forecast.upper + 0.01)
+    line = reached_line(plan, plan.forecast.upper + 0.01, "made")
     assert line is not None
     assert "OUTSIDE the interval" in line
 

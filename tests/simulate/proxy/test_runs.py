@@ -18,6 +18,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.cli.proxy import forecast as forecast_command
 from simulate.cli.proxy import pilot as pilot_command
+from simulate.data.registry import load
 from simulate.engine.loop import initial_state, run_round
 from simulate.proxy import pilot as estimators
 from simulate.proxy.pilot import Pilot, pilot_experiment, run
@@ -83,6 +84,24 @@ def test_the_command_writes_a_table_and_resumes(tmp_path):
     journal.write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
     assert CliRunner().invoke(forecast_command, words).exit_code == 0
     assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
+
+
+def test_own_data_are_a_proxy_and_weights_vary(tmp_path):
+    spec, out = tmp_path / "spec.yaml", tmp_path / "proxy.json"
+    spec.write_text(TEXT)
+    data = load("digits")
+    np.savez(tmp_path / "own.npz", x=data.train_x.numpy(), y=data.train_y.numpy())
+    words = [str(spec), "--runs=12", "--share=0.1", "-o", str(out), "--data"]
+    done = CliRunner().invoke(forecast_command, [*words, f"{tmp_path}/own.npz"])
+    assert done.exit_code == 0, done.output
+    table = ProxyTable.load(out)
+    assert table.dataset != "digits"
+    ratios = [run.plan.weights[0] / run.coverage.clients[0] for run in table.runs]
+    assert min(ratios) < 0.6
+    assert max(ratios) == pytest.approx(1, abs=0.05)
+    np.savez(tmp_path / "own.npz", x=data.train_x.numpy()[1:], y=data.train_y.numpy()[1:])
+    done = CliRunner().invoke(forecast_command, [*words, f"{tmp_path}/own.npz"])
+    assert "must not hold results of other settings" in str(done.exception)
 
 
 SPEC = preset("digits")
