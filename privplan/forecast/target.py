@@ -86,7 +86,7 @@ def forecast_lines(plan: Plan) -> list[str]:
     ]
     if found.upper - found.lower > WIDE:
         lines.append(
-            f"forecast is wide, {100 * (found.upper - found.lower):.0f} points: proxy runs nearer to "
+            f"forecast is wide, {100 * (found.upper - found.lower):.0f} points: more proxy runs near "
             "this plan, or --known-accuracy, may narrow it"
         )
     if found.distance > FAR:
