@@ -85,10 +85,8 @@ def forecast_lines(plan: Plan) -> list[str]:
         f"forecast: accuracy {_line_shown(found)} ({found.level:.0%} interval, {basis}); {groups}"
     ]
     if found.upper - found.lower > WIDE:
-        lines.append(
-            f"forecast is wide, {100 * (found.upper - found.lower):.0f} points: more proxy runs near "
-            "this plan, or --known-accuracy, may narrow it"
-        )
+        width = f"{100 * (found.upper - found.lower):.0f} points"
+        lines.append(f"forecast is wide, {width}: more proxy runs near this plan narrow it")
     if found.distance > FAR:
         lines.append(f"forecast {extrapolates(found.distance)}")
     if len(plan.spec.mixture) > 1:
