@@ -198,7 +198,11 @@ def test_features_are_those_of_the_solved_plan():
     [
         ("epsilon", {}),
         ("cohort", {}),
-        ("epsilon", {"sampling": "cyclic_poisson:4", "planning": {"accountant": "pld"}}),
+        pytest.param(
+            "epsilon",
+            {"sampling": "cyclic_poisson:4", "planning": {"accountant": "pld"}},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
