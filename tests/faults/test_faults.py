@@ -8,6 +8,7 @@ import errno
 import io
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,17 +51,24 @@ def _request(plan, folder):
     return Request(plan, "GDPFed+", "digits", folder, seed=5)
 
 
-def _begun(plan, folder):
+@pytest.fixture(scope="module")
+def interrupted(plan, tmp_path_factory):
     """A run that was interrupted after its third round."""
 
     def stop(done, rounds):
         if done == 3:
             raise KeyboardInterrupt
 
-    request = _request(plan, folder)
+    request = _request(plan, tmp_path_factory.mktemp("interrupted") / "run")
     with pytest.raises(InterruptedRunError, match="3 of 5 rounds are saved"):
         execute(request, stop)
-    return request
+    return request.folder
+
+
+@pytest.fixture
+def request_(plan, interrupted, tmp_path):
+    """A request whose run was interrupted, in a folder of its own."""
+    return _request(plan, shutil.copytree(interrupted, tmp_path / "run"))
 
 
 @contextmanager
@@ -155,28 +163,26 @@ def _damaged(kind, sound, path):
     ["empty", "cut", "one bit", "random", "pickle bomb", "bomb in a checkpoint",
      "another version", "no mapping", "zip of nothing"],
 )  # fmt: skip
-def test_a_damaged_checkpoint(kind, plan, whole, tmp_path):
-    request = _begun(plan, tmp_path / "run")
+def test_a_damaged_checkpoint(kind, request_, whole, tmp_path):
     path = tmp_path / "run" / CHECKPOINT
     path.write_bytes(_damaged(kind, path.read_bytes(), tmp_path / "exploded"))
     with pytest.raises(InputError, match="checkpoint: must be a sound checkpoint; remove it"):
-        execute(request)
+        execute(request_)
     assert not (tmp_path / "exploded").exists()
     path.unlink()
-    execute(request)
+    execute(request_)
     same(tmp_path / "run", whole)
 
 
 @pytest.mark.parametrize("cut", [1, 40, 300])
-def test_a_torn_ledger_line(cut, plan, whole, tmp_path):
-    request = _begun(plan, tmp_path / "run")
+def test_a_torn_ledger_line(cut, request_, whole, tmp_path):
     path = tmp_path / "run" / LEDGER
     (tmp_path / "run" / CHECKPOINT).unlink()  # the line is newer than the checkpoint
     path.write_bytes(path.read_bytes()[:-cut])
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path / "run")])
     assert done.exit_code == 2
     assert "is torn" in done.stderr
-    execute(request)
+    execute(request_)
     same(tmp_path / "run", whole)
 
 
