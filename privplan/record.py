@@ -37,6 +37,8 @@ VERDICT = "verdict.json"
 REPLAY = "replay.json"
 ACCURACY = "accuracy"
 """Default metric of a run: the share of correct predictions."""
+STREAMS = 2
+"""How cohorts and noise of new runs follow from the seed: 1, of old records, is from it alone."""
 METRIC = "metric"
 """Entry of the configuration that names another metric."""
 
@@ -248,6 +250,13 @@ class RunRecord(Checked):
         for field, value in found.items():
             if value is not None and not 0 <= value <= 1:
                 yield Fault(f"record.{field}", "must be in [0, 1]", value)
+
+    @rule
+    def _streams_are_known(self) -> Iterator[Fault]:
+        """A record that names no scheme is of a version that had only one."""
+        if (found := self.configuration.get("streams", 1)) not in (1, STREAMS):
+            text = f"must be 1 or {STREAMS}, the schemes that this version knows"
+            yield Fault("record.configuration.streams", text, found)
 
     @rule
     def _configuration_is_json(self) -> Iterator[Fault]:

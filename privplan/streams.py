@@ -200,6 +200,12 @@ class Purpose(IntEnum):
     AUGMENTATION = 13
 
 
+def private_seed(seed: int, plan_digest: str, group: str = "") -> int:
+    """The seed of one plan's cohorts (by group), noise and Poisson batches."""
+    text = f"privplan private seed v2\n{seed}\n{plan_digest}\n{group}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
+
+
 def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
     """The generator of one stream, independent of earlier draws and of all other streams."""
     sequence = np.random.SeedSequence(entropy=seed, spawn_key=(int(purpose), *indices))

@@ -17,7 +17,7 @@ from privplan.discrete_gaussian import grid_of
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
 from privplan.spec.groups import LocalTraining
-from privplan.streams import NoiseKey, Purpose, stream
+from privplan.streams import NoiseKey, Purpose, private_seed, stream
 from simulate import audit as canary_clients
 from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.components import ClientBatch, LocalResult
@@ -149,10 +149,20 @@ class Experiment:
         """The plan's number of rounds."""
         return self.algorithm.plan.spec.rounds
 
-    def private_stream(self, purpose: Purpose, *indices: int) -> np.random.Generator:
+    @cached_property
+    def _digest(self) -> str:
+        return self.algorithm.plan.digest
+
+    def private_seed(self, group: str = "") -> int:
+        """The seed of what a key draws in a run with secure noise; other plans have other ones."""
+        return private_seed(self.seed, self._digest, group)
+
+    def private_stream(
+        self, purpose: Purpose, *indices: int, group: str = ""
+    ) -> np.random.Generator:
         """The stream of a cohort, of noise or of a Poisson batch: of the key, or of the seed."""
         if self.key is None:
-            return stream(self.seed, purpose, *indices)
+            return stream(self.private_seed(group), purpose, *indices)
         return cast(np.random.Generator, self.key.stream(int(purpose), *indices))
 
     def grid(self, round_: int, group: GroupPlan) -> float | None:

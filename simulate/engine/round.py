@@ -151,7 +151,7 @@ def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
     first = round_ if sampler.law is None else sampler.law.law.stream_round(round_)
     return [
         sampler.draw(
-            experiment.private_stream(Purpose.SAMPLING, first, index),
+            experiment.private_stream(Purpose.SAMPLING, first, index, group=group.name),
             group.clients,
             group.sampling_ratio,
             round_,
@@ -193,7 +193,7 @@ def client_batch(
         experiment.data,
         experiment.partition,
         clients,
-        seed=experiment.seed,
+        seed=experiment.private_seed() if poisson else experiment.seed,
         round_=round_,
         steps=(group.steps or local.steps) if poisson else local.steps,
         size=experiment.batch_rows,

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,25 @@ class World:
     key: NoiseKey | None = None
     secret: bool = False  # whether there is such a key, which is not known
     discrete: bool = False  # whether sums and noise are on a grid
+    scheme: object = 2  # how cohorts and noise follow from the seed: 1 is from it alone
 
     def source(self, purpose: int, *at: int) -> Any:
         """The generator of a private stream, from its start."""
-        return self.key.stream(purpose, *at) if self.key else stream(self.seed, purpose, *at)
+        if self.key:
+            return self.key.stream(purpose, *at)
+        name = self.plan.groups[at[1]].name if purpose == SAMPLING else ""
+        return stream(self._private(name), purpose, *at)
+
+    def _private(self, group: str) -> int:
+        """The seed of cohorts and noise: 128 bits of a hash of seed, plan and group's name."""
+        if self.scheme == 1:
+            return self.seed
+        text = f"privplan private seed v2\n{self.seed}\n{self._digest}\n{group}"
+        return int(hashlib.sha256(text.encode()).hexdigest()[:32], 16)
+
+    @cached_property
+    def _digest(self) -> str:
+        return self.plan.digest
 
     def released(self, round_: int) -> np.ndarray:
         """The coordinates that leave clients in a round, sorted."""

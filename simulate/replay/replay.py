@@ -224,8 +224,11 @@ class Replay:
         if parts.model.stochastic:
             self.missing = "support of replay for a module that draws random numbers in training"
             return
-        discrete = settings.get("noise") == "secure-discrete" and method.noisy
-        self.world = World(plan, method, parts, record.simulation_seed, key, secret, discrete)
+        discrete, scheme = settings.get("noise") == "secure-discrete", settings.get("streams", 1)
+        self.world = World(
+            plan, method, parts, record.simulation_seed, key, secret,
+            discrete and method.noisy, scheme,
+        )  # fmt: skip
         if secret:
             self.found.skipped = OF_KEY
             self.missing = self.missing or "the key of cohorts and noise (--noise-key)"

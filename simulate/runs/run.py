@@ -36,7 +36,7 @@ from privplan.evidence import (
 from privplan.files import locked, write_bytes, write_text
 from privplan.ledger import Witness, chained, history_of, read_ledger
 from privplan.plan import Plan
-from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RoundMetrics, RunRecord
+from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, STREAMS, RoundMetrics, RunRecord
 from privplan.report.plots import run_picture
 from simulate import audit as traces
 from simulate.algorithm import extra_coordinates
@@ -92,10 +92,11 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
         requested = initial.configuration.get(name)
         if record.configuration.get(name) != requested:
             faults.append(Fault(name, f"must be {advice}", requested))
-    processes = record.configuration.get("processes", 1)
-    if record.status == "running" and processes != initial.configuration["processes"]:
-        rule = f"must be {processes}, as when the run in {folder} began"
-        faults.append(Fault("processes", rule, initial.configuration["processes"]))
+    for name in ("processes", "streams") if record.status == "running" else ():
+        began, requested = record.configuration.get(name, 1), initial.configuration[name]
+        if began != requested:
+            rule = f"must be {began}, as when the run in {folder} began"
+            faults.append(Fault(name, rule, requested))
     if faults:
         raise InputError(faults)
     return record
@@ -200,6 +201,7 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         "rounds": experiment.rounds,
         "processes": experiment.ranks.size,
         "canaries": experiment.canaries,
+        "streams": STREAMS,
     }
     if experiment.metric is not None:
         configuration["metric"] = experiment.metric.name

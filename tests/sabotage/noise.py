@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privplan.record import ReleaseRecord
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose
 from simulate.components import GroupSum, Released
 from simulate.mechanisms import unprotected
 from tests.sabotage.fault import Fault, each_released, released, with_components
@@ -81,7 +81,7 @@ def _next_group(honest, round_, sums, weights, noise):
 
 def _same_noise(experiment):
     def release(honest, round_, sums, weights, noise):
-        again = partial(stream, experiment.seed, Purpose.NOISE, 1)
+        again = partial(experiment.private_stream, Purpose.NOISE, 1)
         return honest.release(round_, sums, weights, again)
 
     return released(release)(experiment)

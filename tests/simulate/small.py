@@ -63,7 +63,7 @@ def digits():
 
 
 def setting(algorithm, seed=8):
-    """A run of an algorithm in this world; under this seed no group is ever empty."""
+    """A run of an algorithm in this world."""
     labels = digits().train_y.numpy()
     held = partition(scheme("iid"), labels, algorithm.plan.groups, seed=seed)
     return Experiment(

@@ -15,7 +15,6 @@ from privplan.ledger import history_of
 from privplan.plan import Clipping
 from privplan.planning.assemble import split_noise
 from privplan.planning.solver import solve
-from privplan.streams import Purpose, stream
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import compose
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
@@ -53,8 +52,7 @@ def test_a_round_by_hand():
     begin, ledger = initial_state(setting), MemoryLedger("")
     end = run_round(setting, begin, ledger)
     worth = how.update_noise_multiplier / how.count_noise_multiplier
-    std = SIGMA * how.bound
-    drawn = std * stream(7, Purpose.NOISE, 1, 0).standard_normal(3)
+    drawn = tiny.noise(setting.algorithm.plan, 0, SIGMA * how.bound, 3)
     step = 5.0 * (np.array([4 * 3 / 5, 4 * 4 / 5]) + drawn[:2]) / 4
     np.testing.assert_allclose((end.theta - begin.theta).numpy(), step, rtol=1e-5)
     share = 0.5 + (worth * (2 * 0.5 - 2 * 0.5) + drawn[2]) / worth / 4
@@ -62,7 +60,7 @@ def test_a_round_by_hand():
     assert float(end.server[NORM]) == pytest.approx(expected, rel=1e-5)
     [record] = ledger.records
     assert record.dimension == 3
-    assert record.noise_std == pytest.approx(std, rel=1e-12)
+    assert record.noise_std == pytest.approx(SIGMA * how.bound, rel=1e-12)
     for one in record.shares:
         assert record.release_for(one).noise_multiplier == pytest.approx(SIGMA, rel=1e-9)
         assert one.largest_norm <= (one.clip_bound or 0.0)
@@ -125,12 +123,12 @@ def moved(algorithm):
 def test_one_sum_per_group_by_hand():
     """GDPFed+: unit updates (0.6, 0.8), counts of their own, top-k of the model's coordinates."""
     how, sigmas = clipping(), (2.0, 0.5)
-    step, norm, records = moved(of_method("GDPFed+", tiny.plan(kept=0.5)))
+    step, norm, records = moved(algorithm := of_method("GDPFed+", tiny.plan(kept=0.5)))
     worth = how.update_noise_multiplier / how.count_noise_multiplier
     weights = np.array(tiny.WEIGHTS) / 4
     expected, count = np.zeros(2), 0.0
     for index, sigma in enumerate(sigmas):
-        drawn = sigma * how.bound * stream(7, Purpose.NOISE, 1, index).standard_normal(3)
+        drawn = tiny.noise(algorithm.plan, index, sigma * how.bound, 3)
         total = np.array([1.2, 1.6]) + drawn[:2]  # two clients of norm 1
         total[np.argmin(np.abs(total))] = 0
         expected += weights[index] * total * 5.0
@@ -149,8 +147,8 @@ def test_groups_with_their_own_norms_by_hand():
     strict, loose = plan.groups
     strict = strict.model_copy(update={"clipping_norm": tiny.NORM / 2})
     plan = plan.model_copy(update={"groups": (strict, loose)})
-    step, norm, [record] = moved(of_method("IDP-FedAvg-Scale", plan))
-    drawn = SIGMA * how.bound * stream(7, Purpose.NOISE, 1, 0).standard_normal(3)
+    step, norm, [record] = moved(algorithm := of_method("IDP-FedAvg-Scale", plan))
+    drawn = tiny.noise(algorithm.plan, 0, SIGMA * how.bound, 3)
     worth = how.update_noise_multiplier / how.count_noise_multiplier
     unit = np.array([0.6, 0.8])
     np.testing.assert_allclose(step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5)

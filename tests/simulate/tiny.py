@@ -9,7 +9,7 @@ import torch
 
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.spec import Spec
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose, private_seed, stream
 from simulate.components import LocalResult, LocalRule
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
@@ -86,6 +86,7 @@ def one_round(setting):
     return (end.theta - begin.theta).numpy(), ledger.records, end
 
 
-def noise(release, std, size=2, round_=1):
+def noise(plan, release, std, size=2, round_=1):
     """The noise of a release under seed 7, from its documented stream."""
-    return std * stream(7, Purpose.NOISE, round_, release).standard_normal(size)
+    seed = private_seed(7, plan.digest)
+    return std * stream(seed, Purpose.NOISE, round_, release).standard_normal(size)

@@ -24,6 +24,7 @@ from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
 from privplan.registry import Registry
+from privplan.streams import private_seed
 from privplan.values import Shown, Value
 
 Shares = list[tuple[ReleaseRecord, GroupShare]]
@@ -179,6 +180,12 @@ class Run(Shown):
         """Whether the program that wrote the folder always leaves measured evidence in it."""
         given = self.record.versions.get("privplan", "0.1")
         return self.folder is not None and self.record.seed is not None and given[:3] != "0.1"
+
+    def private_seed(self, group: str = "") -> int:
+        """The seed of the run's cohorts (by group) and noise, under its scheme."""
+        seed = self.record.simulation_seed
+        scheme = self.record.configuration.get("streams", 1)
+        return seed if scheme == 1 else private_seed(seed, self.plan.digest, group)
 
     @property
     def other_streams(self) -> str | None:

@@ -339,22 +339,22 @@ def cohorts_regenerated(run: Run) -> Check:
     name = "cohorts regenerated"
     if run.plan.spec.unit == "record":
         return passed(name, "does not apply, clients take turns; see rounds")
-    seed = run.record.seed
     why = "the key of the cohorts" if run.keyed else run.other_streams
-    if why is not None or seed is None:
-        return not_shown(name, [why or "the seed"], required=False)
+    if why is not None:
+        return not_shown(name, [why], required=False)
     shares = [share for release in run.ledger.records for share in release.shares]
     unnamed = sum(share.participants is None for share in shares)
 
     def problems() -> Iterator[str]:
         law = run.plan.spec.sampling.law
         for index, group in enumerate(run.plan.groups):
+            own = run.private_seed(group.name)
             for release, share in run.shares(group.name):
                 if share.participants is None:
                     continue
                 ratio, _ = at_round(run, group, release)
                 first = law.stream_round(release.round)
-                source = stream(seed, Purpose.SAMPLING, first, index)
+                source = stream(own, Purpose.SAMPLING, first, index)
                 drawn = law.draw(source, group.clients, ratio, release.round).tolist()
                 if list(share.participants) != drawn:
                     others = len(set(drawn) ^ set(share.participants))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from privplan.record import ReleaseRecord, RoundMetrics
-from privplan.streams import Purpose, fingerprint, mask_digest, stream
+from privplan.streams import Purpose, fingerprint, mask_digest
 from simulate.components import (
     ClientBatch,
     ClientUpdate,
@@ -94,7 +94,8 @@ def with_participants(
 ) -> Experiment:
     """The group's cohort of a round is changed, by positions within the group."""
     sampler = experiment.algorithm.sampler
-    own = fingerprint(stream(experiment.seed, Purpose.SAMPLING, round_, group))
+    name = experiment.algorithm.plan.groups[group].name
+    own = fingerprint(experiment.private_stream(Purpose.SAMPLING, round_, group, group=name))
 
     def draw(generator: np.random.Generator, clients: int, ratio: float, number: int) -> np.ndarray:
         of_group = number == round_ and fingerprint(generator) == own

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose
 from tests.sabotage.cohorts import drawn, more
 from tests.sabotage.fault import EXTERNAL, Fault, released
 
@@ -104,7 +104,7 @@ def rebooked(change):
 
 def _honest_names(experiment, round_, index, part):
     law, group = experiment.algorithm.plan.spec.sampling.law, part.group
-    source = stream(experiment.seed, Purpose.SAMPLING, round_, index)
+    source = experiment.private_stream(Purpose.SAMPLING, round_, index, group=group.name)
     names = law.draw(source, group.clients, group.sampling_ratio, round_)
     return tuple(int(name) for name in names)
 

@@ -44,8 +44,9 @@ def build(name, aggregation="paper", **plan):
 
 
 def test_gdpfed_to_the_letter():
-    step, records, _ = one_round(tiny.setting(build("GDPFed")))
-    strict, loose = STRICT + noise(0, 2.0 * 5), LOOSE + noise(1, 0.5 * 5)
+    plan = (algorithm := build("GDPFed")).plan
+    step, records, _ = one_round(tiny.setting(algorithm))
+    strict, loose = STRICT + noise(plan, 0, 2.0 * 5), LOOSE + noise(plan, 1, 0.5 * 5)
     np.testing.assert_allclose(step, 0.25 / 4 * strict + 0.75 / 4 * loose, rtol=1e-5)
     assert [record.noise_std for record in records] == [10.0, 2.5]
     assert [share.clipped for record in records for share in record.shares] == [1, 1]
@@ -58,8 +59,9 @@ def test_gdpfed_to_the_letter():
 
 def test_planned_joint_release_scales_the_groups():
     scales = (0.25, 1.0)  # s_m = s / sigma_m with s = 0.5
-    step, records, _ = one_round(tiny.setting(build("planned", release="joint", scales=scales)))
-    released = 0.25 * STRICT + LOOSE + noise(0, 0.5 * 5)
+    algorithm = build("planned", release="joint", scales=scales)
+    step, records, _ = one_round(tiny.setting(algorithm))
+    released = 0.25 * STRICT + LOOSE + noise(algorithm.plan, 0, 0.5 * 5)
     np.testing.assert_allclose(step, released / (0.25 * 2 + 1.0 * 2), rtol=1e-5)
     [record] = records
     multipliers = [record.release_for(share).noise_multiplier for share in record.shares]

@@ -11,7 +11,7 @@ from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.spec import Spec
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose, private_seed, stream
 from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.algorithm import additive, head
 from simulate.algorithms.registry import algorithm
@@ -118,9 +118,9 @@ def check_step(algorithm):
     for update in (sent[0], sent[-1]):
         total = clipped(world, world.start, update.client)
         z = expected_noise(algorithm)[update.group.name]
-        drawn = stream(world.seed, Purpose.RECORD_NOISE, 1, update.client).standard_normal(
-            world.dimension
-        )
+        seed = private_seed(world.seed, algorithm.plan.digest)
+        source = stream(seed, Purpose.RECORD_NOISE, 1, update.client)
+        drawn = source.standard_normal(world.dimension)
         noisy = total + torch.from_numpy(z * NORM * drawn).float()
         expected = -RATE * noisy / HOLDINGS[update.group.name]
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
@@ -274,7 +274,8 @@ PLAN = by_record(solve_records(_long_spec()), {}, weights="population")
 
 def noisy_gradient(world, client, group):
     """The mean of clipped gradients of a client with the noise of its next step, as a function."""
-    source = stream(world.seed, Purpose.RECORD_NOISE, 1, client)
+    seed = private_seed(world.seed, world.algorithm.plan.digest)
+    source = stream(seed, Purpose.RECORD_NOISE, 1, client)
 
     def noisy(theta):
         drawn = source.standard_normal(len(theta)) * group.noise_multiplier * NORM

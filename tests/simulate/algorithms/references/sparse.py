@@ -86,17 +86,17 @@ def check_by_hand(algorithm):
     setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     _, _, after = tiny.one_round(setting)
     again = run_round(setting, after, MemoryLedger(""))
-    np.testing.assert_allclose((again.theta - after.theta).numpy(), by_hand(), rtol=1e-4)
+    np.testing.assert_allclose((again.theta - after.theta).numpy(), by_hand(algorithm), rtol=1e-4)
 
 
-def by_hand():
+def by_hand(algorithm):
     """The second step."""
     pixels, first, second = (1, 2, 1, 4), 1.0, 0.5
     total = sum(_clipped(np.array([3.0, 4.0]) * pixel) for pixel in pixels)
-    g = -(total + tiny.noise(0, 10.0)) / (4 * first)
+    g = -(total + tiny.noise(algorithm.plan, 0, 10.0)) / (4 * first)
     known = (1 - BETA) * second * g
     total = sum(_clipped(np.array([3.0, 4.0]) * second * pixel + known) for pixel in pixels)
-    return (total + tiny.noise(0, 10.0, round_=2)) / 4 - known
+    return (total + tiny.noise(algorithm.plan, 0, 10.0, round_=2)) / 4 - known
 
 
 def _clipped(vector):
@@ -152,7 +152,10 @@ def check_kept(algorithm):
     """The strict group's larger coordinate by absolute value, and both of the loose group's."""
     world = tiny.setting(replace(algorithm, local=LocalRule("against", against)))
     step, _, _ = tiny.one_round(world)
-    strict, loose = tiny.noise(0, 10.0) - sums.SUMS, tiny.noise(1, 2.5) - sums.SUMS
+    strict, loose = (
+        tiny.noise(algorithm.plan, 0, 10.0) - sums.SUMS,
+        tiny.noise(algorithm.plan, 1, 2.5) - sums.SUMS,
+    )
     assert strict[1] < -abs(strict[0]) < 0 < strict[0]  # by sign the other one is larger
     expected = tiny.WEIGHTS[0] / 4 * np.array([0.0, strict[1]]) + tiny.WEIGHTS[1] / 4 * loose
     np.testing.assert_allclose(step, expected, rtol=1e-5)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from privplan.plan import Segment
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose, private_seed, stream
 from simulate.aggregators import by_epsilon, literal, mean, normalised, projected
 from simulate.algorithm import fine_tuned, own, shared
 from simulate.components import LocalRule
@@ -63,7 +63,7 @@ def check_bounds(algorithm):
     """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); noise of deviation 5 on all."""
     world = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     step, [record], _ = tiny.one_round(world)
-    total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(0, 5.0)
+    total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(algorithm.plan, 0, 5.0)
     np.testing.assert_allclose(step, total / 4, rtol=1e-5)
     assert [share.clip_bound for share in record.shares] == list(BOUNDS)
     faced = [record.release_for(share).noise_multiplier for share in record.shares]
@@ -77,7 +77,7 @@ def check_ratios(*ratios):
         world = small.setting(algorithm)
         theta = begin = world.start
         for round_, now in enumerate(ratios, 1):
-            cohort = [_drawn(world.seed, round_, m, ratio) for m, ratio in enumerate(now)]
+            cohort = [_drawn(world, round_, m, ratio) for m, ratio in enumerate(now)]
             cohort = [world.partition.members[m][found] for m, found in enumerate(cohort)]
             groups = small.loop(world, round_, theta, small.plain_client, cohort)
             updates = [one for group in groups for one in group]
@@ -87,8 +87,10 @@ def check_ratios(*ratios):
     return check
 
 
-def _drawn(seed, round_, group, ratio):
+def _drawn(world, round_, group, ratio):
     """A Poisson sample from its documented stream: a binomial size, then uniformly."""
+    plan = world.algorithm.plan
+    seed = private_seed(world.seed, plan.digest, plan.groups[group].name)
     generator = stream(seed, Purpose.SAMPLING, round_, group)
     size = generator.binomial(small.CLIENTS, ratio)
     return generator.choice(small.CLIENTS, size=size, replace=False, shuffle=False)
@@ -152,7 +154,7 @@ CLIPPED = np.array([12.0, 16.0])  # four times (3, 4)
 
 def check_smoothing(algorithm):
     """With two parameters the system is [[1 + 2 s, -2 s], [-2 s, 1 + 2 s]]."""
-    mean = (CLIPPED + tiny.noise(0, 10.0)) / 4
+    mean = (CLIPPED + tiny.noise(algorithm.plan, 0, 10.0)) / 4
     expected = np.linalg.solve([[2.0, -1.0], [-1.0, 2.0]], mean)
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
@@ -164,7 +166,9 @@ def check_mask(algorithm):
     assert record.dimension == 1
     [kept] = np.flatnonzero(step)
     total = sum(min((3.0, 4.0)[kept] * pixel, 5.0) for pixel in (1, 2, 1, 4))
-    np.testing.assert_allclose(step[kept], (total + tiny.noise(0, 10.0, 1)[0]) / 4, rtol=1e-5)
+    np.testing.assert_allclose(
+        step[kept], (total + tiny.noise(algorithm.plan, 0, 10.0, 1)[0]) / 4, rtol=1e-5
+    )
 
 
 JOINT_CASES = (
@@ -184,14 +188,20 @@ JOINT_CASES = (
 def check_weights(algorithm):
     """Two clients of epsilon 1, two of epsilon 2: weights 1 / 6 and 2 / 6 on single updates."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
-    strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
+    strict, loose = (
+        SUMS + tiny.noise(algorithm.plan, 0, 10.0),
+        SUMS + tiny.noise(algorithm.plan, 1, 2.5),
+    )
     np.testing.assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
 
 
 def check_one_direction(algorithm):
     """In two dimensions: the part of the strict noisy sum along the loose one; weights r^2."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
-    strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
+    strict, loose = (
+        SUMS + tiny.noise(algorithm.plan, 0, 10.0),
+        SUMS + tiny.noise(algorithm.plan, 1, 2.5),
+    )
     along = strict @ loose / (loose @ loose) * loose
     np.testing.assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
 
@@ -242,7 +252,7 @@ def clipped_at(norm):
 
 def check_mean(algorithm):
     """One noisy sum of clipped updates over the expected cohort of four."""
-    expected = (CLIPPED + tiny.noise(0, 10.0)) / 4
+    expected = (CLIPPED + tiny.noise(algorithm.plan, 0, 10.0)) / 4
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
@@ -250,7 +260,10 @@ def check_groups(*, kept):
     """A noisy sum per group, its largest coordinates kept, times w_m / (q n)."""
 
     def check(algorithm):
-        strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
+        strict, loose = (
+            SUMS + tiny.noise(algorithm.plan, 0, 10.0),
+            SUMS + tiny.noise(algorithm.plan, 1, 2.5),
+        )
         if kept < 1:
             strict, loose = (np.where(np.abs(v) == np.abs(v).max(), v, 0) for v in (strict, loose))
         expected = tiny.WEIGHTS[0] / 4 * strict + tiny.WEIGHTS[1] / 4 * loose
@@ -261,7 +274,7 @@ def check_groups(*, kept):
 
 def check_scaled(algorithm):
     """sum_m s_m sum_i clip(Delta_i) with noise of deviation max s_m sigma_m C, over sum s_m r_m."""
-    total = SCALES[0] * SUMS + SCALES[1] * SUMS + tiny.noise(0, 2.5)
+    total = SCALES[0] * SUMS + SCALES[1] * SUMS + tiny.noise(algorithm.plan, 0, 2.5)
     expected = total / (2 * SCALES[0] + 2 * SCALES[1])
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
