@@ -13,7 +13,7 @@ from scipy.stats import binom, chisquare, kstest
 from privplan.discrete_gaussian import LARGEST, Uniform, discrete_gaussian, grid_of, scale_for
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.law import SamplingLaw
-from privplan.streams import NoiseKey, fingerprint, stream, streams
+from privplan.streams import NoiseKey, fingerprint, private_seed, stream, streams
 
 LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 
@@ -170,3 +170,11 @@ def test_a_uniform_number_is_compared_exactly():
 def test_a_scale_out_of_range_is_refused(scale):
     with pytest.raises(InputError, match="scale: must be in"):
         discrete_gaussian(KEY.stream(1), scale, 1)
+
+
+def test_other_plans_and_groups_draw_other_cohorts_and_noise():
+    given = [(1, "a", "strict"), (1, "a", "loose"), (1, "b", "strict"), (2, "a", "strict")]
+    given += [(1, "a", ""), (11, "", "a")]
+    assert len({private_seed(*one) for one in given}) == len(given)
+    text = b"privplan private seed v2\n1\na\nstrict"
+    assert private_seed(1, "a", "strict") == int(hashlib.sha256(text).hexdigest()[:32], 16)

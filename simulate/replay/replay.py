@@ -360,7 +360,10 @@ class Replay:
             if first.vectors.keys() - now.vectors.keys():
                 self.missing = self.missing or "vectors of the server (an older run)"
                 return compared
-            released, _ = self._stored(round_)
+            released, stored_now = self._stored(round_)
+            if world.scheme == 1 and stored_now and first.vectors.keys() - stored_now.keys():
+                self.missing = self.missing or "vectors of the server (an older run)"
+                return compared
             if len(released) < len(lines[round_]) and world.secret and world.method.noisy:
                 return compared
             now = again.replay_round(world, round_, now, self._workers, (lines[round_], released))

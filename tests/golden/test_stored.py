@@ -68,6 +68,15 @@ def test_runs_of_earlier_versions_are_verified_as_before(name, tmp_path):
     _compare(verified(name, tmp_path), json.loads(EXPECTED.read_text())[name])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_of_earlier_versions_are_executed_again(name, tmp_path):
+    shutil.copytree(STORED / name, tmp_path / "run")
+    done = CliRunner().invoke(main, ["replay", str(tmp_path / "run"), "--rounds=all"])
+    old = "vectors of the server (an older run)" in done.output
+    assert (done.exit_code, old) == ((5, True) if "cyclic" in name else (0, False))
+
+
 @pytest.mark.parametrize("name", BOOKS)
 def test_books_of_earlier_versions_are_continued_as_before(name, tmp_path):
     _compare(booked(name, tmp_path), json.loads(EXPECTED.read_text())[name])
