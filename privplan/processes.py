@@ -14,6 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
@@ -116,6 +118,22 @@ def one_blas_thread() -> None:
         os.environ[BLAS_THREADS] = "1"
 
 
+OWN_MODULES: list[tuple[str, str]] = []
+"""Folder and name of the user's modules that a command line named; workers import them too."""
+
+
+@contextmanager
+def importable(folder: str) -> Iterator[None]:
+    """Modules of a folder can be imported in this block, after all others, and not behind it."""
+    known = folder in sys.path
+    sys.path.extend([] if known else [folder])
+    try:
+        yield
+    finally:
+        if not known and folder in sys.path:
+            sys.path.remove(folder)
+
+
 @contextmanager
 def ignore_sigint() -> Iterator[None]:
     """Ignore Ctrl-C in this block, and always in processes that start in it."""
@@ -144,7 +162,8 @@ def in_processes(
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     size = max(1, min(jobs, len(items)))
-    with ProcessPoolExecutor(size, mp_context=context, initializer=_begin_worker) as pool:
+    begin = partial(_begin_worker, OWN_MODULES)
+    with ProcessPoolExecutor(size, mp_context=context, initializer=begin) as pool:
         with ignore_sigint():
             running = [pool.submit(work, item) for item in items]
         try:
@@ -161,8 +180,8 @@ def in_processes(
             raise
 
 
-def _begin_worker() -> None:
-    """End this worker as soon as its parent process has ended."""
+def _begin_worker(own: Sequence[tuple[str, str]]) -> None:
+    """End this worker as soon as its parent process has ended; import the user's modules."""
     import multiprocessing
 
     parent = multiprocessing.parent_process()
@@ -173,6 +192,9 @@ def _begin_worker() -> None:
             os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+    for folder, module in own:
+        with importable(folder):
+            import_module(module)
 
 
 @contextmanager

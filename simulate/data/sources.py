@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,6 +18,7 @@ import numpy as np
 from privplan.errors import Fault, InputError
 from privplan.files import read_text
 from privplan.limits import refuse_bomb
+from privplan.processes import OWN_MODULES, importable
 from simulate.data.dataset import error_line
 from simulate.data.own import Data
 from simulate.data.registry import reading
@@ -307,7 +307,8 @@ def load_own(source: str, options: DataOptions) -> Data:
         raise InputError.one("data", f"must be {FORMS}", source)
     given = imported("data", source)
     try:
-        made = given() if callable(given) else given
+        with importable(str(Path.cwd())):
+            made = given() if callable(given) else given
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         raise InputError.one("data", "must be made without an error", error_line(error)) from None
     if not isinstance(made, Data):
@@ -343,12 +344,13 @@ def imported(field: str, text: str) -> Any:
     if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
         raise InputError.one(field, "must be package.module:name", text)
     folder = str(Path.cwd())
-    if folder not in sys.path:  # it stays, for later imports and for processes of a comparison
-        sys.path.append(folder)
     try:
-        return getattr(import_module(module), name)
+        with importable(folder):
+            found = getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         raise InputError.one(field, f"must be importable as {text}", error_line(error)) from None
+    OWN_MODULES.append((folder, module))
+    return found
 
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,9 @@ from PIL import Image
 
 from privplan.cli import main
 from privplan.plan import Plan
+from privplan.processes import in_processes
 from privplan.record import RunRecord
-from simulate.data.sources import DataOptions, load_own, read_csv
+from simulate.data.sources import DataOptions, imported, load_own, read_csv
 from tests.simulate.own_runs import CLIENTS, STRICT, arrays, plan
 
 MODULE = """
@@ -356,3 +359,14 @@ def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeyp
     assert "(rehearsals)" in again.stdout
     refused = CliRunner().invoke(main, [*asked, "--noise", "seeded", "--book", "b.sqlite"])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_own_code_leaves_nothing_on_the_path_but_workers_find_it(tmp_path, monkeypatch):
+    (tmp_path / "own_work.py").write_text("def double(number):\n    return 2 * number\n")
+    (tmp_path / "beside_it.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    double = imported("loss", "own_work:double")
+    assert sys.path == before
+    assert find_spec("beside_it") is None
+    assert list(in_processes(double, [3, 4], jobs=1)) == [6, 8]
