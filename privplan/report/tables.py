@@ -201,7 +201,12 @@ def explanation(plan: Plan) -> list[str]:
     lines = reasons(plan) if plan.guarantee == PLD else []  # these are of a single run
     free = [line for line in plan.warnings if line.startswith("planning.free: ")]
     known = forecast_lines(plan) if plan.forecast is not None else []
-    return [*lines, *free, *recipe_lines(plan), *known, *book_lines(plan.book)]
+    several = "make one client of a person" if plan.unit == "client" else "plan with unit: client"
+    whom = (
+        f"protected: each {plan.unit}; for k {plan.unit}s of one person only k epsilon holds, "
+        f"at a larger delta ({several})"
+    )
+    return [whom, *lines, *free, *recipe_lines(plan), *known, *book_lines(plan.book)]
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -163,7 +163,7 @@ class Spec(Shown, Checked):
     unit: Unit = Field(
         "client",
         description="Whom a budget protects: a client with all its data, or a single record of "
-        "a client.",
+        "a client. A person or household counts as one client if all its records are in one.",
         exclude_if=is_client,
     )
     delta: Delta = Field(

@@ -187,8 +187,9 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     evidence = Path(output).with_suffix(".evidence.json")
     text, setting = _setting([output, str(evidence)], **options)
     render.warn(
-        "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
-        "stand in for the private ones (proxy data)"
+        "tune: the noise of all runs is of seeds and the choice is by accuracy, so that whoever is "
+        "in the data is not protected (together epsilon infinite in every group): they must be "
+        "public, or stand in for the private ones (proxy data)"
     )
     folder = Path(f"{output}.trials")
     with render.progress(f"tune on {setting.dataset}") as report:
@@ -207,7 +208,8 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     columns = ["accuracy %", *names, ""]
     render.table(
         f"Recipes on {setting.dataset} ({setting.partition})", columns, rows,
-        f"{found.evidence.runs} runs; {found.evidence.seeds} seeds of the last rung",
+        f"{found.evidence.runs} runs, which spent epsilon infinite of all who are in the data; "
+        f"{found.evidence.seeds} seeds of the last rung",
     )  # fmt: skip
     for line in found.warnings:
         render.warn(line)
@@ -307,8 +309,9 @@ def forecast(
         own=None if own.data is None else own,
     )
     render.warn(
-        "forecast: the table reveals accuracies on the data: they must be public, or stand in for "
-        "the private ones (proxy data)"
+        f"forecast: the noise of {runs} runs is of seeds and the table has their accuracies, so "
+        "that whoever is in the data is not protected (together epsilon infinite in every group): "
+        "they must be public, or stand in for the private ones (proxy data)"
     )
     todo = variations(known, partitions, runs, seed, share, classes)
     with render.progress(f"forecast on {dataset}") as report:
