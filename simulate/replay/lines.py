@@ -101,18 +101,15 @@ class World:
         if self.key:
             return self.key.stream(purpose, *at)
         name = self.plan.groups[at[1]].name if purpose == SAMPLING else ""
-        return stream(self._private(name), purpose, *at)
-
-    def _private(self, group: str) -> int:
-        """The seed of cohorts and noise: 128 bits of a hash of seed, plan and group's name."""
-        if self.scheme == 1:
-            return self.seed
-        text = f"privplan private seed v2\n{self.seed}\n{self._digest}\n{group}"
-        return int(hashlib.sha256(text.encode()).hexdigest()[:32], 16)
+        return stream(self.seed if self.scheme == 1 else self._private[name], purpose, *at)
 
     @cached_property
-    def _digest(self) -> str:
-        return self.plan.digest
+    def _private(self) -> dict[str, int]:
+        """Seeds of cohorts by group, and of noise: 128 bits of a hash of seed, plan and name."""
+        text = f"privplan private seed v2\n{self.seed}\n{self.plan.digest}\n"
+        names = ("", *(one.name for one in self.plan.groups))
+        hashes = {name: hashlib.sha256(f"{text}{name}".encode()).hexdigest() for name in names}
+        return {name: int(found[:32], 16) for name, found in hashes.items()}
 
     def released(self, round_: int) -> np.ndarray:
         """The coordinates that leave clients in a round, sorted."""
