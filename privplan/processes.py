@@ -14,18 +14,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from privplan.errors import InputError, PrivplanError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Task = TypeVar("Task")
-Outcome = TypeVar("Outcome")
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
@@ -147,10 +144,21 @@ def ignore_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+class LostWorkerError(PrivplanError):
+    """A worker process was killed from outside; what it was doing is not finished."""
+
+    exit_code = 7
+
+
+Heard = Callable[[int], None]
+"""Called with a number of steps that some work has done."""
+tell: Heard = lambda steps: None  # noqa: E731  # of the sweep that runs, in each of its processes
+
+
 def in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], jobs: int
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, heard: Heard = tell
 ) -> Iterator[Result]:
-    """Results of ``work`` in the order of completion.
+    """Results of ``work`` in the order of completion; ``heard`` gets what the workers ``tell``.
 
     Ctrl-C reaches this process only. When the iteration ends early for any reason, or this
     process is killed, the workers are terminated, so ``work`` must survive that.
@@ -161,9 +169,9 @@ def in_processes(
 
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    size = max(1, min(jobs, len(items)))
-    begin = partial(_begin_worker, OWN_MODULES)
-    with ProcessPoolExecutor(size, mp_context=context, initializer=begin) as pool:
+    size, told = max(1, min(jobs, len(items))), context.SimpleQueue()
+    threading.Thread(target=_hear, args=(heard, told), daemon=True).start()
+    with ProcessPoolExecutor(size, context, _begin_worker, (OWN_MODULES, told)) as pool:
         with ignore_sigint():
             running = [pool.submit(work, item) for item in items]
         try:
@@ -171,19 +179,27 @@ def in_processes(
                 yield done.result()
         except BrokenProcessPool:
             line = "a worker process died (out of memory?); the same command resumes"
-            raise PrivplanError(line) from None
+            raise LostWorkerError(line) from None
         except BaseException:
             with ignore_sigint():  # a second Ctrl-C must not interrupt the clean-up
                 for child in set(multiprocessing.active_children()) - others:
                     child.terminate()
                 pool.shutdown(wait=True, cancel_futures=True)
             raise
+        told.put(None)  # not where a worker was killed, which may hold the lock of the queue
 
 
-def _begin_worker(own: Sequence[tuple[str, str]]) -> None:
-    """End this worker as soon as its parent process has ended; import the user's modules."""
+def _hear(heard: Heard, told: Any) -> None:
+    for steps in iter(told.get, None):
+        heard(steps)
+
+
+def _begin_worker(own: Sequence[tuple[str, str]], told: Any) -> None:
+    """Report to the parent process, and end with it; import the user's modules."""
+    global tell
     import multiprocessing
 
+    tell = told.put
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -226,13 +242,8 @@ Progress = Callable[[int, int], None]
 """Called with the number of finished items and the number of all items."""
 
 
-class Spread(Protocol):
-    """Calls a function that other processes can import with each task, in any order."""
-
-    def __call__(
-        self, work: Callable[[Task], Outcome], tasks: Sequence[Task], /
-    ) -> Iterator[Outcome]:
-        """Yield the outcomes, each as soon as it is there."""
+Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+"""Calls a function that other processes can import with each task; its results, as they come."""
 
 
 class InterruptedSweepError(PrivplanError):
@@ -347,12 +358,17 @@ def finish(
     progress(len(results), len(items))
     log.info("%d of %d items are finished before the start", len(results), len(items))
     missing = [(work, key, item) for key, item in items.items() if key not in results]
-    for key, result in spread(_with_key, missing):
-        results[key] = result
-        if journal is not None:
-            journal.append(key, result)
-        log.info("finished %s", key)
-        progress(len(results), len(items))
+    try:
+        for key, result in spread(_with_key, missing):
+            results[key] = result
+            if journal is not None:
+                journal.append(key, result)
+            log.info("finished %s", key)
+            progress(len(results), len(items))
+    except LostWorkerError as lost:
+        left = [key for key in items if key not in results]
+        named = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+        raise LostWorkerError(f"{lost}; missing: {len(left)} of {len(items)}: {named}") from None
     return results
 
 
@@ -361,10 +377,12 @@ def _with_key(task: tuple[Callable[[Item], Result], str, Item]) -> tuple[str, Re
     return key, work(item)
 
 
-def in_jobs(jobs: int) -> Spread:
+def in_jobs(jobs: int, heard: Heard = tell) -> Spread:
     """Calls in order in this process with one job, else over that many processes."""
 
-    def spread(work: Callable[[Task], Outcome], tasks: Sequence[Task], /) -> Iterator[Outcome]:
-        return map(work, tasks) if jobs <= 1 else in_processes(work, tasks, jobs)
+    def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
+        global tell
+        tell = heard
+        return map(work, tasks) if jobs <= 1 else in_processes(work, tasks, jobs, heard)
 
     return spread

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -125,6 +126,7 @@ def process_group(cuda: bool) -> Iterator[Ranks]:
     if ranks.size == 1:
         yield ranks
         return
+    threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
     with _raise_on_sigterm():
         with _lost_rank_errors():
             backend = "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
@@ -133,6 +135,13 @@ def process_group(cuda: bool) -> Iterator[Ranks]:
             yield ranks
         finally:
             dist.destroy_process_group()
+
+
+def _end_after(agent: int) -> None:
+    """End this rank, which holds the run's folder, soon after the agent that started it."""
+    while os.getppid() == agent:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 def rank_slice(ranks: Ranks, count: int, turn: int = 0) -> slice:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from privplan import processes
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
 from privplan.files import csv_cell, write_bytes, write_text
@@ -374,10 +375,15 @@ def compare(
     items = {f"{one}/{k}": request_for(bases[one], one, k) for one in algorithms for k in seeds}
     rows: dict[str, ComparisonRow] = {}
     missing = Counter(key.rpartition("/")[0] for key in items)
+    trained, total = list[int](), sum(one.plan.spec.rounds for one in items.values())
 
-    def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
+    def heard(rounds: int) -> None:
+        trained.append(rounds)
+        progress(sum(trained), total)
+
+    def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         """Runs over the processes; reports each algorithm when its last run is finished."""
-        for key, result in in_jobs(jobs)(work, tasks):
+        for key, result in in_jobs(jobs, heard)(work, tasks):
             yield key, result
             name = key.rpartition("/")[0]
             missing[name] -= 1
@@ -387,7 +393,7 @@ def compare(
 
     with resumable(base.folder):
         work = run_on_one_core if jobs > 1 else run_here
-        finish(items, work, spread=spread, progress=progress)
+        finish(items, work, spread=spread)
         found = [rows[name] for name in algorithms]
         write_text(base.folder / TABLE, results_csv(found))
         write_text(base.folder / LATEX, latex(found))
@@ -433,14 +439,21 @@ def request_for(base: Request, name: str, seed: int) -> Request:
 
 
 def run_here(request: Request) -> None:
-    """Finish one run in this process, with its threads as they are."""
-    execute(request)
+    """Finish one run in this process, with its threads as they are; tells its rounds."""
+    told = [0]
+
+    def report(done: int, rounds: int) -> None:
+        processes.tell(done - told[0])
+        told[0] = done
+
+    execute(request, report)
+    report(request.plan.spec.rounds, 0)
 
 
 def run_on_one_core(request: Request) -> None:
     """Finish one run in a process of its own, with one thread of PyTorch."""
     torch.set_num_threads(1)
-    execute(request)
+    run_here(request)
 
 
 def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from privplan.errors import Fault, InputError, PrivplanError
+from privplan import processes
+from privplan.errors import Fault, InputError
 from privplan.files import LOCK, locked
 from privplan.processes import (
     InterruptedSweepError,
     Journal,
+    LostWorkerError,
     finish,
     in_jobs,
     in_processes,
@@ -35,6 +37,7 @@ def linger(path):
 
 
 def die(number):
+    processes.tell(5)
     os._exit(3)
 
 
@@ -60,9 +63,17 @@ def test_an_interruption_ends_the_workers(tmp_path):
     assert not multiprocessing.active_children()
 
 
-def test_a_worker_that_dies_is_one_line():
-    with pytest.raises(PrivplanError, match="a worker process died"):
-        list(in_processes(die, [1], 1))
+def test_a_worker_that_dies_is_one_line_that_says_what_is_missing(tmp_path):
+    line = r"a worker process died .*; the same command resumes; missing: 2 of 3: \"b\", \"c\""
+    (tmp_path / "journal.jsonl").write_text(
+        json.dumps({"sweep": "one", "point": "a", "rows": 4}) + "\n"
+    )
+    kept = Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
+    keys, steps = {key_of(name): 1 for name in "abc"}, []
+    with pytest.raises(LostWorkerError, match=line) as lost:
+        finish(keys, die, spread=in_jobs(2, steps.append), journal=kept)
+    assert lost.value.exit_code == 7
+    assert set(steps) == {5}
 
 
 def test_an_error_with_several_faults_crosses_processes_whole():

@@ -143,8 +143,8 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began(plan, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_is_killed(victim, tmp_path):
+@pytest.mark.parametrize("victim", [0, 1, "agent"])
+def test_a_process_that_is_killed(victim, tmp_path):
     plan = solve(digits_spec(rounds=40))
     plan.save(tmp_path / "plan.json")
     arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=P-FedSAM", "--seed=5"]
@@ -152,13 +152,15 @@ def test_a_rank_that_is_killed(victim, tmp_path):
     subprocess.run([*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True)
     command = [*TORCHRUN, *arguments, "-o", str(broken)]
     running = subprocess.Popen(command, env=_environment(), stderr=subprocess.PIPE, text=True)
-    os.kill(_rank_of(running.pid, victim, broken / LEDGER), signal.SIGKILL)
-    _, said = running.communicate(timeout=PATIENCE)
+    rank = _rank_of(running.pid, 0 if victim == "agent" else victim, broken / LEDGER)
+    os.kill(running.pid if victim == "agent" else rank, signal.SIGKILL)
+    _, said = running.communicate(timeout=PATIENCE)  # until all processes have ended
     assert running.returncode != 0
-    [line] = [one for one in said.splitlines() if one.startswith("privplan: ")]
-    assert "another process of this run ended" in line
-    assert line.endswith("the same command resumes")
-    assert ("rounds are saved in" in line) == (victim == 1)
+    if victim != "agent":
+        [line] = [one for one in said.splitlines() if one.startswith("privplan: ")]
+        assert "another process of this run ended" in line
+        assert line.endswith("the same command resumes")
+        assert ("rounds are saved in" in line) == (victim == 1)
     assert RunRecord.load(broken).status == "running"
     subprocess.run(command, env=_environment(), check=True)
     for name in (CHECKPOINT, LEDGER):

@@ -17,6 +17,7 @@ from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import Hyperparameters
 from simulate.engine import round
+from simulate.runs.compare import compare
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.request import Request
 from simulate.runs.run import PLOT, execute
@@ -215,3 +216,14 @@ def test_a_folder_in_use_is_refused(short_plan, tmp_path):
 
     with pytest.raises(CrashError):
         execute(request, report)
+
+
+def test_a_comparison_counts_rounds_and_those_of_finished_runs(short_plan, tmp_path):
+    request, rounds = request_for(short_plan, tmp_path / "both"), short_plan.spec.rounds
+    for steps in (0, rounds):  # the second time, the run is there
+        counts = []
+        compare(request, ["GDPFed+"], [1], 1, lambda *count, to=counts: to.append(count))
+        done = [one for one, _ in counts]
+        assert {total for _, total in counts} == {rounds}
+        assert (done[0], done[-1]) == (steps, rounds)
+        assert done == sorted(done)
