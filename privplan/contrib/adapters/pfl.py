@@ -46,6 +46,7 @@ class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
     def __init__(self, guard: Guard, make_dataset: Callable[[str, int], Any]) -> None:
         super().__init__()
         self._guard, self._make_dataset = guard, make_dataset
+        self._drawn = 0
 
     def __next__(self) -> tuple[Any, int]:
         """One user cannot be drawn by itself."""
@@ -53,7 +54,11 @@ class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
 
     def get_cohort(self, cohort_size: int) -> Iterator[tuple[Any, int]]:
         """The users that the law draws in the guard's next round, each with a seed."""
-        cohort = self._guard.draw(self._guard.round)
+        if self._drawn == self._guard.round:  # pfl trained with it, and nothing was released
+            rule = "must have the GuardedMechanism of this guard"
+            raise InputError.one("postprocessors", rule, f"none that released round {self._drawn}")
+        self._drawn = self._guard.round
+        cohort = self._guard.draw(self._drawn)
         for group, position in cohort.members:
             yield self._user(group, position, f"{group}/{position}"), self._get_seed()
         if not len(cohort):

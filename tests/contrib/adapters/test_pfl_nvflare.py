@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER
@@ -60,6 +61,17 @@ def test_pfl_halts_before_the_budget_is_exceeded(tmp_path):
     with Guard(plan(epsilon=1.6), tmp_path / "run") as guard:
         assert guard.epsilon("loose").upper <= 1.6
         assert not guard.may_release()
+
+
+def test_pfl_without_the_mechanism_is_refused(tmp_path):
+    """Users that were drawn for a round that nothing releases are not drawn again."""
+    export(plan(), "pfl", tmp_path / "project")
+    script = tmp_path / "project" / "train.py"
+    text = script.read_text()
+    assert "[GuardedMechanism(guard)]" in text
+    script.write_text(text.replace("[GuardedMechanism(guard)]", "[]"))
+    done = run([command(tmp_path, 1)[0], str(script)])
+    assert "postprocessors: must have the GuardedMechanism of this guard" in done.stderr
 
 
 def sites_plan(rounds):
