@@ -256,7 +256,7 @@ def silent() -> Mechanism:
             rule = "must not be silent where a split shares parameters"
             raise InputError.one("algorithm.mechanism", rule, sent)
         record = _without_noise(round_, "silent", tuple(share(part, weights) for part in sums))
-        return (Released(torch.empty(0), record, tuple(part.group for part in sums)),)
+        return (Released(sums[0].total.float(), record, tuple(part.group for part in sums)),)
 
     return Mechanism("silent", False, True, release)
 

@@ -7,7 +7,7 @@ releases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,9 +78,12 @@ def group_sums(
         _add(sums[chunk.index], trained.result.updates, experiment, context, chunk.group)
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
+    counts = all_reduce_sum(experiment.ranks, torch.stack([part.counts for part in sums]))
+    largest = all_reduce_max(experiment.ranks, torch.stack([part.largest_norm for part in sums]))
+    measured = torch.cat([counts.double(), largest[:, None]], 1).tolist()
     totals = tuple(
-        _reduced(experiment, context.round, group, partial)
-        for group, partial in zip(groups, sums, strict=True)
+        _reduced(experiment, context.round, *of_group)
+        for of_group in zip(groups, sums, measured, strict=True)
     )
     return totals, _from_all_ranks(experiment, personal)
 
@@ -192,11 +195,15 @@ def _add_canaries(
 
 
 def _reduced(
-    experiment: Experiment, round_: int, group: GroupPlan, partial: _PartialSum
+    experiment: Experiment,
+    round_: int,
+    group: GroupPlan,
+    partial: _PartialSum,
+    measured: Sequence[float],
 ) -> GroupSum:
-    """The group's sum over all ranks."""
+    """The group's sum over all ranks, with its clipped and excluded updates and largest norm."""
     sampler, ranks = experiment.algorithm.sampler, experiment.ranks
-    clipped, excluded = all_reduce_sum(ranks, partial.counts).tolist()
+    clipped, excluded, largest = measured
     return GroupSum(
         group=group,
         total=all_reduce_sum(ranks, partial.total),
@@ -204,9 +211,9 @@ def _reduced(
         ratio=sampler.ratio(group.clients, group.sampling_ratio),
         participants=partial.participants,
         bound=sensitivity_bound(experiment.algorithm, group),
-        largest_norm=float(all_reduce_max(ranks, partial.largest_norm)),
-        clipped=clipped,
-        excluded=excluded,
+        largest_norm=largest,
+        clipped=int(clipped),
+        excluded=int(excluded),
         canaries=partial.canaries,
         others=None if partial.others is None else all_reduce_sum(ranks, partial.others),
         grid=experiment.grid(round_, group),

@@ -268,13 +268,14 @@ def measure_releases(
             result.append(release)
             continue
         total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
-        difference, length = release.vector.double() - total, float(total.norm())
-        squares = float(difference.square().sum())
+        difference = release.vector.double() - total
+        numbers = [difference.square().sum(), total.norm(), difference @ total]
+        squares, length, product = torch.stack(numbers).tolist()
         if not math.isfinite(squares):
             rule = f"must release finite numbers, as round {record.round} did not"
             groups = ", ".join(share.group for share in record.shares)
             raise InputError.one("mechanism", rule, groups)
-        along = float(difference @ total) / length if length > 0 else None
+        along = product / length if length > 0 else None
         changes = {"support": digest, "residual": Residual(sum_squares=squares, along_sum=along)}
         measured = None
         if record.noise.normal and record.noise_std > 0:

@@ -1,0 +1,164 @@
+"""The engine on a device that is not there: as on a CPU, and what a GPU refuses is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.components import LocalResult
+from simulate.engine.loop import initial_state, run_round
+from simulate.local.dp_sgd import clipped_sums
+from simulate.local.sgd import local_sgd
+from simulate.models import modular
+from simulate.models.registry import model
+from simulate.runs.ledger_writer import MemoryLedger
+from tests.simulate import small
+from tests.simulate.algorithms.references import records
+from tests.simulate.device import pretend
+
+ROUNDS = 2
+OF_CLIENTS = (
+    "CENTAUR", "DP-FedPGN", "DP2-FedSAM", "Fed-SMP", "FedAvg", "GDPFed+", "HyperFL-LPM",
+    "Local-only", "PFA", "PPSGD", "pFedHN", "planned", "Time-adaptive HDPFL",
+)  # fmt: skip
+OF_RECORDS = ("DPFedAvg", "CENTAUR", "PPSGD", "Robust-HDP")
+
+
+def world_of(name, unit="client"):
+    if unit == "record":
+        built = algorithm(name, records.solved(), records=records.HOLDINGS)
+    else:
+        built = ALGORITHMS.get(name).build(small.plan(), Hyperparameters("paper"))
+    return replace(small.setting(built), workers=1)
+
+
+def on_device(world, rounds=ROUNDS):
+    """The ledger, the counts and the model of a run on the device."""
+    with pretend.in_use() as use:
+        now, ledger = _played(replace(world, device=pretend.device()), rounds)
+        return ledger.records, use.waits.copy(), use.sent.copy(), now.theta.cpu()
+
+
+def _played(world, rounds):
+    now, ledger = initial_state(world), MemoryLedger("")
+    for _ in range(rounds):
+        now = run_round(world, now, ledger)
+    return now, ledger
+
+
+def same(found, expected):
+    """Whether two values of ledgers are equal, numbers up to rounding."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in found)
+    if isinstance(expected, (list, tuple)):
+        pairs = zip(found, expected, strict=True)
+        return len(found) == len(expected) and all(same(*pair) for pair in pairs)
+    if isinstance(expected, float):
+        return found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    return found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [(name, "client") for name in OF_CLIENTS] + [(name, "record") for name in OF_RECORDS],
+)
+def test_a_run_on_the_device_is_that_on_a_cpu(name, unit):
+    world = world_of(name, unit)
+    now, ledger = _played(world, ROUNDS)
+    booked, _, _, theta = on_device(world)
+    torch.testing.assert_close(theta, now.theta, rtol=1e-4, atol=1e-5)
+    assert len(booked) == len(ledger.records) > 0
+    for line, expected in zip(booked, ledger.records, strict=True):
+        assert same(line.model_dump(), expected.model_dump())
+
+
+@pytest.mark.parametrize("name", ["cnn-2", "adapters:cnn-2", "mlp-digits"])
+def test_models_train_on_the_device_and_the_host_never_waits(name):
+    network, given = _batch(name)
+    expected = local_sgd(network, *given, learning_rate=0.1, workers=1)
+    with pretend.in_use() as use:
+        found = local_sgd(network, *(one.to(pretend.device()) for one in given), learning_rate=0.1)
+        assert not use.waits
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
+
+
+def _batch(name, steps=(2,)):
+    network, draw = model(name), torch.Generator().manual_seed(0)
+    x = torch.rand(2, *steps, 2, *network.input_shape, generator=draw)
+    y = torch.randint(0, network.classes, (2, *steps, 2), generator=draw)
+    return network, (network.initial(draw), x, y)
+
+
+def clipped_on_device(name):
+    """The clipped sums of a model that was never used before."""
+    network, (theta, x, y) = _batch(name, steps=())
+    given = theta.repeat(2, 1), x, y
+    with pretend.in_use():
+        moved = (one.to(pretend.device()) for one in given)
+        found = clipped_sums(network, *moved, clipping_norm=0.1).total.cpu()
+    return found, clipped_sums(network, *given, clipping_norm=0.1, workers=1).total
+
+
+def test_records_are_clipped_on_the_device_in_a_module_that_is_built_there():
+    found, expected = clipped_on_device("adapters:cnn-2")
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
+    monkeypatch.setattr(modular, "_outside_transforms", lambda build: build())
+    with pytest.raises(RuntimeError, match="random"):
+        clipped_on_device("adapters:cnn-2")
+
+
+@pytest.mark.parametrize(
+    ("name", "per_round"), [("FedAvg", 1), ("planned", 3), ("GDPFed+", 1 + 2 * 3), ("PFA", 7)]
+)
+def test_the_host_waits_once_per_round_and_twice_per_release_for_its_evidence(name, per_round):
+    _, waits, sent, _ = on_device(world_of(name))
+    assert waits.total() == ROUNDS * per_round, waits
+    assert sent.total() <= 1 + ROUNDS * (2 + per_round), sent
+
+
+def _with_fault(fault):
+    """A run of FedAvg whose local rule does something else with the updates, too."""
+    world = world_of("FedAvg")
+    plain = world.algorithm.local
+
+    def train(batch):
+        return LocalResult(fault(plain.train(batch).updates))
+
+    return replace(world, algorithm=replace(world.algorithm, local=replace(plain, train=train)))
+
+
+def test_a_wait_per_client_is_counted():
+    world = _with_fault(lambda updates: torch.stack([one * bool(one.any()) for one in updates]))
+    ledger, waits, _, _ = on_device(world)
+    clients = sum(share.cohort for line in ledger for share in line.shares)
+    assert waits.total() == ROUNDS + clients
+    assert sum(n for line, n in waits.items() if "test_device" in line) == clients
+
+
+FAULTS = {
+    "numpy": (lambda one: torch.from_numpy(one.numpy()), "numpy"),
+    "an index of the CPU": (
+        lambda one: one.index_select(1, torch.arange(one.shape[1])),
+        "found two",
+    ),
+    "a mask of the CPU": (lambda one: one[torch.arange(len(one)) >= 0], "found two"),
+    "an operand of the CPU": (lambda one: one + torch.zeros(one.shape), "found two"),
+    "a generator of the CPU": (
+        lambda one: torch.rand(one.shape, generator=torch.Generator(), device=one.device),
+        "generator",
+    ),
+    "a generator in place": (lambda one: one.normal_(generator=torch.Generator()), "generator"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_gpu_refuses_is_refused(name):
+    fault, message = FAULTS[name]
+    world = _with_fault(fault)
+    _played(world, 1)  # on a CPU nothing is wrong
+    with pytest.raises((RuntimeError, TypeError), match=message):
+        on_device(world, 1)
