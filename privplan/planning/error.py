@@ -192,12 +192,6 @@ def terms(
     )
 
 
-def _costs(cohorts: Floats, coefficients: Coefficients) -> tuple[Floats, Floats]:
-    """The costs b and their slopes db / dr, shape (groups,) each."""
-    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
-    return np.asarray(costs), np.asarray(-coefficients.sampling / cohorts**2)
-
-
 # --- Exact weights of least error for given cohorts and noise, with floors on the weights. -------
 #
 # Of one sum the error is price t^2 + sum b w^2 with t = max(w / H). Without floors, w = v / sum v
@@ -227,30 +221,15 @@ def fill(
     return values, level
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best weights for given cohorts and noise."""
-
-    weights: Floats  # w_m, shape (groups,)
-    peak: float  # t = max(w / H); 0 where each group has a sum of its own
-    level: float  # common slope of the error in weights that neither floor nor cap holds
-    slopes: Floats  # slope of the error in each weight but for its floor, shape (groups,)
-    cap_costs: Floats  # the part of it that is the cost of the cap t H, shape (groups,)
-    held: NDArray[np.bool_]  # groups at their floor, shape (groups,)
-
-
 def best(
     cohorts: Floats, noise: Floats, coefficients: Coefficients, release: ReleaseKind, floors: Floats
-) -> Best:
+) -> Floats:
     """The exact minimiser of the error over weights, for given cohorts and noise."""
-    (costs, _), price, reach = _costs(cohorts, coefficients), coefficients.noise, cohorts / noise
+    price, reach = coefficients.noise, cohorts / noise
+    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
+    none, ones = np.zeros_like(costs), np.ones_like(costs)
     if release == "per_group":
-        costs = price / reach**2 + costs
-        weights, level = fill(
-            np.zeros_like(costs), 1 / (2 * costs), floors, np.ones_like(costs), 1.0
-        )
-        held = weights <= floors * (1 + 1e-12)
-        return Best(weights, 0.0, level, 2 * costs * weights, np.zeros_like(costs), held)
+        return fill(none, 1 / (2 * (price / reach**2 + costs)), floors, ones, 1.0)[0]
     order = np.argsort(costs * reach)
     edges = (costs * reach)[order]
     levels = (price + np.cumsum((costs * reach**2)[order])) / np.cumsum(reach[order])
@@ -259,55 +238,10 @@ def best(
     values = np.minimum(reach, over)
     peak, lowest = 1 / float(values.sum()), float(np.max(floors / reach))
     if floors.any():
-        _, peak = fill(np.zeros_like(values), values, floors, np.ones_like(values), 1.0)
-    if peak >= lowest:
-        weights, level = np.maximum(floors, peak * values), 2 * peak * level
-    else:
-        peak = lowest
-        weights, level = _below(costs, floors, peak * reach, price / reach)
-    held = weights <= floors * (1 + 1e-6)
-    slopes = 2 * costs * weights
-    if np.all(held):
-        level = float(np.min(slopes))
-    capped = ~held & (weights >= peak * reach * (1 - 1e-12))
-    cap_costs = np.where(capped, np.maximum(level - slopes, 0.0), 0.0)
-    if peak == lowest:  # what is left of the peak's cost is that of the floor which sets it
-        first = int(np.argmax(floors / reach))
-        rest = 2 * price * peak - float(cap_costs @ reach)
-        cap_costs[first] += max(rest, 0.0) / reach[first]
-    return Best(weights / weights.sum(), peak, level, slopes + cap_costs, cap_costs, held)
-
-
-def _below(costs: Floats, floors: Floats, caps: Floats, scale: Floats) -> tuple[Floats, float]:
-    """Minimises sum b w^2 over weights between floors and caps; returns w and its slope."""
-    positive = np.where(costs > 0, costs, 1e-12 * scale)
-    return fill(np.zeros_like(caps), 1 / (2 * positive), floors, np.maximum(caps, floors), 1.0)
-
-
-def floor_prices(
-    cohorts: Floats,
-    noise: Floats,
-    slopes: Floats,
-    coefficients: Coefficients,
-    release: ReleaseKind,
-    floors: Floats,
-) -> list[Floats]:
-    """Prices with sum prices w >= 1 for all weights within the floors, for dual bounds."""
-    found = best(cohorts, noise, coefficients, release, floors)
-    choices = [(found.slopes, found.level)]
-    if release == "joint":
-        # where several groups meet at the peak, which leaves the level open, the best cohorts
-        # share out its cost so that a client more is worth the same in each of these groups
-        costs, cost_slopes = _costs(cohorts, coefficients)
-        reach, w = cohorts / noise, found.weights
-        tied = w >= found.peak * reach * (1 - 1e-4)
-        gain = (cost_slopes * w**2)[tied]
-        per_client = (found.peak * np.maximum(1 - slopes, 1e-9) / noise)[tied]
-        share = reach[tied] / per_client
-        worth = (float(found.cap_costs @ reach) - float(gain @ share)) / float(share.sum())
-        shared = 2 * costs * w
-        shared[tied] += np.maximum((worth + gain) / per_client, 0.0)
-        free = shared if np.all(found.held) else shared[~found.held]
-        choices.append((shared, float(free.min())))
-    prices = [np.where(found.held, np.maximum(one, level), level) for one, level in choices]
-    return [one / (one.min() + np.sum((one - one.min()) * floors)) for one in prices]
+        _, peak = fill(none, values, floors, ones, 1.0)
+    weights = np.maximum(floors, peak * values)
+    if peak < lowest:  # the cheapest weights between floors and the caps of that peak
+        positive = np.where(costs > 0, costs, 1e-12 * price / reach)
+        caps = np.maximum(lowest * reach, floors)
+        weights = fill(none, 1 / (2 * positive), floors, caps, 1.0)[0]
+    return np.asarray(weights / weights.sum())

@@ -6,6 +6,7 @@ calibrated exactly at its end; the result is compared with a lower bound from La
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -19,7 +20,6 @@ from privplan.planning.error import (
     ReleaseKind,
     best,
     fill,
-    floor_prices,
     mean_noise_multiplier,
     terms,
 )
@@ -49,7 +49,7 @@ class Task:
 def weights_of(task: Task, cohorts: Floats, noise: Floats) -> Floats:
     """The best weights for given cohorts and noise."""
     floors = task.limits.min_weights
-    return best(cohorts, noise, task.coefficients, task.release, floors).weights
+    return best(cohorts, noise, task.coefficients, task.release, floors)
 
 
 def error_of(task: Task, cohorts: Floats, noise: Floats) -> float:
@@ -73,7 +73,7 @@ def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
 # docs/decisions/optimiser.md compares it with other solvers.
 
 _MOST_STEPS = 60
-_SMALLEST = 1e-7
+_SMALLEST = 1e-9
 """Part of the error that the conditions' prices may still be worth at the end."""
 _INSIDE = 0.05
 """How far inside its bounds a search starts, as a part of the way to their middle."""
@@ -94,29 +94,32 @@ def _far(values: Floats, steps: Floats) -> float:
     return min(0.995 / max(float(np.max(-steps / values)), 1e-300), 1.0)
 
 
-def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
-    """The cohorts of a local minimum that is reached from cohorts within the limits."""
+def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Floats]:
+    """The cohorts of a local minimum that is reached from cohorts within the limits.
+
+    And what another unit of each group's weight costs there, where all but that weight stays.
+    """
     limits, given, clients = task.limits, task.coefficients, task.clients
     low, high, floors = limits.min_cohorts, limits.max_cohorts, limits.min_weights
     total, width, left = task.problem.cohort, high - low, 1 - float(floors.sum())
     joint, shares = task.release == "joint", given.shares
     moving, free = width > 1e-9 * high, np.full(len(low), left > 1e-6)
     on = np.array([moving, moving, free, np.full(len(low), joint)])
-    r: Floats = begin + _INSIDE * (low + (total - low.sum()) / width.sum() * width - begin)
+    middle = low + (total - low.sum()) / max(float(width.sum()), 1e-300) * width
+    r: Floats = begin + _INSIDE * (middle - begin)
     noise = curves.at(r / clients)[0]
-    w = best(r, noise, given, task.release, floors).weights
+    w = best(r, noise, given, task.release, floors)
     w = np.maximum(w + 2 * _INSIDE * (floors + left / len(low) - w), 1e-12)
     t = 1.1 * mean_noise_multiplier(w, r, noise, "joint")
     start = terms(w, r, noise, given, task.release).total
     peak, each = np.array([joint, not joint]) * given.noise / start
     sampling, bias = given.sampling / start, given.bias / start / shares
     above = np.maximum(np.log(t * r / (noise * w)), 0.1)
-    barrier = 0.1 / len(low)
-    dual: Floats | None = None
+    barrier, dual = 0.1 / len(low), np.full(on.shape, np.nan)
     for _ in range(_MOST_STEPS):
         values = np.array([(r - low) / r, (high - r) / r, (w - floors) / w, above])
         slack = np.where(on, np.maximum(values, 1e-12), 1.0)
-        dual = barrier * on / slack if dual is None else dual
+        dual = np.where(np.isnan(dual), barrier * on / slack, dual)
         sigma, slopes = curves.at((r / clients)[:, None] * _AROUND)
         noise, rise = sigma[:, 1], 1 - slopes[:, 1]
         bend = (slopes[:, 2] - slopes[:, 0]) / (2 * _BEND)
@@ -148,9 +151,9 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
         inner = np.einsum("kim,kjm->ij", sides, solved)
         matrix = inner[:, :3] * np.array([-1.0, 1.0, 1.0])
         matrix[0, 0] += 2 * peak * t**2 + float((dual[3] + stiff[3]).sum()) + (not joint)
-        matrix[2, 2] += not free.any()
+        matrix[[1, 2], [1, 2]] += [not moving.any(), not free.any()]
         gaps = np.array([push[3].sum() - 2 * peak * t**2, total - r.sum(), 1 - w.sum()])
-        gaps[2] *= free.any()
+        gaps[1:] *= [moving.any(), free.any()]
         dt, *prices = np.linalg.solve(matrix, gaps - inner[:, 3])
         dr, dw = (
             solved[:, 3] - solved[:, 0] * dt + solved[:, 1] * prices[0] + solved[:, 2] * prices[1]
@@ -169,7 +172,7 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
         barrier = left_over / max(int(on.sum()), 1) * (0.1 if min(part, length) > 0.5 else 0.7)
         if left_over < _SMALLEST and max(abs(dt), float(np.abs(dr).max())) < 1e-3:
             break
-    return r
+    return r, (2 * (spread + apart) + own * w + dual[3]) / w
 
 
 # --- Lower bounds on the error over all cohorts and weights, by Lagrangian duality. --------------
@@ -192,10 +195,13 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> Floats:
 #
 # Floors on weights give every group a price c_m with sum c w >= 1 for all weights within them. So
 # c_m nu takes the place of nu above, and c_m^2 F_m that of F_m; without floors, all c_m are 1.
+# The prices are what a unit of weight costs at the end of a search.
 
-_GRID = 400
-_LINES = 41
-_REACH = 3.0
+_GRID, _FINE = 200, 0.02
+"""Points of the grid over all cohorts; its steps are least and even so far around those found."""
+_SLOPES = np.exp([-3.0, -0.5, -0.05, -0.005, 0.0, 0.005, 0.05, 0.5, 3.0])
+_MOST_LINES = 40
+"""Slopes of the first lines below phi over the tangent, and how many more are drawn."""
 _BISECTIONS = 26
 _HINTS = 3
 _SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)
@@ -206,7 +212,8 @@ def relative_gap(
     task: Task, curves: NoiseCurves, cohorts: Floats, enough: float
 ) -> tuple[float, list[Floats]]:
     """How far cohorts may be above the least error, over theirs; and cohorts that meet bounds."""
-    (noise, slopes), given = curves.at(cohorts / task.clients), task.coefficients
+    noise, given, floors = _noise(task, curves, cohorts), task.coefficients, task.limits.min_weights
+    prices = np.ones_like(cohorts)
     chosen = weights_of(task, cohorts, noise)
     nu = mean_noise_multiplier(chosen, cohorts, noise, task.release)
     value = terms(chosen, cohorts, noise, given, task.release).total
@@ -215,16 +222,15 @@ def relative_gap(
     for bias in (given.bias, *smaller):
         reduced = replace(task, coefficients=replace(given, bias=bias))
         error = terms(chosen, cohorts, noise, reduced.coefficients, task.release).total
-        prices = [np.ones_like(cohorts)]
-        if (floors := task.limits.min_weights).any():
-            at = cohorts, noise, slopes, reduced.coefficients, task.release
-            prices += floor_prices(*at, floors)
-        for one in reversed(prices):
-            bound, found = lower_bound(reduced, curves, 2 * (error + bias) / nu, one)
-            hints = np.vstack([hints, found])
-            gap = min(gap, max((value - bound) / value, 0.0))
-            if gap <= enough:
-                return gap, []
+        if floors.any():
+            costs = _descent(reduced, curves, cohorts)[1]
+            costs = np.where(floors > 0, costs, costs.min())
+            prices = costs / (costs.min() + float((costs - costs.min()) @ floors))
+        bound, found = lower_bound(reduced, curves, 2 * (error + bias) / nu, prices, cohorts)
+        hints = np.vstack([hints, found])
+        gap = min(gap, max((value - bound) / value, 0.0))
+        if gap <= enough:
+            return gap, []
     limits = task.limits
     starts = [
         project(one, limits.min_cohorts, limits.max_cohorts, task.problem.cohort)
@@ -235,15 +241,16 @@ def relative_gap(
 
 
 def lower_bound(
-    task: Task, curves: NoiseCurves, tangent: float, prices: Floats
+    task: Task, curves: NoiseCurves, tangent: float, prices: Floats, near: Floats
 ) -> tuple[float, Floats]:
     """A lower bound on the error over all cohorts and weights within limits, and where it is met.
 
-    Sharpest where ``tangent`` is the slope of phi at the least error. Cohorts by which it is met
-    sum to about the cohort only, shape (cases, groups).
+    Sharpest where ``tangent`` is the slope of phi at the least error and ``near`` its cohorts.
+    Cohorts by which it is met sum to about the cohort only, shape (cases, groups).
     """
     limits, coefficients, total = task.limits, task.coefficients, task.problem.cohort
-    grid = np.geomspace(limits.min_cohorts, limits.max_cohorts, _GRID, axis=1)
+    ends = np.arcsinh(np.log(np.array([limits.min_cohorts, limits.max_cohorts]) / near) / _FINE)
+    grid = near[:, None] * np.exp(_FINE * np.sinh(np.linspace(ends[0], ends[1], _GRID, axis=1)))
     reach = grid / curves.at(grid / task.clients[:, None])[0]
     costs = coefficients.sampling / grid + (coefficients.bias / coefficients.shares)[:, None]
     price, paid = coefficients.noise, prices[:, None]
@@ -255,18 +262,27 @@ def lower_bound(
     highest = float(most.min())
     if not np.any(costs > 0):
         return price / highest**2, cohorts
-    # lines below phi, closest together near the tangent, and where neighbours cross
-    steps = np.linspace(-1, 1, _LINES)
-    slopes = tangent * np.exp(np.sign(steps) * np.abs(steps) ** 3 * _REACH)
-    paid = slopes[:, None, None] * paid
-    chosen = np.minimum(reach, paid / (2 * costs))
-    values, cohorts = _dual_maximum((paid - costs * chosen) * chosen, grid, total)
-    crossings = np.diff(values) / np.diff(slopes)
-    where = np.concatenate([values[:1] / slopes[:1], crossings, [highest]])
-    where = where[(where > 0) & (where <= highest * (1 + 1e-12))]
-    floor = np.max(np.outer(where, slopes) - values, axis=1)
-    least = float(np.min((price + np.maximum(floor, 0.0)) / where**2))
-    return least - coefficients.bias, cohorts
+    # lines below phi: where the bound is least, another one is drawn between the two that cross
+    lines: list[tuple[float, float]] = []
+    met, new = [], (tangent * _SLOPES).tolist()
+    for _ in range(_MOST_LINES):
+        steep = np.array(new)[:, None, None] * paid
+        chosen = np.minimum(reach, steep / (2 * costs))
+        values, cohorts = _dual_maximum((steep - costs * chosen) * chosen, grid, total)
+        met.append(cohorts)
+        lines = sorted([*lines, *zip(new, values.tolist(), strict=True)])
+        slopes, values = np.array(lines).T
+        crossings = np.diff(values) / np.diff(slopes)
+        where = np.concatenate([values[:1] / slopes[:1], crossings, [highest]])
+        inside = (where > 0) & (where <= highest * (1 + 1e-12))
+        floor = np.max(np.outer(where, slopes) - values, axis=1)
+        bounds = np.full(len(where), np.inf)
+        bounds[inside] = (price + np.maximum(floor, 0.0))[inside] / where[inside] ** 2
+        place = int(bounds.argmin())
+        if not 0 < place < len(lines) or slopes[place] < slopes[place - 1] * (1 + 1e-6):
+            break
+        new = [math.sqrt(slopes[place - 1] * slopes[place])]
+    return float(bounds.min()) - coefficients.bias, np.vstack(met)
 
 
 def _dual_maximum(gain: Floats, grid: Floats, total: float) -> tuple[Floats, Floats]:
@@ -284,12 +300,37 @@ def _dual_maximum(gain: Floats, grid: Floats, total: float) -> tuple[Floats, Flo
         np.multiply(price[:, None, None], grid, out=reduced)
         np.subtract(gain, reduced, out=reduced)
         chosen = np.argmax(reduced, axis=2)
-        least = np.minimum(least, price * total + reduced[problems, rows, chosen].sum(axis=1))
+        least = np.minimum(least, price * total + _peaks(reduced, grid, chosen).sum(axis=1))
         cohorts = grid[rows, chosen]
         above = cohorts.sum(axis=1) > total
         low, high = np.where(above, price, low), np.where(above, high, price)
         ends[above.astype(int), problems[:, 0]] = cohorts
     return least, ends[ends.sum(axis=2) > 0]
+
+
+def _peaks(values: Floats, grid: Floats, chosen: NDArray[np.intp]) -> Floats:
+    """Upper bounds on the maxima between grid points, by the largest ``values`` [cases, groups].
+
+    A function that is concave around its maximum lies, between two points, below the lines
+    through the two points before and the two after.
+    """
+    cases, rows, last = np.arange(len(values))[:, None], np.arange(len(grid)), grid.shape[1] - 1
+
+    def point(step: int) -> tuple[Floats, Floats]:
+        at = np.clip(chosen + step, 0, last)
+        return grid[rows, at], values[cases, rows, at]
+
+    found = point(0)[1]
+    for side in (1, -1):
+        (x0, f0), (x1, f1), (x2, f2), (x3, f3) = (point(side * step) for step in (-1, 0, 1, 2))
+        with np.errstate(all="ignore"):  # at ends of the grid a line is missing, its slope is NaN
+            before, after = (f1 - f0) / (x1 - x0), (f3 - f2) / (x3 - x2)
+            meet = (f2 - f1 + before * x1 - after * x2) / (before - after)
+            meet = np.clip(meet, np.minimum(x1, x2), np.maximum(x1, x2))
+            both = np.fmin(f1 + before * (meet - x1), f2 + after * (meet - x2))
+            alone = np.fmin(f1 + before * (x2 - x1), f2 + after * (x1 - x2))
+        found = np.fmax(found, np.where(np.isnan(both), alone, both))
+    return np.asarray(found)
 
 
 # --- The search: curves, local searches, refined curves, bound, calibrated noise. ----------------
@@ -417,7 +458,7 @@ def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[
     """Returns the best of several local searches, and how many of them reached it."""
     limits, total = task.limits, task.problem.cohort
     found = [
-        project(_descent(task, curves, start), limits.min_cohorts, limits.max_cohorts, total)
+        project(_descent(task, curves, start)[0], limits.min_cohorts, limits.max_cohorts, total)
         for start in starts
     ]
     every = [*found, *starts]

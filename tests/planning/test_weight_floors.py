@@ -8,9 +8,9 @@ from scipy import optimize
 
 from privplan.errors import InputError
 from privplan.planning.choices import optimised, task_of
-from privplan.planning.error import best, floor_prices, mean_noise_multiplier
+from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.problem import problem_of
-from privplan.planning.search import _descent, _prepared, error_of, lower_bound
+from privplan.planning.search import _descent, _prepared, error_of, lower_bound, weights_of
 from tests.planning.problems import make_spec
 
 MODEL = {"name": "mlp-digits", "parameters": 2410}
@@ -50,7 +50,7 @@ def test_the_search_reaches_what_scipy_reaches(least, release):
         shares = np.exp(np.append(x, 0.0))
         return limits.min_cohorts + (total - limits.min_cohorts.sum()) * shares / shares.sum()
 
-    found = [error(_descent(task, curves, start)) for start in starts[:2]]
+    found = [error(_descent(task, curves, start)[0]) for start in starts[:2]]
     theirs = optimize.minimize(
         lambda x: error(within(x)) / found[0],
         np.zeros(2),
@@ -87,16 +87,19 @@ def test_the_dual_bound_knows_the_floors(least, planning):
     assert float(found.status.split("within ")[1].split(" ")[0]) < 0.005
     task, curves, _ = _prepared(task)
     clients, floors = task.clients, task.limits.min_weights
-    noise, slopes = curves.at(found.cohorts / clients)
-    chosen = best(found.cohorts, noise, task.coefficients, task.release, floors).weights
-    nu = mean_noise_multiplier(chosen, found.cohorts, noise, task.release)
+    noise = curves.at(found.cohorts / clients)[0]
+    nu = mean_noise_multiplier(
+        weights_of(task, found.cohorts, noise), found.cohorts, noise, task.release
+    )
     tangent = 2 * (error_of(task, found.cohorts, noise) + task.coefficients.bias) / nu
-    prices = floor_prices(found.cohorts, noise, slopes, task.coefficients, task.release, floors)
-    bounds = [lower_bound(task, curves, tangent, one)[0] for one in prices]
+    costs = _descent(task, curves, found.cohorts)[1]
+    costs = np.where(floors > 0, costs, costs.min())
+    prices = costs / (costs.min() + (costs - costs.min()) @ floors)
+    bound = lower_bound(task, curves, tangent, prices, found.cohorts)[0]
     source = np.random.default_rng(len(least))
     for _ in range(300):
         cohorts = problem.cohort * source.dirichlet(np.ones(len(least)))
         cohorts = np.maximum(cohorts, task.limits.min_cohorts)
         error = error_of(task, cohorts, curves.at(cohorts / clients)[0])
         # raising small cohorts to their limits may add a few clients
-        assert max(bounds) <= error * (1 + 1e-3) * (cohorts.sum() / problem.cohort) ** 2
+        assert bound <= error * (1 + 1e-3) * (cohorts.sum() / problem.cohort) ** 2
