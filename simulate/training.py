@@ -218,9 +218,8 @@ class Comparison(Shown, tuple[chapter.ComparisonRow, ...]):
     def view(self) -> View:
         """What is shown of it."""
         table = chapter.printed_table("Comparison", self)
-        runs = {row.algorithm: row.records for row in self}
         lines = [line for row in self for line in row.plain()]
-        return View(table[0], table, lines, lambda: comparison_panels(runs))
+        return View(table[0], table, lines, lambda: comparison_panels(self))
 
 
 @checked_call

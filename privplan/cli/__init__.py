@@ -61,6 +61,7 @@ REMOVED = {
     "book export": "privplan.Book().to_frame() in Python",
     "solve --second-opinion": "privplan.solve(spec, second_opinion=True), or account --all",
     "solve --no-second-opinion": "solve without it",
+    "report --registry": "--format json, or --format markdown",
     "solve --anchor": "--known-accuracy PLAN=PERCENT",
     "solve --max-uploads": "--for uploads=N",
     "solve --target-accuracy": "--for accuracy=PERCENT",

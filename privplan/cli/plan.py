@@ -126,7 +126,7 @@ def solve_command(
 
     Nothing is written when solving fails. Exit code 3: there is no such plan.
     """
-    from privplan.files import read_text, refuse_overwriting, spec_mapping, write_bytes
+    from privplan.files import read_text, refuse_overwriting, spec_mapping
     from privplan.forecast.target import forecast_lines
     from privplan.planning.choices import replaced_lines
     from privplan.planning.explain import alternatives, attention_lines, unspent_lines
@@ -168,10 +168,9 @@ def solve_command(
         inputs.append(shown_address(address_of(book)))
     refuse_overwriting(inputs, (output, plot))
     if plot is not None:
-        from privplan.report.plots import plan_picture
         from privplan.report.style import picture_name
 
-        kind = picture_name(plot)
+        picture_name(plot)
     model: Any = None
     if forecast is not None:
         from privplan.forecast.features import read_coverage
@@ -205,11 +204,10 @@ def solve_command(
     if model is not None and name != "accuracy":
         plan = with_forecast(plan, model, held)
 
-    picture = None if plot is None else plan_picture(plan, kind)
     if output is not None:
         plan.save(output)
-    if picture is not None and plot is not None:
-        write_bytes(plot, picture)
+    if plot is not None:
+        plan.plot().save(plot)
     if form == "json":
         render.text(plan.to_json().rstrip("\n"))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
-from privplan.accounting.release import Relation
+from privplan.accounting.release import History, Relation
 from privplan.accounting.tradeoff import TradeOff, limit_of, profile_of, tightest_budget, tradeoff
 from privplan.errors import (
     InfeasibleError,
@@ -484,16 +484,19 @@ class GroupRisk:
     curve: TradeOff  # advantage, mu and true-positive rates at ``LEVELS``
 
 
-def risks_of(plan: Plan) -> list[GroupRisk]:
-    """Upper bounds on what attackers achieve, one entry per group."""
+def risks_of(
+    plan: Plan, spent: Mapping[str, tuple[History, float]] | None = None
+) -> list[GroupRisk]:
+    """Upper bounds on what attackers achieve, one entry per group.
+
+    From the plan, or from the releases of a run and the epsilon of each group that they ``spent``.
+    """
     found = []
     for group, asked in zip(plan.groups, plan.spec.groups, strict=True):
-        profile = profile_of(plan.history(group), plan.spec.relation)
-        epsilon = max(
-            row.epsilon_upper
-            for row in plan.certificate
-            if row.guarantee and row.group == group.name
-        )
+        upper = (row.epsilon_upper for row in plan.certificate
+                 if row.guarantee and row.group == group.name)  # fmt: skip
+        history, epsilon = spent[group.name] if spent else (plan.history(group), max(upper))
+        profile = profile_of(history, plan.spec.relation)
         words = None if asked.risk is None else str(asked.risk)
         found.append(GroupRisk(group.name, words, tradeoff(profile, group.delta, epsilon)))
     return found

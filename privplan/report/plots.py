@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from privplan.accounting.calibrate import PLD
+from privplan.accounting.release import named_law
 from privplan.accounting.tradeoff import LEVELS, TradeOff
 from privplan.record import ACCURACY, ReleaseRecord, RunRecord
 from privplan.report.style import (
@@ -46,8 +48,34 @@ _POINTS = 10
 """Rounds at which spending is computed."""
 EpsilonRow = tuple[str, float, float, float]
 """A group's name, its budget, and its epsilon from below (0: unknown) and above."""
+Line = Mapping[float, float]
+"""Values of one line by their places."""
 
-# --- Groups of a plan: budgets, sampling, noise, and who pays for whose privacy. -----------------
+# --- Rows: groups of a plan, and methods. --------------------------------------------------------
+
+
+def _rows(
+    name: str,
+    title: str,
+    unit: str,
+    rows: Sequence[tuple[str, float, str]],
+    marks: Callable[[Axes, Theme], None],
+    room: float = 1.3,
+) -> Panel:
+    """Rows of a name, the end of its marks and what is said beside it; ``marks`` draws them."""
+    names, places, words = zip(*rows, strict=True)
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        marks(axes, theme)
+        for at, (place, word) in enumerate(zip(places, words, strict=True)):
+            beside(axes, place, at, word)
+        low, high = axes.get_xlim()
+        with_room(axes, max(places) if low <= 0 else high, room, max(low, 0.0))
+        name_rows(axes, names, unit)
+
+    said = "; ".join(f"{one} {word}" for one, word in zip(names, words, strict=True))
+    tall = 0.85 + 0.14 * (unit.count("\n") + 1) + 0.3 * max(len(rows), 2)
+    return Panel(name, title, f"{title}, {' '.join(unit.split())}: {said}.", draw, tall)
 
 
 def _some(items: Sequence[Any]) -> tuple[list[Any], str]:
@@ -56,44 +84,87 @@ def _some(items: Sequence[Any]) -> tuple[list[Any], str]:
     return shown, "" if len(shown) == len(items) else f" (first {len(shown)} of {len(items)})"
 
 
-def _height(rows: int) -> float:
-    return 0.95 + 0.3 * max(rows, 2)
+def law_of(plan: Plan) -> str:
+    """What an epsilon of a plan depends on besides its group, for the label of an axis."""
+    drawn = named_law(plan.spec.sampling, plan.unit)
+    return _law(plan.groups, drawn, plan.spec.relation, plan.guarantee)
+
+
+def _law(groups: Iterable[Any], drawn: str, *words: str) -> str:
+    deltas = sorted({one.delta for one in groups})
+    delta = " to ".join(dict.fromkeys(f"{one:.3g}" for one in (deltas[0], deltas[-1])))
+    return ", ".join([f"delta {delta}", f"{drawn} sampling", *words])
 
 
 def plan_panels(plan: Plan) -> list[Panel]:
     """Budgets, who pays and who gains, sampling ratios and noise multipliers; one row a group."""
-    upper = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
-    lower = {row.group: row.epsilon_lower for row in plan.certificate if row.guarantee}
-    rows = [
-        (one.name, one.epsilon, lower.get(one.name, 0.0), upper.get(one.name, math.inf))
-        for one in plan.groups
-    ]
     groups, some = _some(plan.groups)
+    known = {row.group: row for row in plan.certificate if row.guarantee}
+    rows = [
+        (one.name, one.epsilon, known[one.name].epsilon_lower, known[one.name].epsilon_upper)
+        for one in groups
+    ]
     names = [one.name for one in groups]
     ratios = [100 * (one.record_sampling_ratio or one.sampling_ratio) for one in groups]
+    whose = "a record to be in a batch" if plan.unit == "record" else "a client in a round"
+    share = [100 * one.clients / plan.spec.population for one in groups]
+    weight = [100 * one.weight for one in groups]
+
+    def influence(axes: Axes, theme: Theme) -> None:
+        for at, (one, two) in enumerate(zip(share, weight, strict=True)):
+            colour = theme.bad if two < one - 1e-6 else theme.good
+            axes.plot([one, two], [at] * 2, color=colour, lw=2.4)
+            axes.plot([one], [at], "o", mfc=theme.ground, mec=colour, ms=7, mew=1.6)
+            axes.plot([two], [at], "o", color=colour, ms=7.5)
+        axes.set_xlim(left=0)
+
+    pays = [
+        (one, max(two, three), f" {two:.0f}% → {three:.0f}%")
+        for one, two, three in zip(names, share, weight, strict=True)
+    ]
+    ring = "ring: share of the clients, dot: weight in the model's step (%)"
+    sigma = "noise multiplier (standard deviation over clipping norm)"
     noise = [one.noise_multiplier for one in groups]
-    whose = "of a record to be in a batch" if plan.unit == "record" else "of a client in a round"
     return [
-        epsilon_panel("budgets", "Budgets, and what the plan spends", rows, law_of(plan)),
-        _influence(plan, some),
-        bars("sampling", f"Sampling ratio{some}", names, ratios, f"chance {whose} (%)"),
-        bars("noise", f"Noise by group{some}", names, noise,
-              "noise multiplier (standard deviation over clipping norm)"),
-    ]  # fmt: skip
-
-
-def law_of(plan: Plan) -> str:
-    """What an epsilon of a plan depends on besides its group, for the label of an axis."""
-    deltas = sorted({f"{group.delta:.3g}" for group in plan.groups}, key=float)
-    delta = deltas[0] if len(deltas) == 1 else f"{deltas[0]} to {deltas[-1]}"
-    return f"delta {delta}, {plan.spec.sampling} sampling, {plan.spec.relation}, {plan.guarantee}"
+        epsilon_panel("budgets", f"Budgets, and what the plan spends{some}", rows, law_of(plan)),
+        _rows("influence", f"Who pays, who gains{some}", ring, pays, influence),
+        bars("sampling", f"Sampling ratio{some}", f"chance of {whose} (%)", names, ratios),
+        bars("noise", f"Noise by group{some}", sigma, names, noise),
+    ]
 
 
 def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -> Panel:
     """Budgets as wide bars, upper bounds as narrow ones with a tick at the lower bound."""
-    shown, some = _some(rows)
-    alt = f"{title}: " + "; ".join(f"{row[0]} {_spent(row)}" for row in shown) + f". {law}."
-    return Panel(name, title + some, alt, partial(_epsilons, shown, law), _height(len(shown)) + 0.2)
+    rows, some = _some(rows)
+    most = 1.1 * max(one for row in rows for one in (row[1], row[3]) if math.isfinite(one))
+    reached = [min(row[3], most) for row in rows]
+
+    def marks(axes: Axes, theme: Theme) -> None:
+        places = range(len(rows))
+        colours = [theme.good if row[3] <= row[1] else theme.bad for row in rows]
+        axes.barh(places, [row[1] for row in rows], color=theme.limit, height=0.74)
+        axes.barh(places, reached, color=colours, height=0.34)
+        for at, (_, budget, lower, _) in enumerate(rows):
+            axes.plot([budget] * 2, [at - 0.37, at + 0.37], color=theme.ink, lw=1.6)
+            if lower:
+                axes.plot([lower], [at], "|", color=theme.ground, ms=8, mew=1.2)
+
+    ends = [(row[0], max(row[1], end), _spent(row)) for row, end in zip(rows, reached, strict=True)]
+    unit = f"epsilon: bar spent (at most), grey budget\n{law}"
+    return _rows(name, title + some, unit, ends, marks, 1.45)
+
+
+def verdict_panel(verdict: Verdict) -> Panel:
+    """Budget and realised epsilon of every group, from below and above."""
+    first = verdict.groups[0]
+    drawn = named_law(first.sampling, verdict.unit)
+    rows = [
+        (one.group, one.budget, one.realised_lower or 0.0,
+         math.inf if one.realised_upper is None else one.realised_upper)
+        for one in verdict.groups
+    ]  # fmt: skip
+    law = _law(verdict.groups, drawn, first.relation, first.accountant)
+    return epsilon_panel("verdict", f"What the run spent: {verdict.outcome}", rows, law)
 
 
 def _spent(row: EpsilonRow) -> str:
@@ -104,86 +175,106 @@ def _spent(row: EpsilonRow) -> str:
     return f"{low}–{high} of {budget:g}" if lower and low != high else f"{high} of {budget:g}"
 
 
-def _epsilons(rows: Sequence[EpsilonRow], law: str, axes: Axes, theme: Theme) -> None:
-    places = range(len(rows))
-    known = [row[3] for row in rows if math.isfinite(row[3])]
-    most = 1.1 * max([row[1] for row in rows] + known)
-    reached = [row[3] if math.isfinite(row[3]) else most for row in rows]
-    colours = [theme.good if row[3] <= row[1] else theme.bad for row in rows]
-    axes.barh(places, [row[1] for row in rows], color=theme.limit, height=0.74)
-    axes.barh(places, reached, color=colours, height=0.34)
-    for place, (_, budget, lower, _) in enumerate(rows):
-        axes.plot([budget] * 2, [place - 0.37, place + 0.37], color=theme.ink, lw=1.6)
-        if lower:
-            axes.plot([lower], [place], "|", color=theme.ground, ms=8, mew=1.2)
-    for place, (row, value) in enumerate(zip(rows, reached, strict=True)):
-        beside(axes, max(value, row[1]), place, _spent(row))
-    with_room(axes, most / 1.1, 1.45)
-    name_rows(axes, [row[0] for row in rows], f"epsilon: bar spent (at most), grey budget\n{law}")
-
-
-def _influence(plan: Plan, some: str) -> Panel:
-    """Share of the clients and weight of each group: whose privacy costs influence."""
-    groups = _some(plan.groups)[0]
-    share = [100 * group.clients / plan.spec.population for group in groups]
-    weight = [100 * group.weight for group in groups]
-
-    def draw(axes: Axes, theme: Theme) -> None:
-        for place, (one, two) in enumerate(zip(share, weight, strict=True)):
-            colour = theme.bad if two < one else theme.good
-            axes.plot([one, two], [place] * 2, color=colour, lw=2.4)
-            axes.plot([one], [place], "o", mfc=theme.ground, mec=colour, ms=7, mew=1.6)
-            axes.plot([two], [place], "o", color=colour, ms=7.5)
-            beside(axes, max(one, two), place, f"{one:.0f}% → {two:.0f}%", 9)
-        with_room(axes, max(share + weight), 1.35)
-        unit = "ring: share of the clients, dot: weight in the model's step (%)"
-        name_rows(axes, [group.name for group in groups], unit)
-
-    said = "; ".join(
-        f"{group.name} has {one:.0f}% of the clients and {two:.0f}% of the weight"
-        for group, one, two in zip(groups, share, weight, strict=True)
-    )
-    return Panel("influence", f"Who pays, who gains{some}", f"{said}.", draw, _height(len(groups)))
-
-
 def bars(
     name: str,
     title: str,
+    unit: str,
     names: Sequence[str],
     values: Sequence[float],
-    unit: str,
     said: str = "{:.3g}",
     ends: Sequence[tuple[float, float]] = (),
 ) -> Panel:
-    """One bar per name with its value; ``ends`` are those of intervals beside them."""
+    """One bar per name with its value; ``ends`` are those of intervals below them."""
+
+    def marks(axes: Axes, theme: Theme) -> None:
+        axes.barh(range(len(values)), values, color=theme.good, height=0.5)
+        for at, (low, high) in enumerate(ends):
+            axes.plot([low, high], [at + 0.36] * 2, color=theme.bad, lw=2.4)
+        axes.set_xlim(left=0)
+
+    rows = [(one, value, said.format(value)) for one, value in zip(names, values, strict=True)]
+    return _rows(name, title, unit, rows, marks, 1.2)
+
+
+# --- Lines: spending and scores by round, sweeps and frontiers. ----------------------------------
+
+
+def _lines(
+    name: str,
+    title: str,
+    labels: tuple[str, str],
+    found: Mapping[str, Line],
+    *,
+    spread: Mapping[str, Line] | None = None,
+    limits: Sequence[float] = (),
+    band: tuple[float, float, float] | None = None,
+    chosen: float | None = None,
+    logarithmic: bool = False,
+    zero: bool = True,
+) -> Panel:
+    """Lines with their names; ``labels`` are those of the horizontal and the vertical axis.
+
+    Around a line is its ``spread``, and dotted the level of its limit. ``band`` is a forecast: low
+    end, middle and high end; ``chosen`` the place of the plan itself; ``zero`` says where the
+    vertical axis begins.
+    """
+    across, up = labels
 
     def draw(axes: Axes, theme: Theme) -> None:
-        axes.barh(range(len(values)), values, color=theme.good, height=0.5)
-        for place, (low, high) in enumerate(ends):
-            axes.plot([low, high], [place + 0.36] * 2, color=theme.bad, lw=2.4)
-        for place, value in enumerate(values):
-            beside(axes, value, place, said.format(value))
-        with_room(axes, max([*values, *(high for _, high in ends)], default=1.0) or 1.0, 1.2)
-        name_rows(axes, names, unit)
+        ends = []
+        for number, (label, line) in enumerate(found.items()):
+            colour, dashes = theme.line(number)
+            places, values = list(line), list(line.values())
+            mark = "o" if len(line) < _POINTS else None
+            axes.plot(places, values, dashes, marker=mark, ms=3, color=colour)
+            wide = list((spread or {}).get(label, {}).values())
+            pairs = list(zip(values, wide, strict=False))
+            if wide:
+                axes.fill_between(places, [one - two for one, two in pairs],
+                                  [one + two for one, two in pairs], color=colour, alpha=0.16,
+                                  lw=0)  # fmt: skip
+            if limits:
+                axes.axhline(limits[number], color=colour, lw=0.9, ls=":")
+            if chosen is not None and chosen in line:
+                axes.plot([chosen], [line[chosen]], "o", ms=9, mfc="none", mec=theme.ink, mew=1.6)
+                side = 7 if values[-1] < values[0] else -7
+                axes.annotate("this plan", (chosen, line[chosen]), (side, 7), color=theme.ink,
+                              textcoords="offset points",
+                              ha="left" if side > 0 else "right")  # fmt: skip
+            if label and line and number < MOST_LINES:
+                last = max(line)
+                end = limits[number] if limits and math.isnan(line[last]) else line[last]
+                ends.append((last, end, label, colour))
+        if band is not None:
+            axes.axhspan(band[0], band[2], color=theme.bad, alpha=0.16, lw=0)
+            axes.axhline(band[1], color=theme.bad, lw=1.2, ls="--")
+            ends.append((axes.get_xlim()[1], band[1], f"forecast {band[1]:.1f}", theme.bad))
+        known = [value for line in found.values() for value in line.values()] + [*limits]
+        if zero:
+            from_zero(axes, [one for one in known if math.isfinite(one)])
+        if logarithmic:
+            by_factors(axes, sorted({place for line in found.values() for place in line}))
+        elif across.split()[0] == "round":
+            axes.set_xlim(0, max((one for line in found.values() for one in line), default=1))
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        name_lines(axes, ends)
 
-    pairs = zip(names, values, strict=True)
-    alt = f"{unit}: " + ", ".join(f"{one} {said.format(value)}" for one, value in pairs) + "."
-    return Panel(name, title, alt, draw, _height(len(names)))
-
-
-def plan_picture(plan: Plan, form: str = "png", theme: Theme = LIGHT) -> bytes:
-    """The panels of a plan."""
-    title = f"{shortened(plan.spec.name, 40)}: {plan.spec.rounds} rounds, protects each {plan.unit}"
-    return picture(plan_panels(plan), form, title=title, theme=theme, columns=2)
-
-
-# --- Budgets spent over rounds, as planned or as a ledger has it, and a verdict. -----------------
+    said = "; ".join(
+        f"{label} {', '.join(f'{y:.5g} at {x:g}' for x, y in line.items())}".strip()
+        if len(line) < _POINTS
+        else label
+        for label, line in found.items()
+    )
+    if band is not None:
+        said += f"; forecast {band[0]:.1f} to {band[2]:.1f}, most likely {band[1]:.1f}"
+    tall = max(2.8, 0.6 + 0.21 * min(len(found), MOST_LINES))
+    return Panel(name, title, f"{up} by {' '.join(across.split())}: {said}.", draw, tall)
 
 
 def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> Panel | None:
     """Upper bounds on epsilon up to a round, of a plan or of releases; None where not by pld."""
     from privplan.accounting.accountant import accountant
-    from privplan.accounting.calibrate import PLD
     from privplan.errors import PrivplanError
     from privplan.ledger import history_of
 
@@ -192,42 +283,23 @@ def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> Panel 
         return None
     last = max((one.round for one in releases), default=plan.spec.rounds)
     rounds = sorted({math.ceil(last * (at / _POINTS) ** 2) for at in range(1, _POINTS + 1)})
-    lines: dict[str, list[float]] = {}
+    lines: dict[str, Line] = {}
     for group in groups:
+        line = {0.0: 0.0}
         for end in rounds:
             until = [one for one in releases if one.round <= end]
             made = history_of(until, group.name) if until else _planned(plan, group, end)
             try:
-                bounds = accountant(PLD).epsilon(made, group.delta, plan.spec.relation)
+                upper = accountant(PLD).epsilon(made, group.delta, plan.spec.relation).upper
             except PrivplanError:
                 return None
-            lines.setdefault(group.name, []).append(bounds.upper)
-
-    def draw(axes: Axes, theme: Theme) -> None:
-        ends = []
-        for number, (group, values) in enumerate(zip(groups, lines.values(), strict=True)):
-            colour = theme.line(number)[0]
-            known = [value if math.isfinite(value) else math.nan for value in values]
-            axes.plot([0, *rounds], [0, *known], color=colour)
-            axes.axhline(group.epsilon, color=colour, lw=0.9, ls=":")
-            end = known[-1] if math.isfinite(known[-1]) else group.epsilon
-            ends.append((last, end, shortened(f"{group.name} {at_most(values[-1])}", 18), colour))
-        axes.set_xlim(0, last)
-        from_zero(axes, [group.epsilon for group in groups] + [y for _, y, _, _ in ends])
-        axes.set_xlabel("round")
-        axes.set_ylabel("epsilon so far, at most")
-        axes.annotate(f"dotted: budgets. {law_of(plan)}", (0, 1), (0, 4), va="bottom",
-                      xycoords="axes fraction", textcoords="offset points", fontsize=7.5,
-                      color=theme.quiet)  # fmt: skip
-        axes.set_title(axes.get_title(loc="left"), pad=18, loc="left")
-        name_lines(axes, ends)
-
-    said = "; ".join(
-        f"{group.name} {at_most(lines[group.name][-1])} of {group.epsilon:g} after round {last}"
-        for group in groups
-    )
+            line[end] = upper if math.isfinite(upper) else math.nan
+        lines[shortened(f"{group.name} {at_most(upper)}", 18)] = line
     title = "Budget spent over the rounds" if releases else "Budget over the rounds, as planned"
-    return Panel("spending", title, f"{title}, epsilon at most: {said}. {law_of(plan)}.", draw, 3.0)
+    return _lines(
+        "spending", title, (f"round (dotted: budgets)\n{law_of(plan)}", "epsilon so far, at most"),
+        lines, limits=[group.epsilon for group in groups],
+    )  # fmt: skip
 
 
 def _planned(plan: Plan, group: GroupPlan, rounds: int) -> History:
@@ -241,82 +313,39 @@ def _planned(plan: Plan, group: GroupPlan, rounds: int) -> History:
     return History((Release(noise, ratio, law), count) for (ratio, noise), count in parts.items())
 
 
-def verdict_panel(verdict: Verdict) -> Panel:
-    """Budget and realised epsilon of every group, from below and above."""
-    first = verdict.groups[0]
-    rows = [
-        (one.group, one.budget, one.realised_lower or 0.0, _or_infinite(one.realised_upper))
-        for one in verdict.groups
-    ]
-    deltas = sorted({one.delta for one in verdict.groups})
-    delta = " to ".join(f"{one:.3g}" for one in dict.fromkeys((deltas[0], deltas[-1])))
-    law = f"delta {delta}, {first.sampling} sampling, {first.relation}, {first.accountant}"
-    return epsilon_panel("verdict", f"What the run spent: {verdict.outcome}", rows, law)
+def _shown(record: RunRecord) -> tuple[float, str, str]:
+    """Factor, format and unit of a run's scores: accuracies are drawn in percent."""
+    if record.metric == ACCURACY:
+        return 100.0, "{:.1f}", f"test {record.metric} (%)"
+    return 1.0, "{:.3g}", f"test {record.metric}"
 
 
-def _or_infinite(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-# --- Scores of a run beside its forecast, and of several methods. --------------------------------
-
-
-def _scale(record: RunRecord) -> float:
-    """Accuracies are drawn in percent, other metrics as they are."""
-    return 100.0 if record.metric == ACCURACY else 1.0
-
-
-def _unit(record: RunRecord) -> str:
-    return f"test {record.metric}" + " (%)" * (record.metric == ACCURACY)
-
-
-def _curve(record: RunRecord) -> list[float]:
+def _curve(record: RunRecord) -> dict[float, float]:
     """Scores by evaluated round; NaN where a score was not finite."""
-    scores = (math.nan if point.accuracy is None else point.accuracy for point in record.metrics)
-    return [_scale(record) * one for one in scores]
+    scale = _shown(record)[0]
+    scores = {one.round: one.accuracy for one in record.metrics}
+    return {at: math.nan if one is None else scale * one for at, one in scores.items()}
 
 
 def score_panels(record: RunRecord, plan: Plan) -> list[Panel]:
     """Score by round with the band of its forecast, and the score of each group at the end."""
     forecast = plan.forecast if record.metric == ACCURACY else None
-    rounds, values = [point.round for point in record.metrics], _curve(record)
-    said = "{:.1f}" if record.metric == ACCURACY else "{:.3g}"
-
-    def draw(axes: Axes, theme: Theme) -> None:
-        axes.plot(rounds, values, "o-", color=theme.good, ms=3.5)
-        ends = []
-        if values and math.isfinite(values[-1]):
-            ends.append((rounds[-1], values[-1], f"reached {said.format(values[-1])}", theme.good))
-        if forecast is not None:
-            low, middle, high = (
-                100 * one for one in (forecast.lower, forecast.accuracy, forecast.upper)
-            )
-            axes.axhspan(low, high, color=theme.bad, alpha=0.16, lw=0)
-            axes.axhline(middle, color=theme.bad, lw=1.2, ls="--")
-            ends.append((plan.spec.rounds, middle, f"forecast {middle:.1f}", theme.bad))
-        axes.set_xlim(0, 1.02 * plan.spec.rounds)
-        axes.set_xlabel("round")
-        axes.set_ylabel(_unit(record))
-        name_lines(axes, ends)
-
-    last = said.format(values[-1]) if values else "none"
-    alt = f"{_unit(record)} of {record.algorithm} by round, at the end {last}"
+    scale, said, unit = _shown(record)
+    line = _curve(record)
+    reached = "" if record.accuracy is None else f"reached {said.format(scale * record.accuracy)}"
+    ends, band = dict[str, tuple[float, float]](), None
     if forecast is not None:
-        alt += (
-            f"; forecast {forecast.accuracy:.1%}, between {forecast.lower:.1%} and "
-            f"{forecast.upper:.1%} at level {forecast.level:g}"
-        )
-    title = f"{record.algorithm} on {record.dataset or 'its data'}"
-    panels = [Panel("accuracy", shortened(title, 40), f"{alt}.", draw, 3.0)]
+        band = (100 * forecast.lower, 100 * forecast.accuracy, 100 * forecast.upper)
+        ends = {one.group: (100 * one.lower, 100 * one.upper) for one in forecast.groups}
+    title = shortened(f"{record.algorithm} on {record.dataset or 'its data'}", 40)
+    panels = [_lines("accuracy", title, ("round", unit), {reached: line}, band=band, zero=False)]
     known = [group.name for group in plan.groups if group.name in record.accuracy_by_group]
     if known:
         shown, some = _some(known)
-        scores = [_scale(record) * record.accuracy_by_group[name] for name in shown]
-        bounds = {one.group: (100 * one.lower, 100 * one.upper)
-                  for one in (forecast.groups if forecast else ())}  # fmt: skip
-        ends = [bounds[name] for name in shown] if set(shown) <= set(bounds) else []
-        unit = _unit(record) + "; line below: forecast" * bool(ends)
-        panels.append(bars("groups", f"By group{some}", shown, scores, unit, said, ends))
+        values = [scale * record.accuracy_by_group[name] for name in shown]
+        bounds = [ends[name] for name in shown if name in ends]
+        below = unit + "; line below: forecast" * bool(bounds)
+        panels.append(bars("groups", f"By group{some}", below, shown, values, said, bounds))
     return panels
 
 
@@ -327,110 +356,37 @@ def run_picture(record: RunRecord, plan: Plan, spent: Mapping[str, float]) -> by
     return picture([*score_panels(record, plan), budgets])
 
 
-def comparison_panels(
-    runs: Mapping[str, Sequence[RunRecord]], notes: Mapping[str, str] | None = None
-) -> list[Panel]:
+def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
     """Mean score of each method with its deviation and every seed, and the means by round."""
-    first = next(iter(runs.values()))[0]
-    finals = {
-        name: [_scale(one) * _or_nan(one.accuracy) for one in records]
-        for name, records in runs.items()
-    }
-    means = {name: statistics.fmean(scores) for name, scores in finals.items()}
-    order = sorted(means, key=lambda name: (math.isnan(means[name]), -means[name]))
-    spread = {name: statistics.stdev(scores) if len(scores) > 1 else 0.0
-              for name, scores in finals.items()}  # fmt: skip
-    said = "{:.1f}" if first.metric == ACCURACY else "{:.3g}"
-    words = {name: said.format(means[name]) for name in order}
-    if any(len(scores) > 1 for scores in finals.values()):
-        words = {name: f"{one} ± {said.format(spread[name])}" for name, one in words.items()}
-    noted = {name: (notes or {}).get(name, "") for name in order}
+    scale, said, unit = _shown(rows[0].records[0])
+    order = sorted(rows, key=lambda row: (math.isnan(row.mean), -row.mean))
+    ends = []
+    for row in order:
+        wide = f" ± {said.format(scale * row.deviation)}" if len(row.records) > 1 else ""
+        word = f"{said.format(scale * row.mean)}{wide}  {row.note}".rstrip()
+        ends.append((row.algorithm, scale * (row.mean + row.deviation), word))
 
-    def ranked(axes: Axes, theme: Theme) -> None:
-        for place, name in enumerate(order):
-            colour = theme.bad if noted[name] else theme.good
-            axes.errorbar(means[name], place, xerr=spread[name], fmt="o", color=colour, capsize=3)
-            axes.plot(finals[name], [place] * len(finals[name]), "|", color=colour, ms=9)
-            text = f"{words[name]}  {noted[name]}".rstrip()
-            beside(axes, means[name] + spread[name], place, text, 8)
-        low, high = axes.get_xlim()
-        with_room(axes, high, 1.9 if any(noted.values()) else 1.45, low)
-        name_rows(axes, order, f"{_unit(first)}: mean ± standard deviation; ticks: seeds")
+    def marks(axes: Axes, theme: Theme) -> None:
+        for at, row in enumerate(order):
+            colour, spread = theme.bad if row.note else theme.good, scale * row.deviation
+            axes.errorbar(scale * row.mean, at, xerr=spread, fmt="o", color=colour, capsize=3)
+            seeds = [scale * one for one in row.accuracies]
+            axes.plot(seeds, [at] * len(seeds), "|", color=colour, ms=9)
 
-    def curves(axes: Axes, theme: Theme) -> None:
-        ends = []
-        for number, (name, records) in enumerate(runs.items()):
-            colour, dashes = theme.line(number)
-            rounds = [point.round for point in records[0].metrics]
-            columns = list(zip(*map(_curve, records), strict=True))
-            mean = [statistics.fmean(values) for values in columns]
-            axes.plot(rounds, mean, dashes, color=colour)
-            if len(records) > 1:
-                wide = [statistics.stdev(values) for values in columns]
-                lows = [one - other for one, other in zip(mean, wide, strict=True)]
-                highs = [one + other for one, other in zip(mean, wide, strict=True)]
-                axes.fill_between(rounds, lows, highs, color=colour, alpha=0.16, lw=0)
-            if rounds:
-                ends.append((rounds[-1], mean[-1], shortened(name, 16), colour))
-        axes.set_xlim(0, max((end[0] for end in ends), default=1))
-        axes.set_xlabel("round")
-        axes.set_ylabel(_unit(first))
-        name_lines(axes, ends)
-
-    table = "; ".join(f"{name} {words[name]} {noted[name]}".rstrip() for name in order)
-    alt = f"{_unit(first)}, mean and standard deviation over the seeds: {table}."
-    ranks = Panel("ranking", "Methods, best first", alt, ranked, _height(len(order)))
-    by_round = f"{_unit(first)} by round, a line for each of {', '.join(runs)}."
-    tall = max(3.0, 0.6 + 0.21 * len(runs))
-    return [ranks, Panel("curves", "By round, mean over the seeds", by_round, curves, tall)]
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-# --- Sweeps, frontiers and trade-off curves. -----------------------------------------------------
-
-
-def _lines(
-    name: str,
-    labels: tuple[str, str, str],
-    found: Mapping[str, Mapping[float, float]],
-    *,
-    logarithmic: bool = False,
-    chosen: float | None = None,
-) -> Panel:
-    """Lines of y by x; ``labels`` are title, horizontal and vertical axis, ``chosen`` an x."""
-    title, across, up = labels
-
-    def draw(axes: Axes, theme: Theme) -> None:
-        ends = []
-        for number, (label, line) in enumerate(found.items()):
-            colour, dashes = theme.line(number)
-            axes.plot(list(line), list(line.values()), dashes, marker="o", ms=3, color=colour)
-            if chosen is not None and chosen in line:
-                axes.plot([chosen], [line[chosen]], "o", ms=9, mfc="none", mec=theme.ink, mew=1.6)
-                if label == next(iter(found)):
-                    falls = line[max(line)] < line[min(line)]
-                    axes.annotate("this plan", (chosen, line[chosen]), (7 if falls else -7, 7),
-                                  ha="left" if falls else "right", color=theme.ink,
-                                  textcoords="offset points")  # fmt: skip
-            if label and number < MOST_LINES:
-                ends.append((*max(line.items()), label, colour))
-        values = [value for line in found.values() for value in line.values()]
-        from_zero(axes, [1.1 * value if chosen is not None else value for value in values])
-        if logarithmic:
-            by_factors(axes, sorted({value for line in found.values() for value in line}))
-        axes.set_xlabel(across)
-        axes.set_ylabel(up)
-        name_lines(axes, ends)
-
-    said = "; ".join(
-        f"{label} {', '.join(f'{y:.4g} at {x:.4g}' for x, y in line.items())}".strip()
-        for label, line in found.items()
-    )
-    tall = max(2.8, 0.6 + 0.21 * min(len(found), MOST_LINES))
-    return Panel(name, title, f"{up} by {across}: {said}.", draw, tall)
+    means, spreads = {}, {}
+    for row in rows:
+        columns = [[_curve(one)[at] for one in row.records] for at in _curve(row.records[0])]
+        name, places = shortened(row.algorithm, 16), list(_curve(row.records[0]))
+        means[name] = dict(zip(places, map(statistics.fmean, columns), strict=True))
+        if len(row.records) > 1:
+            spreads[name] = dict(zip(places, map(statistics.stdev, columns), strict=True))
+    told = f"{unit}: mean ± standard deviation; ticks: seeds"
+    room = 1.9 if any(row.note for row in rows) else 1.45
+    return [
+        _rows("ranking", "Methods, best first", told, ends, marks, room),
+        _lines("curves", "By round, mean over the seeds", ("round", unit), means, spread=spreads,
+               zero=False),
+    ]  # fmt: skip
 
 
 def sweep_panels(
@@ -446,9 +402,9 @@ def sweep_panels(
         weights.setdefault(label, {})[row[paths[0]]] = row["weight"]
     across = shortened(paths[0], 50)
     return [
-        _lines("noise", ("Noise of the mean update", across, "norm, in units of an update"),
+        _lines("noise", "Noise of the mean update", (across, "norm, in units of an update"),
                noise, logarithmic=logarithmic),
-        _lines("weights", ("Weight of each group", across, "weight in the model's step"),
+        _lines("weights", "Weight of each group", (across, "weight in the model's step"),
                weights, logarithmic=logarithmic),
     ]  # fmt: skip
 
@@ -466,19 +422,18 @@ def frontier_panels(points: Sequence[FrontierPoint]) -> list[Panel]:
     }
     panels = []
     for question, (title, across) in titles.items():
-        line, chosen = {}, None
-        for point in points:
-            if point.question == question and point.noise is not None:
-                at = float(point.what.removeprefix("x "))
-                line[at] = point.noise
-                chosen = at if point.change == 0 else chosen
+        known = [one for one in points if one.question == question and one.noise is not None]
+        line = {float(one.what.removeprefix("x ")): one.noise or 0.0 for one in known}
+        own = [place for place, one in zip(line, known, strict=True) if one.change == 0]
+        labels, scaled = (across, "noise of the mean update, norm"), question != "groups"
         if line:
-            labels = (title, across, "noise of the mean update, norm")
-            panels.append(
-                _lines(question, labels, {"": line}, logarithmic=question != "groups",
-                       chosen=chosen)
-            )  # fmt: skip
+            chosen = own[0] if own else None
+            panels.append(_lines(question, title, labels, {"": line}, chosen=chosen,
+                                 logarithmic=scaled))  # fmt: skip
     return panels
+
+
+# --- Trade-off curves. ---------------------------------------------------------------------------
 
 
 def tradeoff_panels(found: TradeOff, title: str) -> list[Panel]:

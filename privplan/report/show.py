@@ -21,7 +21,7 @@ from privplan.book.spending import full_name
 from privplan.errors import InputError
 from privplan.files import write_bytes
 from privplan.report import plots, tables
-from privplan.report.style import Panel, at_most, picture_name
+from privplan.report.style import Panel, at_most, picture_name, shortened
 from privplan.report.style import picture as drawn
 from privplan.report.tables import Table
 
@@ -45,15 +45,17 @@ class View:
 class Picture:
     """Panels as a picture: notebooks show it as PNG, ``save`` writes .png, .svg or .pdf."""
 
-    def __init__(self, panels: Panels) -> None:
-        self._panels = panels
+    def __init__(self, panels: Panels, title: str = "") -> None:
+        self._panels, self._title = panels, title
 
     def __repr__(self) -> str:
         return 'Picture: shown in a notebook; written by .save("picture.png"), .svg or .pdf'
 
     def draw(self, form: str = "svg") -> bytes:
         """The picture in an image format."""
-        return drawn(self._panels(), form, columns=2)
+        panels = self._panels()
+        title = shortened(self._title, 90) if len(panels) > 1 else ""
+        return drawn(panels, form, title=title, columns=2)
 
     def _repr_png_(self) -> bytes:
         return self.draw("png")
@@ -93,7 +95,8 @@ def _plan(plan: Any) -> View:
         f"certified by {plan.guarantee}: epsilon at most {', '.join(spent[:MOST_ROWS])}",
         f"noise of the mean update: {norm:.4g} in norm; {plan.status}",
     ]
-    return View(table[0], table, rows, partial(plots.plan_panels, plan), lines)
+    title = f"Plan {plan.spec.name}: {plan.spec.rounds} rounds, protects each {plan.unit}"
+    return View(title, table, rows, partial(plots.plan_panels, plan), lines)
 
 
 def _certificate(rows: Any) -> View:
@@ -160,7 +163,7 @@ def _book(book: Any) -> View:
 def _bars(title: str, found: Sequence[tuple[str, float | None]], unit: str) -> Panels:
     known = [value if value is not None and math.isfinite(value) else 0.0 for _, value in found]
     names = [f"{name}: no bound" if value in (None, math.inf) else name for name, value in found]
-    return lambda: [plots.bars("values", title, names, known, unit)]
+    return lambda: [plots.bars("values", title, unit, names, known)]
 
 
 VIEWS: dict[str, Callable[[Any], View]] = {
@@ -227,7 +230,8 @@ def _cells(words: Sequence[str], tag: str) -> str:
 
 def picture(value: Any) -> Picture:
     """The value's picture."""
-    return Picture(_view(value).panels)
+    view = _view(value)
+    return Picture(view.panels, view.title)
 
 
 def frame(value: Any) -> Any:

@@ -90,20 +90,14 @@ class Panel:
         """An SVG element for a page whose CSS declares the colours of a theme."""
         text = picture([self], "svg", inline=True).decode()
         text = text[text.index("<svg") :]
-        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-        text = re.sub(r'<g id="[^"]*"', "<g", text)
-        text = re.sub(r"font(-family)?: ([^;\"]*?)'[^;\"]*sans-serif", _of_page, text)
+        text = re.sub(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", text, flags=re.DOTALL)
+        text = re.sub(r"(font(?:-family)?: [^;\"]*?)'[^;\"]*sans-serif", r"\1var(--font)", text)
         for one in fields(LIGHT):
             text = text.replace(getattr(LIGHT, one.name), f"var(--{one.name})")
         said = html.escape(self.alt, quote=True)
-        text = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf'\1 role="img" aria-label="{said}"', text)
-        text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text)
+        sized = re.compile(r' (?:width|height)="[^"]*pt"')
+        text = sized.sub("", text, 2).replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
         return re.sub(r"\n\s*", "\n", text)
-
-
-def _of_page(found: re.Match[str]) -> str:
-    """The declaration of a font with the family of the page."""
-    return f"font{found[1] or ''}: {found[2]}var(--font)"
 
 
 @contextmanager
@@ -170,9 +164,8 @@ def picture(
 
 def figure(width: float, height: float) -> Figure:
     """An empty figure without a display."""
-    with undocumented():
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     page = Figure(figsize=(width, height))
     FigureCanvasAgg(page)
@@ -265,9 +258,9 @@ def with_room(axes: Axes, high: float, factor: float, low: float = 0.0) -> None:
     axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= high])
 
 
-def beside(axes: Axes, x: float, y: float, text: str, points: float = 5) -> None:
-    """A label at the right of a place, so many points away."""
-    axes.annotate(text, (x, y), (points, 0), textcoords="offset points", va="center", fontsize=8.5)
+def beside(axes: Axes, x: float, y: float, text: str) -> None:
+    """A label at the right of a place."""
+    axes.annotate(text, (x, y), (7, 0), textcoords="offset points", va="center", fontsize=8.5)
 
 
 def at_most(value: float) -> str:

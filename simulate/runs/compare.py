@@ -19,7 +19,6 @@ from privplan import processes
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
 from privplan.files import csv_cell, write_bytes, write_text
-from privplan.plan import Plan
 from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.processes import Progress, finish, in_jobs, resumable
@@ -30,6 +29,7 @@ from privplan.report.tables import no_score
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.spec.spec import Spec
 from privplan.spec.training import Recipe, without_recipe
+from privplan.verification.checks.check import Run
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from simulate.algorithms.registry import (
     ALGORITHMS,
@@ -83,6 +83,14 @@ class ComparisonRow:
     def deviation(self) -> float:
         """Sample standard deviation over the seeds; 0 with one seed."""
         return statistics.stdev(self.accuracies) if len(self.records) > 1 else 0.0
+
+    @property
+    def note(self) -> str:
+        """What is said beside a method that does not keep the budgets; empty where it does."""
+        if all(self.spent(name) is None for name in self.groups):
+            return "not private"
+        outcomes = Counter(one.outcome for one in self.verdicts if one.outcome != "kept")
+        return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
 
     @property
     def groups(self) -> list[str]:
@@ -194,7 +202,7 @@ def answer(rows: Sequence[ComparisonRow]) -> list[str]:
             reached = f"{row.algorithm} reaches {_score(row, row.mean)}%"
             if row in within:
                 lines.append(f"{reached}, and nothing leaves its clients: no plan pays here")
-            elif _note(row) == "not private":
+            elif row.note == "not private":
                 lines.append(f"{reached} without noise: its epsilon is infinite")
             else:
                 lines.append(f"{reached}, and its budgets are {outcomes(row.verdicts)} kept")
@@ -388,7 +396,7 @@ def compare(
             name = key.rpartition("/")[0]
             missing[name] -= 1
             if not missing[name]:
-                rows[name] = _row(bases[name], name, seeds)
+                rows[name] = _row(name, [items[f"{name}/{k}"].folder for k in seeds])
                 finished(rows[name])
 
     with resumable(base.folder):
@@ -398,19 +406,10 @@ def compare(
         write_text(base.folder / TABLE, results_csv(found))
         write_text(base.folder / LATEX, latex(found))
         title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
-        runs = {one.algorithm: one.records for one in found}
-        notes = {one.algorithm: _note(one) for one in found}
         for form in FORMATS:
-            drawn = picture(comparison_panels(runs, notes), form, title=title)
+            drawn = picture(comparison_panels(found), form, title=title)
             write_bytes((base.folder / PLOT).with_suffix(f".{form}"), drawn)
         return found
-
-
-def _note(row: ComparisonRow) -> str:
-    """What a picture says beside a method that does not keep the budgets."""
-    if all(row.spent(name) is None for name in row.groups):
-        return "not private"
-    return "" if all(verdict.outcome != "broken" for verdict in row.verdicts) else "budget broken"
 
 
 def require_own(folder: Path) -> None:
@@ -456,11 +455,20 @@ def run_on_one_core(request: Request) -> None:
     run_here(request)
 
 
-def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:
-    runs = [load_run(request_for(base, name, seed).folder) for seed in seeds]
-    verdicts = tuple(judge(run) for run in runs)
-    unit, given = ALGORITHMS.get(base.algorithm).unit_under(base.plan), _given(base, runs[0].plan)
-    return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts, given)
+def rows_in(folder: Path) -> list[ComparisonRow]:
+    """The methods whose runs a comparison's folder holds, best first; none for another folder."""
+    runs: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob(f"*/*/{RECORD}")):
+        runs.setdefault(path.parts[-3], []).append(path.parent)
+    rows = [_row(name, folders) for name, folders in runs.items()]
+    return sorted(rows, key=lambda row: (math.isnan(row.mean), -row.mean))
+
+
+def _row(name: str, folders: Sequence[Path]) -> ComparisonRow:
+    runs = [load_run(folder) for folder in folders]
+    verdicts, records = tuple(judge(run) for run in runs), tuple(run.record for run in runs)
+    unit = ALGORITHMS.get(records[0].algorithm).unit_under(runs[0].plan)
+    return ComparisonRow(name, unit, records, verdicts, _given(runs[0]))
 
 
 # --- Recipes: whether a method trains as published or with the plan's recipe. --------------------
@@ -518,10 +526,11 @@ def _with_recipe(request: Request) -> Request:
     return replace(request, plan=changed, hyperparameters=chosen)
 
 
-def _given(base: Request, plan: Plan) -> Given:
-    """What a run was given, by the plan that it executed."""
-    spec, entry = plan.spec, ALGORITHMS.get(base.algorithm)
-    clips = entry.unit != "none" or base.hyperparameters.values.get("clipped")
+def _given(run: Run) -> Given:
+    """What a run was given, by the plan that it executed and the bounds in its ledger."""
+    plan, spec, entry = run.plan, run.plan.spec, ALGORITHMS.get(run.record.algorithm)
+    bounds = [share.clip_bound for one in run.ledger.records[:1] for share in one.shares]
+    clips = entry.unit != "none" or any(bounds)
     rate = 1.0 if spec.server is None else spec.server.learning_rate or 1.0
     recipe = [f"C {spec.clipping_norm:g}" if clips else "no clipping", f"step {rate:.4g}"]
     recipe.append("last model" if spec.averaging is None else f"{spec.averaging.method} of models")

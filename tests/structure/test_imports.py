@@ -126,7 +126,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
     "export": (["export", "plan.json", "--to", "flower", "-o", "project"], {"sqlalchemy"}),
     "verify": (["verify", "run", "--rounds=0"], set()),
     "reproduce": (["reproduce", "gdpfed-plus-table-1"], set()),
-    "report": (["report", "--registry", "plan.json"], set()),
+    "report": (["report", "plan.json"], {"matplotlib"}),
     "lint": (["lint", "train.py", "--of=opacus", "--population=1000"], set()),
     "book": (["book", "add", "run"], {"sqlalchemy"}),
     "simulate --algorithms": (["simulate", "--algorithms"], {"torch"}),

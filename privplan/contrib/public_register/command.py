@@ -1,8 +1,9 @@
-"""``privplan report``: the public report of a plan or run."""
+"""``privplan report``: what was promised, whether it was kept, and how to check it, on one page."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -10,30 +11,42 @@ from privplan.cli import in_section, render
 
 
 @in_section("verify")
-@click.command("report", epilog="Example: privplan report --registry run -o public")
-@click.argument("source", metavar="RUN|PLAN")
-@click.option("--registry", is_flag=True, required=True, help="With the fields of registries.")
-@click.option("-o", "--output", metavar="NAME", help="Write NAME.json and NAME.md.")
+@click.command("report", epilog="Example: privplan report run -o page.html")
+@click.argument("source", metavar="PLAN|RUN|RESULTS")
+@click.option("-o", "--output", metavar="FILE", help="File to write.  [html: report.html]")
 @click.option(
-    "--format", "form", type=click.Choice(["page", "json"]), default="page", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["html", "json", "markdown"]),
+    default="html",
+    show_default=True,
+    help="json and markdown have the fields of public registries.",
 )
-def command(source: str, registry: bool, output: str | None, form: str) -> None:
-    """The public report of RUN or PLAN.
+@click.option("--rounds", metavar="all|N|0", help="Rounds to execute again, as in verify.")
+@click.pass_context
+def command(
+    context: click.Context, source: str, output: str | None, form: str, rounds: str | None
+) -> None:
+    """One page on PLAN, RUN or RESULTS (of compare) for readers who read no code.
 
-    It states unit, relation, law, budgets per group, mechanism, adaptivity, what is not covered.
+    It says what was promised to whom, whether it was kept and how strongly that was checked, what
+    an attacker could do, what was not checked, and how to reproduce it. It needs no network.
     """
     from privplan.contrib.public_register.report import page, registry_report
     from privplan.files import refuse_overwriting, write_text
+    from privplan.report.page import page_of
+    from privplan.verification.verify import execute_again
 
-    report = registry_report(source)
-    text = json.dumps(report, indent=1, allow_nan=False)
-    if output is not None:
-        files = {f"{output}.json": text + "\n", f"{output}.md": page(report)}
-        refuse_overwriting([source], list(files))
-        for name, content in files.items():
-            write_text(name, content)
-            render.text(f"wrote {name}")
-    elif form == "json":
-        render.text(text)
+    output = output or ("report.html" if form == "html" else None)
+    read = [one for one in Path(source).rglob("*") if one.suffix != ".html"]
+    refuse_overwriting([source, *read], [output])
+    if form == "html":
+        text = page_of(source, lambda run, of: execute_again(run, rounds, of, context.meta))
     else:
-        render.text(page(report).rstrip("\n"))
+        report = registry_report(source)
+        text = json.dumps(report, indent=1, allow_nan=False) + "\n"
+        text = page(report) if form == "markdown" else text
+    if output is not None:
+        write_text(output, text)
+        text = f"wrote {output}"
+    render.text(text.rstrip("\n"))

@@ -14,6 +14,7 @@ from typing import Any
 from privplan.accounting.release import named_law
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.report.page import NOT_COVERED
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import Verdict, judge, load_run
 
@@ -24,12 +25,6 @@ _RELATIONS = {
     "replace_one": "one unit's data replaced",
     "zero_out": "one unit's contribution replaced by zero",
 }
-_NOT_COVERED = (
-    "the number of units, the groups and who belongs to which",
-    "evaluation results and statistics that were computed without noise",
-    "releases of other runs on the same units: see the budget book",
-    "side channels of the software: timing, floating-point rounding, logs",
-)
 
 
 def registry_report(path: Path | str) -> dict[str, Any]:
@@ -106,7 +101,7 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
             "not_shown": [c.name for c in verdict.checks if c.outcome == "not shown"],
         },
         "not_covered": [
-            *_NOT_COVERED,
+            *NOT_COVERED,
             *(["the noise is seeded: whoever has the seed draws it again (simulation only)"]
               if verdict is not None and verdict.simulation_only else []),
         ],

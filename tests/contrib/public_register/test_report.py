@@ -44,9 +44,10 @@ def test_a_run_is_reported_with_its_verdict(plan):
     assert f"- not shown: {', '.join(missing)}" in page(report)
 
 
-def test_the_command_writes_both_files(plan, tmp_path):
+@pytest.mark.parametrize("form", ["json", "markdown"])
+def test_the_command_writes_each_format(plan, tmp_path, form):
     output = tmp_path / "public"
-    answer("report", "--registry", plan, "-o", output)
-    report = json.loads(output.with_suffix(".json").read_text())
-    assert output.with_suffix(".md").read_text() == page(report)
+    answer("report", plan, "--format", form, "-o", output)
+    report, text = registry_report(plan), output.read_text()
     assert {"guarantee", "mechanism", "adversary", "adaptivity", "not_covered"} <= set(report)
+    assert (json.loads(text) == report) if form == "json" else (text == page(report))
