@@ -410,16 +410,17 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
 
 @click.command(
     name="what-if",
-    epilog="Example: privplan what-if spec.yaml --vary groups.strict.epsilon=0.1:2:20 -o out",
+    epilog='Example: privplan what-if spec.yaml "strict=0.5,1,2" rounds=20,40 --html page.html',
 )
 @click.argument("spec", metavar="SPEC")
+@click.argument("named", metavar="[NAME=VALUE,...]", nargs=-1)
 @click.option(
     "--vary",
     "varied",
     multiple=True,
     metavar="PATH=FROM:TO:COUNT[:log]",
-    help="A number of the spec, for example groups.strict.epsilon=0.1:2:20; may be repeated for "
-    "other numbers. Values of whole numbers, such as rounds, are rounded; each occurs once.",
+    help="A number of the spec, for example groups.strict.epsilon=0.1:2:20 (strict in short); may "
+    "be repeated for other numbers. Values of whole numbers are rounded; each occurs once.",
 )
 @click.option(
     "--frontier",
@@ -430,34 +431,61 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
+@click.option("--html", metavar="PAGE", help="One HTML file with a slider for each number.")
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
 def what_if_command(
-    spec: str, varied: tuple[str, ...], whole: bool, form: str, output: str | None, workers: int
+    spec: str,
+    named: tuple[str, ...],
+    varied: tuple[str, ...],
+    whole: bool,
+    form: str,
+    output: str | None,
+    html: str | None,
+    workers: int,
 ) -> None:
-    """Solve SPEC with some of its numbers varied: the noise and the weights of every point."""
+    """Solve SPEC with some of its numbers varied: what each group spends and counts, and the noise.
+
+    SPEC may also be a plan or a run folder. Where values are named, or with --html, what an
+    attacker can reach is shown, too.
+    """
+    varied = (*named, *varied)
     if whole == bool(varied):
         found = "both" if whole else "neither"
-        raise InputError.one("vary", "exactly one of --vary and --frontier must be named", found)
-    from privplan.files import write_bytes
+        rule = "exactly one of NAME=VALUE,... (or --vary) and --frontier must be named"
+        raise InputError.one("vary", rule, found)
+    if whole and html is not None:
+        raise InputError.one("html", "cannot go with --frontier", html)
+    from privplan.files import refuse_overwriting, write_bytes
+    from privplan.planning.sweep import spec_data
     from privplan.report import plots, style, tables
 
     folder = Path(output) if output else None
     if whole:
-        from privplan.planning.frontier import frontier, load_problem, unscaled_lines
+        from privplan.planning.frontier import frontier, unscaled_lines
+        from privplan.spec.spec import Spec
 
-        problem = load_problem(spec)
+        problem = Spec.parse(spec_data(spec))
         with render.progress("frontier") as progress:
             points = frontier(problem, progress)
         plain, table = [one.plain() for one in points], tables.frontier_table(problem.name, points)
         panels = plots.frontier_panels(points)
         files, warnings = [FRONTIER], unscaled_lines(problem)
     else:
-        from privplan.planning.sweep import TABLE, parse_vary, spec_data, sweep
+        from privplan.planning.sweep import TABLE, in_full, parse_vary, sweep
 
-        varies = [parse_vary(text) for text in varied]
-        paths, data, warnings = [vary.path for vary in varies], spec_data(spec), []
+        varies, data, warnings = [parse_vary(text) for text in varied], spec_data(spec), []
+        varies = [replace(one, path=in_full(data, one.path)) for one in varies]
+        paths = [vary.path for vary in varies]
+        if html is not None:
+            from privplan.report.slider_page import refuse_large, slider_page
+
+            refuse_large(varies)
+            refuse_overwriting([spec], [html])
+        chances = bool(named) or html is not None
         with render.progress("what-if") as progress:
-            plain = sweep(data, varies, folder, workers=workers, progress=progress)
+            plain = sweep(data, varies, folder, chances=chances, workers=workers, progress=progress)
+        if html is not None:
+            write_text(html, slider_page(data, paths, plain))
         table, logarithmic = tables.sweep_table(plain, paths), varied[0].endswith(":log")
         panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)
         files = [TABLE, PICTURE]
@@ -469,5 +497,7 @@ def what_if_command(
         render.table(*table)
         if folder is not None:
             render.text(f"wrote {' and '.join(str(folder / file) for file in files)}")
+        if html is not None:
+            render.text(f"wrote {html}")
     for line in warnings:
         render.warn(line)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from privplan.errors import InfeasibleError, InputError, PrivplanError
@@ -46,15 +45,6 @@ class FrontierPoint:
     def plain(self) -> dict[str, Any]:
         """The fields for JSON."""
         return dict(vars(self))
-
-
-def load_problem(path: str) -> Spec:
-    """The spec of a file, with the path of a file of budgets resolved."""
-    spec = Spec.load(path)
-    if spec.groups_from is not None:
-        source = str((Path(path).parent / spec.groups_from).resolve())
-        spec = spec.model_copy(update={"groups_from": source})
-    return spec
 
 
 def frontier(

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privplan.errors import InfeasibleError, InputError, PrivplanError, UnsupportedError
+from privplan.errors import (
+    InfeasibleError,
+    InputError,
+    PrivplanError,
+    UnsupportedError,
+    did_you_mean,
+)
 from privplan.files import load_yaml, read_text, write_text
 from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import digest
@@ -39,14 +45,19 @@ class Vary:
 
 
 def parse_vary(text: str) -> Vary:
-    """Values of ``PATH=FROM:TO:COUNT``; equal steps, or equal factors with ``:log``."""
-    rule = "must be PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
+    """Values of ``PATH=1,2,4`` or ``PATH=FROM:TO:COUNT``: equal steps, or factors with ``:log``."""
+    rule = "must be PATH=VALUE,... or PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
     path, _, span = text.partition("=")
     parts = span.split(":")
     log = len(parts) == 4 and parts[3] == "log"
-    if not path or len(parts) != 3 + log:
+    if not path or len(parts) not in (1, 3 + log):
         raise InputError.one("vary", rule, text)
     try:
+        if len(parts) == 1:
+            named = tuple(dict.fromkeys(float(one) for one in span.split(",")))
+            if not max(map(abs, named)) <= LARGEST or any(map(math.isnan, named)):
+                raise InputError.one("vary", f"must be of a size up to {LARGEST:g}", text)
+            return Vary(path, named)
         first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
     except ValueError:
         raise InputError.one("vary", rule, text) from None
@@ -62,6 +73,22 @@ def parse_vary(text: str) -> Vary:
     else:
         values = [float(f"{first + (last - first) * s:.12g}") for s in steps]
     return Vary(path, tuple(dict.fromkeys(values)))
+
+
+def in_full(data: dict[str, Any], path: str) -> str:
+    """The path of a short one: ``strict`` is ``groups.strict.epsilon`` of a group of that name."""
+    from privplan.spec.spec import Spec
+
+    first, _, field = path.partition(".")
+    groups = data.get("groups")
+    names = [one.get("name") for one in groups] if isinstance(groups, list) else []
+    if first in names and first not in Spec.model_fields:
+        return f"groups.{first}.{field or 'epsilon'}"
+    if names and not field and first not in Spec.model_fields:
+        known = [*map(str, names), *Spec.model_fields]
+        rule = f"must be a field of the spec or one of its groups{did_you_mean(first, known)}"
+        raise InputError.one("vary", rule, first)
+    return path
 
 
 def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
@@ -89,7 +116,7 @@ def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
 
 COLUMNS = (
     "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
-    "noise_multiplier", "weight", "epsilon_upper", "accountant", "sampling", "relation",
+    "noise_multiplier", "weight", "counts", "epsilon_upper", "accountant", "sampling", "relation",
     "unit", "objective", "value", "mean_noise_std", "noise_norm", "status", "error",
 )  # fmt: skip
 
@@ -101,13 +128,21 @@ DECIDED: dict[str, Callable[[Spec], float | None]] = {
 """Further columns, of what ``planning.free`` lets the plan of a point decide."""
 
 
-def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str, Any]]:
+CHANCES = ("advantage", "tpr_at_fpr_0.01")
+"""Columns of a sweep with chances: upper bounds on any attack; None where the curve is unknown."""
+EXTRA = ("record_sampling_ratio", *DECIDED, *CHANCES)
+"""Columns that are there only where a row has them."""
+
+
+def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[dict[str, Any]]:
     """Rows of a spec at one point: one per group, or one with the reason for no plan."""
+    from privplan.accounting.calibrate import PLD
+    from privplan.planning.explain import risks_of
     from privplan.planning.noise import upper_bounds_only
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    data, point = asked
+    data, point, chances = asked
     try:
         with upper_bounds_only():
             plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
@@ -116,6 +151,14 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str
     free = (data.get("planning") or {}).get("free") or ()
     decided = {name: value(plan.spec) for name, value in DECIDED.items() if name in free}
     guarantees = {row.group: row for row in plan.certificate if row.guarantee}
+    attacks: dict[str, dict[str, float | str | None]] = {}
+    if chances:
+        attacks = {group.name: dict.fromkeys(CHANCES) for group in plan.groups}
+        with suppress(UnsupportedError):
+            risks = risks_of(plan) if plan.guarantee == PLD else ()
+            attacks |= {
+                one.group: {name: one.curve.to_dict()[name] for name in CHANCES} for one in risks
+            }
     rows = []
     for group in plan.groups:
         fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
@@ -126,6 +169,9 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str
                 **decided,
                 "group": group.name,
                 **fields,
+                **{"record_sampling_ratio": one for one in [group.record_sampling_ratio] if one},
+                **attacks.get(group.name, {}),
+                "counts": group.weight * plan.spec.population / group.clients,
                 "epsilon_upper": certified.epsilon_upper,
                 "accountant": certified.accountant,
                 "sampling": certified.sampling,
@@ -147,8 +193,8 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     from io import StringIO
 
     buffer = StringIO()
-    decided = [name for name in DECIDED if any(name in row for row in rows)]
-    columns = list(dict.fromkeys((*first, *decided, *COLUMNS)))
+    extra = [name for name in EXTRA if any(name in row for row in rows)]
+    columns = list(dict.fromkeys((*first, *extra, *COLUMNS)))
     writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -160,7 +206,7 @@ def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         varied = [row[name] for name in point]
         numbers = () if "error" in row else (row["weight"], row["noise_norm"])
-        known = {*point, *DECIDED, *COLUMNS}
+        known = {*point, *EXTRA, *COLUMNS}
         if not {*row} <= known or not all(
             isinstance(value, int | float) for value in (*varied, *numbers)
         ):
@@ -178,20 +224,29 @@ WHOLE = "must be a whole number"
 
 
 def spec_data(path: str) -> dict[str, Any]:
-    """Plain data of a valid spec file, with the path of a file of budgets resolved.
+    """Plain data of a valid spec file, or of the spec of a plan file or a run folder.
+
+    The path of a file of budgets is resolved.
 
     A budget that not even one round keeps, where the rounds follow from the budgets, is no fault:
     points of the sweep may keep theirs.
     """
     from privplan.spec.spec import Spec
 
+    data: Any = None
+    if not Path(path).is_dir():
+        data = load_yaml(read_text(path, "spec"), "spec")
+    if Path(path).is_dir() or (isinstance(data, dict) and "certificate" in data):
+        from privplan.plan import Plan
+
+        return Plan.load(path).spec.plain()
     sources = [Path(path)]
     with suppress(InfeasibleError, UnsupportedError):
         sources = Spec.load(path).sources(path)
-    data: dict[str, Any] = load_yaml(read_text(path, "spec"), "spec")
     if len(sources) > 1:
         data["groups_from"] = str(sources[1].resolve())
-    return data
+    mapping: dict[str, Any] = data
+    return mapping
 
 
 def sweep(
@@ -199,10 +254,11 @@ def sweep(
     varies: Sequence[Vary],
     folder: Path | None = None,
     *,
+    chances: bool = False,
     workers: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Rows of every point, in the order of ``points``."""
+    """Rows of every point, in the order of ``points``; with ``chances``, those of an attacker."""
     points(varies)  # its faults before any number is rounded
     _require_given(data, varies)
     varies = [_rounded(data, vary) for vary in varies]
@@ -211,9 +267,10 @@ def sweep(
     journal: Journal[list[dict[str, Any]]] | None = None
     if folder is not None:
         identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
+        identity |= {"chances": True} if chances else {}
         journal = Journal(folder / JOURNAL, digest(identity), check_rows)
         journal.load()  # another sweep is refused before the lock is created
-    items = {key_of(point): (data, point) for point in todo}
+    items = {key_of(point): (data, point, chances) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
         results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)

@@ -16,7 +16,7 @@ from privplan.book.spending import Remaining, Spending, full_name
 from privplan.plan import Plan, book_lines
 from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
-from privplan.planning.sweep import DECIDED
+from privplan.planning.sweep import CHANCES, DECIDED
 from privplan.record import ACCURACY
 from privplan.report.style import at_most
 from privplan.spec.planning import FIXED_RATIOS
@@ -237,22 +237,55 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
-    """Noise of the mean update and weights, one row per point of a what-if sweep.
+    """What each group spends and counts, and the noise, one row per point and group of a what-if.
 
     With what the plan of each point decided, where ``planning.free`` lets it decide more.
     """
-    cells: dict[tuple[str, ...], list[str]] = {}
-    decided = [name for name in DECIDED if name not in paths and any(name in row for row in rows)]
+    free = [name for name in DECIDED if name not in paths and any(name in row for row in rows)]
+    chances = [name for name in CHANCES if any(name in row for row in rows)]
+    last: list[str] | None = None
+    cells = []
     for row in rows:
-        point = tuple(f"{row[path]:g}" for path in paths)
-        noise = row.get("error") or f"{row['noise_norm']:.4g}"
-        weight = [f"{row['group']} {row['weight']:.3f}"] if "weight" in row else []
-        chosen = ["" if row.get(name) is None else f"{row[name]:.5g}" for name in decided]
-        line = cells.setdefault(point, [*point, *chosen, noise, ""])
-        line[-1] = ", ".join([*filter(None, line[-1:]), *weight])
-    names = [name.replace("_", " ") for name in decided]
-    columns = [*paths, *names, "noise of the mean, norm", "weights"]
-    return "What if", columns, list(cells.values()), ""
+        point = [f"{row[path]:g}" for path in paths]
+        point += ["" if row.get(name) is None else f"{row[name]:.5g}" for name in free]
+        if "error" in row:
+            cells.append([*point, row["error"], *[""] * (6 + len(chances))])
+            continue
+        ratio = row.get("record_sampling_ratio") or row["sampling_ratio"]
+        each = [row["group"], at_most(row["epsilon_upper"]), f"{ratio:.2%}"]
+        each += [f"{row['noise_multiplier']:.4g}", f"{row['counts']:.0%}"]
+        each += ["unknown" if row[one] is None else at_most(row[one]) for one in chances]
+        whole = [f"{row['noise_norm']:.4g}", f"{row['value']:.4g}"]
+        again = point == last  # what is the same for all groups is said once
+        blank = [""] * len(point)
+        cells.append([*blank, *each, "", ""] if again else [*point, *each, *whole])
+        last = point
+    names = [one.removeprefix("groups.").replace(".", " ") for one in paths]
+    names += [name.replace("_", " ") for name in free]
+    columns = [*names, "group", "epsilon", "ratio", "multiplier", "counts"]
+    columns += ["advantage", "TPR at 1%"][: len(chances)]
+    return "What if", [*columns, "noise", "objective"], cells, sweep_caption(rows)
+
+
+def sweep_caption(rows: Sequence[dict[str, Any]]) -> str:
+    """Under which law, relation, delta and accountant the numbers of a what-if hold."""
+    solved = [row for row in rows if "error" not in row]
+    if not solved:
+        return ""
+    named = ("delta", "sampling", "relation", "unit", "accountant", "objective")
+    found = ([row[name] for row in solved] for name in named)
+    law = [
+        " or ".join(dict.fromkeys(one if isinstance(one, str) else f"{one:.3g}" for one in each))
+        for each in found
+    ]
+    caption = (
+        f"epsilon: at most, at delta {law[0]}, {law[1]} sampling, {law[2]}, unit {law[3]}, by "
+        f"{law[4]}; counts: weight over the share of the clients; noise: of the mean update, in "
+        f"norm; objective: {law[5]}"
+    )
+    if CHANCES[0] in solved[0]:
+        caption += "; advantage and TPR at 1% FPR: no attack exceeds them"
+    return caption
 
 
 def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:

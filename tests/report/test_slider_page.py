@@ -1,0 +1,78 @@
+"""The what-if page: the numbers of solve, and no address."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from privplan.planning.explain import risks_of
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from tests.command import answer, refused
+from tests.planning.problems import spec_data
+
+NAME = "</script><b>a&b"
+DATA = {**spec_data(planning={"accountant": "rdp", "ratios": "uniform"}), "name": NAME}
+
+
+def grid_of(page):
+    return json.loads(re.search(r'<script id="grid"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "spec.yaml").write_text(json.dumps(DATA))
+    words = ["what-if", folder / "spec.yaml", "strict=0.5,2", "rounds=5,1", "--workers", 1]
+    answer(*words, "--html", folder / "page.html")
+    return (folder / "page.html").read_text()
+
+
+def test_each_position_has_the_numbers_of_its_own_spec(page):
+    grid = grid_of(page)
+    assert [one["values"] for one in grid["axes"]] == [[0.5, 2], [5, 1]]
+    for number, rows in enumerate(grid["points"]):
+        at = divmod(number, 2)
+        texts = [axis["texts"][place] for axis, place in zip(grid["axes"], at, strict=True)]
+        text = "".join(texts[int(one)] if k % 2 else one for k, one in enumerate(grid["spec"]))
+        plan = solve(Spec.parse(yaml.safe_load(text)))
+        assert plan.spec.groups["strict"].epsilon == [0.5, 2][at[0]]
+        assert plan.spec.rounds == [5, 1][at[1]]
+        upper = {one.group: one.epsilon_upper for one in plan.certificate if one.guarantee}
+        for row, group, risk in zip(rows, plan.groups, risks_of(plan), strict=True):
+            assert row["group"] == group.name
+            assert row["epsilon"] == group.epsilon
+            assert row["epsilon_upper"] == pytest.approx(upper[group.name], rel=1e-12)
+            assert row["sampling_ratio"] == group.sampling_ratio
+            assert row["noise_multiplier"] == group.noise_multiplier
+            assert row["counts"] == pytest.approx(
+                group.weight / (group.clients / plan.spec.population)
+            )
+            assert row["value"] == plan.objective.value
+            assert row["noise_norm"] == pytest.approx(
+                plan.mean_noise_std * plan.spec.model.parameters**0.5
+            )
+            assert row["advantage"] == pytest.approx(risk.curve.advantage)
+            assert row["tpr_at_fpr_0.01"] == pytest.approx(risk.curve.true_positives[1])
+
+
+def test_no_address_leaves_the_page_and_names_are_escaped(page):
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|fetch\(|src=|XMLHttp", page)
+    assert "default-src 'none'" in page
+    assert NAME not in page
+    assert "What if: &lt;/script&gt;&lt;b&gt;a&amp;b</h1>" in page
+    assert yaml.safe_load("".join(grid_of(page)["spec"][:1]).split("groups:")[0])["name"] == NAME
+
+
+def test_a_page_that_is_too_large_or_of_a_frontier_is_refused(tmp_path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(DATA))
+    many = ["--vary", "strict=1:2:100", "--vary", "loose=1:2:100", "--html", "page.html"]
+    assert refused("what-if", spec, *many) == "html: must hold 5,000 points or fewer, found 10000"
+    assert "html: cannot go with" in refused("what-if", spec, "--frontier", "--html", "page.html")
+    assert refused("what-if", spec, "strict=1", "--html", spec).startswith(
+        "output: must be another"
+    )
+    assert "must be PATH=VALUE" in refused("what-if", spec, "strict=a")
+    assert "did you mean strict" in refused("what-if", spec, "strct=1,2")
