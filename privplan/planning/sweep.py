@@ -169,7 +169,7 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[di
                 **decided,
                 "group": group.name,
                 **fields,
-                **{"record_sampling_ratio": one for one in [group.record_sampling_ratio] if one},
+                **group.model_dump(include={"record_sampling_ratio"}),
                 **attacks.get(group.name, {}),
                 "counts": group.weight * plan.spec.population / group.clients,
                 "epsilon_upper": certified.epsilon_upper,
@@ -266,7 +266,10 @@ def sweep(
     _require_plans(data, todo)
     journal: Journal[list[dict[str, Any]]] | None = None
     if folder is not None:
-        identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
+        identity: dict[str, Any] = {
+            "spec": data,
+            "vary": [[vary.path, list(vary.values)] for vary in varies],
+        }
         identity |= {"chances": True} if chances else {}
         journal = Journal(folder / JOURNAL, digest(identity), check_rows)
         journal.load()  # another sweep is refused before the lock is created

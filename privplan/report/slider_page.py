@@ -37,10 +37,10 @@ def slider_page(data: dict[str, Any], paths: Sequence[str], rows: Sequence[dict[
     """
     values = [list(dict.fromkeys(row[path] for row in rows)) for path in paths]
     each = itertools.groupby(rows, key=lambda row: [row[path] for path in paths])
-    # The spec is cut where a varied number stands, and the page puts the number of its slider there.
+    # The spec is cut where a varied number stands; the page puts the number of its slider there.
     marks = [f"\u2063{at}\u2063" for at in range(len(paths))]
     text = yaml.safe_dump(with_changes(data, dict(zip(paths, marks, strict=True))), sort_keys=False)
-    for at, mark in enumerate(marks):
+    for mark in marks:
         text = text.replace(yaml.safe_dump(mark).splitlines()[0], mark)
     grid = {
         "axes": [
