@@ -127,7 +127,6 @@ FAULTS = (
     ),
     Fault(
         "accuracy invented", "The record names an accuracy that was not measured.", weakens=False,
-        tampers=_better_figures, level="replayed",
-        why="no check measures accuracy; it is no statement on privacy",
+        tampers=_better_figures, check="record", words="of the last evaluation",
     ),
 )  # fmt: skip

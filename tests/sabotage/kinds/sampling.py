@@ -167,7 +167,6 @@ FAULTS = (
     Fault(
         "more clients than the ledger names",
         "Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
-        breaks=_more_than_named, level="replayed",
-        why="the ledger names the cohorts that the seed draws; who trained shows in the sums only",
+        breaks=_more_than_named, check="ledger", words="clipped: must be at most the cohort",
     ),
 )  # fmt: skip
