@@ -386,7 +386,7 @@ class Plan(Shown, Checked):
         """What each group pays and gains, in sentences, most important first.
 
         >>> print(plan.explain())
-        The expected error of a round's step is ...
+        protected: each client; ...
         """
         return "\n".join(import_module("privplan.report.tables").explanation(self))
 
