@@ -85,7 +85,7 @@ def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     constants = {"smoothness": 2.0, "initial_gap": 1.0}
     planning = {"accountant": "rdp", "ratios": "near_population", "constants": constants}
     (tmp_path / "spec.json").write_text(json.dumps({**data, "planning": planning}))
-    solved = run(installed, tmp_path, "solve", "spec.json", "-o", "plan.json")
+    solved = run(installed, tmp_path, "solve", "spec.json", "--details", "-o", "plan.json")
     assert "near-population error: mean_noise_std" in solved
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["release"] == "per_group"

@@ -1,5 +1,6 @@
 """The bench on which faults are planted: real runs on the digits, judged by their folders."""
 
+import atexit
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -106,7 +107,7 @@ def honest(algorithm, sampling, seed):
 def planted(fault, folder, seed=1, canaries=0):
     """A run with a fault in it, as its folder tells it."""
     if fault.breaks is Fault.breaks and not fault.patches:  # of its books alone
-        shutil.copytree(_unbroken(fault.sampling, fault.algorithm, seed, canaries).name, folder)
+        shutil.copytree(_unbroken(fault.sampling, fault.algorithm, seed, canaries), folder)
     else:
         given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
         request = Request(*given, canaries=canaries, own_unit=True)
@@ -120,8 +121,9 @@ def planted(fault, folder, seed=1, canaries=0):
 @cache
 def _unbroken(sampling, algorithm, seed, canaries):
     """A folder with a run that nobody broke."""
-    folder = tempfile.TemporaryDirectory(prefix="privplan-")
-    given = plan(sampling), algorithm, "digits", Path(folder.name), seed
+    folder = tempfile.mkdtemp(prefix="privplan-")
+    atexit.register(shutil.rmtree, folder)
+    given = plan(sampling), algorithm, "digits", Path(folder), seed
     request = Request(*given, canaries=canaries, own_unit=True)
     run_prepared(request, prepare(request))
     return folder
