@@ -330,7 +330,7 @@ def verify_command(
 
     Where simulator and data are found, rounds are executed again first and compared. Exit code 0:
     kept. 4: broken; each failed check says why. 5: unverified: no check failed, but evidence is
-    missing; each check that is not shown names it.
+    missing; each check that is not shown names it. Of a plan file: what it promises, and 5.
     """
     from privplan.plan import Plan
     from privplan.record import ACCURACY
@@ -338,6 +338,13 @@ def verify_command(
     from privplan.verification.verify import execute_again, judge, load_run
 
     approved = () if plan is None else (Plan.load(plan),)
+    if run.is_file():
+        line = tables.promise_line(Plan.load(run))
+        if form == "json":
+            render.data({"outcome": "unverified", "reason": line})
+        else:
+            render.text(line)
+        ctx.exit(5)
     loaded = replace(load_run(run), trusted=(*approved, *ctx.meta.get(TRUSTED, ())))
     verdict = judge(loaded, *execute_again(run, rounds, loaded.record, ctx.meta))
     verdict.save(run)
@@ -477,9 +484,8 @@ def what_if_command(
         varies = [replace(one, path=in_full(data, one.path)) for one in varies]
         paths = [vary.path for vary in varies]
         if html is not None:
-            from privplan.report.slider_page import refuse_large, slider_page
+            from privplan.report.slider_page import slider_page
 
-            refuse_large(varies)
             refuse_overwriting([spec], [html])
         chances = bool(named) or html is not None
         with render.progress("what-if") as progress:

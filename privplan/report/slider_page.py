@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,10 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from privplan.errors import InputError
-from privplan.planning.sweep import DECIDED, Vary
+from privplan.planning.sweep import DECIDED
 from privplan.report.style import DARK, LIGHT
 from privplan.report.tables import sweep_caption
 from privplan.spec.spec import with_changes
-
-MOST_POINTS = 5_000
-"""Points of a page; each has a row per group."""
-
-
-def refuse_large(varies: Sequence[Vary]) -> None:
-    """Raise InputError for more points than a page holds."""
-    total = math.prod(len(vary.values) for vary in varies)
-    if total > MOST_POINTS:
-        raise InputError.one("html", f"must hold {MOST_POINTS:,} points or fewer", total)
 
 
 def slider_page(data: dict[str, Any], paths: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:

@@ -81,6 +81,19 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
     return lines, _table(title, plan.groups, cells, caption)
 
 
+def promise_line(plan: Plan) -> str:
+    """What a plan promises, that nothing ran, and what to do, one line."""
+    rows = [row for row in plan.certificate if row.guarantee]
+    spent = ", ".join(
+        f"{row.group} at most {at_most(row.epsilon_upper)} at delta {row.delta:.3g}" for row in rows
+    )
+    return (
+        f"unverified: nothing ran; plan {plan.spec.name} promises epsilon {spent}; "
+        f"{rows[0].sampling} sampling, by {plan.guarantee}; {plan.identity}; "
+        "next: privplan simulate PLAN --algorithm planned -o run; privplan verify run"
+    )
+
+
 def plan_table(plan: Plan) -> Table:
     """Parameters of each group."""
     spec, of_records = plan.spec, plan.unit == "record"

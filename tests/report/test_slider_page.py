@@ -9,7 +9,7 @@ import yaml
 from privplan.planning.explain import risks_of
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from tests.command import answer, refused
+from tests.command import answer, privplan, refused
 from tests.planning.problems import spec_data
 
 NAME = "</script><b>a&b"
@@ -65,14 +65,33 @@ def test_no_address_leaves_the_page_and_names_are_escaped(page):
     assert yaml.safe_load("".join(grid_of(page)["spec"][:1]).split("groups:")[0])["name"] == NAME
 
 
-def test_a_page_that_is_too_large_or_of_a_frontier_is_refused(tmp_path):
+def test_wrong_words_are_refused_in_one_line(tmp_path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps(DATA))
-    many = ["--vary", "strict=1:2:100", "--vary", "loose=1:2:100", "--html", "page.html"]
-    assert refused("what-if", spec, *many) == "html: must hold 5,000 points or fewer, found 10000"
     assert "html: cannot go with" in refused("what-if", spec, "--frontier", "--html", "page.html")
     assert refused("what-if", spec, "strict=1", "--html", spec).startswith(
         "output: must be another"
     )
     assert "must be PATH=VALUE" in refused("what-if", spec, "strict=a")
     assert "did you mean strict" in refused("what-if", spec, "strct=1,2")
+
+
+def test_what_if_and_verify_take_a_plan(tmp_path):
+    plan = solve(Spec.parse({**DATA, "name": "a"}))
+    (tmp_path / "run").mkdir()
+    plan.save(tmp_path / "run" / "plan.json")
+    upper = max(one.epsilon_upper for one in plan.certificate if one.guarantee)
+    words = [tmp_path / "run", "loose=3", "--workers", 1, "--format", "json"]
+    rows = json.loads(answer("what-if", *words))
+    assert [row["epsilon"] for row in rows] == [plan.groups["strict"].epsilon, 3]
+    assert answer("what-if", tmp_path / "run" / "plan.json", *words[1:]) == answer(
+        "what-if", *words
+    )
+    done = privplan("verify", tmp_path / "run" / "plan.json")
+    assert done.exit_code == 5
+    [line] = done.stdout.splitlines()
+    assert line.startswith("unverified: nothing ran; plan a promises epsilon strict at most")
+    found = [float(one) for one in re.findall(r"at most ([\d.]+)", line)]
+    assert upper <= max(found) <= upper + 1e-4
+    assert "poisson sampling, by pld" in line
+    assert str(plan.spec.relation) in line
