@@ -316,9 +316,14 @@ def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
 # --- Tables and text lines of a verdict. ---------------------------------------------------------
 
 
-def number(value: float | None) -> str:
-    """An epsilon as text; None means infinite."""
-    return "inf" if value is None else f"{value:.4f}"
+def lower(value: float | None) -> str:
+    """A lower bound on epsilon as text, rounded down; None means infinite."""
+    return "inf" if value is None else f"{math.floor(value * 1e4) / 1e4:.4f}"
+
+
+def upper(value: float | None) -> str:
+    """An upper bound on epsilon as text, rounded up; None means infinite."""
+    return "inf" if value is None else f"{math.ceil(value * 1e4) / 1e4:.4f}"
 
 
 def percent(value: float | None) -> str:
@@ -362,13 +367,13 @@ def group_table(verdict: Verdict) -> Table:
         "group": lambda group: group.group,
         "clients": lambda group: group.clients,
         "budget": lambda group: f"{group.budget:g}",
-        "planned": lambda group: number(group.planned),
-        "realised lower": lambda group: number(group.realised_lower) if single else "-",
-        "realised upper": lambda group: number(group.realised_upper),
-        "rdp upper" if single else "one run, pld": lambda group: number(
+        "planned": lambda group: upper(group.planned),
+        "realised lower": lambda group: lower(group.realised_lower) if single else "-",
+        "realised upper": lambda group: upper(group.realised_upper),
+        "rdp upper" if single else "one run, pld": lambda group: upper(
             group.realised_rdp if single else group.one_run.upper
         ),
-        "headroom": lambda group: "none" if group.headroom is None else f"{group.headroom:.4f}",
+        "headroom": lambda group: "none" if group.headroom is None else lower(group.headroom),
         "delta": lambda group: f"{group.delta:.3g}",
         verdict.metric: lambda group: score(verdict.metric, group.accuracy) or missing,
         "verdict": lambda group: (
@@ -396,8 +401,8 @@ def audit_table(verdict: Verdict) -> Table:
         for view in dict.fromkeys(one.view for one in group.audit):
             audits = [one for one in group.audit if one.view == view]
             values = [f"{one.epsilon:.4f}" for one in audits]
-            upper = number(group.realised_upper)
-            rows.append([group.group, view, f"{audits[0].canaries}", upper, *values])
+            bound = upper(group.realised_upper)
+            rows.append([group.group, view, f"{audits[0].canaries}", bound, *values])
     caption = (
         f"lower bounds on epsilon at delta, each with confidence "
         f"{100 * first.audit[0].confidence:g}%; {first.sampling} sampling; "
@@ -447,10 +452,10 @@ def worst_line(verdict: Verdict) -> str:
     if worst.client is not None and verdict.unit != "client":
         who = f"a {verdict.unit} of {who}"
     two_sided = verdict.groups[0].one_run is None
-    lower = f"between {number(worst.realised_lower)} and" if two_sided else "at most"
+    beginning = f"between {lower(worst.realised_lower)} and" if two_sided else "at most"
     return (
-        f"worst off: {who} of {worst.group}, epsilon {lower} {number(worst.realised_upper)} of "
-        f"a budget of {worst.budget:g} (planned {number(worst.planned)}) at delta "
+        f"worst off: {who} of {worst.group}, epsilon {beginning} {upper(worst.realised_upper)} of "
+        f"a budget of {worst.budget:g} (planned {upper(worst.planned)}) at delta "
         f"{worst.delta:.3g}, {named_law(worst.sampling, verdict.unit)} sampling, "
         f"{worst.relation} neighbours, accountant {worst.accountant}"
     )

@@ -25,7 +25,7 @@ from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, RECORD, RunRecord
 from privplan.report.plots import comparison_panels
 from privplan.report.style import FORMATS, picture
-from privplan.report.tables import no_score
+from privplan.report.tables import no_score, upper
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.spec.spec import Spec
 from privplan.spec.training import Recipe, without_recipe
@@ -253,8 +253,7 @@ def finished_line(row: ComparisonRow) -> str:
 
 def epsilon_cells(row: ComparisonRow) -> list[str]:
     """What each group spent at most over the seeds, as text."""
-    spent = [row.spent(name) for name in row.groups]
-    return ["inf" if value is None else f"{value:.4f}" for value in spent]
+    return [upper(row.spent(name)) for name in row.groups]
 
 
 def _cells(row: ComparisonRow) -> list[str]:
