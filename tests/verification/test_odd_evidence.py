@@ -171,7 +171,7 @@ def test_the_rule_that_is_broken_is_named(name, path, value, rule, run):
         if name == LEDGER:
             assert other.realised_upper is None
     if name != NOISE_EVIDENCE:
-        done = CliRunner().invoke(main, ["report", "--registry", str(run)])
+        done = CliRunner().invoke(main, ["report", "--format", "json", str(run)])
         assert done.exit_code == 0, done.output
         assert "run, verdict broken" in done.stdout
 
