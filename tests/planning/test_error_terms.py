@@ -50,7 +50,7 @@ def test_best_weights_are_no_worse_than_a_general_solver(rows, release, price, s
     cohorts, noise, sizes, min_weights = (np.array(column) for column in zip(*rows, strict=True))
     min_weights = min_weights / max(1.0, 1.2 * min_weights.sum())
     coefficients = Coefficients(price, sampling, bias, sizes / sizes.sum())
-    weights = best(cohorts, noise, coefficients, release, min_weights).weights
+    weights = best(cohorts, noise, coefficients, release, min_weights)
     assert weights.sum() == pytest.approx(1, rel=1e-12)
     assert np.all(weights >= min_weights - 1e-12)
     ours = terms(weights, cohorts, noise, coefficients, release).total
@@ -63,10 +63,10 @@ def test_least_noise_alone_by_hand():
     """Joint: w ~ r / sigma, noise 1 / sum r / sigma; separate: w ~ (r / sigma)^2."""
     cohorts, noise = np.array([10.0, 30.0]), np.array([2.0, 1.0])
     coefficients = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
-    joint = best(cohorts, noise, coefficients, "joint", np.zeros(2)).weights
+    joint = best(cohorts, noise, coefficients, "joint", np.zeros(2))
     assert joint.tolist() == pytest.approx([5 / 35, 30 / 35])
     assert mean_noise_multiplier(joint, cohorts, noise, "joint") == pytest.approx(1 / 35)
-    separate = best(cohorts, noise, coefficients, "per_group", np.zeros(2)).weights
+    separate = best(cohorts, noise, coefficients, "per_group", np.zeros(2))
     assert separate.tolist() == pytest.approx([25 / 925, 900 / 925])
     assert mean_noise_multiplier(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
 
@@ -90,7 +90,7 @@ def test_one_release_is_never_noisier_than_separate_ones(rows):
     coefficients = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
     joint, separate = (
         mean_noise_multiplier(
-            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))).weights,
+            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))),
             cohorts,
             noise,
             kind,

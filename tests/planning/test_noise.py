@@ -88,7 +88,7 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     ]
     for cached in caches:
         cached.cache_clear()
-    last = solve_point((data, {"groups.strict.epsilon": 1.5}))
+    last = solve_point((data, {"groups.strict.epsilon": 1.5}, False))
     assert last == rows[-len(last) :]
 
 
