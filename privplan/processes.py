@@ -150,15 +150,15 @@ class LostWorkerError(PrivplanError):
     exit_code = 7
 
 
-Heard = Callable[[int], None]
+Steps = Callable[[int], None]
 """Called with a number of steps that some work has done."""
-tell: Heard = lambda steps: None  # noqa: E731  # of the sweep that runs, in each of its processes
+report: Steps = lambda steps: None  # noqa: E731  # of the sweep that runs, in each of its processes
 
 
 def in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, heard: Heard = tell
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, count: Steps = report
 ) -> Iterator[Result]:
-    """Results of ``work`` in the order of completion; ``heard`` gets what the workers ``tell``.
+    """Results of ``work`` in the order of completion; ``count`` gets what the workers ``report``.
 
     Ctrl-C reaches this process only. When the iteration ends early for any reason, or this
     process is killed, the workers are terminated, so ``work`` must survive that.
@@ -169,9 +169,9 @@ def in_processes(
 
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    size, told = max(1, min(jobs, len(items))), context.SimpleQueue()
-    threading.Thread(target=_hear, args=(heard, told), daemon=True).start()
-    with ProcessPoolExecutor(size, context, _begin_worker, (OWN_MODULES, told)) as pool:
+    size, queue = max(1, min(jobs, len(items))), context.SimpleQueue()
+    threading.Thread(target=_count, args=(count, queue), daemon=True).start()
+    with ProcessPoolExecutor(size, context, _begin_worker, (OWN_MODULES, queue)) as pool:
         with ignore_sigint():
             running = [pool.submit(work, item) for item in items]
         try:
@@ -186,20 +186,20 @@ def in_processes(
                     child.terminate()
                 pool.shutdown(wait=True, cancel_futures=True)
             raise
-        told.put(None)  # not where a worker was killed, which may hold the lock of the queue
+        queue.put(None)  # not where a worker was killed, which may hold the lock of the queue
 
 
-def _hear(heard: Heard, told: Any) -> None:
-    for steps in iter(told.get, None):
-        heard(steps)
+def _count(count: Steps, queue: Any) -> None:
+    for steps in iter(queue.get, None):
+        count(steps)
 
 
-def _begin_worker(own: Sequence[tuple[str, str]], told: Any) -> None:
+def _begin_worker(own: Sequence[tuple[str, str]], queue: Any) -> None:
     """Report to the parent process, and end with it; import the user's modules."""
-    global tell
+    global report
     import multiprocessing
 
-    tell = told.put
+    report = queue.put
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -377,12 +377,12 @@ def _with_key(task: tuple[Callable[[Item], Result], str, Item]) -> tuple[str, Re
     return key, work(item)
 
 
-def in_jobs(jobs: int, heard: Heard = tell) -> Spread:
+def in_jobs(jobs: int, count: Steps = report) -> Spread:
     """Calls in order in this process with one job, else over that many processes."""
 
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
-        global tell
-        tell = heard
-        return map(work, tasks) if jobs <= 1 else in_processes(work, tasks, jobs, heard)
+        global report
+        report = count
+        return map(work, tasks) if jobs <= 1 else in_processes(work, tasks, jobs, count)
 
     return spread

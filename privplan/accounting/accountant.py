@@ -6,6 +6,7 @@ not wait for the libraries of the others.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -137,3 +138,17 @@ def fast_accountants() -> list[str]:
 def second_opinions() -> list[str]:
     """Names of the accountants of other libraries."""
     return [name for name in loadable_accountants() if accountant(name).kind == KINDS[-1]]
+
+
+def outwards(value: float, up: bool, digits: int = 0) -> float:
+    """A bound rounded outwards: to so many digits, or to four decimals and five digits at least."""
+    if not 0 < value < math.inf:
+        return value
+    first = math.floor(math.log10(value))
+    scale = 10.0 ** (digits - 1 - first if digits else max(4, 4 - first))
+    return (math.ceil if up else math.floor)(value * scale) / scale
+
+
+def at_most(value: float) -> str:
+    """An upper bound on epsilon, rounded up."""
+    return "no bound" if math.isinf(value) else f"{outwards(value, True):.12g}"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.release import named_law
 from privplan.accounting.tradeoff import LEVELS, TradeOff
@@ -21,7 +22,6 @@ from privplan.report.style import (
     LIGHT,
     Panel,
     Theme,
-    at_most,
     beside,
     by_factors,
     from_zero,
@@ -380,10 +380,10 @@ def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
         means[name] = dict(zip(places, map(statistics.fmean, columns), strict=True))
         if len(row.records) > 1:
             spreads[name] = dict(zip(places, map(statistics.stdev, columns), strict=True))
-    told = f"{unit}: mean ± standard deviation; ticks: seeds"
+    unit_line = f"{unit}: mean ± standard deviation; ticks: seeds"
     room = 1.9 if any(row.note for row in rows) else 1.45
     return [
-        _rows("ranking", "Methods, best first", told, ends, marks, room),
+        _rows("ranking", "Methods, best first", unit_line, ends, marks, room),
         _lines("curves", "By round, mean over the seeds", ("round", unit), means, spread=spreads,
                zero=False),
     ]  # fmt: skip

@@ -16,12 +16,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from privplan.accounting.accountant import at_most
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.spending import full_name
 from privplan.errors import InputError
 from privplan.files import write_bytes
 from privplan.report import plots, tables
-from privplan.report.style import Panel, at_most, picture_name, shortened
+from privplan.report.style import Panel, picture_name, shortened
 from privplan.report.style import picture as drawn
 from privplan.report.tables import Table
 

@@ -261,8 +261,3 @@ def with_room(axes: Axes, high: float, factor: float, low: float = 0.0) -> None:
 def beside(axes: Axes, x: float, y: float, text: str) -> None:
     """A label at the right of a place."""
     axes.annotate(text, (x, y), (7, 0), textcoords="offset points", va="center", fontsize=8.5)
-
-
-def at_most(value: float) -> str:
-    """An upper bound on epsilon, rounded up."""
-    return "no bound" if math.isinf(value) else f"{math.ceil(value * 1e4) / 1e4:g}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from privplan.accounting.accountant import at_most, outwards
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import SHORT, named_law
@@ -18,7 +19,6 @@ from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import CHANCES, DECIDED
 from privplan.record import ACCURACY
-from privplan.report.style import at_most
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.verify import Verdict
 
@@ -147,9 +147,11 @@ def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Tab
         "group": lambda row: row.group,
         "accountant": lambda row: row.accountant,
         "at least": lambda row: (
-            "-" if about(row) or not row.epsilon_lower else f"{row.epsilon_lower:.6g}"
+            "-"
+            if about(row) or not row.epsilon_lower
+            else f"{outwards(row.epsilon_lower, False, 6):.6g}"
         ),
-        "at most": lambda row: f"{about(row)}{row.epsilon_upper:.6g}",
+        "at most": lambda row: f"{about(row)}{outwards(row.epsilon_upper, True, 6):.6g}",
         "delta": lambda row: f"{row.delta:.3g}",
         "law": lambda row: row.law,
         "relation": lambda row: row.relation,
@@ -318,12 +320,17 @@ def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
 
 def lower(value: float | None) -> str:
     """A lower bound on epsilon as text, rounded down; None means infinite."""
-    return "inf" if value is None else f"{math.floor(value * 1e4) / 1e4:.4f}"
+    return "inf" if value is None else _four(outwards(value, False))
 
 
 def upper(value: float | None) -> str:
     """An upper bound on epsilon as text, rounded up; None means infinite."""
-    return "inf" if value is None else f"{math.ceil(value * 1e4) / 1e4:.4f}"
+    return "inf" if value is None else _four(outwards(value, True))
+
+
+def _four(value: float) -> str:
+    text = f"{value:.4f}"
+    return text if float(text) == value else f"{value:.12g}"
 
 
 def percent(value: float | None) -> str:
@@ -498,15 +505,15 @@ def run_name(verdict: Verdict) -> str:
 def spending_table(spent: Sequence[Spending]) -> Table:
     """What each group has spent, one row per group."""
 
-    def six(value: float | None) -> str:
-        return "inf" if value is None else f"{value:.6g}"
+    def six(value: float | None, up: bool = True) -> str:
+        return "inf" if value is None else f"{outwards(value, up, 6):.6g}"
 
     cells: dict[str, Cell] = {
         "group": lambda one: full_name(one.population, one.group),
         "runs": lambda one: one.runs,
         "kept": lambda one: one.kept,
         "releases": lambda one: one.releases,
-        "at least": lambda one: six(one.epsilon_lower),
+        "at least": lambda one: six(one.epsilon_lower, False),
         "at most": lambda one: six(one.epsilon_upper),
         "naive sum": lambda one: six(one.epsilon_naive),
         "rdp": lambda one: "-" if one.epsilon_rdp is None else six(one.epsilon_rdp),
@@ -544,9 +551,11 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"{where}: budget epsilon {remaining.budget:g} at delta {remaining.delta:.4g} over all "
         f"runs ({remaining.sampling} sampling, {remaining.relation}, "
         f"accountant {remaining.accountant}, for each {remaining.unit})",
-        f"spent: at least {remaining.spent_lower:.6g}, at most {remaining.spent_upper:.6g}",
-        f"spent under the rule for further runs ({remaining.rule}): {remaining.spent:.6g}",
-        f"headroom: {remaining.headroom:.6g}",
+        f"spent: at least {outwards(remaining.spent_lower, False, 6):.6g}, "
+        f"at most {outwards(remaining.spent_upper, True, 6):.6g}",
+        f"spent under the rule for further runs ({remaining.rule}): "
+        f"{outwards(remaining.spent, True, 6):.6g}",
+        f"headroom: {outwards(remaining.headroom, False, 6):.6g}",
     ]
     shape = (
         f"a next run at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "

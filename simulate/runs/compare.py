@@ -384,13 +384,13 @@ def compare(
     missing = Counter(key.rpartition("/")[0] for key in items)
     trained, total = list[int](), sum(one.plan.spec.rounds for one in items.values())
 
-    def heard(rounds: int) -> None:
+    def done_rounds(rounds: int) -> None:
         trained.append(rounds)
         progress(sum(trained), total)
 
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         """Runs over the processes; reports each algorithm when its last run is finished."""
-        for key, result in in_jobs(jobs, heard)(work, tasks):
+        for key, result in in_jobs(jobs, done_rounds)(work, tasks):
             yield key, result
             name = key.rpartition("/")[0]
             missing[name] -= 1
@@ -437,12 +437,12 @@ def request_for(base: Request, name: str, seed: int) -> Request:
 
 
 def run_here(request: Request) -> None:
-    """Finish one run in this process, with its threads as they are; tells its rounds."""
-    told = [0]
+    """Finish one run in this process, with its threads as they are; reports its rounds."""
+    before = [0]
 
     def report(done: int, rounds: int) -> None:
-        processes.tell(done - told[0])
-        told[0] = done
+        processes.report(done - before[0])
+        before[0] = done
 
     execute(request, report)
     report(request.plan.spec.rounds, 0)

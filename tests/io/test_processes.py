@@ -37,7 +37,7 @@ def linger(path):
 
 
 def die(number):
-    processes.tell(5)
+    processes.report(5)
     os._exit(3)
 
 

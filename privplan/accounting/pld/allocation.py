@@ -35,12 +35,12 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 _Four = tuple[Array, Array, Array, Array]
 
 
-class _Law(NamedTuple):  # masses of Y at origin plus steps, for Y at most top; crumbs were added
+class _Law(NamedTuple):  # masses of Y at origin plus steps, for Y at most top; added was put on
     origin: float
     steps: Array
     masses: Array
     top: float
-    crumbs: float = 0.0
+    added: float = 0.0
 
 
 class _Options(NamedTuple):  # strikes from 1 outwards; a put at any x is at least mass x - moment
@@ -143,8 +143,8 @@ def _smaller(sigma: float, step: float, top: float) -> _Law:
         masses[1:-1] -= negative
         masses[2:] += negative * share
         masses[:-2] += negative * (1 - share)
-    crumbs = -float(np.minimum(masses, 0.0).sum())
-    return _Law(offset, np.append(0.0, grid), np.maximum(masses, 0.0), float(edges[-1]), crumbs)
+    added = -float(np.minimum(masses, 0.0).sum())
+    return _Law(offset, np.append(0.0, grid), np.maximum(masses, 0.0), float(edges[-1]), added)
 
 
 def _priced(law: _Law, rounds: int, strikes: Array, sign: int, quiet: float) -> _Four:
@@ -220,7 +220,7 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
             price = price + np.maximum(every - strikes * some, 0.0)
             of_price = of_price + 1e-13 * (every + strikes * some)
             of_mass = of_mass + 1e-13 * some
-        of_price = of_price + rounds * law.crumbs * (strikes + step * law.top / rounds)
+        of_price = of_price + rounds * law.added * (strikes + step * law.top / rounds)
         found.append((price + of_price + missed, mass, moment, of_price, of_mass))
     outside = 2 * rounds * _TAIL * strikes if sign < 0 else 0.0  # of all places
     above, (_, mass, moment, of_price, of_mass) = found[0][0] + outside, found[1]
