@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,33 +71,30 @@ JOBS: Decorator = click.option(
 )
 
 
-class _RegistryOption(click.Option):
-    """An option whose help lists registered names; the registry is loaded only for the help."""
+DATASETS = (
+    "cifar-10", "cifar-100", "digits", "emnist", "fashion-mnist", "femnist", "mnist",
+    "shakespeare", "svhn",
+)  # fmt: skip
+"""The project's data sets for the help, which would else have to load PyTorch; a test compares."""
+PARTITIONS = (
+    "by-class:GROUP=LABEL,LABEL", "dirichlet:ALPHA", "dominant:S%", "iid or iid:SIZE", "natural",
+    "pathological:N,S or pathological:S", "shards:S",
+)  # fmt: skip
+"""The project's partitions for the help, as they are written."""
 
-    def __init__(self, *args: Any, names: Callable[[], Iterable[str]], **attributes: Any) -> None:
+
+class _RegistryOption(click.Option):
+    """An option whose help lists names: the project's, and entry points of other packages."""
+
+    def __init__(self, *args: Any, names: tuple[str, ...], group: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        self._names, self._template = names, str(self.help)
+        self._names, self._group, self._template = names, group, str(self.help)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Left and right column of the help."""
-        try:
-            names = ", ".join(self._names())
-        except ModuleNotFoundError:  # the help is shown without the simulation backend, too
-            names = "those of the simulation backend, which is not installed"
-        self.help = self._template.format(names)
+        others = (point.name for point in entry_points(group=self._group))
+        self.help = self._template.format(", ".join(sorted({*self._names, *others})))
         return super().get_help_record(ctx)
-
-
-def _datasets() -> Iterable[str]:
-    from simulate.data.registry import DATASETS
-
-    return sorted(DATASETS)
-
-
-def _partitions() -> Iterable[str]:
-    from simulate.data.partition.schemes import forms
-
-    return forms()
 
 
 data_options = together(
@@ -105,7 +103,8 @@ data_options = together(
         default="digits",
         show_default=True,
         cls=_RegistryOption,
-        names=_datasets,
+        names=DATASETS,
+        group="privplan.datasets",
         help="One of {}. NAME:RECORDS takes so many of its training records.",
     ),
     DATA_DIR,
@@ -118,7 +117,8 @@ data_options = together(
         default="iid",
         show_default=True,
         cls=_RegistryOption,
-        names=_partitions,
+        names=PARTITIONS,
+        group="privplan.partitions",
         help="Partition of the training records over clients: {}; docs/data.md explains each.",
     ),
     click.option(

@@ -14,6 +14,9 @@ from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from simulate.cli import options
+from simulate.data.partition.schemes import forms
+from simulate.data.registry import DATASETS
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 
@@ -129,6 +132,9 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
     "report": (["report", "plan.json"], {"matplotlib"}),
     "lint": (["lint", "train.py", "--of=opacus", "--population=1000"], set()),
     "book": (["book", "add", "run"], {"sqlalchemy"}),
+    "simulate --help": (["simulate", "--help"], set()),
+    "compare --help": (["compare", "--help"], set()),
+    "attack --help": (["attack", "--help"], set()),
     "simulate --algorithms": (["simulate", "--algorithms"], {"torch"}),
     "simulate": (
         ["simulate", "plan.json", "--algorithm=planned", "--device=cpu", "-o", "again"],
@@ -191,6 +197,11 @@ def test_commands_import_no_heavy_module(name, imported):
     code, found = imported[name]
     assert code in (None, 0, 5)
     assert set(found) <= (ALLOWED[name][1] if name in ALLOWED else set())
+
+
+def test_the_help_lists_what_is_registered():
+    assert options.DATASETS == tuple(sorted(DATASETS))
+    assert options.PARTITIONS == tuple(forms())
 
 
 def test_every_planning_command_has_its_list_of_modules():
