@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
-from privplan.evidence import BLOCKS, PROJECTIONS, TAILS
+from privplan.evidence import BLOCKS, PROJECTIONS, SAMPLE, TAILS
 from privplan.verification.checks import noise as noise_law
 from privplan.verification.checks import sampling as cohort_independence
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM
@@ -72,14 +72,21 @@ def correlation(rho: float, rounds: int, groups: int) -> float:
 
 
 def repeated_part(part: float, coordinates: int, releases: int) -> float:
-    """Chance to detect that the end of each noise vector repeats its beginning."""
-    level = _FOURTH / releases / (coordinates - 1)
+    """Chance to detect that the end of each noise vector repeats its beginning.
+
+    Of a long vector it is the least over all shifts: half of the correlation of its sums is lost
+    where the shift is half a sum, and that of both partners of the sums left out.
+    """
+    count, pairs = coordinates, part * coordinates
+    if coordinates > 2 * SAMPLE:
+        width = math.ceil(coordinates / SAMPLE)
+        count = SAMPLE + math.ceil(coordinates / width)
+        pairs = part / 2 * (1 - 2 * SAMPLE / coordinates) * (count - SAMPLE)
+    level = _FOURTH / releases / (count - 1)
     limit = _smallest(
-        lambda s: float(noise_law.lagged_p_values(np.array([s]), coordinates)[0]),
-        level,
-        float(coordinates),
+        lambda s: float(noise_law.lagged_p_values(np.array([s]), count)[0]), level, float(count)
     )
-    mean, deviation = part * coordinates, math.sqrt(coordinates * (1 + 2 * part))
+    mean, deviation = pairs, math.sqrt(count * (1 + 2 * part))
     one = float(ndtr((mean - limit) / deviation))
     return 1 - (1 - one) ** releases
 
@@ -129,21 +136,27 @@ def power_table() -> list[tuple[str, str, float]]:
     """Tests, faults and their chance of detection in the runs that the documentation names.
 
     Bench: 3 groups of 100 clients, ratio 0.3, 20 rounds, 2,410 coordinates. Image: 3 groups of
-    2,000 clients, ratio 0.02, 50 rounds, 18,378 coordinates.
+    2,000 clients, ratio 0.02, 50 rounds, 18,378 coordinates. Large: the same of 10 million.
     """
-    runs = (("bench", 2_410, 20, 100, 0.3), ("image", 18_378, 50, 2_000, 0.02))
+    runs = (
+        ("bench", 2_410, 20, 100, 0.3),
+        ("image", 18_378, 50, 2_000, 0.02),
+        ("large", 10_000_000, 50, 2_000, 0.02),
+    )
     rows: list[tuple[str, str, float]] = []
     for name, coordinates, rounds, clients, ratio in runs:
         releases = 3 * rounds
         total = coordinates * releases
+        seen = (SAMPLE if coordinates > 2 * SAMPLE else coordinates) * releases
         faults = (
             ("deviation 0.7% too small", scale(0.993, total)),
             ("deviation 2% too small", scale(0.98, total)),
-            ("truncation at 3 deviations", truncation(3.0, total)),
-            ("truncation at 4 deviations", truncation(4.0, total)),
+            ("truncation at 3 deviations", truncation(3.0, seen)),
+            ("truncation at 4 deviations", truncation(4.0, seen)),
             ("half the deviation in one of 32 blocks", silent_block(coordinates, releases, 0.5)),
             ("5% less deviation in one of 32 blocks", silent_block(coordinates, releases, 0.95)),
             ("a quarter of each noise vector repeated", repeated_part(0.25, coordinates, releases)),
+            ("a twentieth of it repeated", repeated_part(0.05, coordinates, releases)),
             ("correlation 0.1 with the round before", correlation(0.1, rounds, 3)),
             ("correlation 0.3 with the round before", correlation(0.3, rounds, 3)),
             ("ratio 3% too high", sampling_ratio(1.03, clients, ratio, rounds, 3)),

@@ -211,15 +211,26 @@ ROUNDING = 1e-6
 """Relative tolerance between recorded measurements of the same vector."""
 DECIMALS = 1e-4
 """Error of a projection that was rounded to four decimals, with a factor of 2."""
+SAMPLE = 2**17
+"""Number of coordinates in the sample of a vector that has more than twice as many."""
+SAMPLE_BLOCK = 2**12
+"""Length of the contiguous blocks of a sample."""
 _EDGES = ndtri(np.arange(1, CELLS) / CELLS)
 
 
 class NoiseEvidence(Value):
-    """Measurements of the noise of one release; z is the noise over its standard deviation."""
+    """Measurements of the noise of one release; z is the noise over its standard deviation.
+
+    Of a long vector the distribution is that of a sample of blocks, and the autocorrelation that
+    of the sample and of the sums of neighbours; see ``measured_parts``. Sums of squares and
+    projections are of all coordinates.
+    """
 
     round: Count  # training round, from 1
     index: Natural  # position of the release among those of its round, from 0
     coordinates: Count  # number of coordinates (n)
+    # number of coordinates in the sample of ks, cells, tails and close; 0 where these are of all
+    sample: Natural = 0
     sum_squares: NonNegative  # sum of squares of the noise, equal to that of the ledger's residual
     sum_norm: NonNegative  # norm of the sum that entered the mechanism
     ks: NonNegative  # Kolmogorov-Smirnov distance of z from the standard normal law
@@ -244,9 +255,21 @@ class NoiseEvidence(Value):
         return next(_faults(self), None)
 
     @property
+    def distributed(self) -> int:
+        """Number of coordinates in ks, cells, tails and close."""
+        return self.sample or self.coordinates
+
+    @property
+    def correlated(self) -> int:
+        """Length of the vector whose autocorrelation was measured."""
+        n = self.coordinates
+        return self.sample + math.ceil(n / _neighbours(n)) if self.sample else n
+
+    @property
     def line(self) -> str:
         """The measurements as a line of ``noise.jsonl``."""
-        return json.dumps(dict(self), separators=(",", ":"), allow_nan=False) + "\n"
+        fields = {name: value for name, value in self if value or name != "sample"}
+        return json.dumps(fields, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _faults(one: NoiseEvidence) -> Iterator[str]:
@@ -256,7 +279,9 @@ def _faults(one: NoiseEvidence) -> Iterator[str]:
     is at most the sum of squares, and by Bessel projections on orthonormal vectors have together
     no more energy than z; a distance is at least that at any one point.
     """
-    n = one.coordinates
+    n, seen, correlated = one.coordinates, one.distributed, one.correlated
+    if one.sample and (one.sample != SAMPLE or n <= 2 * SAMPLE):
+        yield f"sample: must be {SAMPLE}, of more than {2 * SAMPLE}, found {one.sample} of {n}"
     lengths = {
         "cells": CELLS,
         "tails": len(TAILS),
@@ -267,19 +292,19 @@ def _faults(one: NoiseEvidence) -> Iterator[str]:
     for name, length in lengths.items():
         if (found := len(getattr(one, name))) != length:
             yield f"{name}: must be {length} numbers, found {found}"
-    if sum(one.cells) != n:
-        yield f"cells: must be {n} in total, found {sum(one.cells)}"
+    if sum(one.cells) != seen:
+        yield f"cells: must be {seen} in total, found {sum(one.cells)}"
     if one.layers and sum(one.layers) != n:
         yield f"layers: must be {n} in total, found {sum(one.layers)}"
-    tails = (n, *one.tails)
+    tails = (seen, *one.tails)
     if any(more > fewer for fewer, more in zip(tails, one.tails, strict=False)):
-        yield f"tails: must fall from at most {n}, found {one.tails}"
-    if one.close > n - 1:
-        yield f"close: must be at most {n - 1}, found {one.close}"
-    if not min(1, n - 1) <= one.lag <= n - 1:
-        yield f"lag: must be at most {n - 1} and a shift, found {one.lag}"
-    below = np.cumsum(np.array(one.cells, dtype=float)) / n
-    distance = max(1 / (2 * n), float(np.abs(below - np.arange(1, CELLS + 1) / CELLS).max()))
+        yield f"tails: must fall from at most {seen}, found {one.tails}"
+    if one.close > seen - 1:
+        yield f"close: must be at most {seen - 1}, found {one.close}"
+    if not min(1, correlated - 1) <= one.lag <= correlated - 1:
+        yield f"lag: must be at most {correlated - 1} and a shift, found {one.lag}"
+    below = np.cumsum(np.array(one.cells, dtype=float)) / seen
+    distance = max(1 / (2 * seen), float(np.abs(below - np.arange(1, CELLS + 1) / CELLS).max()))
     if not distance - ROUNDING <= one.ks <= 1 + ROUNDING:
         yield f"ks: must be in [{distance:.6g}, 1], found {one.ks:g}"
     squares = math.fsum(one.block_squares)
@@ -303,18 +328,21 @@ def measure_noise(
 ) -> NoiseEvidence:
     """Measurements of one release's noise."""
     z = noise / std
-    n = len(z)
-    ordered = np.sort(z)
+    n, squares = len(z), np.square(z)
+    block_squares = _sums(squares, block_starts(n))
+    projections = tuple(np.round(projected(z), 4).tolist())
+    sample, correlated = measured_parts(z, repr((block_squares, projections)))
+    ordered, seen = np.sort(sample), len(sample)
     probability = ndtr(ordered)
-    steps = _steps(n)
+    steps = _steps(seen)
     above, below = (steps[1:] - probability).max(), (probability - steps[:-1]).max()
-    edges = [0, *np.searchsorted(ordered, _EDGES).tolist(), n]
-    lag, autocorrelation = _largest_autocorrelation(z)
-    squares = np.square(z)
+    edges = [0, *np.searchsorted(ordered, _EDGES).tolist(), seen]
+    lag, autocorrelation = _largest_autocorrelation(correlated)
     return NoiseEvidence.model_construct(  # its own numbers need no validation, a file's do
         round=round_,
         index=index,
         coordinates=n,
+        sample=seen if seen < n else 0,
         sum_squares=float(np.square(noise).sum()),
         sum_norm=sum_norm,
         ks=_short(max(above, below)),
@@ -325,9 +353,50 @@ def measure_noise(
         autocorrelation=_short(autocorrelation),
         layers=tuple(layers),
         layer_squares=_sums(squares, np.cumsum([0, *layers])[:-1]) if layers else (),
-        block_squares=_sums(squares, block_starts(n)),
-        projections=tuple(np.round(project(z), 4).tolist()),
+        block_squares=block_squares,
+        projections=projections,
     )
+
+
+def measured_parts(z: np.ndarray, release: str) -> tuple[np.ndarray, np.ndarray]:
+    """The vector whose distribution is measured, and the one whose autocorrelation is; both z [n].
+
+    Of more than 2 ``SAMPLE`` coordinates the first is a sample of random blocks, wherever they
+    start, and the second the sample and the scaled sums of neighbours that are not in it. Honest
+    noise makes both independent standard normals; the places of sums that are left out have zeros,
+    which keep the shifts and only lower a correlation. The blocks are drawn once the noise is
+    fixed: the seed is the hash of what was measured of it, ``release``.
+    """
+    n = len(z)
+    if n <= 2 * SAMPLE:
+        return z, z
+    words = np.frombuffer(hashlib.sha256(release.encode()).digest(), "<u4")
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(words.tolist())))
+    blocks = n // SAMPLE_BLOCK
+    drawn = generator.choice(blocks, SAMPLE // SAMPLE_BLOCK, replace=False)
+    starts = drawn * n // blocks + generator.integers(n)
+    places = (starts[:, None] + np.arange(SAMPLE_BLOCK)).ravel() % n
+    sample, sums = z[places], _sums_of_neighbours(z)
+    sums[places // _neighbours(n)] = 0.0
+    return sample, np.concatenate([sample, sums])
+
+
+def projected(z: np.ndarray, sampled: bool | None = None) -> np.ndarray:
+    """Projections of a vector, or where it is measured by a sample, of its sums of neighbours."""
+    long = len(z) > 2 * SAMPLE if sampled is None else sampled
+    return project(_sums_of_neighbours(z) if long else z)
+
+
+def _neighbours(coordinates: int) -> int:
+    """Number of neighbouring coordinates in each sum."""
+    return math.ceil(coordinates / SAMPLE)
+
+
+def _sums_of_neighbours(z: np.ndarray) -> np.ndarray:
+    """Sums of neighbouring coordinates over the square root of their number."""
+    starts = np.arange(0, len(z), _neighbours(len(z)))
+    sums: np.ndarray = np.add.reduceat(z, starts)
+    return sums / np.sqrt(np.diff(starts, append=len(z)))
 
 
 def _beyond(ordered: np.ndarray, limit: float) -> int:

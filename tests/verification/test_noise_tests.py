@@ -1,18 +1,23 @@
 """Tests behind a verdict: exact values, simulations, stated power, and measurements of noise."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from benchmarks import power
+from privplan import evidence
 from privplan.accounting.families import noise_p_value
 from privplan.evidence import (
     NOISE_EVIDENCE,
+    SAMPLE,
     TAILS,
     measure_noise,
+    measured_parts,
     project,
+    projected,
     read_noise_evidence,
 )
 from privplan.laws.participation import participation_law
@@ -94,6 +99,79 @@ def test_projections_keep_inner_products_of_the_identity():
     """The 128 projections of unit vectors are orthonormal rows: P P^T is the identity."""
     rows = np.array([project(unit) for unit in np.eye(300)]).T
     assert np.allclose(rows @ rows.T, np.eye(128))
+
+
+def test_the_parts_of_a_long_vector_are_independent_normals(monkeypatch):
+    """Each part is a linear map A of z: A A^T is the identity, with zeros of sums left out."""
+    monkeypatch.setattr(evidence, "SAMPLE", 64)
+    monkeypatch.setattr(evidence, "SAMPLE_BLOCK", 8)
+    units = np.eye(300)
+    sample = np.array([measured_parts(unit, "a")[0] for unit in units]).T
+    vector = np.array([measured_parts(unit, "a")[1] for unit in units]).T
+    rows = np.array([projected(unit) for unit in units]).T
+    assert sample.shape == (64, 300)
+    assert np.array_equal(sample @ sample.T, np.eye(64))
+    assert np.all(np.diff(sample.argmax(1).reshape(8, 8) % 300) % 300 == 1)  # whole blocks
+    kept = np.diag(vector @ vector.T).round(9)
+    assert np.allclose(vector @ vector.T, np.diag(kept))
+    assert set(kept) == {0.0, 1.0}
+    assert kept[64:].sum() == sum(not sample[:, at : at + 5].any() for at in range(0, 300, 5))
+    assert np.allclose(rows @ rows.T, np.eye(60))
+    reached = np.zeros(300)
+    for number in range(400):  # each coordinate is as likely in the sample
+        reached[measured_parts(np.arange(300), str(number))[0]] += 1
+    assert stats.chisquare(reached).pvalue > 1e-6
+
+
+def _on_grid(z):
+    return (z * 1000).round() / 1000
+
+
+def _averaged(z):
+    return (z + np.roll(z, 1)) / np.sqrt(2)
+
+
+def _release(number):
+    return SimpleNamespace(round=number, residual=None, shares=[SimpleNamespace(group="all")])
+
+
+LONG_FAULTS = {
+    "law": (noise._unlike_normal, lambda z, rng: rng.laplace(0, 0.5**0.5, len(z))),
+    "grid": (noise._unlike_normal, lambda z, rng: _on_grid(z)),
+    "truncation": (noise._unlike_normal, lambda z, rng: np.where(abs(z) > 3, z / 4, z)),
+    "scale": (noise._unlike_normal, lambda z, rng: 0.993 * z),
+    "block": (noise._uneven, lambda z, rng: np.where(np.arange(len(z)) < 900, 0.0, z)),
+    "repetition": (noise._dependent, lambda z, rng: np.roll(np.resize(z, 3 * len(z) // 4), 9)),
+    "neighbours": (noise._dependent, lambda z, rng: _averaged(z)),
+}
+"""Checks, and faults of noise [n] of the recorded deviation, all but the block in each part."""
+
+
+@pytest.mark.parametrize("name", ["none", *LONG_FAULTS])
+def test_faults_of_long_vectors_are_seen(name):
+    rng, n = np.random.default_rng(8), 2 * SAMPLE + 1
+    z = rng.standard_normal(n)
+    _, fault = LONG_FAULTS.get(name, (None, lambda z, rng: z))
+    changed = np.resize(fault(z, rng), n)
+    one = _measured(changed)
+    assert one.fault is None
+    assert one.sample == SAMPLE
+    release = _release(1)
+    found = {check for check, _ in LONG_FAULTS.values() if [*check([(release, one)], 1e-4)]}
+    assert LONG_FAULTS[name][0] in found if name != "none" else not found
+
+
+def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
+    rng = np.random.default_rng(9)
+    z = rng.standard_normal((4, 2 * SAMPLE + 1))
+    z[3] = z[0] + 0.1 * z[3]
+    releases = [_release(number) for number in range(1, 5)]
+    lines = [_measured(one, round_=at) for at, one in enumerate(z, start=1)]
+    [*found] = noise._dependent(list(zip(releases, lines, strict=True)), 1e-4)
+    assert found[0].startswith("rounds 1 (all) and 4 (all): correlation")
+    assert [*noise._dependent(list(zip(releases[:3], lines, strict=False)), 1e-4)] == []
+    assert np.abs(projected(z[1]) - lines[1].projections).max() < 1e-4
+    assert np.abs(projected(z[2]) - lines[1].projections).max() > 0.5
 
 
 def test_p_values_are_upper_bounds_and_not_trivial():

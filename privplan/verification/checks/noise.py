@@ -21,7 +21,7 @@ from privplan.evidence import (
     TAILS,
     NoiseEvidence,
     block_lengths,
-    project,
+    projected,
     read_noise_evidence,
 )
 from privplan.record import ReleaseRecord
@@ -189,7 +189,7 @@ def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
     lengths = (CELLS, len(TAILS), len(block_lengths(one.coordinates)))
     return (
         all(abs(total - squares) <= SAME * max(squares, 1.0) for total in totals)
-        and sum(one.cells) == one.coordinates
+        and sum(one.cells) == one.distributed
         and (len(one.cells), len(one.tails), len(one.block_squares)) == lengths
         and sum(one.layers) in (0, one.coordinates)
         and len(one.layers) == len(one.layer_squares)
@@ -233,11 +233,11 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
     level = rate / 5
     for release, one in measured:
         where = f"round {release.round}"
-        if ks_p_value(one.ks, one.coordinates) < level / len(measured):
+        if ks_p_value(one.ks, one.distributed) < level / len(measured):
             yield f"{where}: Kolmogorov-Smirnov distance {one.ks:.3g} from the normal law"
-        if close_pairs_p_value(one.close, [one.coordinates]) < level / 2 / len(measured):
+        if close_pairs_p_value(one.close, [one.distributed]) < level / 2 / len(measured):
             yield f"{where}: {one.close} pairs of equal noise, so it is on a grid or repeated"
-    sizes = [one.coordinates for _, one in measured]
+    sizes = [one.distributed for _, one in measured]
     total, close = sum(sizes), sum(one.close for _, one in measured)
     if close_pairs_p_value(close, sizes) < level / 2:
         yield f"all rounds: {close} pairs of equal noise, so it is on a grid or repeated"
@@ -256,6 +256,7 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
             f"about {expected:.3g} expected"
         )
     energy = sum(sum(one.block_squares) for _, one in measured)
+    total = sum(one.coordinates for _, one in measured)
     if squares_p_values(np.array([energy]), np.array([total]))[0] < level:
         yield f"all rounds: {np.sqrt(energy / total):.6g} times the recorded deviation"
 
@@ -315,16 +316,15 @@ def noise_independence(run: Run) -> Check:
 
 def _dependent(measured: Measured, rate: float) -> Iterator[str]:
     level = rate / 4
-    lags = np.array([max(1, one.coordinates - 1) for _, one in measured])
+    sizes = np.array([one.correlated for _, one in measured])
     values = np.array([one.autocorrelation for _, one in measured])
-    sizes = np.array([one.coordinates for _, one in measured])
-    chances = lagged_p_values(values, sizes) * lags
+    chances = lagged_p_values(values, sizes) * np.maximum(1, sizes - 1)
     worst = int(chances.argmin())
     if chances[worst] < level / len(measured):
         release, one = measured[worst]
         yield (
-            f"round {release.round}: correlation {one.autocorrelation / one.coordinates:.2g} of "
-            f"coordinates {one.lag} apart"
+            f"round {release.round}: correlation {one.autocorrelation / sizes[worst]:.2g} of "
+            f"{'blocks and sums' if one.sample else 'coordinates'} {one.lag} apart"
         )
     for n in sorted({one.coordinates for _, one in measured}):
         same = [(release, one) for release, one in measured if one.coordinates == n]
@@ -463,7 +463,7 @@ def _other_noise(
         if abs(residual - norm) > error:
             return f"the released noise is {residual / norm:.6g} times as large as the seed's"
     if measured is not None and measured.coordinates == len(drawn):
-        expected = project(drawn / release.noise_std)
+        expected = projected(drawn / release.noise_std, measured.sample > 0)
         difference = np.abs(expected - np.asarray(measured.projections)).max()
         if difference > DECIMALS + error / release.noise_std:
             return f"the released noise is not the seed's (by {difference:.2g} on a projection)"
