@@ -200,8 +200,8 @@ def test_commands_import_no_heavy_module(name, imported):
 
 
 def test_the_help_lists_what_is_registered():
-    assert options.DATASETS == tuple(sorted(DATASETS))
-    assert options.PARTITIONS == tuple(forms())
+    assert tuple(sorted(DATASETS)) == options.DATASETS
+    assert tuple(forms()) == options.PARTITIONS
 
 
 def test_every_planning_command_has_its_list_of_modules():
