@@ -258,19 +258,30 @@ def measure_releases(
     coordinates: Tensor | None,
     layers: Sequence[int] = (),
 ) -> tuple[Released, ...]:
-    """Releases with the residual and the noise that the loop measured."""
+    """Releases with the residual and the noise that the loop measured.
+
+    All numbers of a round come from the device in one copy, and all vectors in another.
+    """
     digest = "" if coordinates is None else mask_digest(coordinates.cpu().numpy())
     totals = {part.group.name: part.total for part in sums}
-    result = []
-    for index, release in enumerate(releases):
-        record = release.record
-        if not record.noise.noisy:
-            result.append(release)
-            continue
+    noisy = [index for index, release in enumerate(releases) if release.record.noise.noisy]
+    if not noisy:
+        return tuple(releases)
+    differences, numbers = list[Tensor](), list[Tensor]()
+    for index in noisy:
+        record = releases[index].record
         total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
-        difference = release.vector.double() - total
-        numbers = [difference.square().sum(), total.norm(), difference @ total]
-        squares, length, product = torch.stack(numbers).tolist()
+        difference = releases[index].vector.double() - total
+        differences.append(difference)
+        numbers += [difference.square().sum(), total.norm(), difference @ total]
+    measures = torch.stack(numbers).view(-1, 3).tolist()
+    if differences[0].device.type != "cpu":
+        differences = list(torch.stack(differences).cpu())
+    result = list(releases)
+    for index, difference, (squares, length, product) in zip(
+        noisy, differences, measures, strict=True
+    ):
+        record = releases[index].record
         if not math.isfinite(squares):
             rule = f"must release finite numbers, as round {record.round} did not"
             groups = ", ".join(share.group for share in record.shares)
@@ -280,15 +291,15 @@ def measure_releases(
         measured = None
         if record.noise.normal and record.noise_std > 0:
             measured = measure_noise(
-                difference.cpu().numpy(),
+                difference.numpy(),
                 record.noise_std,
                 round_=record.round,
                 index=index,
                 sum_norm=length,
                 layers=layers if sum(layers) == len(difference) else (),
             )
-        noisy = record.model_copy(update=changes)
-        result.append(replace(release, record=noisy, noise=measured))
+        changed = record.model_copy(update=changes)
+        result[index] = replace(releases[index], record=changed, noise=measured)
     return tuple(result)
 
 
