@@ -178,6 +178,7 @@ class ClientUpdate:
     client: int  # the client's number
     position: int  # its position in the group
     vector: Tensor  # the update [k], float32, after every transform
+    norm: float  # its length
     # Evidence of locally drawn noise, shape [1]; None without such noise.
     noise_evidence: RecordNoiseEvidence | None
     excluded: bool = False  # whether the update was not finite, so that the client sends zero

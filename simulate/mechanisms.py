@@ -185,7 +185,7 @@ def _share(update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float) 
         cohort=1,
         participants=(update.position,),
         clip_bound=None,
-        largest_norm=float(update.vector.double().norm()),
+        largest_norm=update.norm,
         clipped=0,
         excluded=int(update.excluded),
         factor=weight,

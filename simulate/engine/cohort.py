@@ -98,15 +98,19 @@ def client_updates(
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
         transformed = _transformed(trained.result.updates, experiment, context, chunk.group)
+        rows = transformed.updates
+        lengths = torch.stack([row.double().norm() for row in rows])
+        measured = torch.stack([lengths, transformed.finite.double()], 1).tolist()
         for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
             sent.append(
                 ClientUpdate(
                     group=chunk.group,
                     client=int(client),
                     position=int(position),
-                    vector=transformed.updates[row].clone(),
+                    vector=rows[row].clone(),
+                    norm=measured[row][0],
                     noise_evidence=rows_of(trained.result, slice(row, row + 1)).noise_evidence,
-                    excluded=not transformed.finite[row],
+                    excluded=not measured[row][1],
                 )
             )
     updates_of_all = all_gather(experiment.ranks, sent, experiment.device)

@@ -116,9 +116,7 @@ def _release(
         sent = (
             release_client(context.round, update, factors[update.group.name]) for update in updates
         )
-        measured = tuple(
-            measure_client_release(experiment, context.round, release) for release in sent
-        )
+        measured = measure_client_releases(experiment, context.round, tuple(sent))
         return measured, personal, 0.0, state
     sums, personal = group_sums(experiment, context)
 
@@ -303,14 +301,33 @@ def measure_releases(
     return tuple(result)
 
 
-def measure_client_release(experiment: Experiment, round_: int, release: Released) -> Released:
-    """A client's release with residual after subtracting its noise, which is generated again."""
+def measure_client_releases(
+    experiment: Experiment, round_: int, releases: tuple[Released, ...]
+) -> tuple[Released, ...]:
+    """Clients' releases with residuals after subtracting their noise, which is generated again.
+
+    The numbers of all clients come from the device in one copy.
+    """
+    rests = [_squares_without_noise(experiment, round_, release) for release in releases]
+    if not (known := [rest for rest in rests if rest is not None]):
+        return releases
+    found, result = iter(torch.stack(known).tolist()), []
+    for release, rest in zip(releases, rests, strict=True):
+        sent, squares = (0.0, 0.0) if rest is None else next(found)
+        if sent:  # else the update was not finite, so the client sent zero
+            residual = Residual(sum_squares=squares, along_sum=None)
+            record = release.record.model_copy(update={"residual": residual})
+            release = replace(release, record=record)
+        result.append(release)
+    return tuple(result)
+
+
+def _squares_without_noise(experiment: Experiment, round_: int, release: Released) -> Tensor | None:
+    """Whether a client's release is not zero, and its sum of squares without its noise [2]."""
     [group], client = release.groups, release.client
     batch = group.record_batch
     if release.record.unit != "record" or batch is None or client is None:
-        return release
-    if not release.vector.any():  # the update was not finite, so the client sent zero
-        return release
+        return None
     steps = release.vector.double() * -(batch / experiment.learning_rate(round_))
     # The planned noise of the client's steps, as its momentum sends it, all together [d].
     std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
@@ -324,5 +341,4 @@ def measure_client_release(experiment: Experiment, round_: int, release: Release
     again = torch.from_numpy(total)
     shared = experiment.algorithm.split.shared(experiment.model)
     difference = steps - (again if shared is None else again[shared]).to(steps)
-    residual = Residual(sum_squares=float(difference.square().sum()), along_sum=None)
-    return replace(release, record=release.record.model_copy(update={"residual": residual}))
+    return torch.stack([release.vector.any().double(), difference.square().sum()])

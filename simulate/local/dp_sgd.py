@@ -171,6 +171,14 @@ def noisy_descent(
             speed = batch.momentum * speed + noisy * (factors != 0)
             thetas = thetas - batch.learning_rate * factors * speed
     largest, clipped, excluded = zip(*of_steps, strict=True)
+    measured = [
+        (batch.y >= 0).sum((1, 2)),
+        torch.stack(clipped).sum(0),
+        torch.stack(excluded).sum(0),
+        torch.stack(largest).amax(0),
+    ]
+    *counts, longest = torch.stack([one.double() for one in measured]).cpu().numpy()
+    taken, shortened, left_out = (one.astype(np.int64) for one in counts)
     evidence = RecordNoiseEvidence(
         noise_std=np.array([source.std for source in noise]),
         bound=np.full(clients, clipping_norm),
@@ -179,10 +187,10 @@ def noisy_descent(
         drawn=np.array([source.drawn for source in noise]),
         steps=np.full(clients, batch.y.shape[1]),
         records=batch.records,
-        taken=(batch.y >= 0).sum((1, 2)).cpu().numpy(),
-        largest_norm=torch.stack(largest).amax(0).cpu().numpy(),
-        clipped=torch.stack(clipped).sum(0).cpu().numpy(),
-        excluded=torch.stack(excluded).sum(0).cpu().numpy(),
+        taken=taken,
+        largest_norm=longest,
+        clipped=shortened,
+        excluded=left_out,
     )
     return LocalResult(thetas - start, noise_evidence=evidence)
 
