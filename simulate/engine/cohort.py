@@ -7,10 +7,11 @@ releases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +24,6 @@ from simulate.engine.round import (
     CHUNK_CLIENTS,
     PersonalState,
     RoundContext,
-    TrainedChunk,
     positions,
     rows_of,
     trained_chunks,
@@ -71,10 +71,11 @@ def group_sums(
         )
         for found in drawn
     ]
-    personal: dict[int, Tensor] = {}
+    personal: list[tuple[np.ndarray, Tensor]] = []
     for trained in trained_chunks(experiment, context, drawn):
         chunk = trained.chunk
-        personal.update(_personal_vectors(trained))
+        if trained.result.personal is not None:
+            personal.append((chunk.clients, trained.result.personal))
         _add(sums[chunk.index], trained.result.updates, experiment, context, chunk.group)
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
@@ -85,18 +86,19 @@ def group_sums(
         _reduced(experiment, context.round, *of_group)
         for of_group in zip(groups, sums, measured, strict=True)
     )
-    return totals, _from_all_ranks(experiment, personal)
+    return totals, _from_all_ranks(experiment, _personal_vectors(personal))
 
 
 def client_updates(
     experiment: Experiment, context: RoundContext
 ) -> tuple[tuple[ClientUpdate, ...], PersonalState]:
     """Train a round's cohort whose clients send their own releases."""
-    personal: dict[int, Tensor] = {}
+    personal: list[tuple[np.ndarray, Tensor]] = []
     sent: list[ClientUpdate] = []
     for trained in trained_chunks(experiment, context, positions(experiment, context.round)):
         chunk = trained.chunk
-        personal.update(_personal_vectors(trained))
+        if trained.result.personal is not None:
+            personal.append((chunk.clients, trained.result.personal))
         transformed = _transformed(trained.result.updates, experiment, context, chunk.group)
         rows = transformed.updates
         lengths = torch.stack([row.double().norm() for row in rows])
@@ -116,14 +118,15 @@ def client_updates(
     updates_of_all = all_gather(experiment.ranks, sent, experiment.device)
     order = {group.name: index for index, group in enumerate(experiment.algorithm.plan.groups)}
     updates_of_all.sort(key=lambda update: (order[update.group.name], update.position))
-    return tuple(updates_of_all), _from_all_ranks(experiment, personal)
+    return tuple(updates_of_all), _from_all_ranks(experiment, _personal_vectors(personal))
 
 
-def _personal_vectors(trained: TrainedChunk) -> Mapping[int, Tensor]:
-    """Personal vectors of a chunk's clients, by number of the client."""
-    if trained.result.personal is None:
+def _personal_vectors(chunks: Sequence[tuple[np.ndarray, Tensor]]) -> PersonalState:
+    """Personal vectors by number of the client, in one copy from the device."""
+    if not chunks:
         return {}
-    rows, clients = trained.result.personal.cpu(), trained.chunk.clients
+    clients = np.concatenate([found for found, _ in chunks])
+    rows = torch.cat([found for _, found in chunks]).cpu()
     return {int(client): row.clone() for client, row in zip(clients, rows, strict=True)}
 
 
