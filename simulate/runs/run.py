@@ -162,20 +162,21 @@ def load(folder: Path, device: torch.device) -> Progress | None:
             warnings.simplefilter("ignore")  # a damaged file is reported below, in one line
             if zipfile.ZipFile(io.BytesIO(content)).testzip() is not None:
                 raise ValueError("a part of the file does not have its checksum")
-            data = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+            data = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if data["version"] != VERSION or data["theta"].ndim != 1:
             raise ValueError(data["version"])
+        mechanism = data.get("mechanism", {})
         personal = data["personal"] or {"clients": torch.empty(0), "rows": torch.empty(0)}
-        pairs = zip(personal["clients"].tolist(), personal["rows"].cpu(), strict=True)
+        pairs = zip(personal["clients"].tolist(), personal["rows"], strict=True)
         return Progress(
             round=int(data["round"]),
-            theta=data["theta"],
-            server=dict(data["server"]),
+            theta=data["theta"].to(device),
+            server={name: value.to(device) for name, value in data["server"].items()},
             personal={int(client): row.clone() for client, row in pairs},
             metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
             chain=str(data["chain"]),
-            canary_scores=None if data["audit"] is None else data["audit"].cpu().numpy(),
-            mechanism=dict(data.get("mechanism", {})),
+            canary_scores=None if data["audit"] is None else data["audit"].numpy(),
+            mechanism={name: value.to(device) for name, value in mechanism.items()},
         )
     except Exception:  # readers of a damaged file can fail in any way
         rule = "must be a sound checkpoint; remove it to replay the run from its first round"

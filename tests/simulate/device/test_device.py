@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from privplan.spec.spec import Spec
+from privplan.streams import NoiseKey
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.components import LocalResult
 from simulate.engine.loop import initial_state, run_round
@@ -12,7 +14,9 @@ from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models import modular
 from simulate.models.registry import model
+from simulate.runs import run
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.run import load
 from tests.simulate import small
 from tests.simulate.algorithms.references import records
 from tests.simulate.device import pretend
@@ -33,17 +37,20 @@ def world_of(name, unit="client"):
     return replace(small.setting(built), workers=1)
 
 
-def on_device(world, rounds=ROUNDS):
+def on_device(world, rounds=ROUNDS, folder=None):
     """The ledger, the counts and the model of a run on the device."""
     with pretend.in_use() as use:
-        now, ledger = _played(replace(world, device=pretend.device()), rounds)
+        now, ledger = _played(replace(world, device=pretend.device()), rounds, folder)
         return ledger.records, use.waits.copy(), use.sent.copy(), now.theta.cpu()
 
 
-def _played(world, rounds):
+def _played(world, rounds, folder=None):
     now, ledger = initial_state(world), MemoryLedger("")
     for _ in range(rounds):
         now = run_round(world, now, ledger)
+        if folder is not None:  # as a run that is interrupted after each round
+            run.save(folder, now)
+            now = run.load(folder, world.device)
     return now, ledger
 
 
@@ -64,16 +71,60 @@ def same(found, expected):
     [(name, "client") for name in OF_CLIENTS] + [(name, "record") for name in OF_RECORDS],
 )
 def test_a_run_on_the_device_is_that_on_a_cpu(name, unit):
-    world = world_of(name, unit)
+    compare(world_of(name, unit))
+
+
+def compare(world, folder=None):
+    """A run on the device, resumed after each round where a folder is given, and one on a CPU."""
     now, ledger = _played(world, ROUNDS)
-    booked, _, _, theta = on_device(world)
+    booked, _, _, theta = on_device(world, folder=folder)
     torch.testing.assert_close(theta, now.theta, rtol=1e-4, atol=1e-5)
     assert len(booked) == len(ledger.records) > 0
     for line, expected in zip(booked, ledger.records, strict=True):
         assert same(line.model_dump(), expected.model_dump())
 
 
-@pytest.mark.parametrize("name", ["cnn-2", "adapters:cnn-2", "mlp-digits"])
+def _noisy(world):
+    """The world with noise that is above rounding."""
+    plan = world.algorithm.plan
+    groups = tuple(one.model_copy(update={"noise_multiplier": 1e-4}) for one in plan.groups)
+    return plan.model_copy(update={"groups": groups})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [{"canaries": 5}, {"key": NoiseKey(bytes(32))}, {"key": NoiseKey(bytes(32)), "discrete": True}],
+    ids=["canaries", "secure noise", "noise on a grid"],
+)  # fmt: skip
+def test_what_a_run_may_use_is_the_same_on_the_device(use):
+    plan = _noisy(world_of("planned"))
+    built = ALGORITHMS.get("planned").build(plan, Hyperparameters("paper"))
+    compare(replace(small.setting(built), workers=1, **use))
+
+
+@pytest.mark.parametrize("name", ["PPSGD", "DP-FedPGN", "cyclic"])
+def test_a_run_is_resumed_on_the_device(name, tmp_path):
+    """With personal vectors, with a state of the server, and with sums of earlier rounds."""
+    if name == "cyclic":
+        plan = small.plan()
+        spec = {**plan.spec.model_dump(mode="json"), "sampling": "cyclic_poisson:3", "cohort": 3}
+        plan = plan.model_copy(update={"spec": Spec.parse(spec)})
+        built = ALGORITHMS.get("planned").build(plan, Hyperparameters("paper"))
+        world = replace(small.setting(built), workers=1)
+    else:
+        world = world_of(name)
+    compare(world, tmp_path)
+
+
+def test_a_state_that_is_lost_at_resume_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "load", lambda *of: replace(load(*of), server={}, personal={}))
+    with pytest.raises((AssertionError, KeyError)):
+        compare(world_of("PPSGD"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["cnn-2", "adapters:cnn-2", "mlp-digits", "resnet-10:3x8x8:3", "lstm"]
+)
 def test_models_train_on_the_device_and_the_host_never_waits(name):
     network, given = _batch(name)
     expected = local_sgd(network, *given, learning_rate=0.1, workers=1)
@@ -86,6 +137,8 @@ def test_models_train_on_the_device_and_the_host_never_waits(name):
 def _batch(name, steps=(2,)):
     network, draw = model(name), torch.Generator().manual_seed(0)
     x = torch.rand(2, *steps, 2, *network.input_shape, generator=draw)
+    if name == "lstm":
+        x = (x * network.classes).long()
     y = torch.randint(0, network.classes, (2, *steps, 2), generator=draw)
     return network, (network.initial(draw), x, y)
 
