@@ -9,9 +9,12 @@ float32, the ratio to the sequential loop, and the number of synchronisations be
 device while a round's kernel runs (PyTorch's sync debug mode warns of each). Medians of several
 repetitions, the contestants in turn; the first run of each is not timed.
 
-    benchmarks/gpu.sh, or python benchmarks/gpu.py [--device cuda|cpu] [--repeats 5] [--output DIR]
+    benchmarks/gpu.sh, or python benchmarks/gpu.py [--device cuda|cpu|pretend] [--repeats 5]
+    [--output DIR]
 
-`--device cpu` runs a small slice of everything, to test the program where there is no GPU.
+`--device cpu` runs a small slice of everything, to test the program where there is no GPU, and
+`--device pretend` the same on the device of `tests/simulate/device`: its waits are counted, its
+times are those of a CPU and say nothing of a GPU, and the loops of W1 and W2 train on the CPU.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +52,7 @@ from simulate.models.network import Model
 from simulate.models.registry import model
 
 RESULTS = Path(__file__).parent / "results"
+PRETEND = "pretend"
 TOLERANCE = 5e-2
 """Largest relative difference of two contestants' results, after roundings of float32 or TF32."""
 
@@ -94,18 +99,24 @@ def on(device: torch.device, *values: Tensor) -> tuple[Tensor, ...]:
     return tuple(value.to(device) for value in values)
 
 
+def beside(device: torch.device, *values: Tensor) -> tuple[Tensor, ...]:
+    """The tensors where the loop trains: on the CPU beside the pretend device."""
+    return on(torch.device("cpu"), *values) if device.type == PRETEND else values
+
+
 def w1(device: torch.device, sizes: Sizes) -> Workload:
     """Small images, many clients."""
     network = model("cnn-2")
     x, y = on(device, *batches(network, sizes.clients, sizes.steps, 10))
     [theta] = on(device, initial(network))
-    module = plain_cnn().to(device)
+    aside = beside(device, theta, x, y)
+    module = plain_cnn().to(aside[0].device)
     return Workload(
         f"W1: {sizes.clients} clients, {sizes.steps} steps of batch 10, against a sequential loop",
         network,
         y.numel(),
         lambda: sum_batched(network, theta, (x, y), 1),
-        lambda: sum_sequential(module, theta, (x, y)),
+        lambda: sum_sequential(module, aside[0], aside[1:]),
     )
 
 
@@ -114,13 +125,14 @@ def w2(device: torch.device, sizes: Sizes) -> Workload:
     network = model("resnet-18")
     x, y = on(device, *batches(network, 1, sizes.residual_steps, 50))
     [theta] = on(device, initial(network))
-    module = plain_resnet().to(device)
+    aside = beside(device, theta, x, y)
+    module = plain_resnet().to(aside[0].device)
     return Workload(
         f"W2: one client, {sizes.residual_steps} steps of batch 50, against plain training",
         network,
         y.numel(),
         lambda: sum_batched(network, theta, (x, y), 1),
-        lambda: sum_sequential(module, theta, (x, y)),
+        lambda: sum_sequential(module, aside[0], aside[1:]),
     )
 
 
@@ -187,6 +199,12 @@ def training_flops(network: Model) -> float:
 
 def synchronisations(work: Callable[[], object], device: torch.device) -> int | None:
     """How often one run waits for the device; None where it cannot be counted."""
+    if device.type == PRETEND:
+        from tests.simulate.device.pretend import in_use
+
+        with in_use() as use:
+            work()
+        return int(use.waits.total())
     if device.type != "cuda":
         return None
     with warnings.catch_warnings(record=True) as caught:
@@ -205,7 +223,7 @@ def measure(workload: Workload, device: torch.device, repeats: int, rate: float)
     Raises:
         SystemExit: when the contestants do not compute the same.
     """
-    found, expected = workload.simulator(), workload.reference()
+    found, expected = workload.simulator().cpu(), workload.reference().cpu()
     worst = float((found - expected).abs().max() / expected.abs().max())
     if workload.same and not worst <= TOLERANCE:
         sys.exit(f"{workload.title}: the contestants do not compute the same: {worst:.1e}")
@@ -249,13 +267,17 @@ def device_named(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         print("gpu: needs a CUDA device, found none", file=sys.stderr)
         raise SystemExit(2)
+    if name == PRETEND:
+        from tests.simulate.device.pretend import device
+
+        return device()
     return torch.device(name)
 
 
 def main() -> None:
-    """Measure, print, and write the file."""
+    """Read the command line, and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--device", choices=("cuda", "cpu", PRETEND), default="cuda")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions (default 5)")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the file")
     parser.add_argument("--check", action="store_true", help="only look for the device")
@@ -263,13 +285,24 @@ def main() -> None:
     device = device_named(chosen.device)
     if chosen.check:
         return
+    with ExitStack() as stack:
+        if device.type == PRETEND:
+            from tests.simulate.device.pretend import in_use
+
+            stack.enter_context(in_use())
+        measure_all(device, chosen.repeats, chosen.output)
+
+
+def measure_all(device: torch.device, repeats: int, output: Path) -> None:
+    """Measure all workloads, print them, and write the file."""
     sizes, cuda = (FULL, True) if device.type == "cuda" else (SMALL, False)
-    name = torch.cuda.get_device_name(device) if cuda else platform.machine()
+    kind = f"{PRETEND} " if device.type == PRETEND else ""
+    name = torch.cuda.get_device_name(device) if cuda else f"{kind}{platform.machine()}"
     rate = product_rate(device, sizes.product)
     print(f"{name}: {rate / 1e12:.2f} TFLOP/s in a float32 product of {sizes.product}")
     results = []
     for build in (w1, w2, w3):
-        results.append(measure(build(device, sizes), device, chosen.repeats, rate))
+        results.append(measure(build(device, sizes), device, repeats, rate))
         report(results[-1])
     moment = datetime.datetime.now(datetime.UTC)
     content = {
@@ -280,12 +313,12 @@ def main() -> None:
         "cuda": torch.version.cuda,
         "product_flops_per_second": rate,
         "sizes": asdict(sizes),
-        "repeats": chosen.repeats,
+        "repeats": repeats,
         "workloads": results,
     }
-    chosen.output.mkdir(parents=True, exist_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
     short = re.sub(r"\W+", "-", name).strip("-").lower()
-    path = chosen.output / f"gpu-{short}-{moment:%Y%m%dT%H%M%S}.json"
+    path = output / f"gpu-{short}-{moment:%Y%m%dT%H%M%S}.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {path}")
 

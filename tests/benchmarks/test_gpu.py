@@ -13,15 +13,21 @@ ENVIRONMENT = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.slow
-def test_the_program_measures_all_workloads(tmp_path):
-    program = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device=cpu", "--repeats=1"]
+@pytest.mark.parametrize("device", ["cpu", "pretend"])
+def test_the_program_measures_all_workloads(device, tmp_path):
+    program = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), f"--device={device}"]
     environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}
     subprocess.run(
-        [*program, "--output", str(tmp_path)], check=True, capture_output=True, env=environment
+        [*program, "--repeats=1", "--output", str(tmp_path)],
+        check=True,
+        capture_output=True,
+        env=environment,
     )
     [file] = tmp_path.glob("gpu-*.json")
     found = json.loads(file.read_text())
     assert [one["model"] for one in found["workloads"]] == ["cnn-2", "resnet-18", "cnn-2"]
+    waits = [one["synchronisations"] for one in found["workloads"]]
+    assert waits == ([None] * 3 if device == "cpu" else [0] * 3)
     for one in found["workloads"]:
         assert one["difference"] < 1e-2
         median = sorted(one["seconds"]["simulator"])[0]
