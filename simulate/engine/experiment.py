@@ -122,6 +122,14 @@ class Experiment:
         return self.algorithm.split.start(self._initialised, source)
 
     @cached_property
+    def placed(self) -> tuple[Tensor, Tensor]:
+        """Training records and labels, on the device where half of its free memory has room."""
+        x, y = self.data.train_x, self.data.train_y
+        if self.device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
+            return x, y
+        return x.to(self.device), y.to(self.device)
+
+    @cached_property
     def _initialised(self) -> Model:
         """The model, with the initial parameters that the plan names."""
         return started(self.model, self.algorithm.plan.spec.model.initial)

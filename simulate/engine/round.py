@@ -6,7 +6,7 @@ Cohort and released coordinates are drawn from the seed without access to data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,12 @@ def batches(
     device: torch.device,
     ratio: float | None = None,
     key: NoiseKey | None = None,
+    placed: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mini-batches of several clients: shuffled epochs, or Poisson samples with a ratio."""
+    """The mini-batches of several clients: shuffled epochs, or Poisson samples with a ratio.
+
+    Records and labels are read from ``placed`` if given, for example from a copy on the device.
+    """
     sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
     if key is not None:
         sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
@@ -88,11 +92,12 @@ def batches(
         for client, taken in enumerate(drawn):
             for step, batch in enumerate(taken):
                 rows[client, step, : len(batch)] = batch
-    chosen = torch.from_numpy(rows)
+    records, labels = placed or (data.train_x, data.train_y)
+    chosen = torch.from_numpy(rows).to(records.device)
     absent = chosen == ABSENT
     safe = chosen.clamp(min=0)
-    x = data.inputs(data.train_x[safe].to(device))
-    y = data.train_y[safe].masked_fill(absent, PADDING).to(device)
+    x = data.inputs(records[safe].to(device))
+    y = labels[safe].masked_fill(absent, PADDING).to(device)
     return x, y
 
 
@@ -176,7 +181,10 @@ def clients_per_chunk(experiment: Experiment) -> int:
     bytes_per_client = 4 * local.steps * experiment.batch_rows * pixels + 16 * max(
         experiment.model.parameters, experiment.dimension
     )
-    return max(1, min(CHUNK_CLIENTS, CHUNK_BYTES // bytes_per_client))
+    most = CHUNK_BYTES
+    if experiment.device.type == "cuda":  # not of the free memory, on which results would depend
+        most = max(most, torch.cuda.get_device_properties(experiment.device).total_memory // 64)
+    return max(1, min(CHUNK_CLIENTS, most // bytes_per_client))
 
 
 def client_batch(
@@ -200,6 +208,7 @@ def client_batch(
         device=experiment.device,
         ratio=group.record_sampling_ratio if poisson else None,
         key=experiment.key if poisson else None,
+        placed=experiment.placed,
     )
     sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
     x = augmented(x, local.augmentation, sources)
@@ -286,10 +295,24 @@ def _chunks(
 def _trained(
     experiment: Experiment, context: RoundContext, chunks: Sequence[Chunk]
 ) -> Iterator[TrainedChunk]:
-    """Train the clients of some chunks in one batch; the result is cut into the chunks again."""
+    """Train the clients of some chunks in one batch, or in halves where the memory is too small.
+
+    The result is cut into the chunks again.
+    """
     clients = np.concatenate([chunk.clients for chunk in chunks])
-    batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
-    result = experiment.algorithm.local.train(batch)
+    try:
+        batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
+        result = experiment.algorithm.local.train(batch)
+    except torch.OutOfMemoryError:
+        if len(clients) < 2:
+            raise
+        result = None
+    if result is None:
+        for chunk in chunks:
+            for half in np.array_split(np.arange(len(chunk.clients)), min(2, len(chunk.clients))):
+                part = replace(chunk, clients=chunk.clients[half], positions=chunk.positions[half])
+                yield from _trained(experiment, context, [part])
+        return
     first = 0
     for chunk in chunks:
         rows = slice(first, first + len(chunk.clients))

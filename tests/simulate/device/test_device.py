@@ -181,7 +181,27 @@ def test_no_wait_of_the_host_depends_on_the_number_of_clients(name, unit, per_ro
     _, waits, sent, _ = on_device(world_of(name, unit))
     assert waits.total() == ROUNDS * per_round, waits
     if unit == "client":
-        assert sent.total() <= 1 + ROUNDS * 6, sent
+        assert sent.total() <= 3 + ROUNDS * 5, sent  # the data once, then indices of a chunk
+
+
+@pytest.mark.parametrize(("name", "unit"), [("PPSGD", "client"), ("DPFedAvg", "record")])
+def test_clients_that_do_not_fit_are_trained_by_halves(name, unit):
+    world, largest = world_of(name, unit), []
+    plain = world.algorithm.local
+
+    def train(batch):
+        if len(batch.clients) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        largest.append(len(batch.clients))
+        return plain.train(batch)
+
+    local = replace(plain, train=train)
+    now, ledger = _played(replace(world, algorithm=replace(world.algorithm, local=local)), ROUNDS)
+    then, expected = _played(world, ROUNDS)
+    assert largest
+    torch.testing.assert_close(now.theta, then.theta, rtol=1e-4, atol=1e-5)
+    assert same([one.model_dump() for one in ledger.records],
+                [one.model_dump() for one in expected.records])  # fmt: skip
 
 
 def _with_fault(fault):
