@@ -22,6 +22,7 @@ def test_gradients_are_those_of_autograd(widths, embedded):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_digits_are_learned_with_the_noise_of_the_plan():
     plan = plan_of("digits", 3.0, {"steps": 5})
     assert accuracy(plan, "digits", 1.3, 0) > 90

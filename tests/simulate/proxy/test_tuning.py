@@ -159,6 +159,7 @@ def tuned(folder, name, text=TEXT, **options):
     return CliRunner().invoke(command, [str(folder / "spec.yaml"), *arguments, "-o", output])
 
 
+@pytest.mark.slow
 def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path, monkeypatch):
     monkeypatch.setattr(search_module, "accuracy", scored)
     done = tuned(tmp_path, "fedavg", trials=12)
@@ -169,6 +170,7 @@ def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path, monkeypatch
     assert uniform(spec).spec.server == spec.server
 
 
+@pytest.mark.slow
 def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
     done = tuned(tmp_path, "DP-FedPGN")
     assert done.exit_code == 0, done.output
