@@ -96,6 +96,14 @@ class Reading:
     # quantity, line and text of what makes a quantity not determined, beside assignments to it
     changes: list[tuple[str, int, str]] = field(default_factory=list)
 
+    def mechanism(
+        self, unit: Unit, protects: str, law: str | None,
+        noise: float | tuple[float, float] | None, group: str = "all", **values: Any,
+    ) -> None:  # fmt: skip
+        """Add a mechanism; ``values`` are the further fields of ``Mechanism``."""
+        band = (noise, noise) if isinstance(noise, int | float) else noise
+        self.mechanisms.append(Mechanism(group, unit, protects, law, band, **values))
+
     def alarm(self, code: str, message: str, line: int = 0) -> None:
         """Add an alarm, once per code and line."""
         if not any((one.code, one.line) == (code, line) for one in self.alarms):

@@ -13,7 +13,7 @@ from typing import Any
 from privplan.accounting.release import Relation
 from privplan.contrib.lint import reading as checks
 from privplan.contrib.lint.frameworks.opacus import read_script as read_opacus
-from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Options, Reading
 from privplan.contrib.lint.script import UNKNOWN, Call, Name, Script, Source, number, whole
 
 
@@ -132,18 +132,10 @@ def read_config(source: Source, options: Options) -> Reading:
     _config_modulus(source, reading, cohort)
     side = "Client" if "client" in str(source.setting("strategy")).lower() else "Server"
     if noise is not None or source.has("noise_multiplier"):
-        reading.mechanisms.append(
-            Mechanism(
-                group="all",
-                unit="client",
-                protects=PROTECTS[side],
-                law="fixed_size",
-                noise=None if noise is None else (noise, noise),
-                cohort=cohort,
-                population=population,
-                rounds=whole(source.setting("num_server_rounds", "num_rounds", "rounds")),
-            )
-        )
+        reading.mechanism(
+            "client", PROTECTS[side], "fixed_size", noise, cohort=cohort, population=population,
+            rounds=whole(source.setting("num_server_rounds", "num_rounds", "rounds")),
+        )  # fmt: skip
     claimed = number(source.setting("epsilon", "target_epsilon", "max_epsilon"))
     reading.delta = number(source.setting("delta", "target_delta"))
     if claimed is not None:
@@ -204,18 +196,13 @@ def read_log(source: Source, options: Options) -> Reading:
             f"{min(received)} clients answered of {min(cohorts)} drawn: the mean of fewer clients "
             "got the noise for all",
         )
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="client",
-            protects=PROTECTS["Server"],
-            law="fixed_size" if drawn else None,
-            noise=None if low is None or high is None else (low, high),
-            cohort=max(cohorts) if cohorts else None,
-            population=min(connected) if connected and not options.population else population,
-            rounds=len(deviations),
-        )
-    )
+    reading.mechanism(
+        "client", PROTECTS["Server"], "fixed_size" if drawn else None,
+        None if low is None or high is None else (low, high),
+        cohort=max(cohorts) if cohorts else None,
+        population=min(connected) if connected and not options.population else population,
+        rounds=len(deviations),
+    )  # fmt: skip
     return reading
 
 
@@ -322,18 +309,10 @@ def _central(
     _inner(script, reading, inner, accountant)
     _bypassed(script, reading, inner)
     _secure_aggregation(script, reading, side, cohort)
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="client",
-            protects=PROTECTS[side],
-            law=_law(script, reading, inner),
-            noise=None if noise is None else (noise, noise),
-            cohort=cohort,
-            population=population,
-            rounds=rounds,
-        )
-    )
+    reading.mechanism(
+        "client", PROTECTS[side], _law(script, reading, inner), noise, cohort=cohort,
+        population=population, rounds=rounds,
+    )  # fmt: skip
     if config is not None:
         add_claim(reading, config, noise, sampled, rounds, call)
 
@@ -498,9 +477,7 @@ def _local(reading: Reading, call: Call, rounds: int | None, central: bool) -> N
         deviation = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
         noise = (deviation / clip, deviation / clip)
     protects = "a client's whole update, from the server and everyone else"
-    reading.mechanisms.append(
-        Mechanism("all", "client", protects, "full", noise, rounds=rounds, local=True)
-    )
+    reading.mechanism("client", protects, "full", noise, rounds=rounds, local=True)
     if epsilon is not None:
         reading.claims.append(Claim(epsilon, delta, None, "LocalDpMod"))
     reading.delta = reading.delta or delta

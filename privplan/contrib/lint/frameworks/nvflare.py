@@ -14,7 +14,7 @@ from typing import Any
 
 from privplan.contrib.lint import reading as checks
 from privplan.contrib.lint.frameworks.opacus import read_script as read_opacus
-from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Options, Reading
 from privplan.contrib.lint.script import (
     UNKNOWN,
     Call,
@@ -166,8 +166,8 @@ def _percentile(reading: Reading, one: _Filter, rounds: int | None) -> None:
         "PercentilePrivacy truncates an update and adds no noise: no differential privacy",
         one.line,
     )
-    reading.mechanisms.append(
-        Mechanism(one.site, "client", _PROTECTS, "full", (0.0, 0.0), rounds=rounds, local=True)
+    reading.mechanism(
+        "client", _PROTECTS, "full", (0.0, 0.0), rounds=rounds, local=True, group=one.site
     )
 
 
@@ -193,18 +193,10 @@ def _svt(reading: Reading, one: _Filter, rounds: int | None) -> None:
     if total is None:
         reading.unknown("epsilon per round", "epsilon plus the cost of the uploaded values")
         return
-    reading.mechanisms.append(
-        Mechanism(
-            one.site,
-            "client",
-            _PROTECTS,
-            "full",
-            None,
-            rounds=rounds,
-            local=True,
-            known_epsilon=total,
-        )
-    )
+    reading.mechanism(
+        "client", _PROTECTS, "full", None, rounds=rounds, local=True, known_epsilon=total,
+        group=one.site,
+    )  # fmt: skip
 
 
 def _shown(value: float | None) -> str:
@@ -225,10 +217,8 @@ def _read_log(source: Source, options: Options) -> Reading:
                 f"last cumulative epsilon is {last:g}",
             )
         reading.claims.append(Claim(last, None, None, "the log"))
-        reading.mechanisms.append(
-            Mechanism(
-                "all", "client", _PROTECTS, "full", None, rounds=1, local=True, known_epsilon=total
-            )
+        reading.mechanism(
+            "client", _PROTECTS, "full", None, rounds=1, local=True, known_epsilon=total
         )
     if "PercentilePrivacy" in source.text:
         reading.alarm("no-noise", "PercentilePrivacy adds no noise: no differential privacy")

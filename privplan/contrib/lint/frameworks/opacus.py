@@ -15,7 +15,7 @@ from typing import Any
 
 from privplan.accounting.release import Relation
 from privplan.contrib.lint import reading as checks
-from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Options, Reading
 from privplan.contrib.lint.script import Call, Script, Source, number, repetitions, whole
 from privplan.errors import PrivplanError
 
@@ -100,19 +100,11 @@ def _private(
         if claimed is not None:
             reading.claims.append(claimed)
     _each_round(script, reading, call, federated, options)
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="record",
-            protects=_PROTECTS + (_PER_CLIENT if federated else ""),
-            law=law,
-            noise=band,
-            cohort=None if ratio is None or population is None else population * ratio,
-            population=population,
-            ratio=ratio,
-            rounds=steps,
-        )
-    )
+    reading.mechanism(
+        "record", _PROTECTS + (_PER_CLIENT if federated else ""), law, band,
+        cohort=None if ratio is None or population is None else population * ratio,
+        population=population, ratio=ratio, rounds=steps,
+    )  # fmt: skip
 
 
 def _bypasses(script: Script, private: Call) -> Iterator[tuple[str, int, str]]:
@@ -320,17 +312,8 @@ def _read_config(source: Source, options: Options) -> Reading:
     if claimed is not None:
         reading.claims.append(Claim(claimed, reading.delta, None, "the configuration"))
     if source.has("noise_multiplier", "sigma", "dp_sigma", "max_grad_norm") or claimed is not None:
-        reading.mechanisms.append(
-            Mechanism(
-                group="all",
-                unit="record",
-                protects=_PROTECTS,
-                law=law,
-                noise=None if noise is None else (noise, noise),
-                population=population,
-                ratio=ratio,
-                rounds=steps,
-            )
+        reading.mechanism(
+            "record", _PROTECTS, law, noise, population=population, ratio=ratio, rounds=steps
         )
     return reading
 
@@ -361,18 +344,10 @@ def _read_log(source: Source, options: Options) -> Reading:
     if steps is None and ratio and epochs:
         steps = (max(epochs) - min(min(epochs), 1) + 1) * round(1 / ratio)
     reading.conditions.append("assumes Poisson sampling, Opacus' default: a log does not show it")
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="record",
-            protects=_PROTECTS,
-            law="poisson",
-            noise=None if noise is None else (noise, noise),
-            population=options.population,
-            ratio=ratio,
-            rounds=steps,
-        )
-    )
+    reading.mechanism(
+        "record", _PROTECTS, "poisson", noise, population=options.population, ratio=ratio,
+        rounds=steps,
+    )  # fmt: skip
     return reading
 
 

@@ -7,7 +7,7 @@ import re
 
 from privplan.accounting.release import Relation
 from privplan.contrib.lint import reading as checks
-from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Options, Reading
 from privplan.contrib.lint.script import UNKNOWN, Call, Script, Source, number, whole
 from privplan.errors import PrivplanError
 
@@ -85,19 +85,10 @@ def read_config(source: Source, options: Options) -> Reading:
         reading.claims.append(Claim(epsilon, delta, Relation.ADD_REMOVE, "the configuration"))
     reading.delta = delta
     if epsilon is not None or noise is not None:
-        reading.mechanisms.append(
-            Mechanism(
-                group="all",
-                unit="client",
-                protects=LOCAL if local else CENTRAL,
-                law="full" if local else law,
-                noise=None if noise is None else (noise, noise),
-                cohort=cohort,
-                population=population,
-                rounds=rounds,
-                local=local,
-            )
-        )
+        reading.mechanism(
+            "client", LOCAL if local else CENTRAL, "full" if local else law, noise, cohort=cohort,
+            population=population, rounds=rounds, local=local,
+        )  # fmt: skip
     return reading
 
 
@@ -257,20 +248,10 @@ def _add(
                 "to its own update, where the server sees whose it is",
                 call.line,
             )
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="client",
-            protects=CENTRAL if central else LOCAL,
-            law=law if central else "full",
-            noise=band,
-            cohort=cohort,
-            population=options.population,
-            ratio=ratio,
-            rounds=rounds,
-            local=not central,
-        )
-    )
+    reading.mechanism(
+        "client", CENTRAL if central else LOCAL, law if central else "full", band, cohort=cohort,
+        population=options.population, ratio=ratio, rounds=rounds, local=not central,
+    )  # fmt: skip
 
 
 def _is_central(script: Script, call: Call) -> bool:
