@@ -28,8 +28,8 @@ MOST_LINE = 2**25
 MOST_OTHERS = GIB // 4
 MOST_UNPACKED = GIB
 """Most bytes of the members of an archive."""
-MOST_CLIENTS = 100_000_000
-"""Most clients of a plan whose run is verified: their participations are counted one by one."""
+MOST_CLIENTS = 30_000_000
+"""Most clients of a plan whose run is verified: a cohort is drawn again with a number for each."""
 
 
 def regular(most: int | None = None) -> Callable[[str, int], int]:

@@ -27,6 +27,7 @@ from privplan.laws.builtin import Poisson
 from privplan.laws.law import FAMILIES, LawFamily, Use
 from privplan.laws.participation import (
     binomial_log_mass,
+    likely_sizes,
     participation_law,
     spread_p_value,
     total_p_value,
@@ -192,8 +193,8 @@ class CyclicPoisson(Poisson):
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
         """A Poisson sample of the places that have their turn."""
-        places = np.asarray(self.places(round_, clients))
-        return np.asarray(places[super().draw(generator, len(places), ratio, round_)])
+        places = self.places(round_, clients)
+        return places.start + self.turns * super().draw(generator, len(places), ratio, round_)
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
@@ -216,8 +217,8 @@ class CyclicPoisson(Poisson):
         for part in {clients // self.turns, -(-clients // self.turns)}:
             turns = [t for t in range(self.turns) if len(range(t, clients, self.turns)) == part]
             found = [count for at, count in enumerate(counts) if at % self.turns in turns]
-            sizes = np.arange(part + 1)
             if found and part:
+                sizes = likely_sizes(part, ratio)
                 mass = binomial_log_mass(sizes, part, ratio)
                 chances.append(spread_p_value(found, sizes, mass))
         return min([1.0, *(2 * chance for chance in chances)])

@@ -6,9 +6,13 @@ imported by the tests, since every command imports the laws.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+BLOCK = 2**21
+"""Most numbers of a table that a test holds at a time."""
 
 
 def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
@@ -35,25 +39,32 @@ def dispersion_p_value(counts: Sequence[int], trials: int, ratio: float) -> floa
     """
     if not 0 < ratio < 1:
         return 1.0
-    mean, variance = trials * ratio, trials * ratio * (1 - ratio)
-    # The chance of a count outside this reach is below 1e-100 and is neglected.
-    reach = int(np.ceil(40 * np.sqrt(variance) + 40))
-    sizes = np.arange(max(0, int(mean) - reach), min(trials, int(mean) + reach) + 1)
+    sizes = likely_sizes(trials, ratio)
     return spread_p_value(counts, sizes, binomial_log_mass(sizes, trials, ratio))
 
 
-def spread_p_value(counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarray) -> float:
-    """``dispersion_p_value`` for draws from any law on whole numbers."""
+def likely_sizes(trials: int, ratio: float) -> np.ndarray:
+    """Numbers of successes; the chance of any other one is below 1e-100 and is neglected."""
+    reach = math.ceil(40 * math.sqrt(trials * ratio * (1 - ratio)) + 40)
+    mean = int(trials * ratio)
+    return np.arange(max(0, mean - reach), min(trials, mean + reach) + 1)
+
+
+def spread_p_value(
+    counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarray, zeros: int = 0
+) -> float:
+    """``dispersion_p_value`` for draws from any law on whole numbers, and so many more zeros."""
     mass = np.exp(log_mass)
     mean = float(mass @ sizes / mass.sum())
     variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
     if variance < 1e-12:
         return 1.0
-    statistic = float(np.sum((np.asarray(counts) - mean) ** 2)) / variance
+    squares = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
+    statistic, number = squares / variance, len(counts) + zeros
     square = (sizes - mean) ** 2 / variance
     exponents = np.geomspace(1e-3, 1e3, 200)
-    low = _chernoff(log_mass, square, -exponents, statistic, len(counts))
-    high = _chernoff(log_mass, square, exponents[exponents < 0.45], statistic, len(counts))
+    low = _chernoff(log_mass, square, -exponents, statistic, number)
+    high = _chernoff(log_mass, square, exponents[exponents < 0.45], statistic, number)
     return float(min(1.0, 2 * min(low, high)))
 
 
@@ -74,10 +85,14 @@ def _chernoff(
     log_mass: np.ndarray, square: np.ndarray, exponents: np.ndarray, statistic: float, rounds: int
 ) -> float:
     """Smallest of E[exp(t X)]^rounds exp(-t statistic) over the exponents t, at most 1."""
-    terms = log_mass[None, :] + exponents[:, None] * square[None, :]
-    top = terms.max(axis=1)
-    log_moment = top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
-    return float(np.exp(min(0.0, (rounds * log_moment - exponents * statistic).min())))
+    least, rows = 0.0, max(1, BLOCK // len(square))
+    for first in range(0, len(exponents), rows):
+        block = exponents[first : first + rows]
+        terms = log_mass[None, :] + block[:, None] * square[None, :]
+        top = terms.max(axis=1)
+        log_moment = top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
+        least = min(least, (rounds * log_moment - block * statistic).min())
+    return float(np.exp(least))
 
 
 def binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarray:

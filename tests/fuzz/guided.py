@@ -5,6 +5,7 @@ Every input picks one reader by its first byte and is read as hypothesis would.
 """
 
 import random
+import resource
 import sys
 import time
 import warnings
@@ -23,6 +24,8 @@ READERS = (
     "spec files", "specs", "plan files", "plans with their digest", "ledger files", "run folders",
     "pickles", "archives",
 )  # fmt: skip
+MOST_BYTES = 2 * 2**30
+"""Most bytes of the address space, of which libraries take a part before any input is read."""
 FEEDS = [fed(PROPERTIES[name], 1).hypothesis.fuzz_one_input for name in READERS]
 
 
@@ -37,9 +40,15 @@ if __name__ == "__main__":
     if atheris is not None:
         atheris.Setup(sys.argv, one_input)
         atheris.Fuzz()
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     seconds = [float(one.partition("=")[2]) for one in sys.argv if one.startswith("-max_total")]
     generator, fed_, end = random.Random(1), 0, time.monotonic() + sum(seconds)
     while time.monotonic() < end:
-        one_input(generator.randbytes(generator.randint(1, 2048)))
+        data = generator.randbytes(generator.randint(1, 2048))
+        try:
+            one_input(data)
+        except BaseException:
+            print(f"{fed_} runs, then {data.hex()}")
+            raise
         fed_ += 1
     print(f"Done {fed_} runs")

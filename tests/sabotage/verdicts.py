@@ -79,7 +79,7 @@ def _interrupted(request: Request) -> None:
 JOINT = {"ratios": "balanced", "accountant": "rdp"}
 UNUSUAL: dict[str, tuple[Callable[[], Plan], dict[str, Any]]] = {
     "cyclic Poisson, 2 parts": (lambda: plan("cyclic_poisson:2"), {}),
-    "cyclic Poisson, 5 parts": (lambda: plan("cyclic_poisson:4"), {}),
+    "cyclic Poisson, 3 parts": (lambda: plan("cyclic_poisson:3"), {}),
     "secure noise": (plan, {"noise": "secure"}),
     "secure noise on a grid": (plan, {"noise": "secure-discrete"}),
     "joint sums": (lambda: _digits(planning=JOINT), {}),

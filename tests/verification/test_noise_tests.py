@@ -55,10 +55,10 @@ def test_no_noise_where_noise_was_recorded_fails():
 def test_a_client_who_is_always_there_is_named_with_its_chance():
     counts = np.random.default_rng(5).binomial(50, 0.02, 2000)
     counts[77] = 50
-    client, chance = oddest_client(counts, participation_law({0.02: 50}))
+    client, chance = oddest_client(counts, participation_law({0.02: 50}), 2000)
     assert client == 77
     assert chance == pytest.approx(2 * 2000 * 0.02**50)
-    assert oddest_client(np.array([51]), participation_law({0.02: 50})) == (0, 0.0)
+    assert oddest_client(np.array([51]), participation_law({0.02: 50}), 1) == (0, 0.0)
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -70,7 +70,7 @@ def test_the_oddest_client_s_chance_is_a_bound_on_honest_false_alarms(fixed):
     for _ in range(300):
         draws = rng.random((rounds, clients))
         limit = np.sort(draws, axis=1)[:, size - 1 : size] if fixed else size / clients
-        chances.append(oddest_client((draws <= limit).sum(0), law)[1])
+        chances.append(oddest_client((draws <= limit).sum(0), law, clients)[1])
     for level in (0.5, 0.2, 0.05):
         assert np.mean(np.array(chances) < level) <= level + 3 * np.sqrt(level / 300)
 

@@ -160,7 +160,7 @@ def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
     seen = [release.round for release, _ in run.shares(group.name)]
     if len(seen) > planned:
         yield f"{group.name}: {len(seen)} releases where {planned} rounds were planned"
-    elif sorted(seen) != list(range(1, _due(run) + 1)):
+    elif len(seen) != _due(run) or sorted(seen) != list(range(1, len(seen) + 1)):
         done = len(set(seen))
         yield f"{group.name}: {done} of {planned} planned rounds are in the ledger"
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import gammaln
 
 from privplan.laws.participation import spread_p_value, total_p_value
@@ -151,21 +152,22 @@ def participation(run: Run) -> Check:
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
-            counts, law = _participations(run, group)
+            who, counts, law = _participations(run, group)
             if counts.sum() == 0 and len(law) == 1:
                 continue
-            client, chance = oddest_client(counts, law)
+            at, chance = oddest_client(counts, law, group.clients)
             if chance < level:
                 expected = float(law @ np.arange(len(law)))
                 yield (
-                    f"{group.name}: client {client} took part in {counts[client]} of "
+                    f"{group.name}: client {who[at]} took part in {counts[at]} of "
                     f"{len(law) - 1} rounds, about {expected:.3g} expected"
                 )
             planned = run.plan.spec.sampling.law
             if planned.independent_clients:
                 sizes = np.arange(len(law))
                 with np.errstate(divide="ignore"):
-                    chance = spread_p_value(counts.tolist(), sizes, np.log(law))
+                    absent = group.clients - len(counts)
+                    chance = spread_p_value(counts.tolist(), sizes, np.log(law), absent)
                 if chance < level:
                     yield (
                         f"{group.name}: participations vary between clients unlike {planned.title}"
@@ -176,17 +178,19 @@ def participation(run: Run) -> Check:
     return first(found, name, well, _unnamed(run))
 
 
-def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray]:
-    """How often each client of the group took part, and the law of that number."""
-    counts = np.zeros(group.clients, dtype=np.int64)
+def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Clients who took part and the first who did not, how often they did, and the law of that."""
+    found: Counter[int] = Counter()
     rounds: Counter[float] = Counter()
     for release, share in run.shares(group.name):
         if share.participants is not None:
             ratio = at_round(run, group, release)[0]
             rounds[share.sampling.law.executed_ratio(share.clients, ratio)] += 1
-            inside = [client for client in share.participants if client < group.clients]
-            np.add.at(counts, inside, 1)
-    return counts, run.plan.spec.sampling.law.participations(rounds)
+            found.update(client for client in share.participants if client < group.clients)
+    absent = next((one for one in range(group.clients) if one not in found), None)
+    known = sorted(found.items()) + [(absent, 0)] * (absent is not None)
+    who, counts = np.array(known, dtype=np.int64).T
+    return who, counts, run.plan.spec.sampling.law.participations(rounds)
 
 
 # --- A check that cohorts of different rounds are independent and uniform given their sizes. -----
@@ -221,15 +225,14 @@ def cohort_independence(run: Run) -> Check:
                 yield f"{group.name}: {fault}"
             cohorts = dict(_cohorts(run, group))
             parts: dict[Sequence[int], list[int]] = {}  # rounds that draw from the same clients
-            for round_ in range(1, max([run.plan.spec.rounds, *cohorts]) + 1):
+            for round_ in cohorts:
                 parts.setdefault(law.places(round_, group.clients), []).append(round_)
             for places, rounds in parts.items():
                 where = f", rounds {', '.join(map(str, rounds[:2]))}, ... counted from 1"
-                number = {client: at for at, client in enumerate(places)}
+                numbers = range(1, len(rounds) + 1) if len(parts) > 1 else rounds
                 own = [
-                    (at, tuple(number[one] for one in cohorts[round_] if one in number))
-                    for at, round_ in enumerate(rounds, 1)
-                    if round_ in cohorts
+                    (at, tuple(places.index(one) for one in cohorts[round_] if one in places))
+                    for at, round_ in zip(numbers, rounds, strict=True)
                 ]
                 for fault in (
                     *_dependent_rounds(own, len(places), level / len(parts)),
@@ -275,10 +278,10 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 
 def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     """Two rounds whose cohorts have too many or too few clients in common."""
-    present = np.zeros((len(cohorts), n))
-    for row, (_, cohort) in enumerate(cohorts):
-        present[row, list(cohort)] = 1
-    common = (present @ present.T).astype(int)
+    columns = np.unique([one for _, cohort in cohorts for one in cohort], return_inverse=True)[1]
+    rows = np.repeat(np.arange(len(cohorts)), [len(cohort) for _, cohort in cohorts])
+    present = csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)))
+    common = (present @ present.T).toarray()
     number = max(1, len(cohorts) * (len(cohorts) - 1) // 2)
     known: dict[tuple[int, int, int], float] = {}
     for left, (first_, one) in enumerate(cohorts):
@@ -297,14 +300,11 @@ def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 
 def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     """Rounds that prefer the first half of the positions, or the even ones."""
-    halves = (
-        ("the first half", frozenset(range(n // 2))),
-        ("even positions", frozenset(range(0, n, 2))),
-    )
+    halves = (("the first half", range(n // 2)), ("even positions", range(0, n, 2)))
     tests = max(1, len(halves) * len(cohorts))
     for name, half in halves:
         for round_, cohort in cohorts:
-            found = overlap(cohort, half)
+            found = sum(one in half for one in cohort)
             chance = hypergeometric_p_value(found, n, len(half), len(cohort))
             if chance < level / tests:
                 yield f"round {round_}: {found} of {len(cohort)} participants are of {name}"
@@ -355,9 +355,9 @@ def cohorts_regenerated(run: Run) -> Check:
                 ratio, _ = at_round(run, group, release)
                 first = law.stream_round(release.round)
                 source = stream(own, Purpose.SAMPLING, first, index)
-                drawn = law.draw(source, group.clients, ratio, release.round).tolist()
-                if list(share.participants) != drawn:
-                    others = len(set(drawn) ^ set(share.participants))
+                drawn = law.draw(source, group.clients, ratio, release.round)
+                if not np.array_equal(share.participants, drawn):
+                    others = len(np.setxor1d(drawn, share.participants))
                     yield (
                         f"round {release.round}, {group.name}: the seed draws another cohort "
                         f"({others} clients differ)"
@@ -377,13 +377,13 @@ _EXPONENTS = np.geomspace(1e-3, 20, 120)
 """Exponents among which a Chernoff bound takes the best."""
 
 
-def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:
-    """The client whose number of participations is the oddest, and how odd it is."""
+def oddest_client(counts: np.ndarray, law: np.ndarray, clients: int) -> tuple[int, float]:
+    """The index of the oddest number of participations, and how odd it is among all clients."""
     below, above = np.cumsum(law), np.cumsum(law[::-1])[::-1]
     inside = np.minimum(counts, len(law) - 1)
     chances = np.where(counts < len(law), np.minimum(below[inside], above[inside]), 0.0)
     oddest = int(np.argmin(chances))
-    return oddest, float(min(1.0, 2 * len(counts) * chances[oddest]))
+    return oddest, float(min(1.0, 2 * clients * chances[oddest]))
 
 
 def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -459,14 +459,12 @@ def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) 
     took part. Indicators of clients in a uniform subset are negatively associated, and so are
     indicators of disjoint pairs; a multiplicative Chernoff bound applies.
     """
-    position = np.arange(n)
-    is_first = (position // distance % 2 == 0) & (position + distance < n)
-    mean, found, pairs = 0.0, 0, int(is_first.sum())
+    whole, rest = divmod(max(0, n - distance), 2 * distance)
+    mean, found, pairs = 0.0, 0, whole * distance + min(rest, distance)
     for cohort in cohorts:
-        size = len(cohort)
-        present, drawn = np.zeros(n + distance, dtype=bool), np.asarray(cohort, dtype=np.int64)
-        present[drawn] = True
-        found += int((is_first[drawn] & present[drawn + distance]).sum())
+        size, drawn = len(cohort), np.asarray(cohort, dtype=np.int64)
+        first_ = drawn[drawn // distance % 2 == 0]
+        found += int(np.isin(first_ + distance, drawn).sum())
         mean += pairs * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
     if found <= mean or mean == 0:
         return 1.0
