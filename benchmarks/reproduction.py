@@ -10,7 +10,14 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from privplan.contrib.reproduction.claims import NOT_RUN, VERDICTS, Cell, Outcome, Result
+from privplan.contrib.reproduction.claims import (
+    NOT_RUN,
+    VERDICTS,
+    Cell,
+    Outcome,
+    Result,
+    verdicts,
+)
 from privplan.contrib.reproduction.tables import PAPERS, Paper, Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,17 +33,14 @@ def stored(table: Table, folder: Path = STORED) -> Result | None:
     return Result.load(path) if path.is_file() else None
 
 
-def outcomes(table: Table, folder: Path = STORED) -> Iterator[tuple[str, Outcome]]:
+def outcomes(table: Table, folder: Path = STORED) -> list[tuple[str, Outcome]]:
     """Each claim of a table with its verdict."""
-    result = stored(table, folder)
-    for claim in table.claims:
-        if result is None:
-            times = [f"{size} about {of:g} min" for size, of in table.minutes.items()]
-            words = ", ".join(times) or table.sizes["full"]
-            line = f"`privplan reproduce {table.name}`: {words}"
-            yield claim.text, Outcome(NOT_RUN, line)
-        else:
-            yield claim.text, claim.verdict(result)
+    texts, result = [claim.text for claim in table.claims], stored(table, folder)
+    if result is not None:
+        return list(zip(texts, verdicts(table.claims, result), strict=True))
+    times = [f"{size} about {of:g} min" for size, of in table.minutes.items()]
+    words = ", ".join(times) or table.sizes.get("full", "seconds")
+    return [(one, Outcome(NOT_RUN, f"`privplan reproduce {table.name}`: {words}")) for one in texts]
 
 
 def written(folder: Path = STORED) -> str:

@@ -1,17 +1,27 @@
-"""Verdicts on the statements of a paper, from the cells of a result."""
+"""Verdicts on the statements of a paper, from the cells of a result.
+
+A statement about means is a set of differences that must all be above 0, such as a method's lead
+over another one in each column. Each difference has a confidence interval: of the differences by
+seed where all cells have the same seeds (Student's t), else of the means (Welch). The p-value of a
+statement is the largest of its differences where all are above 0; where some are below, the least
+of them times their number. Holm's procedure over the statements of a table keeps the chance of any
+wrong verdict, in either direction, below ``LEVEL``. Numbers without seeds are compared as they are.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
+from scipy import stats
 
 from privplan.cli.doctor import machine_kind, versions
 from privplan.files import load_json, read_text, write_text
@@ -19,10 +29,13 @@ from privplan.values import Natural, NonNegative, Real, Value, parse
 
 REPRODUCED = "reproduced"
 ORDER = "order reproduced"
+UNDECIDED = "undecided"
 NOT_REPRODUCED = "not reproduced"
-CONTRADICTED = "contradicted"
+CONTRADICTED = "contradicted by proof"
 NOT_RUN = "not run"
-VERDICTS = (REPRODUCED, ORDER, NOT_REPRODUCED, CONTRADICTED, NOT_RUN)
+VERDICTS = (REPRODUCED, ORDER, UNDECIDED, NOT_REPRODUCED, CONTRADICTED, NOT_RUN)
+LEVEL = 0.05
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -34,100 +47,244 @@ class Outcome:
 
 
 Judge = Callable[["Result"], Outcome]
+"""A rule for numbers that are computed: bounds, plans and printed values."""
+Asked = tuple[str, list[tuple[float, str, str]]]
+"""A difference in words, and its terms: factor, row and column of a cell."""
 
 
 @dataclass(frozen=True)
-class _Lead:
-    """A row's lead over another one in one column; errors are standard errors."""
+class Differences:
+    """Differences that a claim says are above 0."""
 
-    where: str  # both rows and the column, in words
-    found: float  # our difference, paired by seed
-    error: float | None  # its error; None with one seed
-    printed: float | None  # the published difference; None where one of both is not printed
-    printed_error: float  # its error; 0 where it cannot be known
+    of: Callable[[Result], list[Asked]]
+    margin: float = 0.0  # how far below 0 a difference may be
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper about one of its tables."""
+
+    text: str  # the statement
+    rule: Judge | Differences  # how it is judged
+    tried: str = ""  # what was tried, and what is known beside the result; shown after the evidence
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of cells, with its standard error."""
+
+    where: str  # the rows and the column, in words
+    found: float  # ours
+    error: float | None  # its standard error: 0 of computed numbers, None with one seed
+    freedom: float  # degrees of freedom
+    printed: float | None  # the published one; None where a part of it is not printed
+    printed_error: float  # its standard error; 0 where it cannot be known
+    margin: float = 0.0  # how far below 0 it may be
+
+    @property
+    def excess(self) -> float:
+        """The difference over what the claim needs."""
+        return self.found + self.margin
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of no excess."""
+        if self.error is None or self.excess == 0:
+            return 1.0
+        if self.error == 0:
+            return 0.0
+        return float(2 * stats.t.sf(abs(self.excess) / self.error, self.freedom))
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within two standard errors of the published one."""
+        """Whether the published one is in the interval of ours, with both errors."""
         if self.printed is None or self.error is None:
             return False
-        return abs(self.found - self.printed) <= 2 * math.hypot(self.error, self.printed_error)
+        error = math.hypot(self.error, self.printed_error)
+        return abs(self.found - self.printed) <= _quantile(self.freedom) * error
 
-    @property
-    def clear(self) -> bool:
-        """Whether the row is ahead by more than two standard errors, where they are known."""
-        return self.found > 2 * (self.error or 0.0)
-
-    @property
-    def reversed(self) -> bool:
-        """Whether the other row is ahead by more than two standard errors."""
-        return self.error is not None and self.found < -2 * self.error
+    def seeds(self, level: float) -> float:
+        """Seeds at which p would be at a level, if the difference and its spread stay; inf."""
+        if not self.error or self.excess == 0:
+            return math.inf
+        many = np.arange(2, MOST_SEEDS + 1)
+        spread = self.error * math.sqrt(self.freedom + 1)
+        t = abs(self.excess) * np.sqrt(many) / spread
+        reached = many[np.asarray(2 * stats.t.sf(t, many - 1) <= level)]
+        return float(reached[0]) if len(reached) else math.inf
 
     def __str__(self) -> str:
-        error = "one seed" if self.error is None else f"± {self.error:.2f}"
-        printed = "" if self.printed is None else f", printed {self.printed:+.2f}"
-        return f"{self.where}: {self.found:+.2f} ({error}{printed})"
+        printed = "" if self.printed is None else f" (printed {self.printed:+.2f})"
+        if not self.error:
+            return f"{self.where}: {self.found:+.4g}{printed}"
+        half = _quantile(self.freedom) * self.error
+        interval = f"[{self.found - half:+.2f}, {self.found + half:+.2f}]"
+        return f"{self.where}: {self.found:+.2f} {interval}{printed}"
 
 
-def ahead(first: str, *others: str, columns: Sequence[str] = ()) -> Judge:
-    """A judge of: one row has larger numbers than others, in every column.
-
-    ``reproduced`` needs the full size and every difference within two standard errors of the
-    published one, ``order reproduced`` every difference above 0 by more than two standard errors,
-    ``contradicted`` the full size and a difference as far below 0. Differences are paired by seed.
-    """
-
-    def judge(result: Result) -> Outcome:
-        leads = list(_leads(result, first, others, columns))
-        if not leads:
-            return Outcome(NOT_RUN, "no run has these rows")
-        clear = sum(one.clear for one in leads)
-        least = min(leads, key=lambda one: one.found)
-        if len(leads) == 1:
-            evidence = str(least)
-        else:
-            evidence = f"ahead in {clear} of {len(leads)}; least lead {least}"
-        if result.size == "full" and all(one.found > 0 and one.agrees for one in leads):
-            return Outcome(REPRODUCED, evidence)
-        if clear == len(leads):
-            return Outcome(ORDER, evidence)
-        against = result.size == "full" and any(one.reversed for one in leads)
-        return Outcome(CONTRADICTED if against else NOT_REPRODUCED, evidence)
-
-    return judge
+def _quantile(freedom: float) -> float:
+    return float(stats.t.ppf(1 - LEVEL / 2, freedom))
 
 
-def _leads(
-    result: Result, first: str, others: Sequence[str], columns: Sequence[str]
-) -> Iterator[_Lead]:
-    for column in columns or result.columns:
-        for other in others:
-            high, low = result.at(first, column), result.at(other, column)
-            if high is not None and low is not None:
-                yield _lead(high, low)
-
-
-def _lead(high: Cell, low: Cell) -> _Lead:
-    pairs = list(zip(high.values, low.values, strict=False))
-    differences = [one - other for one, other in pairs]
-    many = len(differences)
-    error = statistics.stdev(differences) / math.sqrt(many) if many > 1 else None
+def difference(asked: Asked, result: Result, margin: float = 0.0) -> Difference | None:
+    """A difference of a result's cells; None where one of them was not run."""
+    where, named = asked
+    cells = [result.at(row, column) for _, row, column in named]
+    known = [cell for cell in cells if cell is not None]
+    if len(known) < len(cells):
+        return None
+    factors = [factor for factor, _, _ in named]
+    terms = list(zip(factors, known, strict=True))
+    counts = [len(cell.values) for cell in known]
+    error: float | None
+    if not result.seeds:
+        error, freedom = 0.0, math.inf
+    elif min(counts) < 2:
+        error, freedom = None, 0.0
+    elif len(set(counts)) == 1:
+        rows = np.array([factor * np.array(cell.values) for factor, cell in terms]).sum(axis=0)
+        error, freedom = statistics.stdev(rows.tolist()) / math.sqrt(counts[0]), counts[0] - 1
+    else:
+        parts = [(factor * (cell.error or 0.0)) ** 2 for factor, cell in terms]
+        error = math.sqrt(sum(parts))
+        freedom = sum(parts) ** 2 / sum(
+            part**2 / (n - 1) for part, n in zip(parts, counts, strict=True)
+        )
+    values = [cell.published for cell in known]
     printed = None
-    if high.published is not None and low.published is not None:
-        printed = high.published - low.published
-    printed_error = math.hypot(high.published_error or 0.0, low.published_error or 0.0)
-    where = f"{high.row} over {low.row}, {high.column}"
-    return _Lead(where, statistics.fmean(differences), error, printed, printed_error)
+    if None not in values:
+        printed = sum(factor * (cell.published or 0.0) for factor, cell in terms)
+    printed_error = math.hypot(*(factor * (cell.published_error or 0.0) for factor, cell in terms))
+    found = sum(factor * cell.mean for factor, cell in terms)
+    return Difference(where, found, error, freedom, printed, printed_error, margin)
 
 
-def printed_within(tolerance: float, rows: Sequence[str] = ()) -> Judge:
+def ahead(
+    pairs: Iterable[Sequence[str]], *, columns: Sequence[str] = (), as_printed: bool = False
+) -> Callable[[Result], list[Asked]]:
+    """One row has larger numbers than another, for each pair, in every column.
+
+    With ``as_printed`` the larger one is the one with the larger printed number in the column.
+    """
+    known = [tuple(pair) for pair in pairs]
+
+    def asked(result: Result) -> list[Asked]:
+        found = []
+        for column in columns or result.columns:
+            for high, low in known:
+                cells = [result.at(high, column), result.at(low, column)]
+                first, second = (None if cell is None else cell.published for cell in cells)
+                if as_printed and first is not None and second is not None:
+                    if first == second:
+                        continue
+                    high, low = (high, low) if first > second else (low, high)
+                terms = [(1.0, high, column), (-1.0, low, column)]
+                found.append((f"{high} over {low}, {column}", terms))
+        return found
+
+    return asked
+
+
+def rises(
+    rows: Sequence[str], *, sign: float = 1.0, columns: Sequence[str] = ()
+) -> Callable[[Result], list[Asked]]:
+    """Rows rise from each column to the next; they fall where the sign is -1."""
+    word = "rises" if sign > 0 else "falls"
+    return lambda result: [
+        (f"{row} {word}, {before} to {after}", [(sign, row, after), (-sign, row, before)])
+        for row in rows
+        for before, after in pairwise(columns or result.columns)
+    ]
+
+
+def lead_rises(high: str, low: str, *, sign: float = 1.0) -> Callable[[Result], list[Asked]]:
+    """A row's lead over another one grows from the first column to the last; sign -1: shrinks."""
+
+    def asked(result: Result) -> list[Asked]:
+        first, last = result.columns[0], result.columns[-1]
+        ends = [(sign, last), (-sign, first)]
+        terms = [(s * f, row, end) for s, end in ends for f, row in ((1.0, high), (-1.0, low))]
+        more, less = (last, first) if sign > 0 else (first, last)
+        return [(f"lead of {high} over {low}, {more} over {less}", terms)]
+
+    return asked
+
+
+def _p(every: Sequence[Difference], *, held: bool) -> float:
+    """The p-value of all differences above 0, or of one below; 1 where they are not."""
+    if held:
+        return max(one.p if one.excess > 0 else 1.0 for one in every)
+    below = [one.p for one in every if one.excess < 0]
+    return min([1.0, *(len(every) * p for p in below)])
+
+
+def _seeds(every: Sequence[Difference], level: float) -> str:
+    """How many seeds would decide, in words."""
+    if any(one.error is None for one in every):
+        return "one seed has no interval"
+    below = [one.seeds(level / len(every)) for one in every if one.excess < 0]
+    found = min(below) if below else max(one.seeds(level) for one in every)
+    many = f"{found:.0f}" if math.isfinite(found) else f"more than {MOST_SEEDS:,}"
+    return f"{many} seeds would decide"
+
+
+def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
+    """The verdict on each claim of a table.
+
+    ``reproduced`` needs the full size, the order and every printed difference in the interval of
+    ours; ``not reproduced`` a difference on the wrong side; ``undecided`` is neither.
+    """
+    found: list[tuple[list[Difference], int]] = []
+    for claim in claims:
+        asked = claim.rule.of(result) if isinstance(claim.rule, Differences) else []
+        each = [difference(one, result, claim.rule.margin) for one in asked]  # type: ignore[union-attr]
+        found.append(([one for one in each if one is not None], each.count(None)))
+    least = [min(_p(one, held=True), _p(one, held=False)) if one else 2.0 for one, _ in found]
+    many = sum(p <= 1 for p in least)
+    adjusted, before = dict.fromkeys(range(len(claims)), 1.0), 0.0
+    for rank, at in enumerate(sorted(adjusted, key=lambda at: least[at])[:many]):
+        adjusted[at] = before = max(before, min(1.0, (many - rank) * least[at]))
+    outcomes = []
+    for at, (claim, (every, missing)) in enumerate(zip(claims, found, strict=True)):
+        if isinstance(claim.rule, Differences):
+            one = _outcome(every, missing, adjusted[at], LEVEL / max(1, many), result)
+        else:
+            one = claim.rule(result)
+        if claim.tried and one.verdict not in (REPRODUCED, ORDER):
+            one = Outcome(one.verdict, f"{one.evidence}; {claim.tried}")
+        outcomes.append(one)
+    return outcomes
+
+
+def _outcome(
+    every: Sequence[Difference], missing: int, p: float, level: float, result: Result
+) -> Outcome:
+    """The verdict on a claim, from the p-value that Holm's procedure gives."""
+    if not every:
+        return Outcome(NOT_RUN, "no run has these rows")
+    least = min(every, key=lambda one: one.excess)
+    held, decided = least.excess > 0, p <= LEVEL or not result.seeds
+    count = sum(one.excess > 0 for one in every)
+    words = str(least) if len(every) == 1 else f"right in {count} of {len(every)}; least {least}"
+    if result.seeds:
+        words += f"; p {p:.2g}"
+    if missing and (held or not decided):
+        return Outcome(NOT_RUN, f"{len(every)} of {len(every) + missing} comparisons run: {words}")
+    if not decided:
+        return Outcome(UNDECIDED, f"{words}; {_seeds(every, level)}")
+    if held and result.size == "full" and all(one.agrees for one in every):
+        return Outcome(REPRODUCED, words)
+    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+
+
+def printed_within(tolerance: float) -> Judge:
     """A judge of: all printed numbers come out, up to a tolerance."""
 
     def judge(result: Result) -> Outcome:
         cells = [
             (abs(cell.mean - cell.published), cell)
             for cell in result.cells
-            if cell.published is not None and (not rows or cell.row in rows)
+            if cell.published is not None
         ]
         if not cells:
             return Outcome(NOT_RUN, "no printed number was computed")
@@ -138,33 +295,6 @@ def printed_within(tolerance: float, rows: Sequence[str] = ()) -> Judge:
             return Outcome(REPRODUCED, evidence)
         far = f"{worst.row}, {worst.column}: {worst.mean:.4g}, printed {worst.published:g}"
         return Outcome(NOT_REPRODUCED, f"{evidence}; farthest {far}")
-
-    return judge
-
-
-def monotone(row: str, *, rising: bool, columns: Sequence[str] = ()) -> Judge:
-    """A judge of: a row rises, or falls, from each column to the next."""
-
-    def judge(result: Result) -> Outcome:
-        heads = columns or result.columns
-        means = [cell.mean for head in heads if (cell := result.at(row, head)) is not None]
-        steps = [after - before for before, after in pairwise(means)]
-        if not steps:
-            return Outcome(NOT_RUN, f"fewer than two values of {row}")
-        held = all(step > 0 if rising else step < 0 for step in steps)
-        evidence = f"{row}: {', '.join(f'{mean:.4g}' for mean in means)}"
-        return Outcome(ORDER if held else NOT_REPRODUCED, evidence)
-
-    return judge
-
-
-def every(*judges: Judge) -> Judge:
-    """A judge of several judges' claims at once: the worst verdict, and all evidence."""
-
-    def judge(result: Result) -> Outcome:
-        found = [one(result) for one in judges]
-        worst = max(found, key=lambda one: VERDICTS.index(one.verdict))
-        return Outcome(worst.verdict, "; ".join(one.evidence for one in found))
 
     return judge
 

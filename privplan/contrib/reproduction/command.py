@@ -70,7 +70,7 @@ def command(
     output: Path,
 ) -> None:
     """Print a table beside the published one, with a verdict per claim, and store it as JSON."""
-    from privplan.contrib.reproduction.claims import Result, Size
+    from privplan.contrib.reproduction.claims import Result, Size, verdicts
     from privplan.contrib.reproduction.tables import table_of, tables
     from privplan.errors import InputError
 
@@ -91,7 +91,7 @@ def command(
             raise InputError.one("size", f"must be full for {chosen.name}, a table of plans", size)
         rule = f"must be left out for {chosen.name}, a table of plans"
         render.refuse_options(context, _OF_RUNS, rule)
-        result = Result(table=chosen.name, size="full", cells=tuple(chosen.planned()))
+        result = Result(table=chosen.name, size="full", cells=chosen.computed())
     else:
         from privplan.contrib.reproduction.runs import run_table
 
@@ -118,8 +118,7 @@ def command(
     if form == "json":
         outcomes = [
             {"claim": claim.text, "verdict": found.verdict, "evidence": found.evidence}
-            for claim in chosen.claims
-            for found in [claim.verdict(result)]
+            for claim, found in zip(chosen.claims, verdicts(chosen.claims, result), strict=True)
         ]
         render.data({**result.model_dump(mode="json"), "claims": outcomes})
         return
@@ -172,6 +171,8 @@ def _list(known: Sequence[Table], form: str) -> None:
 
 
 def _show(table: Table, result: Result) -> None:
+    from privplan.contrib.reproduction.claims import verdicts
+
     rows = []
     for cell in result.cells:
         error = "" if cell.error is None else f" ± {cell.error:.2g}"
@@ -182,6 +183,5 @@ def _show(table: Table, result: Result) -> None:
     caption = f"± is the standard error over {many} seeds" if many > 1 else ""
     title = f"{table.title}{f' ({result.size} size: {size})' if size else ''}"
     render.table(title, ["row", "column", "found", "printed"], rows, caption)
-    for claim in table.claims:
-        found = claim.verdict(result)
+    for claim, found in zip(table.claims, verdicts(table.claims, result), strict=True):
         render.text(f"{found.verdict}: {claim.text} ({found.evidence})")

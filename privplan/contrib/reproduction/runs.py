@@ -148,14 +148,11 @@ def _cells(
             runs = [one for one in found if one is not None]
             if len(runs) < len(found):
                 continue
-            printed, error = table.printed.get((row, setting.column), (None, None))
             groups = [one["spent"] for one in runs]
-            yield Cell(
-                row=row,
-                column=setting.column,
-                published=printed,
-                published_error=error,
-                values=tuple(one["value"] for one in runs),
+            yield table.cell(
+                row,
+                setting.column,
+                [one["value"] for one in runs],
                 spent={name: _largest([one[name] for one in groups]) for name in groups[0]},
                 seconds=tuple(one["seconds"] for one in runs),
             )

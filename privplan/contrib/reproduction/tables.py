@@ -1,15 +1,32 @@
-"""Published tables, and the registry of the papers that print them."""
+"""Published tables, and the registry of the papers that print them.
+
+A paper of this project is a file of data beside its module: titles, claims, printed numbers, sizes
+and times. The module has the functions that the file names: they compute a table of plans, list
+the settings of a table of runs, or judge a claim.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from privplan.contrib.reproduction.claims import ORDER, REPRODUCED, Cell, Judge, Outcome, Result
+from privplan.contrib.reproduction.claims import (
+    Cell,
+    Claim,
+    Differences,
+    Judge,
+    ahead,
+    lead_rises,
+    printed_within,
+    rises,
+)
 from privplan.errors import InputError, did_you_mean
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.registry import Registry
 from privplan.verification.verify import judge, load_run
@@ -39,20 +56,8 @@ class Setting:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A statement of a paper about one of its tables."""
-
-    text: str  # the statement
-    judge: Judge  # its verdict, from a result
-    tried: str = ""  # what was tried, and what is known beside the result; shown after the evidence
-
-    def verdict(self, result: Result) -> Outcome:
-        """The verdict, with what was tried unless the claim came out."""
-        found = self.judge(result)
-        if not self.tried or found.verdict in (REPRODUCED, ORDER):
-            return found
-        return Outcome(found.verdict, f"{found.evidence}; {self.tried}")
+Computed = Iterable[tuple[str, str, float | Sequence[float]]]
+"""Row, column and value, or several values, of cells."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Table:
     name: str  # on the command line, such as ``gdpfed-plus-table-2``
     title: str  # in the paper, such as ``Table 2: accuracy``
     claims: tuple[Claim, ...] = ()  # what the paper says of it
-    planned: Callable[[], list[Cell]] | None = None  # computes the cells of a table of plans
+    planned: Callable[[], Computed] | None = None  # computes the cells of a table of plans
     # settings of a table of runs, by size
     trained: Mapping[str, Callable[[], list[Setting]]] = field(default_factory=dict)
     # what is measured of each run: a name of ``measures.MEASURES``
@@ -79,6 +84,17 @@ class Table:
     def kind(self) -> str:
         """``plans``, ``runs`` or ``left out``."""
         return "plans" if self.planned else "runs" if self.trained else "left out"
+
+    def cell(self, row: str, column: str, values: float | Sequence[float], **more: Any) -> Cell:
+        """A cell beside its printed number."""
+        known = tuple(values) if isinstance(values, Sequence) else (values,)
+        printed, error = self.printed.get((row, column), (None, None))
+        head: dict[str, Any] = {"published": printed, "published_error": error}
+        return Cell(row=row, column=column, values=known, **head, **more)
+
+    def computed(self) -> tuple[Cell, ...]:
+        """The cells of a table of plans."""
+        return tuple(self.cell(*one) for one in (self.planned() if self.planned else ()))
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,87 @@ def table_of(name: str) -> Table:
         near = did_you_mean(plain, known)
         raise InputError.one("table", f"must be one of privplan reproduce --list{near}", name)
     return known[plain]
+
+
+# --- The file of a paper. ------------------------------------------------------------------------
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+def data_of(paper: str) -> dict[str, Any]:
+    """What the file of a paper holds."""
+    text = files("privplan.contrib.reproduction.papers").joinpath(f"{paper}.yaml")
+    found: dict[str, Any] = load_yaml(text.read_text(encoding="utf-8"), paper)
+    return found
+
+
+def printed_rows(data: Mapping[str, Any], table: str) -> dict[str, list[Any]]:
+    """The printed rows of a table by their heads, in the order of its columns."""
+    [found] = [one["printed"]["rows"] for one in data["tables"] if one["name"] == table]
+    return dict(found)
+
+
+def paper_of(data: Mapping[str, Any], functions: Functions) -> Paper:
+    """The paper of a file; names of functions are of the module that calls."""
+    words = data.get("words", {})
+    return Paper(data["title"], tuple(_table(one, words, functions) for one in data["tables"]))
+
+
+def _table(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Table:
+    found = dict(one)
+    for name in {"planned"} & set(one):
+        found[name] = _called(one[name], functions)
+    for name in {"trained"} & set(one):
+        found[name] = {size: _called(make, functions) for size, make in one[name].items()}
+    found["claims"] = tuple(_claim(each, words, functions) for each in one.get("claims", ()))
+    found["printed"] = dict(_printed(**one["printed"])) if "printed" in one else {}
+    found["sizes"] = {size: text.format_map(words) for size, text in one.get("sizes", {}).items()}
+    found["left_out"] = one.get("left_out", "").format_map(words)
+    return Table(**found)
+
+
+def _called(named: Any, functions: Functions) -> Callable[..., Any]:
+    """A function of the module: its name, or its name with arguments."""
+    if isinstance(named, str):
+        return functions[named]
+    [(name, arguments)] = named.items()
+    return partial(functions[name], **arguments)
+
+
+def _printed(
+    columns: Sequence[str], rows: Mapping[str, Sequence[Any]], runs: int = 0
+) -> Iterable[tuple[tuple[str, str], tuple[float, float | None]]]:
+    """Numbers, or with a number of runs means and standard deviations; None where not printed."""
+    for row, values in rows.items():
+        for column, value in zip(columns, values, strict=True):
+            if value is not None:
+                mean, deviation = value if runs else (value, 0.0)
+                yield (row, column), (mean, deviation / runs**0.5 if runs else None)
+
+
+def _claim(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Claim:
+    tried = one.get("tried", "").format_map(words)
+    return Claim(one["text"], _rule(one, functions), tried)
+
+
+def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
+    """A function of the module, or one of the rules for all papers."""
+    if "judge" in one:
+        return functions[one["judge"]]
+    if "within" in one:
+        return printed_within(one["within"])
+    columns, margin = one.get("columns", ()), one.get("margin", 0.0)
+    if "falls" in one or "rises" in one:
+        up = rises(one.get("rises", ()), columns=columns)
+        down = rises(one.get("falls", ()), sign=-1.0, columns=columns)
+        return Differences(lambda result: up(result) + down(result), margin)
+    for name, sign in (("lead_rises", 1.0), ("lead_falls", -1.0)):
+        if name in one:
+            high, low = one[name]
+            return Differences(lead_rises(high, low, sign=sign), margin)
+    rows: Sequence[str] = one.get("ahead") or one.get("as_printed") or []
+    pairs = one.get("pairs") or [(rows[0], other) for other in rows[1:]]
+    return Differences(ahead(pairs, columns=columns, as_printed="as_printed" in one), margin)
 
 
 # --- What a cell of a table of runs measures: accuracy, time, or what an attacker reconstructs. --

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privplan.contrib.reproduction import gdpfed_plus as plans
-from privplan.contrib.reproduction import gdpfed_plus as printed
-from privplan.contrib.reproduction.claims import ahead, every, monotone, printed_within
-from privplan.contrib.reproduction.gdpfed_plus import GROUPS, groups_of, spec_of
-from privplan.contrib.reproduction.tables import PAPERS, Claim, Method, Paper, Setting, Table
+import numpy as np
 
-DATA = {
+from privplan.accounting.calibrate import noise_multiplier_by_bisection
+from privplan.contrib.reproduction.claims import (
+    CONTRADICTED,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    ORDER,
+    REPRODUCED,
+    Outcome,
+    Result,
+)
+from privplan.contrib.reproduction.tables import (
+    PAPERS,
+    Computed,
+    Method,
+    Setting,
+    data_of,
+    paper_of,
+    printed_rows,
+)
+from privplan.files import load_yaml
+from privplan.planning.error import participation
+from privplan.planning.problem import Problem, problem_of
+from privplan.planning.published import closed_form_value, solve_published
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+
+DATA = data_of("gdpfed_plus")
+SETS = {
     "FMNIST": "fashion-mnist",
     "SVHN": "svhn",
     "CIFAR-10": "cifar-10",
     "Shakespeare": "shakespeare",
 }
 """Data set by column."""
+_PERCENT = printed_rows(DATA, "gdpfed-plus-table-1")
+RATIOS = {column: [_PERCENT[row][at] for row in _PERCENT] for at, column in enumerate(SETS)}
+"""Table 1: sampling ratios in percent, by column."""
+PARTS = {"1:4:1": (1, 4, 1), "2:2:2": (2, 2, 2), "3:2:1": (3, 2, 1), "1:2:3": (1, 2, 3)}
+KEPT = (0.7, 0.8, 0.9)
+GROUPS = ("1", "2", "3")
 METHODS = {
     "P-FedAvg": Method("FedAvg"),
     "DP-FedAvg": Method("DP-FedAvg"),
@@ -28,23 +57,47 @@ METHODS = {
     "Time-adaptive HDPFL": Method("Time-adaptive HDPFL"),
     "GDPFed+": Method("GDPFed+"),
 }
-BEHIND = [name for name in METHODS if name != "P-FedAvg"]
 PAIR = {name: METHODS[name] for name in ("DP-FedAvg", "GDPFed+")}
+SMALL = 3000
+"""Clients at the reduced size."""
 
 
-def smaller(clients: int) -> dict[str, Any]:
-    """FMNIST's spec with fewer clients and equal privacy and noise per coordinate of the mean.
+def spec_of(column: str) -> dict[str, Any]:
+    """Plain data of the preset of a data set."""
+    name = {"CIFAR-10": "cifar10"}.get(column, column.lower())
+    data: dict[str, Any] = load_yaml(preset(f"gdpfed-{name}"), "preset")
+    return data
+
+
+def groups_of(
+    column: str, factor: float = 1.0, parts: Sequence[int] = (2, 2, 2), clients: int = 0
+) -> list[dict[str, Any]]:
+    """Groups of a data set with scaled budgets, and clients in the proportions of the parts."""
+    given = spec_of(column)["groups"]
+    total = clients or sum(group["clients"] for group in given)
+    return [
+        {**one, "epsilon": factor * one["epsilon"], "clients": total * part // sum(parts)}
+        for one, part in zip(given, parts, strict=True)
+    ]
+
+
+# --- Tables of runs. -----------------------------------------------------------------------------
+
+
+def base(small: bool) -> dict[str, Any]:
+    """FMNIST's spec; small: with fewer clients, equal privacy and noise per coordinate of the mean.
 
     The ratios, rounds, budgets and delta are the paper's; the clipping norm shrinks with the
     cohort, so that clipping norm over cohort, and with it the noise of the mean update, stay.
     Updates have norms of about a third of the paper's clipping norm.
     """
     data = spec_of("FMNIST")
-    share = clients / sum(group["clients"] for group in data["groups"])
-    groups = [{**group, "clients": clients // 3} for group in data["groups"]]
+    if not small:
+        return data
+    share = SMALL / sum(group["clients"] for group in data["groups"])
     return {
         **data,
-        "groups": groups,
+        "groups": groups_of("FMNIST", clients=SMALL),
         "cohort": round(data["cohort"] * share),
         "clipping_norm": data["clipping_norm"] * share,
         "delta": 6000**-1.1,
@@ -52,289 +105,205 @@ def smaller(clients: int) -> dict[str, Any]:
     }
 
 
-def one_setting(
-    column: str, changes: Mapping[str, Any], methods: Mapping[str, Method] = PAIR, clients: int = 0
-) -> Setting:
-    """A column on Fashion-MNIST: of the paper's size, or with fewer clients."""
-    spec = smaller(clients) if clients else spec_of("FMNIST")
-    return Setting(column, {**spec, **changes}, "fashion-mnist", methods)
-
-
-def _table_2_full() -> list[Setting]:
-    """All four data sets with the paper's settings."""
+def by_method(*, small: bool = False) -> list[Setting]:
+    """Table 2: all four data sets with the paper's settings; small: Fashion-MNIST."""
+    if small:
+        return [Setting("FMNIST", base(small), SETS["FMNIST"], METHODS)]
     return [
-        Setting(column, spec_of(column), dataset, METHODS, _partition(column))
-        for column, dataset in DATA.items()
+        Setting(name, spec_of(name), data, METHODS, "natural" if name == "Shakespeare" else "iid")
+        for name, data in SETS.items()
     ]
 
 
-def _partition(column: str) -> str:
-    return "natural" if column == "Shakespeare" else "iid"
+def by_level(levels: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
+    """Table 6: kept fractions of the groups, as the heads of the rows state them."""
+    methods = {}
+    for name in levels or printed_rows(DATA, "gdpfed-plus-table-6"):
+        kept = [float(word) for word in name.strip("()").split(",")]
+        planning = {**spec_of("FMNIST")["planning"], "sparsification": kept}
+        methods[name] = Method("GDPFed+", changes={"planning": planning})
+    return [Setting("FMNIST", base(small), SETS["FMNIST"], methods)]
 
 
-def _kept(levels: Sequence[float]) -> Method:
-    planning = {**spec_of("FMNIST")["planning"], "sparsification": list(levels)}
-    return Method("GDPFed+", changes={"planning": planning})
-
-
-REDUCED_LEVELS = ("(1.0, 1.0, 1.0)", "(0.7, 0.8, 0.9)", "(0.1, 0.1, 0.1)")
-SMALL = 3000
-"""Clients at the reduced size."""
-
-
-def _level_settings(names: Sequence[str], clients: int) -> list[Setting]:
-    methods = {name: _kept([float(word) for word in name.strip("()").split(",")]) for name in names}
-    return [one_setting("FMNIST", {}, methods, clients)]
-
-
-def _alpha_settings(alphas: Sequence[float], full: bool) -> list[Setting]:
+def by_alpha(alphas: Sequence[float], *, small: bool = False) -> list[Setting]:
+    """Table 7: Dirichlet splits of CIFAR-10; small: of Fashion-MNIST."""
     names = ("P-FedAvg", "DP-FedAvg", "IDP-FedAvg", "GDPFed+")
     methods = {name: METHODS[name] for name in names}
-    spec, dataset = smaller(SMALL), "fashion-mnist"
-    if full:
-        spec, dataset = spec_of("CIFAR-10"), "cifar-10"
+    spec, dataset = spec_of("CIFAR-10"), SETS["CIFAR-10"]
+    if small:
+        spec, dataset = base(small), SETS["FMNIST"]
     return [
         Setting(f"alpha = {alpha:g}", spec, dataset, methods, f"dirichlet:{alpha:g}")
         for alpha in alphas
     ]
 
 
-def _part_settings(names: Sequence[str], clients: int) -> list[Setting]:
+def _column(name: str, small: bool, **changes: Any) -> Setting:
+    return Setting(name, {**base(small), **changes}, SETS["FMNIST"], PAIR)
+
+
+def by_parts(names: Sequence[str] = tuple(PARTS), *, small: bool = False) -> list[Setting]:
+    """Table 8: proportions of the groups."""
+    clients = SMALL if small else 0
     return [
-        one_setting(
-            name,
-            {"groups": groups_of("FMNIST", parts=printed.PARTS[name], clients=clients)},
-            PAIR,
-            clients,
-        )
+        _column(name, small, groups=groups_of("FMNIST", parts=PARTS[name], clients=clients))
         for name in names
     ]
 
 
-def _budget_settings(names: Sequence[str], clients: int) -> list[Setting]:
+def by_budget(factors: Sequence[float], *, small: bool = False) -> list[Setting]:
+    """Table 9: scales of the budgets."""
+    clients = SMALL if small else 0
     return [
-        one_setting(
-            name,
-            {"groups": groups_of("FMNIST", printed.BUDGETS[name], clients=clients)},
-            PAIR,
-            clients,
-        )
-        for name in names
+        _column(f"{factor}x", small, groups=groups_of("FMNIST", factor, clients=clients))
+        for factor in factors
     ]
 
 
-def _clip_settings(names: Sequence[str], clients: int) -> list[Setting]:
-    norm = smaller(clients)["clipping_norm"] if clients else spec_of("FMNIST")["clipping_norm"]
+def by_clip(factors: Sequence[float], *, small: bool = False) -> list[Setting]:
+    """Table 10: clipping norms."""
+    norm = base(small)["clipping_norm"]
+    return [_column(f"{factor}x", small, clipping_norm=factor * norm) for factor in factors]
+
+
+# --- Tables 1, 3 and 5 and Figure 2, and the cohorts that Table 8 mentions. ----------------------
+
+
+def problem(column: str, **changes: Any) -> Problem:
+    """The planning problem of a data set, with changed fields of its spec."""
+    return problem_of(Spec.parse({**spec_of(column), **changes}))
+
+
+def solved_percent(given: Problem) -> list[float]:
+    """Ratios in percent that minimise Problem 1 with Theorem 1's closed form inserted."""
+    found = solve_published(given, sparsified=True)
+    return [100 * float(one) for one in found.cohorts / np.array(given.clients)]
+
+
+def squared_noise(given: Problem, percent: Sequence[float]) -> list[float]:
+    """sigma^2 per group by RDP, searched as the paper's library does (to 0.01 of epsilon)."""
     return [
-        one_setting(name, {"clipping_norm": printed.CLIPS[name] * norm}, PAIR, clients)
-        for name in names
+        noise_multiplier_by_bisection(epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds)
+        ** 2
+        for epsilon, delta, q in zip(given.epsilons, given.deltas, percent, strict=True)
     ]
 
 
-def _accuracy(
-    number: int,
-    title: str,
-    claims: Sequence[Claim],
-    full: Callable[[], list[Setting]],
-    reduced: Callable[[], list[Setting]],
-    known: printed.Printed,
-    words: str,
-    minutes: Mapping[str, float],
-) -> Table:
-    return Table(
-        f"gdpfed-plus-table-{number}",
-        f"Table {number}: {title}",
-        tuple(claims),
-        trained={"full": full, "reduced": reduced},
-        printed=known,
-        sizes={"reduced": f"{SMALLER}; {words}" if words else SMALLER},
-        minutes=minutes,
-    )
+def total_noise(column: str, noise: Sequence[float], kept: Sequence[float]) -> float:
+    """Lambda of Table 5 with weights: C^2/3 sum (k/d) w sigma^2."""
+    scale = spec_of(column)["clipping_norm"] ** 2 / 3
+    cohorts = np.array(RATIOS[column]) * np.array(problem(column).clients)
+    return float(scale * np.sum(np.array(kept) * participation(cohorts, noise) * np.array(noise)))
 
 
-SMALLER = (
-    "Fashion-MNIST, cnn-2-valid, 3,000 clients of 10 images in place of 6,000, cohort 60, C 0.75, "
-    "50 rounds: the privacy and the noise of the mean update are the paper's"
-)
-SOLVED_RATIOS = (
-    "IDP-FedAvg has ratios that are solved here: no single noise meets the budgets at the printed "
-    "ones (docs/paper-audit.md), and the solved ones hardly sample the strict group"
-)
-LEAD = "GDPFed+ is above DP-FedAvg"
+def table_1() -> Computed:
+    """Ratios of each group, and how much of the gain over uniform ratios the printed ones reach."""
+    for column, printed in RATIOS.items():
+        given = problem(column)
+        for group, percent in zip(GROUPS, solved_percent(given), strict=True):
+            yield f"q{group}", column, percent
+        uniform = closed_form_value(given, np.full(3, given.cohort / 3), sparsified=True)
+        ours = solve_published(given, sparsified=True).value
+        cohorts = np.array(printed) / 100 * np.array(given.clients)
+        theirs = closed_form_value(given, cohorts, sparsified=True)
+        share = 100 * (uniform - theirs) / (uniform - ours)
+        yield "gain of the printed ratios", column, share
 
-PAPERS.register(
-    "gdpfed-plus",
-    Paper(
-        "GDPFed+ (J. Xu, R. Hu, O. Kotevska: Optimal Client Sampling in Federated Learning with "
-        "Client-Level Heterogeneous Differential Privacy)",
-        (
-            Table(
-                "gdpfed-plus-table-1",
-                "Table 1: sampling ratios in percent",
-                (
-                    Claim(
-                        "the printed ratios solve Problem 1",
-                        printed_within(0.005),
-                        "the problem is flat: the printed ratios reach 97.5% of the gain or more",
-                    ),
-                    Claim("stricter groups are sampled less", plans.gain),
-                ),
-                planned=plans.table_1,
-            ),
-            _accuracy(
-                2,
-                "test accuracy",
-                (
-                    Claim(
-                        "GDPFed is above DP-FedAvg",
-                        ahead("GDPFed", "DP-FedAvg"),
-                        "tried at full size: above in two of nine readings of initialisation and "
-                        "pixels, below on this page",
-                    ),
-                    Claim(LEAD, ahead("GDPFed+", "DP-FedAvg")),
-                    Claim("GDPFed+ is above GDPFed", ahead("GDPFed+", "GDPFed")),
-                    Claim(
-                        "GDPFed+ is above PFA and IDP-FedAvg",
-                        ahead("GDPFed+", "PFA", "IDP-FedAvg"),
-                        SOLVED_RATIOS,
-                    ),
-                    Claim(
-                        "IDP-FedAvg is above PFA", ahead("IDP-FedAvg", "PFA", columns=("FMNIST",))
-                    ),
-                    Claim("FedAvg without privacy is above all", ahead("P-FedAvg", *BEHIND)),
-                ),
-                _table_2_full,
-                lambda: [one_setting("FMNIST", {}, METHODS, SMALL)],
-                printed.TABLE_2,
-                "",
-                {"reduced": 8},
-            ),
-            Table(
-                "gdpfed-plus-table-3",
-                "Table 3: noise on Fashion-MNIST",
-                (Claim("the printed noise multipliers and Lambda", printed_within(0.006)),),
-                planned=lambda: plans.noise_table(("FMNIST",)),
-            ),
-            Table(
-                "gdpfed-plus-table-4",
-                "Table 4: notation",
-                left_out="it has no results",
-                has_results=False,
-            ),
-            Table(
-                "gdpfed-plus-table-5",
-                "Table 5: noise multipliers and total noise",
-                (
-                    Claim("the printed noise multipliers and Lambda", printed_within(0.006)),
-                    Claim("optimal ratios shrink GDPFed's total noise by as much", plans.scales),
-                ),
-                planned=lambda: plans.noise_table(printed.DATASETS),
-            ),
-            _accuracy(
-                6,
-                "accuracy by sparsification level",
-                (
-                    Claim(
-                        "(0.7, 0.8, 0.9) is above no sparsification",
-                        ahead("(0.7, 0.8, 0.9)", "(1.0, 1.0, 1.0)"),
-                    ),
-                    Claim(
-                        "(0.1, 0.1, 0.1) is below the others",
-                        every(*(ahead(level, "(0.1, 0.1, 0.1)") for level in REDUCED_LEVELS[:2])),
-                    ),
-                ),
-                lambda: _level_settings(list(printed.LEVELS), 0),
-                lambda: _level_settings(REDUCED_LEVELS, SMALL),
-                printed.TABLE_6,
-                "3 of 10 levels",
-                {"full": 33, "reduced": 3},
-            ),
-            _accuracy(
-                7,
-                "accuracy on Dirichlet CIFAR-10",
-                (
-                    Claim(
-                        "GDPFed+ is above DP-FedAvg and IDP-FedAvg",
-                        ahead("GDPFed+", "DP-FedAvg", "IDP-FedAvg"),
-                        SOLVED_RATIOS,
-                    ),
-                ),
-                lambda: _alpha_settings(printed.ALPHAS, full=True),
-                lambda: _alpha_settings((0.3,), full=False),
-                printed.TABLE_7,
-                "in place of CIFAR-10; alpha 0.3",
-                {"reduced": 6},
-            ),
-            _accuracy(
-                8,
-                "accuracy by proportions of the groups",
-                (
-                    Claim(LEAD, ahead("GDPFed+", "DP-FedAvg")),
-                    Claim(
-                        "GDPFed+ is best with most clients in the loosest group",
-                        monotone("GDPFed+", rising=True, columns=("3:2:1", "1:2:3")),
-                    ),
-                ),
-                lambda: _part_settings(list(printed.PARTS), 0),
-                lambda: _part_settings(("3:2:1", "1:2:3"), SMALL),
-                printed.TABLE_8,
-                "two of four proportions",
-                {"full": 26, "reduced": 4},
-            ),
-            Table(
-                "gdpfed-plus-table-8-cohorts",
-                "Table 8: clients of the strict group per round, CIFAR-10",
-                (Claim("14 clients at 3:2:1", printed_within(0.5)),),
-                planned=plans.cohorts_of_table_8,
-            ),
-            _accuracy(
-                9,
-                "accuracy by scale of the budgets",
-                (
-                    Claim(LEAD, ahead("GDPFed+", "DP-FedAvg")),
-                    Claim("the lead is larger with small budgets", plans.lead_falls),
-                ),
-                lambda: _budget_settings(list(printed.BUDGETS), 0),
-                lambda: _budget_settings(("0.5x", "1.5x"), SMALL),
-                printed.TABLE_9,
-                "two of five scales",
-                {"full": 33, "reduced": 4},
-            ),
-            _accuracy(
-                10,
-                "accuracy by clipping norm",
-                (
-                    Claim(LEAD, ahead("GDPFed+", "DP-FedAvg")),
-                    Claim("DP-FedAvg loses more than GDPFed+", plans.lead_rises),
-                ),
-                lambda: _clip_settings(list(printed.CLIPS), 0),
-                lambda: _clip_settings(("1.0x", "1.5x"), SMALL),
-                printed.TABLE_10,
-                "two of three norms",
-                {"full": 20, "reduced": 4},
-            ),
-            Table(
-                "gdpfed-plus-figure-2",
-                "Figure 2: ratios by the strict group's budget",
-                (
-                    Claim(
-                        "q1 rises with epsilon_1, q2 and q3 fall",
-                        every(
-                            *(
-                                monotone(
-                                    f"q{group}, {name}",
-                                    rising=group == "1",
-                                    columns=plans.figure_2_columns(name),
-                                )
-                                for name in ("FMNIST", "CIFAR-10")
-                                for group in GROUPS
-                            )
-                        ),
-                    ),
-                    Claim("q1 = q2 where epsilon_1 = epsilon_2", plans.equal_ratios),
-                ),
-                planned=plans.figure_2,
-            ),
-        ),
-    ),
-)
+
+def noise_table(columns: Sequence[str] = tuple(SETS)) -> Computed:
+    """Noise multipliers, squared, and total noise Lambda of each method.
+
+    The last row is GDPFed's on the scale of GDPFed-op: with its weights of 1/3.
+    """
+    for column in columns:
+        given = problem(column)
+        even = squared_noise(given, [100 * given.cohort / given.population] * 3)
+        best = squared_noise(given, RATIOS[column])
+        square = spec_of(column)["clipping_norm"] ** 2
+        for method, noises in (("GDPFed", even), ("GDPFed+", best)):
+            for group, noise in zip(GROUPS, noises, strict=True):
+                yield f"{method}, sigma^2 of group {group}", column, noise
+        yield "DP-FedAvg, Lambda", column, square * even[0]
+        yield "GDPFed, Lambda", column, square / 3 * sum(even)
+        yield "GDPFed-op, Lambda", column, total_noise(column, best, (1.0, 1.0, 1.0))
+        yield "GDPFed+, Lambda", column, total_noise(column, best, KEPT)
+        yield "GDPFed, Lambda with weights", column, float(square / 3 * np.mean(even))
+
+
+STRICT = {
+    "FMNIST": ((0.25, 0.5, 0.75, 1.0, 1.25, 1.5), (1.5, 3.0)),
+    "CIFAR-10": ((1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (6.0, 12.0)),
+}
+"""Figure 2: epsilon_1, and the other budgets, by data set."""
+
+
+def figure_2() -> Computed:
+    """Ratios in percent of all groups, by the strict group's budget over the next one."""
+    for column, (values, others) in STRICT.items():
+        for first in values:
+            budgets = zip(spec_of(column)["groups"], (first, *others), strict=True)
+            groups = [{**group, "epsilon": epsilon} for group, epsilon in budgets]
+            ratios = solved_percent(problem(column, groups=groups))
+            for group, ratio in zip(GROUPS, ratios, strict=True):
+                head = f"epsilon_1 = {first / others[0]:.3g} epsilon_2"
+                yield f"q{group}, {column}", head, ratio
+
+
+def cohorts_of_table_8() -> Computed:
+    """Expected clients of the strict group per round, CIFAR-10, by proportions of the groups."""
+    for name, parts in PARTS.items():
+        given = problem("CIFAR-10", groups=groups_of("CIFAR-10", parts=parts))
+        strict = solve_published(given, sparsified=True).cohorts[0]
+        yield "strict", name, float(strict)
+
+
+# --- Verdicts on computed numbers. ---------------------------------------------------------------
+
+
+def scales(result: Result) -> Outcome:
+    """Whether Lambda falls by as much as printed where both methods are on one scale."""
+    parts, gaps = [], []
+    for column in result.columns:
+        weighted = result.at("GDPFed, Lambda with weights", column)
+        best, raw = result.at("GDPFed-op, Lambda", column), result.at("GDPFed, Lambda", column)
+        if weighted is None or best is None or raw is None:
+            return Outcome(NOT_RUN, "no such rows")
+        printed = 1 - (best.published or best.mean) / (raw.published or raw.mean)
+        saved = 1 - best.mean / weighted.mean
+        gaps.append(printed - saved)
+        parts.append(f"{column} {100 * saved:.0f}% (printed {100 * printed:.0f}%)")
+    words = f"saved with equal weights: {', '.join(parts)}"
+    if max(map(abs, gaps)) <= 0.01:
+        return Outcome(REPRODUCED, words)
+    return Outcome(CONTRADICTED if min(gaps) > 0.01 else NOT_REPRODUCED, words)
+
+
+def equal_ratios(result: Result) -> Outcome:
+    """Whether q_1 = q_2 where both groups have one budget."""
+    parts, equal = [], True
+    for name in STRICT:
+        one, two = (result.at(f"q{group}, {name}", "epsilon_1 = 1 epsilon_2") for group in "12")
+        if one is None or two is None:
+            return Outcome(NOT_RUN, "no such columns")
+        equal &= abs(one.mean - two.mean) < 1e-3
+        parts.append(f"{name}: {one.mean:.3f}% and {two.mean:.3f}%")
+    return Outcome(REPRODUCED if equal else CONTRADICTED, "; ".join(parts))
+
+
+def gain(result: Result) -> Outcome:
+    """Whether stricter groups are sampled less; how good the printed ratios are beside ours."""
+    rows: Mapping[str, list[float]] = {
+        row: [cell.mean for column in result.columns if (cell := result.at(row, column))]
+        for row in ("q1", "q2", "q3", "gain of the printed ratios")
+    }
+    one, two, three, gains = rows.values()
+    if not gains or not len(one) == len(two) == len(three) == len(gains):
+        return Outcome(NOT_RUN, "no such rows")
+    rising = all(a < b < c for a, b, c in zip(one, two, three, strict=True))
+    pairs = zip(result.columns, gains, strict=True)
+    evidence = ", ".join(f"{column} {share:.1f}%" for column, share in pairs)
+    words = f"share of the best gain over uniform ratios that the printed ones reach: {evidence}"
+    return Outcome(ORDER if rising else NOT_REPRODUCED, words)
+
+
+PAPERS.register("gdpfed-plus", paper_of(DATA, globals()))

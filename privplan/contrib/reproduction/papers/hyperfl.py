@@ -3,176 +3,128 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from privplan.contrib.reproduction import hyperfl as printed
-from privplan.contrib.reproduction import hyperfl as settings
-from privplan.contrib.reproduction.claims import (
-    CONTRADICTED,
-    NOT_RUN,
-    ORDER,
-    REPRODUCED,
-    Cell,
-    Judge,
-    Outcome,
-    Result,
-    ahead,
-    every,
+from privplan.contrib.reproduction.claims import CONTRADICTED, UNDECIDED, Outcome, Result
+from privplan.contrib.reproduction.tables import (
+    PAPERS,
+    Computed,
+    Method,
+    Setting,
+    data_of,
+    paper_of,
+    printed_rows,
 )
-from privplan.contrib.reproduction.tables import PAPERS, Claim, Paper, Table
 
+DATA = data_of("hyperfl")
+ROUNDS, EPSILON = 200, 4.0
 NOISE = 1e-5
 """Standard deviation of Appendix D."""
+COLUMNS = (
+    ("Fashion-MNIST, 20 clients", "fashion-mnist", 20),
+    ("Fashion-MNIST, 100 clients", "fashion-mnist", 100),
+    ("CIFAR-10, 20 clients", "cifar-10", 20),
+    ("CIFAR-10, 100 clients", "cifar-10", 100),
+)
+RECORDS = {"fashion-mnist": 58_000, "cifar-10": 48_000}
+"""Records that the clients are sure to share; the partition leaves some out."""
+PRIVATE = {"DP-FedAvg": "DPFedAvg", "CENTAUR": "CENTAUR", "PPSGD": "PPSGD"}
+"""Methods with noise. The paper's clients add it before they send, so budgets protect records."""
 
 
-def _privacy() -> list[Cell]:
+def spec_of(clients: int, colour: bool, **changes: Any) -> dict[str, Any]:
+    """The paper's setting, for methods without privacy."""
+    grey = {"name": "cnn-hyperfl-2", "parameters": 117066}
+    sampling = {"sampling": "poisson", "cohort": 30} if clients == 100 else {"sampling": "full"}
+    return {
+        "name": "hyperfl",
+        "groups": [{"name": "all", "clients": clients, "epsilon": EPSILON}],
+        "rounds": ROUNDS,
+        **sampling,
+        "clipping_norm": 1.0,
+        "local": _local(60, 50, 0.02 if colour else 0.01),
+        "model": {"name": "cnn-hyperfl-3", "parameters": 107690} if colour else grey,
+        **changes,
+    }
+
+
+def _local(steps: int, batch: int, rate: float) -> dict[str, Any]:
+    more = {"learning_rate": rate, "learning_rate_decay": 1.0, "momentum": 0.5}
+    return {"steps": steps, "batch_size": batch, **more}
+
+
+def methods_of(spec: Mapping[str, Any], records: int, rows: Iterable[str]) -> dict[str, Method]:
+    """The rows of table; those with noise protect each record of a client (record-level DP-SGD)."""
+    local = {name: value for name, value in spec["local"].items() if name != "steps"}
+    groups = [{**group, "records": records} for group in spec["groups"]]
+    changes = {
+        "unit": "record",
+        "sampling": "poisson",
+        "groups": groups,
+        "local": {**local, "epochs": 1},
+    }
+    return {
+        name: Method(PRIVATE[name], changes=changes) if name in PRIVATE else Method(name)
+        for name in rows
+    }
+
+
+def accuracies(*, small: bool = False) -> list[Setting]:
+    """Table 1 without EMNIST and CINIC-10; small: few images, another network, ten rounds."""
+    rows = printed_rows(DATA, "hyperfl-table-1")
+    if small:
+        model = {"name": "cnn-2", "parameters": 28938}
+        spec = spec_of(20, colour=False, rounds=10, local=_local(10, 20, 0.02), model=model)
+        methods, data = methods_of(spec, 200, rows), "fashion-mnist:4200"
+        return [Setting(COLUMNS[0][0], spec, data, methods, "dominant:20%")]
+    found = []
+    for column, data, clients in COLUMNS:
+        spec = spec_of(clients, data == "cifar-10")
+        methods = methods_of(spec, RECORDS[data] // clients, rows)
+        found.append(Setting(column, spec, data, methods, "dominant:20%"))
+    return found
+
+
+def timed(*, small: bool = False) -> list[Setting]:
+    """Table 4: Fashion-MNIST in place of EMNIST, 20 clients; fewer records when small."""
+    records, rounds = (600, 3) if small else (2900, 10)
+    data = f"fashion-mnist:{20 * records}" if small else "fashion-mnist"
+    spec = spec_of(20, colour=False, rounds=rounds)
+    spec["local"] = {**spec["local"], "steps": records // spec["local"]["batch_size"]}
+    methods = methods_of(spec, records, printed_rows(DATA, "hyperfl-table-4"))
+    return [Setting("20 clients", spec, data, methods)]
+
+
+def attacked(*, small: bool = False) -> list[Setting]:
+    """Table 3: releases of clients with one image, attacked; MNIST in place of EMNIST."""
+    found = []
+    for column, data, colour in (("MNIST", "mnist", False), ("CIFAR-10", "cifar-10", True)):
+        spec = spec_of(20, colour)
+        images, steps = ("10", "200") if small else ("50", "1000")
+        options = {"attack": "ig", "images": images, "steps": steps}
+        rows = printed_rows(DATA, "hyperfl-table-3")
+        methods = methods_of(spec, 2900 if data == "mnist" else 2400, rows)
+        found.append(Setting(column, spec, data, methods, options=options))
+    return found[:1] if small else found
+
+
+def privacy() -> Computed:
     """Zero-concentrated rho of the stated noise, and the epsilon that it is at least.
 
     With every client in every round the release is a Gaussian mechanism with mu = sqrt(T) /
     sigma, for which epsilon >= mu^2 / 2 at every delta below 1/2 (Dong, Roth, Su 2022, Cor. 2.13:
     delta(mu^2 / 2) = 1/2 - exp(mu^2 / 2) Phi(-mu), above 0.49 here).
     """
-    mu = math.sqrt(settings.ROUNDS) / NOISE
-    row = f"least epsilon of sigma = {NOISE:g}"
-    return [Cell(row=row, column="20 clients", published=settings.EPSILON, values=(mu**2 / 2,))]
+    mu = math.sqrt(ROUNDS) / NOISE
+    yield f"least epsilon of sigma = {NOISE:g}", "20 clients", mu**2 / 2
 
 
-def _is_private(result: Result) -> Outcome:
-    """Whether the stated noise gives the stated epsilon."""
+def is_private(result: Result) -> Outcome:
+    """Whether the least epsilon of the stated noise excludes the stated epsilon."""
     [cell] = result.cells
-    return Outcome(CONTRADICTED, f"epsilon is at least {cell.mean:.3g} at every delta below 0.49")
+    words = f"epsilon is at least {cell.mean:.3g} at every delta below 0.49"
+    return Outcome(CONTRADICTED if cell.mean > EPSILON else UNDECIDED, words)
 
 
-def _inferior(result: Result) -> Outcome:
-    """Whether every DP method is below FedAvg and Local-only."""
-    found = [ahead(name, *settings.PRIVATE)(result) for name in ("FedAvg", "Local-only")]
-    if any(one.verdict == NOT_RUN for one in found):
-        return Outcome(NOT_RUN, "no such rows")
-    return max(found, key=lambda one: one.verdict == "not reproduced")
-
-
-def _hidden(result: Result) -> Outcome:
-    """Whether images of HyperFL are no better reconstructed than those of the DP methods."""
-    found = ahead("HyperFL", *settings.PRIVATE)(result)
-    if found.verdict == NOT_RUN:
-        return found
-    verdict = CONTRADICTED if found.verdict in (ORDER, REPRODUCED) else ORDER
-    return Outcome(verdict, found.evidence)
-
-
-def _slower(*rows: str) -> Judge:
-    """A judge of: these rows take longer than HyperFL."""
-    return every(*(ahead(row, "HyperFL") for row in rows))
-
-
-PAPERS.register(
-    "hyperfl",
-    Paper(
-        "HyperFL (Guo, Zeng, Chen, Zhang, Ren, Zhou, Qu)",
-        (
-            Table(
-                "hyperfl-table-1",
-                "Table 1: accuracy of personal models",
-                (
-                    Claim("DP methods are below FedAvg and Local-only", _inferior),
-                    Claim(
-                        "HyperFL is above the DP methods",
-                        ahead("HyperFL", *settings.PRIVATE),
-                    ),
-                    Claim("HyperFL is above Local-only", ahead("HyperFL", "Local-only")),
-                    Claim("HyperFL is above FedAvg", ahead("HyperFL", "FedAvg")),
-                    Claim(
-                        "CENTAUR and PPSGD are above DP-FedAvg",
-                        every(ahead("CENTAUR", "DP-FedAvg"), ahead("PPSGD", "DP-FedAvg")),
-                    ),
-                ),
-                trained={"full": settings.accuracies, "reduced": settings.accuracies_reduced},
-                printed={
-                    (row, column): (value, None)
-                    for row, values in printed.ACCURACY.items()
-                    for (column, _, _), value in zip(settings.COLUMNS, values, strict=True)
-                },
-                sizes={
-                    "full": "Fashion-MNIST and CIFAR-10; DP methods protect each record of a "
-                    "client (epsilon 4)",
-                    "reduced": "Fashion-MNIST, cnn-2, 20 clients of 203 to 207 images, dominant "
-                    "classes (20% of all), 10 rounds of 10 steps of 20 images, rate 0.02; DP "
-                    "methods protect each record of a client (epsilon 4)",
-                },
-                minutes={"reduced": 6},
-            ),
-            Table(
-                "hyperfl-table-2",
-                "Table 2: HyperFL-LPM with pre-trained models",
-                left_out="needs pre-trained ViT-S/16 and ResNet-18",
-            ),
-            Table(
-                "hyperfl-table-3",
-                "Table 3: reconstruction by inverted gradients (IG)",
-                (
-                    Claim("HyperFL hides images as DP methods do", _hidden),
-                    Claim(
-                        "FedAvg is easier to invert than DP methods",
-                        ahead("FedAvg", *settings.PRIVATE),
-                    ),
-                ),
-                trained={
-                    "full": settings.attacked,
-                    "reduced": partial(settings.attacked, small=True),
-                },
-                measure="PSNR in dB",
-                printed={
-                    (row, column): (value, None)
-                    for row, values in printed.PSNR.items()
-                    for column, value in zip(("MNIST", "CIFAR-10"), values, strict=True)
-                },
-                sizes={
-                    "full": "the attack ig of docs/attacks.md in 1,000 steps on 50 images; MNIST "
-                    "in place of EMNIST; DP methods protect each record (epsilon 4)",
-                    "reduced": "the attack ig of docs/attacks.md in 200 steps on 10 images of "
-                    "MNIST in place of EMNIST; DP methods protect each record (epsilon 4)",
-                },
-                minutes={"reduced": 10},
-            ),
-            Table(
-                "hyperfl-table-4",
-                "Table 4: seconds per round",
-                (
-                    Claim(
-                        "HyperFL is faster than the DP methods",
-                        _slower(*settings.PRIVATE),
-                        tried="here a step updates a hypernetwork of 100 hidden units, with about "
-                        "100 times the weights of the body, while DP-SGD needs no gradient per "
-                        "record: norms come from inputs and slopes of layers",
-                    ),
-                    Claim("HyperFL is slower than FedAvg", ahead("HyperFL", "FedAvg")),
-                ),
-                trained={
-                    "full": settings.timed,
-                    "reduced": partial(settings.timed, small=True),
-                },
-                measure="seconds per round",
-                printed={
-                    (row, "20 clients"): (value, None) for row, value in printed.SECONDS.items()
-                },
-                sizes={
-                    "full": "Fashion-MNIST in place of EMNIST, 10 rounds; evaluation included",
-                    "reduced": "Fashion-MNIST in place of EMNIST, 600 images per client, 3 "
-                    "rounds; evaluation included; the paper's times are of its own machine",
-                },
-                minutes={"reduced": 8},
-            ),
-            Table(
-                "hyperfl-table-5",
-                "Table 5: reconstruction by ROG",
-                left_out="ROG needs a pre-trained decoder; docs/hyperfl.md has a stronger attack",
-            ),
-            Table(
-                "hyperfl-privacy",
-                "Appendix D: epsilon of the DP methods",
-                (Claim("sigma = 1e-5 satisfies epsilon = 4", _is_private),),
-                planned=_privacy,
-            ),
-        ),
-    ),
-)
+PAPERS.register("hyperfl", paper_of(DATA, globals()))

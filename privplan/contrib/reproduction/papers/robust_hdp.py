@@ -2,258 +2,292 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 
-from privplan.contrib.reproduction import robust_hdp as plans
-from privplan.contrib.reproduction import robust_hdp as printed
-from privplan.contrib.reproduction import robust_hdp as settings
+import numpy as np
+
+from privplan.accounting.calibrate import noise_multiplier
 from privplan.contrib.reproduction.claims import (
+    CONTRADICTED,
     NOT_REPRODUCED,
+    NOT_RUN,
     ORDER,
     REPRODUCED,
-    Cell,
     Outcome,
     Result,
-    ahead,
-    every,
-    monotone,
 )
-from privplan.contrib.reproduction.tables import PAPERS, Claim, Paper, Table
+from privplan.contrib.reproduction.epsilon_distribution import TABLE_7, drawn
+from privplan.contrib.reproduction.tables import (
+    PAPERS,
+    Computed,
+    Method,
+    Setting,
+    data_of,
+    paper_of,
+    printed_rows,
+)
+from privplan.planning.records import local_steps, mean_variance, oracle_weights
 
-Printed = dict[tuple[str, str], tuple[float, float | None]]
+DATA = data_of("robust_hdp")
+POPULATION, RECORDS, ROUNDS, CLIP, DELTA = 20, 2400, 200, 3.0, 1e-4
+BATCHES = (16, 32, 64, 128)
+DRAWS = 20
+"""Draws of epsilons and batch sizes; the paper has one, which it does not print."""
 
-
-def _numbers(known: Mapping[str, Sequence[float]]) -> Printed:
-    """A printed table by distribution, without standard errors."""
-    return {
-        (row, name): (value, None)
-        for row, values in known.items()
-        for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
-    }
-
-
-def _means(known: Mapping[str, Sequence[tuple[float, float]]], columns: Sequence[str]) -> Printed:
-    """A printed table of means and deviations over three runs, with standard errors."""
-    return {
-        (row, column): (mean, deviation / 3**0.5)
-        for row, values in known.items()
-        for column, (mean, deviation) in zip(columns, values, strict=True)
-    }
+# --- Table 3 and Figures 2, 8 and 11: noise of DP-SGD on each client. ----------------------------
 
 
-def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]]) -> Table:
-    return Table(
-        f"robust-hdp-table-{number}",
-        f"Table {number}: accuracy on {'MNIST' if number == 12 else 'Fashion-MNIST'}",
-        (
-            Claim("Robust-HDP is above DPFedAvg", ahead("Robust-HDP", "DPFedAvg")),
-            Claim("Robust-HDP is above minimum epsilon", ahead("Robust-HDP", "minimum epsilon")),
-            Claim("Robust-HDP is above WeiAvg and PFA", ahead("Robust-HDP", "WeiAvg", "PFA")),
-        ),
-        trained={
-            "full": lambda: settings.settings(dataset),
-            "reduced": lambda: settings.smaller(dataset),
-        },
-        printed=_numbers(known),
-        sizes={"reduced": REDUCED, "full": "the paper's learning rates (Tables 8 and 9)"},
-        minutes={"reduced": 8},
+@lru_cache(maxsize=10_000)
+def noise_scale(epsilon: float, batch: int, records: int = RECORDS) -> float:
+    """Z of DP-SGD by RDP, which is what the moments accountant bounds."""
+    rounds = ROUNDS * local_steps(records, batch, 1)
+    return noise_multiplier(
+        epsilon, DELTA, sampling_ratio=batch / records, rounds=rounds, accountant="rdp"
     )
 
 
-def _lead_columns(result: Result) -> tuple[int, int]:
-    """Columns in which Robust-HDP is above all others, and all columns."""
-    judge = ahead("Robust-HDP", "WeiAvg", "PFA", "DPFedAvg")
-    parts = [result.model_copy(update={"cells": _column(result, one)}) for one in result.columns]
-    return sum(judge(one).verdict in (REPRODUCED, ORDER) for one in parts), len(parts)
+def variance(epsilon: float, batch: int) -> float:
+    """sigma_i^2 / (p eta^2) of a client (Eqs. 7 and 3, every gradient clipped, large p)."""
+    return local_steps(RECORDS, batch, 1) * (CLIP * noise_scale(epsilon, batch) / batch) ** 2
 
 
-def _column(result: Result, column: str) -> tuple[Cell, ...]:
-    return tuple(cell for cell in result.cells if cell.column == column)
+def clients(name: str, seed: int) -> list[tuple[float, int]]:
+    """Epsilons and batch sizes of all clients."""
+    sizes = np.random.default_rng([seed, 1]).choice(BATCHES, POPULATION)
+    epsilons = drawn(name, POPULATION, seed)
+    return [(float(one), int(size)) for one, size in zip(epsilons, sizes, strict=True)]
 
 
-def _mostly(result: Result) -> Outcome:
-    """Whether Robust-HDP is above all others in more than half of the columns."""
-    held, total = _lead_columns(result)
-    return Outcome(ORDER if held > total / 2 else NOT_REPRODUCED, f"in {held} of {total} columns")
+def table_3() -> Computed:
+    """Variance of the mean update per coordinate, by method and distribution, per draw."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for name in TABLE_7:
+        for seed in range(DRAWS):
+            pairs = clients(name, seed)
+            epsilons = np.array([epsilon for epsilon, _ in pairs])
+            noises = np.array([variance(*pair) for pair in pairs])
+            strict = np.array([variance(float(epsilons.min()), size) for _, size in pairs])
+            equal = np.full(POPULATION, 1 / POPULATION)
+            values = {
+                "WeiAvg": mean_variance(epsilons / epsilons.sum(), noises),
+                "DPFedAvg": mean_variance(equal, noises),
+                "minimum epsilon": mean_variance(equal, strict),
+                "Robust-HDP": mean_variance(oracle_weights(noises), noises),
+            }
+            for row, value in values.items():
+                found.setdefault((row, name), []).append(value)
+    for row in printed_rows(DATA, "robust-hdp-table-3"):
+        for name in TABLE_7:
+            yield row, name, found[row, name]
 
 
-def _not_ahead(result: Result) -> Outcome:
-    """Whether Robust-HDP is above all others in at most half of the columns."""
-    held, total = _lead_columns(result)
-    return Outcome(ORDER if held <= total / 2 else NOT_REPRODUCED, f"in {held} of {total} columns")
+def least_noise(result: Result) -> Outcome:
+    """Whether Robust-HDP has less noise than the others in every draw."""
+    held = total = 0
+    for name in result.columns:
+        known = [cell.values for row in _NOISE if (cell := result.at(row, name))]
+        if len(known) < len(_NOISE):
+            return Outcome(NOT_RUN, "no such rows")
+        for *others, first in zip(*known, strict=True):
+            total += 1
+            held += first < min(others)
+    return Outcome(ORDER if held == total else NOT_REPRODUCED, f"in {held} of {total} draws")
 
 
-REDUCED = (
-    "Dist4 of nine, 1,200 records of each client in place of 2,400, 10 rounds in place of 200 with "
-    "the noise of 10 (a third to half of the paper's noise multipliers), a perceptron of 25,450 "
-    "parameters in place of the CNN of 28,938; the paper's learning rates"
-)
-SHORT = (
-    "24,000 records in place of 48,000, a perceptron of 25,450 parameters in place of the CNN of "
-    "28,938, 10 rounds in place of 200 with the noise of 10, ten times the paper's learning rates"
-)
-UNTUNED = "learning rates are the paper's times ten, not tuned for ten rounds of a perceptron"
-_RESNET = (
-    "needs a GPU: 200 rounds of DP-SGD on ResNet-18 or ResNet-34, 11 and 21 million parameters"
-)
-_SETTING = "it states settings and no results"
+_NOISE = ("WeiAvg", "DPFedAvg", "minimum epsilon", "Robust-HDP")
 
-PAPERS.register(
-    "robust-hdp",
-    Paper(
-        "Robust-HDP (S. Malekmohammadi, Y. Yu, Y. Cao, ICML 2024)",
-        (
-            Table(
-                "robust-hdp-table-1",
-                "Table 1: features of algorithms",
-                left_out=_SETTING,
-                has_results=False,
-            ),
-            Table("robust-hdp-table-2", "Table 2: notation", left_out=_SETTING, has_results=False),
-            Table(
-                "robust-hdp-table-3",
-                "Table 3: noise of the mean update by method and distribution",
-                (
-                    Claim("Robust-HDP has the least noise", plans.least_noise),
-                    Claim(
-                        "the noise rises from WeiAvg over DPFedAvg to minimum epsilon",
-                        plans.order_of_others,
-                    ),
-                    Claim("the printed values", plans.within_draws),
-                ),
-                planned=plans.table_3,
-                sizes={"full": f"{plans.DRAWS} draws of budgets and batch sizes"},
-            ),
-            Table(
-                "robust-hdp-table-4",
-                "Table 4: heterogeneous MNIST, 60 clients, batches of 128",
-                (Claim("Robust-HDP is above the others in most columns", _mostly),),
-                trained={
-                    "full": partial(settings.skewed, (128,)),
-                    "reduced": partial(settings.skewed, (128,), small=True),
-                },
-                printed=_numbers(printed.SKEWED),
-                sizes={
-                    "full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records",
-                    "reduced": f"Dist2 and Dist6 of nine; {SHORT}",
-                },
-                minutes={"reduced": 13},
-            ),
-            *(
-                Table(
-                    f"robust-hdp-table-{number}",
-                    f"Table {number}: {what}",
-                    left_out=_SETTING,
-                    has_results=False,
-                )
-                for number, what in (
-                    (5, "the CNN, cnn-2 here"),
-                    (6, "data sets"),
-                    (7, "Dist1 to Dist9, epsilon_distribution here"),
-                    (8, "learning rates, MNIST"),
-                    (9, "learning rates, Fashion-MNIST"),
-                    (10, "learning rates, CIFAR-10"),
-                    (11, "learning rates, CIFAR-100"),
-                )
-            ),
-            _accuracy(12, "mnist", printed.MNIST),
-            _accuracy(13, "fashion-mnist", printed.FMNIST),
-            *(
-                Table(f"robust-hdp-table-{number}", f"Table {number}: {what}", left_out=_RESNET)
-                for number, what in ((14, "accuracy on CIFAR-10"), (15, "accuracy on CIFAR-100"))
-            ),
-            Table(
-                "robust-hdp-table-16",
-                "Table 16: MNIST by level of privacy, over three runs",
-                (
-                    Claim(
-                        "Robust-HDP is above the others",
-                        ahead("Robust-HDP", "WeiAvg", "PFA", "DPFedAvg"),
-                        tried=UNTUNED,
-                    ),
-                    Claim(
-                        "accuracy falls with stricter budgets",
-                        every(*(monotone(row, rising=False) for row in printed.LEVEL)),
-                    ),
-                ),
-                trained={
-                    "full": settings.by_level,
-                    "reduced": partial(settings.by_level, small=True),
-                },
-                printed=_means(printed.LEVEL, printed.LEVELS),
-                sizes={
-                    "full": "needs a GPU: 48 runs of 200 rounds of DP-SGD on 48,000 records",
-                    "reduced": f"Dist2 and Dist8 of four; {SHORT}",
-                },
-                minutes={"reduced": 13},
-            ),
-            Table(
-                "robust-hdp-table-17",
-                "Table 17: MNIST by number of clients",
-                (
-                    Claim(
-                        "Robust-HDP is above the others",
-                        ahead("Robust-HDP", "WeiAvg", "PFA", "DPFedAvg"),
-                        tried=UNTUNED,
-                    ),
-                ),
-                trained={
-                    "full": settings.by_clients,
-                    "reduced": partial(settings.by_clients, small=True),
-                },
-                printed=_means(printed.CLIENTS, [f"{clients} clients" for clients in (20, 40, 60)]),
-                sizes={
-                    "full": "needs a GPU: 36 runs of 200 rounds of DP-SGD on 48,000 records",
-                    "reduced": f"20 and 60 clients of 20, 40 and 60; {SHORT}",
-                },
-                minutes={"reduced": 13},
-            ),
-            *(
-                Table(f"robust-hdp-table-{number}", f"Table {number}: {what}", left_out=_RESNET)
-                for number, what in (
-                    (18, "CIFAR-10, equal batch sizes"),
-                    (19, "CIFAR-10, equal budgets"),
-                    (20, "CIFAR-10, equal budgets and batch sizes"),
-                    (21, "spread of the clients' accuracy"),
-                )
-            ),
-            Table(
-                "robust-hdp-table-22",
-                "Table 22: heterogeneous MNIST, 60 clients, several batch sizes",
-                (Claim("Robust-HDP is no longer above the others", _not_ahead),),
-                trained={
-                    "full": partial(settings.skewed, plans.BATCHES),
-                    "reduced": partial(settings.skewed, plans.BATCHES, small=True),
-                },
-                printed=_numbers(printed.SKEWED_MIXED),
-                sizes={
-                    "full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records",
-                    "reduced": f"Dist2 and Dist6 of nine; {SHORT}",
-                },
-                minutes={"reduced": 13},
-            ),
-            Table(
-                "robust-hdp-figure-2",
-                "Figure 2: noise of an update by budget and batch size",
-                (
-                    Claim("it falls with epsilon and batch size", plans.falls_with_both),
-                    Claim("most clients have much less noise than the noisiest one", plans.sparse),
-                ),
-                planned=plans.figure_2,
-            ),
-            Table(
-                "robust-hdp-figure-8",
-                "Figure 8: noise multiplier by sampling ratio",
-                (Claim("z rises sublinearly with q", plans.sublinear),),
-                planned=plans.figure_8,
-            ),
-            Table(
-                "robust-hdp-figure-11",
-                "Figure 11: 1/H by number of records",
-                (Claim("1/H rises slowly where N falls", plans.slowly),),
-                planned=plans.figure_11,
-            ),
-        ),
-    ),
-)
+
+def order_of_others(result: Result) -> Outcome:
+    """Whether WeiAvg < DPFedAvg < minimum epsilon in the mean over draws, by distribution."""
+    held = []
+    for name in result.columns:
+        means = [cell.mean for row in _NOISE[:3] if (cell := result.at(row, name))]
+        held.append(means == sorted(means))
+    words = f"in {sum(held)} of {len(held)} distributions, means over {DRAWS} draws"
+    return Outcome(ORDER if all(held) else NOT_REPRODUCED, words)
+
+
+def within_draws(result: Result) -> Outcome:
+    """Whether each printed number is between the least and the largest of the draws."""
+    known = [(cell.published, cell) for cell in result.cells if cell.published is not None]
+    inside = [min(cell.values) <= printed <= max(cell.values) for printed, cell in known]
+    ratio = float(np.median([printed / cell.mean for printed, cell in known]))
+    words = (
+        f"{sum(inside)} of {len(inside)} printed numbers are in the range of {DRAWS} draws; the "
+        f"median of printed over ours is {ratio:.1f}, about that of twice the noise multiplier"
+    )
+    return Outcome(REPRODUCED if all(inside) else NOT_REPRODUCED, words)
+
+
+EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+def figure_2() -> Computed:
+    """Left: sigma_i^2 by epsilon and batch size, in units of p eta^2; right: a share per draw."""
+    for batch in BATCHES:
+        for one in EPSILONS:
+            yield f"b = {batch}", f"epsilon = {one:g}", variance(one, batch)
+    shares = []
+    for seed in range(DRAWS):
+        noises = np.array([variance(*pair) for pair in clients("Dist3", seed)])
+        shares.append(float(np.sum(noises < 0.1 * noises.max())))
+    yield "clients of little noise", "Dist3", shares
+
+
+def falls_with_both(result: Result) -> Outcome:
+    """Whether sigma_i^2 falls with epsilon and with the batch size."""
+    cells = [[result.at(f"b = {b}", f"epsilon = {one:g}") for one in EPSILONS] for b in BATCHES]
+    if any(cell is None for row in cells for cell in row):
+        return Outcome(NOT_RUN, "no such cells")
+    grid = np.array([[cell.mean for cell in row if cell is not None] for row in cells])
+    held = bool((np.diff(grid, axis=0) < 0).all() and (np.diff(grid, axis=1) < 0).all())
+    words = f"from {grid[0, 0]:.3g} (b 16, epsilon 0.2) to {grid[-1, -1]:.3g} (b 128, epsilon 5)"
+    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+
+
+def sparse(result: Result) -> Outcome:
+    """Whether most clients have less than a tenth of the largest variance."""
+    cell = result.at("clients of little noise", "Dist3")
+    if cell is None:
+        return Outcome(NOT_RUN, "no such cell")
+    low, high = min(cell.values), max(cell.values)
+    words = f"{low:g} to {high:g} of {POPULATION} clients, mean {cell.mean:g}"
+    return Outcome(ORDER if low > POPULATION / 2 else NOT_REPRODUCED, words)
+
+
+def figure_8() -> Computed:
+    """Z by sampling ratio, by epsilon."""
+    records = 3200  # every ratio is a whole number of records
+    for one in EPSILONS:
+        for ratio in (0.005, 0.01, 0.02, 0.04, 0.08):
+            scale = noise_scale(one, round(ratio * records), records)
+            yield f"epsilon = {one:g}", f"q = {ratio:g}", scale
+
+
+def sublinear(result: Result) -> Outcome:
+    """Whether z rises with q, by less than a factor of 2 where q doubles."""
+    factors: list[float] = []
+    for row in result.rows:
+        means = [cell.mean for column in result.columns if (cell := result.at(row, column))]
+        factors += [after / before for before, after in pairwise(means)]
+    if not factors:
+        return Outcome(NOT_RUN, "no cells")
+    held = min(factors) > 1 and max(factors) < 2
+    words = f"factor per doubling of q: {min(factors):.2f} to {max(factors):.2f}"
+    return Outcome(ORDER if held else NOT_REPRODUCED, words)
+
+
+SIZES = (600, 1200, 2400, 4800)
+
+
+def figure_11() -> Computed:
+    """1 / H = 1 / (N z^2) by records N; epsilon 3, batches of 32."""
+    for size in SIZES:
+        yield "1/H", f"N = {size}", 1 / (size * noise_scale(3.0, 32, size) ** 2)
+
+
+def slowly(result: Result) -> Outcome:
+    """Whether 1/H rises where N falls, and more slowly than 1/N."""
+    means = [cell.mean for column in result.columns if (cell := result.at("1/H", column))]
+    if len(means) < 2:
+        return Outcome(NOT_RUN, "no cells")
+    factors = [small / large for small, large in pairwise(means)]
+    exponent = math.log(means[0] / means[-1]) / math.log(SIZES[-1] / SIZES[0])
+    words = f"factor where N halves: {', '.join(f'{one:.2f}' for one in factors)}"
+    if min(factors) <= 1:
+        return Outcome(CONTRADICTED, f"{words}; 1/H falls with N falling")
+    return Outcome(ORDER if exponent < 1 else NOT_REPRODUCED, words)
+
+
+# --- Tables of runs: DP-SGD of 20 to 60 clients on MNIST and Fashion-MNIST. ----------------------
+
+TRAINED = POPULATION * RECORDS
+"""Records that all clients share: 48,000."""
+SMALL: dict[str, Any] = {
+    "rounds": 10,
+    "model": {"name": "mlp-digits:1x28x28", "parameters": 25450},
+}
+SMALL_RATE = 10
+"""Factor of the learning rates where a twentieth of the rounds must show the budgets of Dist6."""
+
+
+def setting(
+    name: str,
+    rows: Sequence[str],
+    *,
+    dataset: str = "mnist",
+    clients: int = POPULATION,
+    batches: Sequence[int] = BATCHES,
+    rate: float = 1.0,
+    small: bool = False,
+) -> Setting:
+    """The paper's setting under one of its distributions, with the rates of Tables 8 and 9.
+
+    When small: half of the records, few rounds, and a perceptron.
+    """
+    trained = TRAINED // 2 if small else TRAINED
+    local = {"epochs": 1, "batch_size": 64, "learning_rate_decay": 1.0}
+    spec = {
+        "name": f"robust-hdp-{name.lower()}",
+        "unit": "record",
+        "epsilon_distribution": {
+            "name": name,
+            "clients": clients,
+            "records": trained // clients,
+            "batch_sizes": list(batches),
+        },
+        "delta": DELTA,
+        "rounds": ROUNDS,
+        "clipping_norm": CLIP,
+        "local": {**local, "learning_rate": 0.005},
+        "model": {"name": "cnn-2", "parameters": 28938},
+        "planning": {"accountant": "pld", "weights": "inverse_variance"},
+        **(SMALL if small else {}),
+    }
+    at, methods = list(TABLE_7).index(name), {}
+    for row in rows:
+        changes = {"local": {**local, "learning_rate": rate * DATA["rates"][dataset][row][at]}}
+        methods[row] = Method("minimum-epsilon" if " " in row else row, changes=changes)
+    return Setting(name, spec, f"{dataset}:{trained}" if small else dataset, methods)
+
+
+def accuracies(dataset: str, names: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
+    """Tables 12 and 13, with the paper's learning rates."""
+    rows = list(DATA["rates"][dataset])
+    return [setting(name, rows, dataset=dataset, small=small) for name in names or TABLE_7]
+
+
+def _on_mnist(name: str, small: bool, **more: Any) -> Setting:
+    rows = ("WeiAvg", "PFA", "DPFedAvg", "Robust-HDP")
+    return setting(name, rows, rate=SMALL_RATE if small else 1.0, small=small, **more)
+
+
+def by_level(names: Sequence[str], *, small: bool = False) -> list[Setting]:
+    """Table 16: 20 clients with stricter and stricter budgets."""
+    return [_on_mnist(name, small) for name in names]
+
+
+def by_clients(numbers: Sequence[int], *, small: bool = False) -> list[Setting]:
+    """Table 17: Dist6, clients that share the same records."""
+    return [
+        replace(_on_mnist("Dist6", small, clients=clients), column=f"{clients} clients")
+        for clients in numbers
+    ]
+
+
+def skewed(
+    batches: Sequence[int], names: Sequence[str] = (), *, small: bool = False
+) -> list[Setting]:
+    """Tables 4 and 22: 60 clients with at most 8 classes each."""
+    return [
+        replace(_on_mnist(name, small, clients=60, batches=batches), partition="shards:8")
+        for name in names or TABLE_7
+    ]
+
+
+PAPERS.register("robust-hdp", paper_of(DATA, globals()))
