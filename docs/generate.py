@@ -17,6 +17,7 @@ def write(docs: Path) -> None:
     (folder / "fields.md").write_text(fields_page(), encoding="utf-8")
     (folder / "registries.md").write_text(registries_page(), encoding="utf-8")
     (folder / "api.md").write_text(api_page(), encoding="utf-8")
+    (folder / "components.md").write_text(components_page(), encoding="utf-8")
     for name in ROOT_PAGES:
         text = (docs.parent / f"{name}.md").read_text(encoding="utf-8")
         (docs / f"{name.lower()}.md").write_text(on_site(text, "docs/"), encoding="utf-8")
@@ -146,12 +147,60 @@ def registries_page() -> str:
 def api_page() -> str:
     """The stable names of the Python API, from their docstrings."""
     import privplan
+    import simulate
 
-    blocks = [_described(name, where) for name, where in stable(privplan).items()]
+    planning, training = (
+        "\n".join(_described(name, where) for name, where in stable(package).items())
+        for package in (privplan, simulate)
+    )
     return (
         "# Python API\n\nAfter this page you can use every stable name from Python. "
-        "`import privplan` gives all of them.\n\n" + "\n".join(blocks)
+        "[From Python](../api.md) shows them at work.\n\n"
+        f"## import privplan\n\n{planning}\n## import simulate\n\n{training}"
     )
+
+
+def components_page() -> str:
+    """The ready components of algorithms, and the interface of each."""
+    import inspect
+    from importlib import import_module
+
+    kinds = ("Aggregator", "LocalRule", "Mechanism", "Personalisation", "Sampler", "Server",
+             "Split", "Transform")  # fmt: skip
+    modules = [
+        import_module(f"simulate.{name}")
+        for name in ("algorithm", "local.sgd", "local.dp_sgd", "transforms", "mechanisms",
+                     "aggregators", "server")
+    ]  # fmt: skip
+    rows = [
+        f"| {kind} | `{module.__name__}.{name}{_call(found)}` | {_cell(_first_line(found))} |"
+        for kind in kinds
+        for module in modules
+        for name, found in vars(module).items()
+        if inspect.isfunction(found) and found.__module__ == module.__name__
+        if name[0] != "_" and found.__annotations__.get("return") == kind
+    ]
+    table = "\n".join(rows)
+    return (
+        "# Components of an algorithm\n\nAfter this page you can replace any part of a training "
+        "algorithm by your own.\n\n`simulate.algorithm.compose(name, plan, ...)` takes "
+        "`sampler`, `split`, `local`, `transforms`, `mechanism`, `aggregator`, `server` and "
+        "`personalisation`; one that is left out is FedAvg's. "
+        "[A method of your own](../compare.md#a-method-of-your-own) is an example.\n\n"
+        f"## Ready to use\n\n| kind | component | what it does |\n|---|---|---|\n{table}\n\n"
+        "## Interfaces\n\nAn own component is a value of one of these classes.\n\n"
+        ":::{literalinclude} ../../simulate/components.py\n:language: python\n:::\n"
+    )
+
+
+def _call(found: Any) -> str:
+    from inspect import signature
+
+    return f"({', '.join(signature(found).parameters)})"
+
+
+def _first_line(found: Any) -> str:
+    return (found.__doc__ or "").split("\n\n")[0]
 
 
 def stable(package: Any) -> dict[str, str]:

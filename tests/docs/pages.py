@@ -141,7 +141,10 @@ PAGES = {
             "commit RESERVATION --plan plan.json --rounds 30 --population hospital": "budgets",
         },
     ),
-    "docs/compare.md": Page(edits=SHORT, words={"--seeds 3": "--seeds 1"}),
+    "docs/citing.md": Page(),
+    "docs/compare.md": Page(
+        edits={**SHORT, "rounds: 50 ": "rounds: 2 "}, words={"--seeds 3": "--seeds 1"}, slow=True
+    ),
     **{f"docs/concepts/{name}.md": Page() for name in CONCEPTS},
     "docs/compare-tuned.md": Page(
         before=DIGITS, edits=SHORT, words={"--trials 12": "--trials 2 --seeds 1"}, slow=True
@@ -156,6 +159,7 @@ PAGES = {
     "docs/data.md": Page(),
     "docs/guard.md": Page(names=_guarded, prints=""),
     "docs/hyperfl.md": Page(before=DIGITS, names=_view),
+    "docs/index.md": Page(),
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),

@@ -1,14 +1,18 @@
 """The documentation site: links, sizes, readability, and what its reference must hold."""
 
+import math
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
 import pytest
 
+import privplan
 from privplan.cli import main
+from privplan.files import load_yaml
 from privplan.spec.spec import Spec
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +34,7 @@ INDEX = (DOCS / "index.md").read_text(encoding="utf-8").split("```{toctree}")
 CORE = [DOCS / f"{name}.md" for part in INDEX if re.match("\n:caption: (Tutorials|How to)", part)
         for name in part.split("```")[0].splitlines()[3:]]  # fmt: skip
 """Tutorials and how-to guides."""
-WRITTEN = ("fields", "registries", "api", "contributing", "security", "changelog")
+WRITTEN = ("fields", "registries", "api", "components", "contributing", "security", "changelog")
 """Pages that the site's build writes."""
 
 
@@ -108,6 +112,24 @@ def test_every_field_and_command_is_in_the_reference(monkeypatch):
     commands = [main.get_command(context, name) for name in main.list_commands(context)]
     assert all(one is not None and one.help for one in commands)
     assert "privplan.cli:main" in (DOCS / "reference" / "commands.md").read_text()
+
+
+def test_the_site_names_the_version_it_describes():
+    assert f"describe version {version('privplan')}: [what changed](../CHANGELOG.md)" in INDEX[0]
+    for cited in ("CITATION.cff", "docs/citing.md"):
+        assert version("privplan") in (ROOT / cited).read_text(encoding="utf-8")
+
+
+def test_chances_of_an_attacker_in_the_page_for_a_meeting():
+    page = (DOCS / "tutorials" / "meeting.md").read_text(encoding="utf-8")
+    spec = load_yaml(page.partition("```yaml\n")[2].partition("```")[0], "spec")
+    plan, delta = privplan.solve(Spec.parse(spec)), 300**-1.1
+    for group in plan.groups:
+        odds = math.exp(group.epsilon)
+        anyhow = (odds - 1 + 2 * delta) / (odds + 1)  # the largest advantage of (epsilon, delta)
+        here = privplan.tradeoff(plan.history(group.name), delta=delta).advantage
+        shown = " | ".join(f"{math.ceil(500 * (1 + one)) / 10:.1f}" for one in (anyhow, here))
+        assert f"| {group.epsilon:.0f} ({group.name}) | {shown} |" in page
 
 
 @pytest.mark.slow
