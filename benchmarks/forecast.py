@@ -19,6 +19,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ from scipy.stats import spearmanr
 
 from privplan.files import write_text
 from privplan.forecast.features import ProxyRun, even_coverage
-from privplan.forecast.model import Forecaster
-from privplan.forecast.target import solve_for_accuracy
+from privplan.forecast.model import Forecaster, with_forecast
 from privplan.plan import Plan
+from privplan.planning.inverse import solve_for
 from privplan.processes import Journal, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
 from privplan.values import digest
@@ -200,7 +201,8 @@ def targets(
         data = spec_data(TASKS[dataset], TASKS[dataset].epsilons)
         spec = Spec.parse(data)
         even = even_coverage(spec, 10)
-        plan = solve_for_accuracy(spec, target, models[dataset], even, second_opinion=False)
+        expect = partial(with_forecast, model=models[dataset], coverage=even)
+        plan = solve_for(spec, {"accuracy": target}, forecast=expect, second_opinion=False)
         repeats = seeds if dataset == "digits" else 1
         yield Todo(setting_of(dataset, data, "iid"), plan, seed, repeats, target)
 

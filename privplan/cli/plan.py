@@ -20,9 +20,6 @@ from privplan.spec.presets import DEFAULT, PRESETS, preset
 if TYPE_CHECKING:
     from privplan.book.spending import BookRule as Rule
 
-TARGETS = {"accuracy": "epsilon", "noise": "cohort", "uploads": ""}
-"""What can be asked for, and what is then solved for where --solve-for says nothing."""
-
 
 class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A target and its number, such as ``accuracy=80``."""
@@ -33,14 +30,11 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, float]:
         """Name and number."""
-        name, _, number = str(value).partition("=")
+        name, _, number = str(value).rpartition("=")
         try:
-            if name in TARGETS:
-                return name, float(number)
+            return name, float(number)
         except ValueError:
-            pass
-        rule = f"must be NAME=NUMBER with one of {', '.join(TARGETS)}"
-        raise InputError.one("for", rule, value)
+            raise InputError.one("for", "must be NAME=NUMBER", value) from None
 
 
 @click.command(
@@ -60,18 +54,20 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option("--plot", metavar="PNG", help="Draw the plan into that picture.")
 @click.option(
     "--for",
-    "target",
+    "asked",
     type=_Target(),
-    help="Solve backwards, at the least --solve-for: noise=NORM, at most that noise of the mean "
-    "update; accuracy=PERCENT, by the --forecast; uploads=N, at most so many over all rounds, and "
-    "the cohort follows.",
+    multiple=True,
+    help="Solve backwards, at the least --solve-for; may be repeated. At most: noise=NORM of the "
+    "mean update, objective=X, GROUP.noise_multiplier=X. At least: GROUP.counts=X (weight over its "
+    "share of the clients), accuracy=PERCENT, GROUP.accuracy=PERCENT, by the --forecast. Alone: "
+    "uploads=N, at most so many over all rounds, and the cohort follows.",
 )
 @click.option(
     "--solve-for",
-    type=click.Choice(["cohort", "epsilon", "rounds"]),
-    help="With --for noise: the fewest clients per round (default), the strictest budgets (all "
-    "times one factor), or the most rounds. With --for accuracy: the strictest budgets "
-    "(default), the fewest clients or the fewest rounds.",
+    metavar="UNKNOWN",
+    help="With --for: the fewest clients per round (cohort), the strictest budgets (epsilon: all "
+    "times one factor, the default with an accuracy), the most rounds (with an accuracy the "
+    "fewest), or of one group the least GROUP.epsilon, GROUP.delta or GROUP.clients.",
 )
 @click.option(
     "--forecast",
@@ -113,7 +109,7 @@ def solve_command(
     form: str,
     details: bool,
     plot: str | None,
-    target: tuple[str, float] | None,
+    asked: tuple[tuple[str, float], ...],
     solve_for: str | None,
     forecast: str | None,
     known_accuracy: str | None,
@@ -142,10 +138,11 @@ def solve_command(
 
     data = spec_mapping(read_text(spec, "spec"), spec)
     problem = Spec.parse(data, Path(spec).parent)
-    name, value = target or ("", 0.0)
+    targets = dict(asked)
+    uploads = targets.pop("uploads", None)
+    shown = ", ".join(f"{name}={value:g}" for name, value in asked)
     needs = {
-        "solve_for": (solve_for, "--for noise or --for accuracy", name in ("noise", "accuracy")),
-        "for": (target, "--forecast PROXY", name != "accuracy" or forecast is not None),
+        "solve_for": (solve_for, "a --for other than uploads", bool(targets)),
         "known_accuracy": (known_accuracy, "--forecast PROXY", forecast is not None),
         "coverage": (coverage, "--forecast PROXY", forecast is not None),
         "population": (population, "--from-book", book is not None),
@@ -153,10 +150,12 @@ def solve_command(
     }
     for option, (found, need, met) in needs.items():
         if found is not None and not met:
-            shown = f"{name}={value:g}" if option == "for" else found
-            raise InputError.one(option, f"needs {need}", shown)
-    if book is not None and target is not None:
-        raise InputError.one("for", "cannot go with --from-book", f"{name}={value:g}")
+            raise InputError.one(option, f"needs {need}", found)
+    if book is not None and asked:
+        raise InputError.one("for", "cannot go with --from-book", shown)
+    if len(asked) > len(targets) + (uploads is not None) or (targets and uploads is not None):
+        text = "must name each target once, and uploads alone (planning.max_uploads limits them)"
+        raise InputError.one("for", text, shown)
 
     # Files that are read must stay; the picture's kind is refused before anything is written.
     inputs: list[str | Path] = [*problem.sources(spec)]
@@ -179,16 +178,11 @@ def solve_command(
         model = forecaster_with(forecast, known_accuracy, coverage)
         held = read_coverage(coverage, problem, model.table.classes)
 
-    if name == "accuracy":
-        from privplan.forecast.target import solve_for_accuracy
+    expect = None if model is None else partial(with_forecast, model=model, coverage=held)
+    if targets:
+        from privplan.planning.inverse import solve_for as solved_for
 
-        unknown = solve_for or TARGETS[name]
-        plan = solve_for_accuracy(problem, value, model, held, unknown)
-    elif name == "noise":
-        from privplan.planning.inverse import solve_for_noise
-
-        unknown = solve_for or TARGETS[name]
-        plan = solve_for_noise(problem, value, unknown)
+        plan = solved_for(problem, targets, solve_for or "", forecast=expect)
     elif book is not None:
         from privplan.book.replan import solve_at
 
@@ -196,13 +190,13 @@ def solve_command(
     else:
         from privplan.planning.solver import solve
 
-        if name == "uploads":
+        if uploads is not None:
             from privplan.planning.inverse import with_uploads
 
-            problem = with_uploads(problem, value)
+            problem = with_uploads(problem, uploads)
         plan = solve(problem)
-    if model is not None and name != "accuracy":
-        plan = with_forecast(plan, model, held)
+    if expect is not None and plan.forecast is None:
+        plan = expect(plan)
 
     if output is not None:
         plan.save(output)
@@ -211,7 +205,6 @@ def solve_command(
     if form == "json":
         render.text(plan.to_json().rstrip("\n"))
     else:
-        expect = None if model is None else partial(with_forecast, model=model, coverage=held)
         others = alternatives(plan, expect)
         sentences, table = answer(plan, others)
         for line in sentences:
@@ -430,6 +423,14 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
     "be repeated for other numbers. Values of whole numbers are rounded; each occurs once.",
 )
 @click.option(
+    "--without",
+    "left_out",
+    multiple=True,
+    metavar="GROUP",
+    help="With and without that group (its clients 0), with the same clients per round: what it "
+    "costs the others.",
+)
+@click.option(
     "--frontier",
     "whole",
     is_flag=True,
@@ -444,6 +445,7 @@ def what_if_command(
     spec: str,
     named: tuple[str, ...],
     varied: tuple[str, ...],
+    left_out: tuple[str, ...],
     whole: bool,
     form: str,
     output: str | None,
@@ -456,9 +458,9 @@ def what_if_command(
     attacker can reach is shown, too.
     """
     varied = (*named, *varied)
-    if whole == bool(varied):
+    if whole == bool(varied or left_out):
         found = "both" if whole else "neither"
-        rule = "exactly one of NAME=VALUE,... (or --vary) and --frontier must be named"
+        rule = "exactly one of NAME=VALUE,... (or --vary, --without) and --frontier must be named"
         raise InputError.one("vary", rule, found)
     if whole and html is not None:
         raise InputError.one("html", "cannot go with --frontier", html)
@@ -478,10 +480,11 @@ def what_if_command(
         panels = plots.frontier_panels(points)
         files, warnings = [FRONTIER], unscaled_lines(problem)
     else:
-        from privplan.planning.sweep import TABLE, in_full, parse_vary, sweep
+        from privplan.planning.sweep import TABLE, in_full, parse_vary, sweep, with_and_without
 
         varies, data, warnings = [parse_vary(text) for text in varied], spec_data(spec), []
         varies = [replace(one, path=in_full(data, one.path)) for one in varies]
+        varies += with_and_without(data, left_out)
         paths = [vary.path for vary in varies]
         if html is not None:
             from privplan.report.slider_page import slider_page
@@ -492,7 +495,7 @@ def what_if_command(
             plain = sweep(data, varies, folder, chances=chances, workers=workers, progress=progress)
         if html is not None:
             write_text(html, slider_page(data, paths, plain))
-        table, logarithmic = tables.sweep_table(plain, paths), varied[0].endswith(":log")
+        table, logarithmic = tables.sweep_table(plain, paths), (*varied, "")[0].endswith(":log")
         panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)
         files = [TABLE, PICTURE]
     if folder is not None and panels:

@@ -57,10 +57,12 @@ class PlanFeatures(Value):
         return self.rate * self.clipping_norm * max(self.noise, 1e-6)
 
 
-def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatures:
-    """Features of a spec's plan."""
+def plan_features(plan: Plan) -> PlanFeatures:
+    """Features of a solved plan."""
+    spec = plan.spec
     if spec.unit != "client":
         raise InputError.one("forecast", "is only for unit: client", spec.unit)
+    noise = relative_noise(plan)
     recipe, server, averaging = spec.recipe, spec.server, spec.averaging
     open_fields = recipe.decides if recipe is not None and recipe.source == "default" else ()
     rate, models = 1.0, 1.0
@@ -86,17 +88,11 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
         rate=rate,
         averaged=models,
         parameters=spec.model.parameters,
-        weights=tuple(float(weight) for weight in weights),
+        weights=tuple(group.weight for group in plan.groups),
         clients=spec.expected_cohort,
         initial=None if spec.model.initial is None else spec.model.initial.sha256,
         augmentation=spec.local.augmentation,
     )
-
-
-def plan_features(plan: Plan) -> PlanFeatures:
-    """Features of a solved plan."""
-    noise = 0.0 if plan.unit != "client" else relative_noise(plan)
-    return features_of(plan.spec, noise, [group.weight for group in plan.groups])
 
 
 class Coverage(Value):

@@ -1,67 +1,8 @@
-"""Inverse question: the least epsilons, cohort or rounds whose forecast reaches an accuracy."""
+"""Forecasts of plans as lines of text, and beside what was reached."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
-from privplan.errors import InfeasibleError, InputError
-from privplan.forecast.features import Coverage, features_of
-from privplan.forecast.model import Forecaster, with_forecast
 from privplan.plan import Forecast, GroupForecast, Plan
-from privplan.planning.inverse import noise_and_weights, unknown_of
-from privplan.planning.solver import solve
-from privplan.spec.spec import Spec
-
-_RANGE = 64.0
-"""Largest factor between the unknown and its value in the spec, in either direction."""
-
-
-def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> float:
-    """Forecast of a spec's plan before certification: accuracy in [0, 1]."""
-    noise, weights = noise_and_weights(spec)
-    left = noise / spec.clipping_norm * spec.noise_left
-    return model.accuracy(features_of(spec, left, weights), coverage)
-
-
-def solve_for_accuracy(
-    spec: Spec,
-    target: float,
-    model: Forecaster,
-    coverage: Coverage,
-    unknown: str = "epsilon",
-    *,
-    second_opinion: bool | None = None,
-) -> Plan:
-    """The plan of least cost whose forecast reaches an accuracy, with its forecast."""
-    if not 0 < target < 100:
-        raise InputError.one("target_accuracy", "must be in (0, 100) percent", target)
-    values = unknown_of(spec, unknown, "target_accuracy")
-    near = (values.own - math.log(_RANGE), values.own + math.log(_RANGE))
-    values = replace(values, low=max(values.low, near[0]), high=min(values.high, near[1]))
-
-    def error(changed: Spec) -> float:
-        return 1 - forecast_accuracy(changed, model, coverage)
-
-    goal = 1 - target / 100
-    argument = values.cheapest(error, goal)
-    if argument is None:  # the forecast may be largest in the middle
-        best, least = replace(values, rises=False).least(error)
-        if least > goal:
-            raise InfeasibleError(
-                f"target_accuracy: {target:g} cannot be reached by {unknown}; the largest forecast "
-                f"is {1 - least:.1%}, at {values.shown(best)}"
-            )
-        argument = replace(values, low=best, own=best).cheapest(error, goal) or best
-    plan = solve(values.at(argument), second_opinion=second_opinion)
-    note = f"target_accuracy: {target:g} asks for {values.shown(argument)} by the forecast"
-    if argument >= values.high:
-        note += ", the least that is tried"
-    plan = with_forecast(plan, model, coverage)
-    return plan.model_copy(update={"warnings": (note, *plan.warnings)})
-
-
-# --- Forecasts of plans as lines of text, and beside what was reached. ---------------------------
 
 GUESS = "a guess: no run on this data set"
 """What a forecast is without a run on the data that it is of: its interval covers nothing."""

@@ -1,46 +1,56 @@
-"""Inverse questions: what a noise costs in uploads, budgets or rounds, and what uploads buy.
+"""Inverse questions: what targets cost in uploads, budgets, rounds or clients; what uploads buy.
 
-An answer is the cheapest value of one unknown whose plan has at most a given noise (or error). It
-is found by bracketing from the spec's own value; where that finds none, values over the whole
-range are tried: ratios of an objective may give up noise for less bias, so that noise can rise
-with the cohort, and the strictest noise of a range may not be certifiable.
+An answer is the cheapest value of one unknown whose plan meets every target. For the noise or the
+accuracy alone it is found by bracketing from the spec's own value. Other targets need not change in
+one direction (ratios of an objective may give up noise for less bias; what a group counts may stay
+the same), so values over the whole range are tried, and ends of those that meet them refined.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from privplan.accounting.gdp import largest_affordable
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
-from privplan.planning.assemble import mean_noise
+from privplan.planning.noise import upper_bounds_only
 from privplan.planning.problem import (
     above,
     check_limits,
     fewest_clients,
     largest_cohort,
-    problem_of,
     respecified,
 )
-from privplan.planning.solver import decide, solve
+from privplan.planning.solver import solve
 from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
+TARGETS = ("noise", "objective", "accuracy")
+"""What can be asked of a plan: at most that noise or objective, at least that accuracy."""
+OF_GROUP = ("counts", "noise_multiplier", "accuracy")
+"""What can be asked of a group: at most that noise, at least that count or accuracy."""
+_AT_LEAST = frozenset({"counts", "accuracy"})
 UNKNOWNS = {"cohort": "fewer clients", "epsilon": "stricter budgets", "rounds": "more rounds"}
-"""What a noise can be asked in, and what lies beyond the cheap end of the search."""
+"""What targets can be asked in, and what lies beyond the cheap end of the search."""
+_OF_GROUP = {"epsilon": "a stricter budget", "delta": "a smaller delta", "clients": "fewer clients"}
 _OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
-_MOST_FACTOR = 1e3
+_MOST_FACTOR = {"epsilon": 1e3, "delta": 1e6, "clients": 1e2}
+"""Largest factor between a budget or a number of clients and the spec's, in either direction."""
+_FORECAST = 64.0
+"""The same where an accuracy is forecast."""
+_MOST_DELTA = 0.5
 _MOST_ROUNDS = 100_000
 _TOLERANCE = 1e-3
 _AT_END = 1e-9
 _TRIED = 24
-"""Values, evenly spaced in logarithms, that are tried before a target is refused."""
+"""Values, evenly spaced in logarithms, that are tried where bracketing does not serve."""
 _NEAR = 0.01
 """Relative distance of values at which the search around the best of them ends."""
+_ALIKE = 1e-4
+"""Relative difference of what is found, below which the unknown is said not to change it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,6 @@ class Unknown:
     high: float
     own: float  # argument of the spec's own value
     sign: float
-    rises: bool = True  # whether noise never falls with the argument
     limited: bool = False  # whether a limit of the spec ends the arguments, not the search
 
     def at(self, argument: float) -> Spec:
@@ -64,67 +73,24 @@ class Unknown:
         """The unknown with its value at an argument."""
         if self.name == "epsilon":
             return f"epsilon x {math.exp(self.sign * argument):.4g}"
-        return f"{self.name} {getattr(self.at(argument), self.name):.6g}"
-
-    def cheapest(self, value: Callable[[Spec], float], goal: float) -> float | None:
-        """The largest argument found whose value is at most a goal; None without one."""
-
-        def cost(argument: float) -> float:
-            try:
-                return value(self.at(argument))
-            except InfeasibleError:
-                return math.inf
-
-        start = min(max(self.own, self.low), self.high)
-        return largest_affordable(
-            cost,
-            goal,
-            start=start,
-            low=self.low,
-            high=self.high,
-            tolerance=_TOLERANCE,
-            integer=self.name == "rounds" and self.sign > 0,
-        ).feasible
-
-    def least(self, value: Callable[[Spec], float]) -> tuple[float, float]:
-        """The argument of the least value, and that value, by values over the whole range."""
-        refused: list[InfeasibleError] = []
-
-        def found(argument: float) -> tuple[float, float]:
-            argument = min(max(argument, self.low), self.high)
-            try:
-                return value(self.at(argument)), argument
-            except InfeasibleError as error:
-                refused.append(error)
-                return math.inf, argument
-
-        best = found(self.low)
-        if not self.rises or math.isinf(best[0]):
-            step = (self.high - self.low) / _TRIED
-            best = min([best, *(found(self.low + step * at) for at in range(1, _TRIED + 1))])
-            while step > _NEAR:
-                step /= 2
-                best = min(best, found(best[1] - step), found(best[1] + step))
-        if math.isinf(best[0]):
-            raise refused[0]
-        return best[1], best[0]
+        group, _, field = self.name.rpartition(".")
+        spec = self.at(argument)
+        value = getattr(next((one for one in spec.groups if one.name == group), spec), field)
+        return f"{self.name} {value:.6g}"
 
 
 def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = False) -> Unknown:
     """The values of an unknown within the spec's limits; fewer rounds cost less, or more do."""
     require_clients(spec, question)
-    if name not in UNKNOWNS:
-        raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", name)
+    groups = [f"{group.name}.{field}" for group in spec.groups for field in _OF_GROUP]
+    if name not in UNKNOWNS and name not in groups:
+        rule = f"must be one of {', '.join(UNKNOWNS)} or GROUP. with {', '.join(_OF_GROUP)}"
+        raise InputError.one("solve_for", rule + did_you_mean(name, groups), name)
     if free := sorted(_OPEN & {*spec.planning.free}):
         raise InputError.one("planning.free", f"must not name them with {question}", free)
     law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.sampling.law.everyone
-    if name == "epsilon":
-        if any(group.risk is not None for group in spec.groups):
-            rule = "must be cohort or rounds where budgets are risks"
-            raise InputError.one("solve_for", rule, name)
-        check_limits(spec)
-        most = math.log(_MOST_FACTOR)
-        return Unknown(name, lambda factor: _scaled(spec, factor), -most, most, 0.0, -1.0)
+    if name == "epsilon" or name not in UNKNOWNS:
+        return _of_groups(spec, name)
     if name == "rounds":
         law.require("solve_for rounds", "solve_for", "rounds")
         return _rounds(spec, fixed, most_rounds)
@@ -143,7 +109,7 @@ def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = Fals
 
     check_limits(with_cohort(most))
     own, ends = -math.log(spec.expected_cohort), (-math.log(most), -math.log(least))
-    return Unknown(name, with_cohort, *ends, own, -1.0, rises=False)
+    return Unknown(name, with_cohort, *ends, own, -1.0)
 
 
 def _rounds(spec: Spec, fixed: bool, most_rounds: bool) -> Unknown:
@@ -165,25 +131,38 @@ def _rounds(spec: Spec, fixed: bool, most_rounds: bool) -> Unknown:
         check_limits(with_rounds(rounds))
     last, own = math.log(max(allowed, 1)), math.log(spec.rounds)
     if not most_rounds:
-        return Unknown("rounds", with_rounds, -last, 0.0, -own, -1.0, rises=False)
-    return Unknown(
-        "rounds",
-        with_rounds,
-        0.0,
-        last,
-        own,
-        1.0,
-        rises=fixed or allowed * cohort <= uploads,
-        limited=allowed < _MOST_ROUNDS,
-    )
+        return Unknown("rounds", with_rounds, -last, 0.0, -own, -1.0)
+    return Unknown("rounds", with_rounds, 0.0, last, own, 1.0, limited=allowed < _MOST_ROUNDS)
 
 
-def _scaled(spec: Spec, factor: float) -> Spec:
-    groups = [
-        {**group.model_dump(mode="json"), "epsilon": group.epsilon * factor}
-        for group in spec.groups
-    ]
-    return respecified(spec, groups=groups)
+def _of_groups(spec: Spec, name: str) -> Unknown:
+    """Factors on all epsilons, or one group's epsilon, delta or number of clients."""
+    group, _, field = name.rpartition(".")
+    changed = [one for one in spec.groups if group in ("", one.name)]
+    if field != "clients" and any(one.risk is not None for one in changed):
+        raise InputError.one("solve_for", "must be cohort or rounds where budgets are risks", name)
+    if spec.groups_from is not None and group:
+        rule = "must be cohort, epsilon or rounds with groups_from"
+        raise InputError.one("solve_for", rule, name)
+    check_limits(spec)
+    own = {"clients": changed[0].clients, "delta": spec.delta_of(changed[0])}.get(field, 1.0)
+    if group and field == "epsilon":
+        own = changed[0].epsilon
+
+    def with_value(value: float) -> Spec:
+        found = []
+        for one in spec.groups:
+            data = one.model_dump(mode="json")
+            if not group:
+                data["epsilon"] = one.epsilon * value
+            elif one.name == group:
+                data[field] = math.ceil(value - 1e-9) if field == "clients" else value
+            found.append(data)
+        return respecified(spec, groups=found)
+
+    most = math.log(_MOST_FACTOR[field])
+    least = max(-math.log(own) - most, math.log(1 / _MOST_DELTA) if field == "delta" else -math.inf)
+    return Unknown(name, with_value, least, most - math.log(own), -math.log(own), -1.0)
 
 
 def require_clients(spec: Spec, field: str) -> None:
@@ -195,55 +174,179 @@ def require_clients(spec: Spec, field: str) -> None:
         raise InputError.one(field, rule, "noise_multiplier")
 
 
-# --- What a noise costs. -------------------------------------------------------------------------
+# --- What targets cost. --------------------------------------------------------------------------
 
 
-def noise_and_weights(spec: Spec) -> tuple[float, tuple[float, ...]]:
-    """Noise of the mean update of a spec's plan, in norm, before certification, and the weights."""
-    chosen = decide(spec, problem_of(spec))
-    norm = mean_noise(spec, chosen) * math.sqrt(spec.model.parameters)
-    return norm, tuple(float(weight) for weight in chosen.weights)
+def _reached(plan: Plan, name: str) -> float:
+    """What a plan reaches of a target."""
+    group, _, field = name.rpartition(".")
+    expected = plan.forecast
+    if field == "accuracy":
+        assert expected is not None
+        every = {one.group: one.accuracy for one in expected.groups}
+        return 100 * (every[group] if group else expected.accuracy)
+    if not group:
+        root = math.sqrt(plan.spec.model.parameters)
+        return plan.objective.value if name == "objective" else plan.mean_noise_std * root
+    one = plan.group(group)
+    if field == "counts":
+        return one.weight * plan.spec.population / one.clients
+    return one.noise_multiplier
 
 
-def noise_norm(spec: Spec) -> float:
-    """Noise of the mean update of a spec's plan, in norm, before certification."""
-    return noise_and_weights(spec)[0]
+def _excess(name: str, found: float, goal: float) -> float:
+    """At most 1 where a target is met."""
+    if name.endswith("accuracy"):
+        return (100 - found) / (100 - goal)
+    return goal / max(found, 1e-300) if name.endswith("counts") else found / goal
 
 
-def _certified_noise(spec: Spec) -> float:
-    plan = solve(spec, second_opinion=False)
-    return plan.mean_noise_std * math.sqrt(spec.model.parameters)
-
-
-def solve_for_noise(
-    spec: Spec, target: float, unknown: str = "cohort", *, second_opinion: bool | None = None
-) -> Plan:
-    """The plan whose noise of the mean update is at most a target, at the least cost."""
-    if not 0 < target < math.inf:
-        raise InputError.one("target_noise", "must be positive and finite", target)
-    values = unknown_of(spec, unknown, "target_noise", most_rounds=True)
-    plan, argument = None, values.cheapest(noise_norm, target)
-    if argument is not None:
-        with suppress(InfeasibleError):  # its noise may not be certifiable
-            plan = solve(values.at(argument), second_opinion=second_opinion)
-    if argument is None or plan is None:
-        low, nearest = values.least(_certified_noise)
-        values = replace(values, low=low, own=low)
-        goal = max(target, float(above(nearest, 4)))
-        argument = values.cheapest(noise_norm, goal)  # a part of the largest budgets may do
-        argument = low if argument is None else argument
-        if goal > target:
-            raise InfeasibleError(
-                f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible "
-                f"noise is {goal:g}, at {values.shown(argument)}"
+def _check(spec: Spec, targets: Mapping[str, float], forecasts: bool) -> None:
+    known = [*TARGETS, *(f"{one.name}.{field}" for one in spec.groups for field in OF_GROUP)]
+    faults = []
+    for name, goal in targets.items():
+        shown, percent = f"{name}={goal:g}", name.rpartition(".")[2] == "accuracy"
+        if name not in known:
+            rule = f"must be one of {', '.join(TARGETS)}, uploads or GROUP. with "
+            faults.append(
+                Fault("for", rule + ", ".join(OF_GROUP) + did_you_mean(name, known), shown)
             )
-        plan = solve(values.at(argument), second_opinion=second_opinion)
+        elif not 0 < goal < (100 if percent else math.inf):
+            rule = "must be in (0, 100) percent" if percent else "must be positive and finite"
+            faults.append(Fault("for", rule, shown))
+        elif percent and not forecasts:
+            faults.append(Fault("for", "needs --forecast PROXY", shown))
+    if faults:
+        raise InputError(faults)
+
+
+def solve_for(
+    spec: Spec,
+    targets: Mapping[str, float],
+    unknown: str = "",
+    *,
+    forecast: Callable[[Plan], Plan] | None = None,
+    second_opinion: bool | None = None,
+) -> Plan:
+    """The plan that meets every target at the least cost in one unknown.
+
+    Args:
+        spec: the planning problem.
+        targets: numbers of ``TARGETS``, and of ``OF_GROUP`` after the name of a group and a dot.
+        unknown: one of ``UNKNOWNS``, or ``GROUP.epsilon``, ``GROUP.delta`` or ``GROUP.clients``;
+            epsilon where an accuracy is asked for, the cohort otherwise, when left out.
+        forecast: gives a plan its forecast, where an accuracy is asked for.
+        second_opinion: as in ``solve``.
+
+    Raises:
+        InfeasibleError: with what comes nearest, where no value meets them.
+    """
+    _check(spec, targets, forecast is not None)
+    fewest = any(name.endswith("accuracy") for name in targets)
+    unknown = unknown or ("epsilon" if fewest else "cohort")
+    asked = ", ".join(f"{name}={goal:g}" for name, goal in targets.items())
+    values = unknown_of(spec, unknown, f"--for {asked}", most_rounds=not fewest)
+    if fewest:  # forecasts far from their runs say little
+        near = values.own - math.log(_FORECAST), values.own + math.log(_FORECAST)
+        values = replace(values, low=max(values.low, near[0]), high=min(values.high, near[1]))
+    plans: dict[float, Plan] = {}
+    costs: dict[float, float] = {}
+    refused: list[InfeasibleError | InputError] = []
+
+    def cost(argument: float) -> float:
+        """The largest excess of a plan; inf where there is none."""
+        if argument not in costs:
+            costs[argument] = math.inf
+            try:
+                with upper_bounds_only():
+                    plan = solve(values.at(argument), second_opinion=False)
+            except (InfeasibleError, InputError) as error:
+                refused.append(error)
+            else:
+                plans[argument] = plan = plan if forecast is None else forecast(plan)
+                costs[argument] = max(
+                    _excess(name, _reached(plan, name), goal) for name, goal in targets.items()
+                )
+        return costs[argument]
+
+    argument, last = None, None
+    if [*targets] in (["noise"], ["accuracy"]) and unknown in UNKNOWNS:
+        argument = largest_affordable(
+            cost,
+            1.0,
+            start=min(max(values.own, values.low), values.high),
+            low=values.low,
+            high=values.high,
+            tolerance=_TOLERANCE,
+            integer=unknown == "rounds" and values.sign > 0,
+        ).feasible
+    if argument is None:
+        argument, last = tried(values, cost)
+        if not plans:
+            raise refused[0]
+        if costs[argument] > 1:
+            found = [costs[one] for one in plans]
+            alike = max(found) - min(found) < _ALIKE * min(found)
+            raise InfeasibleError(
+                f"for: {asked} cannot be met by {unknown}"
+                + f"; {unknown} does not change that" * alike
+                + f"; the nearest is {', '.join(_near(plans[argument], targets))} at "
+                + values.shown(argument)
+            )
+    plan = solve(values.at(argument), second_opinion=second_opinion)
     uploads = math.floor(plan.spec.rounds * plan.spec.expected_cohort * (1 + 1e-9))
-    note = f"target_noise: {target:g} asks for {values.shown(argument)} ({uploads:,} uploads)"
+    note = f"for: {asked} asks for {values.shown(argument)} ({uploads:,} uploads)"
     if argument >= values.high - _AT_END:
-        beyond = f"where the search ends; {UNKNOWNS[unknown]} may reach it, too"
+        beyond = UNKNOWNS.get(unknown) or _OF_GROUP[unknown.rpartition(".")[2]]
+        beyond = f"where the search ends; {beyond} may meet it, too"
         note += f", {'the most that the limits allow' if values.limited else beyond}"
+    if last is not None:
+        note += f"; it is met up to {values.shown(last)}"
+    plan = plan if forecast is None else forecast(plan)
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
+
+
+def _near(plan: Plan, names: Iterable[str]) -> list[str]:
+    """What a plan reaches, rounded to where it is still met."""
+    found = ((name, _reached(plan, name)) for name in names)
+    return [
+        f"{name}={math.floor(one * 1e4) / 1e4:g}" if name.rpartition(".")[2] in _AT_LEAST
+        else f"{name}={above(one, 4)}"
+        for name, one in found
+    ]  # fmt: skip
+
+
+def tried(values: Unknown, cost: Callable[[float], float]) -> tuple[float, float | None]:
+    """The cheapest argument of cost 1 or less, else the nearest; and where that ends, if it does.
+
+    By arguments over the whole range, where none is found by those around the least, and by
+    bisection between the arguments on both sides of an end.
+    """
+    step = (values.high - values.low) / _TRIED
+    points = [values.low + step * at for at in range(_TRIED)] + [values.high]
+    best = min(points, key=cost)
+    while cost(best) > 1 and step > _NEAR and cost(best) < math.inf:
+        step /= 2
+        points += [min(max(best + way * step, values.low), values.high) for way in (-1, 1)]
+        best = min(points, key=cost)
+    goal = max(cost(best) * (1 + _ALIKE), 1.0) if cost(best) > 1 else 1.0
+
+    def end(met: float, other: float) -> float:
+        while abs(other - met) > _TOLERANCE:
+            middle = (met + other) / 2
+            met, other = (middle, other) if cost(middle) <= goal else (met, middle)
+        return met
+
+    points.sort()
+    kept = [cost(one) <= goal for one in points]
+    last = len(points) - 1 - kept[::-1].index(True) if any(kept) else 0
+    before = [at for at in range(last) if not kept[at]]
+    cheapest = (
+        points[last] if last == len(points) - 1 or not any(kept) else end(*points[last : last + 2])
+    )
+    if not before or goal > 1:
+        return cheapest, None
+    return cheapest, end(points[before[-1] + 1], points[before[-1]])
 
 
 # --- What uploads buy. ---------------------------------------------------------------------------

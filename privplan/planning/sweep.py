@@ -104,6 +104,16 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
     return [dict(combination) for combination in itertools.product(*axes)]
 
 
+def with_and_without(data: dict[str, Any], groups: Sequence[str]) -> list[Vary]:
+    """Of each group its number of clients and 0, which leaves it out."""
+    named = {one["name"]: one["clients"] for one in data.get("groups") or ()}
+    for name in groups:
+        if name not in named:
+            rule = f"must be one of {', '.join(named)}{did_you_mean(name, named)}"
+            raise InputError.one("without", rule, name)
+    return [Vary(f"groups.{name}.clients", (named[name], 0.0)) for name in groups]
+
+
 def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
     """A copy of the spec's plain data with the numbers of a point; integers stay integers."""
     from privplan.spec.spec import with_changes

@@ -127,6 +127,9 @@ def _changed(old: Any, new: Any, field: str) -> Any:
             if name not in named:
                 rule = f"must be one of {', '.join(named)}{did_you_mean(name, named)}"
                 raise InputError.one(field, rule, name)
+            if change.get("clients") == 0:  # nobody: the group is left out
+                del named[name]
+                continue
             other = {"risk": ("epsilon", "delta"), "epsilon": ("risk",)}  # one states the budget
             without = {one for given in change for one in other.get(given, ())}
             kept = {part: one for part, one in named[name].items() if part not in without}

@@ -96,9 +96,14 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path):
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ("--solve-for epsilon", "solve_for: needs --for noise or --for accuracy, found 'epsilon'"),
+        ("--solve-for epsilon", "solve_for: needs a --for other than uploads, found 'epsilon'"),
         ("--for accuracy=80", "for: needs --forecast PROXY, found 'accuracy=80'"),
-        ("--for colour=3", "for: must be NAME=NUMBER with one of accuracy, noise, uploads, found"),
+        (
+            "--for colour=3",
+            "for: must be one of noise, objective, accuracy, uploads or GROUP. with",
+        ),
+        ("--for noise", "for: must be NAME=NUMBER, found 'noise'"),
+        ("--for noise=1 --for uploads=9", "for: must name each target once, and uploads alone"),
         ("--for noise=1 --from-book=b.sqlite", "for: cannot go with --from-book, found 'noise=1'"),
         ("--known-accuracy p=1", "known_accuracy: needs --forecast PROXY, found 'p=1'"),
         ("--rule exact", "rule: needs --from-book, found 'exact'"),

@@ -1,6 +1,7 @@
 """Forecasts: a known curve, intervals that cover what they say, plans that reach a target."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,13 +16,12 @@ from privplan.forecast.features import (
     PlanFeatures,
     ProxyTable,
     even_coverage,
-    features_of,
     plan_features,
 )
-from privplan.forecast.model import Anchor, Forecaster, Point
-from privplan.forecast.target import reached_line, solve_for_accuracy
+from privplan.forecast.model import Anchor, Forecaster, Point, with_forecast
+from privplan.forecast.target import reached_line
 from privplan.plan import Plan
-from privplan.planning.inverse import noise_and_weights
+from privplan.planning.inverse import solve_for
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.forecast.table import runs, table
@@ -184,15 +184,6 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     assert "OUTSIDE the interval" in line
 
 
-def test_features_are_those_of_the_solved_plan():
-    spec = Spec.parse(load_yaml(TEXT, "spec"))
-    noise, weights = noise_and_weights(spec)
-    early, late = features_of(spec, noise / spec.clipping_norm, weights), solve(spec)
-    assert plan_features(late).rate == pytest.approx(early.rate, rel=1e-3)
-    assert plan_features(late).noise == pytest.approx(early.noise, rel=1e-3)
-    assert plan_features(late).averaged == pytest.approx(early.averaged)
-
-
 @pytest.mark.parametrize(
     ("unknown", "changes"),
     [
@@ -211,18 +202,20 @@ def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     coverage = even_coverage(spec, 4)
     own = model.accuracy(plan_features(solve(spec, second_opinion=False)), coverage)
     target = 100 * own - 3
-    plan = solve_for_accuracy(spec, target, model, coverage, unknown, second_opinion=False)
+    expect = partial(with_forecast, model=model, coverage=coverage)
+    plan = solve_for(spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False)
     assert plan.forecast is not None
     assert plan.forecast.accuracy == pytest.approx(target / 100, abs=0.002)
     if unknown == "epsilon":
         assert plan.spec.groups[0].epsilon < spec.groups[0].epsilon
     else:
         assert plan.spec.expected_cohort < spec.expected_cohort
-    assert "target_accuracy" in plan.warnings[0]
+    assert f"for: accuracy={target:g} asks for {unknown}" in plan.warnings[0]
 
 
 @pytest.mark.slow
 def test_a_target_out_of_reach_names_the_largest_forecast():
     spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
-    with pytest.raises(InfeasibleError, match=r"99\.9 cannot be reached by rounds; the largest"):
-        solve_for_accuracy(spec, 99.9, model, even_coverage(spec, 4), "rounds")
+    expect = partial(with_forecast, model=model, coverage=even_coverage(spec, 4))
+    with pytest.raises(InfeasibleError, match=r"99\.9 cannot be met by rounds; the nearest is acc"):
+        solve_for(spec, {"accuracy": 99.9}, "rounds", forecast=expect)

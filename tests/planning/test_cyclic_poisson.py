@@ -7,7 +7,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privplan.errors import InputError
 from privplan.planning.choices import relative_noise
-from privplan.planning.inverse import solve_for_noise, with_uploads
+from privplan.planning.inverse import solve_for, with_uploads
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import members
@@ -90,11 +90,11 @@ def test_groups_whose_calibration_needs_a_second_search():
 def test_questions_about_turns():
     spec = Spec.parse(data())
     target = 1.1 * solve(spec).mean_noise_std * math.sqrt(20_000)
-    fewer = solve_for_noise(spec, target)
+    fewer = solve_for(spec, {"noise": target})
     assert fewer.spec.expected_cohort < 60
     assert fewer.mean_noise_std * math.sqrt(20_000) <= target
     with pytest.raises(InputError, match="solve_for: must be cohort or epsilon under cyclic"):
-        solve_for_noise(spec, target, "rounds")
+        solve_for(spec, {"noise": target}, "rounds")
     with pytest.raises(InputError, match="max_uploads: must be left out under cyclic_poisson:5"):
         with_uploads(spec, 2000.0)
 

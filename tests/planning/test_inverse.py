@@ -8,7 +8,7 @@ import pytest
 from privplan.accounting.accountant import accountant
 from privplan.errors import InfeasibleError, InputError
 from privplan.planning.explain import risks_of
-from privplan.planning.inverse import noise_norm, solve_for_noise, with_uploads
+from privplan.planning.inverse import Unknown, solve_for, tried, with_uploads
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import members
@@ -25,6 +25,14 @@ def _spec(*groups, **changes):
     return Spec.parse({**BASE, "groups": list(groups), **changes})
 
 
+def norm(plan):
+    return plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
+
+
+def noise_norm(spec):
+    return norm(solve(spec, second_opinion=False))
+
+
 TWO = (members("strict", 300, 1.0), members("loose", 300, 4.0))
 
 
@@ -39,7 +47,7 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
         _spec(*TWO, sampling=sampling, rounds=rounds, planning=limit, cohort=600)
         for rounds in (10, 80)
     ]
-    plans = [solve_for_noise(spec, target, "rounds", second_opinion=False) for spec in asked]
+    plans = [solve_for(spec, {"noise": target}, "rounds", second_opinion=False) for spec in asked]
     [(rounds, cohort)] = {(plan.spec.rounds, plan.spec.expected_cohort) for plan in plans}
     assert rounds * cohort <= uploads
     assert cohort == uploads // rounds if sampling == "fixed_size" else uploads / rounds
@@ -55,7 +63,7 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
 def test_the_limit_that_ends_the_rounds_is_named():
     """One client of each group is the fewest, so 400 uploads are 200 rounds at most."""
     spec = _spec(*TWO, planning={"max_uploads": 400})
-    plan = solve_for_noise(spec, 5.0, "rounds", second_opinion=False)
+    plan = solve_for(spec, {"noise": 5.0}, "rounds", second_opinion=False)
     assert (plan.spec.rounds, plan.spec.expected_cohort) == (200, 2)
     assert plan.warnings[0].endswith("rounds 200 (400 uploads), the most that the limits allow")
 
@@ -64,10 +72,9 @@ def test_the_limit_that_ends_the_rounds_is_named():
 def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
     spec = _spec(*TWO)
     target = 0.8 * noise_norm(spec)
-    plan = solve_for_noise(spec, target, unknown)
-    norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
-    assert 0.99 * target < norm <= target * (1 + 1e-3)
-    assert plan.warnings[0].startswith(f"target_noise: {target:g} asks for {unknown}")
+    plan = solve_for(spec, {"noise": target}, unknown)
+    assert 0.99 * target < norm(plan) <= target * (1 + 1e-3)
+    assert plan.warnings[0].startswith(f"for: noise={target:g} asks for {unknown}")
 
 
 @pytest.mark.parametrize(
@@ -89,17 +96,108 @@ def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
 def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
     """Within the same limits; budgets times 1,000 buy no less noise than pld can certify."""
     spec = Spec.parse({**BASE, "groups": list(TWO), **changes})
-    with pytest.raises(InfeasibleError, match=f"cannot be reached by {unknown}") as caught:
-        solve_for_noise(spec, 1e-3, unknown)
-    nearest = float(str(caught.value).split("noise is ")[1].split(",")[0])
+    with pytest.raises(InfeasibleError, match=f"cannot be met by {unknown}") as caught:
+        solve_for(spec, {"noise": 1e-3}, unknown)
+    nearest = float(str(caught.value).split("nearest is noise=")[1].split()[0])
     if unknown == "epsilon":
         assert 10 < float(str(caught.value).split("epsilon x ")[1]) < 200
     for target in (nearest, 1e3):
-        plan = solve_for_noise(spec, target, unknown, second_opinion=False)
-        assert plan.mean_noise_std * math.sqrt(plan.spec.model.parameters) <= target
+        plan = solve_for(spec, {"noise": target}, unknown, second_opinion=False)
+        assert norm(plan) <= target
         used = plan.spec.rounds * plan.spec.expected_cohort
         assert used <= (spec.planning.max_uploads or math.inf) * (1 + 1e-12)
         assert plan.spec.rounds <= (spec.planning.max_rounds or math.inf)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("targets", "unknown"),
+    [
+        ({"strict.counts": 0.9}, "strict.epsilon"),
+        ({"noise": 0.09, "strict.counts": 0.87}, "strict.epsilon"),
+        ({"loose.noise_multiplier": 1.0}, "loose.delta"),
+        ({"noise": 0.08}, "strict.clients"),
+        ({"objective": 0.1}, "loose.epsilon"),
+    ],
+)
+def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(targets, unknown):
+    """Met by the plan that comes back, and not where the unknown is 0.5% less."""
+    spec = _spec(*TWO)
+    plan = solve_for(spec, targets, unknown, second_opinion=False)
+    name, field = unknown.split(".")
+    value = getattr(plan.spec.groups[[one.name for one in plan.groups].index(name)], field)
+    assert f"asks for {unknown} {value:.6g} (" in plan.warnings[0]
+
+    def met(plan):
+        found = {"noise": norm(plan), "objective": plan.objective.value}
+        for group in plan.groups:
+            found[f"{group.name}.counts"] = -group.weight * plan.spec.population / group.clients
+            found[f"{group.name}.noise_multiplier"] = group.noise_multiplier
+        signs = {one: -1 if one.endswith("counts") else 1 for one in targets}
+        return all(found[one] <= signs[one] * goal for one, goal in targets.items())
+
+    less = math.floor(value * 0.995) if field == "clients" else value * 0.995
+    groups = [{**one, field: less} if one["name"] == name else one for one in TWO]
+    assert met(plan)
+    assert not met(solve(_spec(*groups), second_opinion=False))
+
+
+@pytest.mark.slow
+def test_a_target_that_is_met_from_the_cheapest_value_names_where_that_ends():
+    """What loose counts is the same at all budgets of strict that are strict enough."""
+    plan = solve_for(_spec(*TWO), {"loose.counts": 1.08}, "strict.epsilon", second_opinion=False)
+    assert plan.spec.groups[0].epsilon == pytest.approx(1e-3)
+    note = plan.warnings[0]
+    assert "where the search ends; a stricter budget may meet it, too; it is met up to" in note
+    end = float(note.split("up to strict.epsilon ")[1])
+    for epsilon, kept in ((end, True), (end * 1.01, False)):
+        other = solve(_spec({**TWO[0], "epsilon": epsilon}, TWO[1]), second_opinion=False)
+        assert (2 * other.group("loose").weight >= 1.08 * (1 - 1e-5)) == kept
+
+
+@pytest.mark.slow
+def test_a_target_that_the_unknown_does_not_change_says_so():
+    spec = _spec(*TWO, planning={"ratios": "uniform"})
+    rule = (
+        r"by strict\.epsilon; strict\.epsilon does not change that; the nearest is loose\.noise_m"
+    )
+    with pytest.raises(InfeasibleError, match=rule):
+        solve_for(spec, {"loose.noise_multiplier": 0.1}, "strict.epsilon")
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (lambda x: math.exp(x - 1.234), (1.234, None)),
+        (lambda x: math.exp(1.234 - x), (8.0, 1.234)),  # met at the cheap end, from there on
+        (lambda x: 0.5 if -4 < x < -2.5 else 2.0, (-2.5, -4.0)),  # a plateau on both sides
+        (lambda x: math.exp(30 * abs(x - 0.21) - 1), (0.21 + 1 / 30, 0.21 - 1 / 30)),  # narrow
+        (lambda x: math.inf if x < 0 else 0.7, (8.0, 0.0)),  # no plan at costly values
+        (lambda x: 3.0, (8.0, None)),  # never: the cheapest of the nearest
+        (lambda x: 2 + abs(x + 3), (-3.0, None)),
+    ],
+)
+def test_ends_of_the_values_that_meet_a_target(cost, expected):
+    """The cheapest value of a curve in closed form, whatever its shape, and where that ends."""
+    values = Unknown("strict.epsilon", lambda value: _spec(*TWO), -8.0, 8.0, 0.0, -1.0)
+    found, last = tried(values, cost)
+    assert found == pytest.approx(expected[0], abs=0.011 if cost(found) > 1 else 1e-3)
+    assert last == (None if expected[1] is None else pytest.approx(expected[1], abs=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("targets", "unknown", "line"),
+    [
+        ({"stric.counts": 1.0}, "", r"for: must be one of .* mean strict.counts\?\), found 'stri"),
+        ({"noise": 0.0}, "", "for: must be positive and finite, found 'noise=0'"),
+        ({"accuracy": 100.0}, "", r"for: must be in \(0, 100\) percent, found 'accuracy=100'"),
+        ({"loose.accuracy": 90.0}, "", "for: needs --forecast PROXY, found 'loose.accuracy=90'"),
+        ({"noise": 1.0}, "loos.delta", r"solve_for: must be .* \(did you mean loose.delta\?\)"),
+    ],
+)
+def test_faulty_targets(targets, unknown, line):
+    with pytest.raises(InputError, match=f"^{line}"):
+        solve_for(_spec(*TWO), targets, unknown)
 
 
 @pytest.mark.parametrize(

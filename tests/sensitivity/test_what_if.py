@@ -8,7 +8,8 @@ import pytest
 from privplan.errors import InputError
 from privplan.planning.choices import decide_free_choices
 from privplan.planning.frontier import frontier
-from privplan.planning.sweep import JOURNAL, TABLE, parse_vary, sweep, with_point
+from privplan.planning.solver import solve
+from privplan.planning.sweep import JOURNAL, TABLE, parse_vary, sweep, with_and_without, with_point
 from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan
@@ -42,6 +43,20 @@ def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path):
     assert {row["group"] for row in table} == {"strict", "loose"}
     assert all(float(row["epsilon_upper"]) <= float(row["epsilon"]) for row in table)
     assert all(row["sampling"] == "poisson" and row["accountant"] == "pld" for row in table)
+
+
+def test_what_a_group_costs_the_others_is_the_plan_without_it(tmp_path):
+    (tmp_path / "spec.yaml").write_text(json.dumps(DATA))
+    text = answer("what-if", tmp_path / "spec.yaml", "--without", "strict", "--format", "json")
+    rows = json.loads(text)
+    alone = solve({**DATA, "groups": DATA["groups"][1:]})
+    own = DATA["groups"][0]["clients"]
+    found = [(row["groups.strict.clients"], row["group"]) for row in rows]
+    assert found == [(own, "strict"), (own, "loose"), (0, "loose")]
+    assert rows[2]["noise_multiplier"] == alone.groups[0].noise_multiplier
+    assert rows[2]["mean_noise_std"] == alone.mean_noise_std
+    with pytest.raises(InputError, match=r"without: must be one of strict, loose .*, found 'loos'"):
+        with_and_without(DATA, ["loos"])
 
 
 @pytest.mark.parametrize(
