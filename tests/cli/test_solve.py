@@ -98,10 +98,7 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path):
     [
         ("--solve-for epsilon", "solve_for: needs a --for other than uploads, found 'epsilon'"),
         ("--for accuracy=80", "for: needs --forecast PROXY, found 'accuracy=80'"),
-        (
-            "--for colour=3",
-            "for: must be one of noise, objective, accuracy, uploads or GROUP. with",
-        ),
+        ("--for colour=3", "for: must be one of noise, objective, accuracy, uploads or GROUP. w"),
         ("--for noise", "for: must be NAME=NUMBER, found 'noise'"),
         ("--for noise=1 --for uploads=9", "for: must name each target once, and uploads alone"),
         ("--for noise=1 --from-book=b.sqlite", "for: cannot go with --from-book, found 'noise=1'"),

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from privplan.cli.plan import explain_command as explain
 from privplan.cli.plan import solve_command as solve_command
-from privplan.errors import InfeasibleError
 from privplan.files import load_yaml
 from privplan.forecast.features import (
     Coverage,
@@ -211,11 +210,3 @@ def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     else:
         assert plan.spec.expected_cohort < spec.expected_cohort
     assert f"for: accuracy={target:g} asks for {unknown}" in plan.warnings[0]
-
-
-@pytest.mark.slow
-def test_a_target_out_of_reach_names_the_largest_forecast():
-    spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
-    expect = partial(with_forecast, model=model, coverage=even_coverage(spec, 4))
-    with pytest.raises(InfeasibleError, match=r"99\.9 cannot be met by rounds; the nearest is acc"):
-        solve_for(spec, {"accuracy": 99.9}, "rounds", forecast=expect)
