@@ -90,10 +90,7 @@ def test_one_release_is_never_noisier_than_separate_ones(rows):
     coefficients = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
     joint, separate = (
         mean_noise_multiplier(
-            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))),
-            cohorts,
-            noise,
-            kind,
+            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))), cohorts, noise, kind
         )
         for kind in ("joint", "per_group")
     )

@@ -15,13 +15,7 @@ from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import problem_of
 from privplan.planning.published import descend, differences
-from privplan.planning.search import (
-    _prepared,
-    error_of,
-    lower_bound,
-    relative_gap,
-    weights_of,
-)
+from privplan.planning.search import _prepared, error_of, lower_bound, relative_gap, weights_of
 from tests.planning.problems import make_spec, members
 
 CASES = range(20)
