@@ -145,35 +145,34 @@ def pursuit(
 ) -> tuple[Tensor, Tensor]:
     """Minimise |L|_* + lambda |S|_1 with L + S = M; lambda by Candes et al., mu by Lin et al."""
     m = matrix.double()
-    largest = float(torch.linalg.matrix_norm(m, 2))
+    if m.shape[0] < m.shape[1]:
+        low, sparse = pursuit(m.T, tolerance=tolerance, iterations=iterations)
+        return low.T, sparse.T
+    norms = torch.linalg.matrix_norm(m, 2), torch.linalg.matrix_norm(m)
+    largest, size = torch.stack(norms).tolist()
     sparse, dual = torch.zeros_like(m), torch.zeros_like(m)
     if largest == 0:
         return sparse, sparse.clone()
     mu, price = 1.25 / largest, 1 / math.sqrt(max(m.shape))
-    goal = tolerance * float(torch.linalg.matrix_norm(m))
-    low = sparse
+    goal, low, residual = tolerance * size, sparse, m
     for _ in range(iterations):
-        low = _singular_shrink(m - sparse + dual / mu, 1 / mu)
+        # Soft-thresholds the singular values, from the smaller Gram matrix of a tall matrix. One
+        # copy from the device says whether the step before has converged, and the rank.
+        values = m - sparse + dual / mu
+        squares, right = torch.linalg.eigh(values.T @ values)
+        singular = squares.clamp(min=0).sqrt()
+        found = (singular > 1 / mu).sum(), torch.linalg.matrix_norm(residual)
+        rank, distance = torch.stack([one.double() for one in found]).tolist()
+        if distance <= goal:
+            break
+        above = slice(len(singular) - int(rank), None)  # eigh sorts upwards
+        basis = right[:, above].contiguous()
+        low = (values @ basis) * ((singular[above] - 1 / mu) / singular[above]) @ basis.T
         sparse = softshrink(m - low + dual / mu, price / mu)
         residual = m - low - sparse
         dual = dual + mu * residual
         mu *= GROWTH
-        if float(torch.linalg.matrix_norm(residual)) <= goal:
-            break
     return low, sparse
-
-
-def _singular_shrink(values: Tensor, by: float) -> Tensor:
-    """Soft-thresholds the singular values, from the smaller Gram matrix of a tall matrix."""
-    if values.shape[0] < values.shape[1]:
-        return _singular_shrink(values.T, by).T
-    squares, right = torch.linalg.eigh(values.T @ values)
-    singular = squares.clamp(min=0).sqrt()
-    above = singular > by
-    factor = (singular[above] - by) / singular[above]
-    basis = right[:, above]
-    shrunk: Tensor = (values @ basis) * factor @ basis.T
-    return shrunk
 
 
 # -------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,10 +68,12 @@ def gradients(
     return over_chunks(of_chunk, len(y), model.clients_per_chunk(y.shape[1]), workers)
 
 
-def gradients_at(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """As ``gradients``, without checks, for the clients of one chunk."""
+def gradients_at(
+    model: Model, thetas: Tensor, x: Tensor, y: Tensor, rows: Sequence[int] | None = None
+) -> Tensor:
+    """As ``gradients``, without checks, for the clients of one chunk; ``rows`` are no padding."""
     if thetas.device.type != "cpu":
-        return _gradients_whole(model, thetas, x, y)
+        return _gradients_whole(model, thetas, x, y, rows)
     packed = model.packed_gradients(model.pack(thetas), x, y)
     return model.unpack(packed, len(y))
 
@@ -145,17 +148,18 @@ def _accelerate(speed: Tensor, slope: Tensor, momentum: float, idle: Tensor) -> 
     return speed.masked_fill(resting, 0.0)
 
 
-def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _gradients_whole(
+    model: Model, thetas: Tensor, x: Tensor, y: Tensor, rows: Sequence[int] | None = None
+) -> Tensor:
     """Gradients [K, d] of the whole cohort in one batch, by autograd."""
     thetas = thetas.detach().requires_grad_()
     with torch.enable_grad():
         logits = model.logits_each(thetas, x)
         if model.objective is not CROSS_ENTROPY:
-            parts = zip(logits, y, y != PADDING, strict=True)
-            loss = 0 * logits.sum()
-            for own, labels, rows in parts:
-                if rows.any():
-                    loss = loss + model.objective(own[rows], labels[rows])
+            loss, sizes = 0 * logits.sum(), _unpadded(y) if rows is None else rows
+            for own, labels, n in zip(logits, y, sizes, strict=True):
+                if n:  # padding stands at the end
+                    loss = loss + model.objective(own[:n], labels[:n])
             return torch.autograd.grad(loss, thetas)[0]
         losses = functional.cross_entropy(
             logits.flatten(0, 1), y.flatten(), ignore_index=PADDING, reduction="none"
@@ -163,6 +167,12 @@ def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tens
         counts = (y != PADDING).sum(1).clamp(min=1)
         loss = (losses.view(y.shape).sum(1) / counts).sum()
     return torch.autograd.grad(loss, thetas)[0]
+
+
+def _unpadded(y: Tensor) -> list[Any]:
+    """Rows of each mini-batch that are no padding, in one copy from the device."""
+    counts: list[Any] = (y != PADDING).sum(-1).tolist()
+    return counts
 
 
 # --- Local descent along a modified gradient: SAM, DP-FedPGN's penalty and BLUR. -----------------
@@ -205,14 +215,13 @@ def _descend_whole(
     direction: Direction | None = None,
     drift: Tensor | None = None,
 ) -> Tensor:
-    """Updates [K, d] in one batch without synchronising; by plain gradients without direction."""
+    """Updates [K, d] in one batch; the host waits once at most, to count rows for an own loss."""
     thetas, speed = starts.clone(), torch.zeros_like(starts)
+    counted = None if model.objective is CROSS_ENTROPY else _unpadded(y.transpose(0, 1))
     for step in range(y.shape[1]):
-        of_step = {"x": pixels(x[:, step]), "y": y[:, step]}
-        if direction is None:
-            slope = _gradients_whole(model, thetas, **of_step)
-        else:
-            slope = direction(thetas, starts, partial(gradients_at, model, **of_step))
+        rows = counted and counted[step]
+        gradient = partial(gradients_at, model, x=pixels(x[:, step]), y=y[:, step], rows=rows)
+        slope = gradient(thetas) if direction is None else direction(thetas, starts, gradient)
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         speed = torch.where(active, momentum * speed + slope, speed)
         thetas.sub_(learning_rate * speed * active)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional
 
 from privplan.spec.spec import Spec
 from privplan.streams import NoiseKey
@@ -11,8 +12,9 @@ from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.components import LocalResult
 from simulate.engine.loop import initial_state, run_round
 from simulate.local.dp_sgd import clipped_sums
-from simulate.local.sgd import local_sgd
+from simulate.local.sgd import PADDING, local_sgd
 from simulate.models import modular
+from simulate.models.network import Objective
 from simulate.models.registry import model
 from simulate.runs import run
 from simulate.runs.ledger_writer import MemoryLedger
@@ -134,6 +136,17 @@ def test_models_train_on_the_device_and_the_host_never_waits(name):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
+def test_an_own_loss_waits_once_for_a_chunk():
+    network, given = _batch("resnet-10:3x8x8:3")
+    network = replace(network, objective=Objective(functional.cross_entropy))
+    given[2][0, 1, 1] = PADDING
+    expected = local_sgd(network, *given, learning_rate=0.1, workers=1)
+    with pretend.in_use() as use:
+        found = local_sgd(network, *(one.to(pretend.device()) for one in given), learning_rate=0.1)
+        assert use.waits.total() == 1
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
+
+
 def _batch(name, steps=(2,)):
     network, draw = model(name), torch.Generator().manual_seed(0)
     x = torch.rand(2, *steps, 2, *network.input_shape, generator=draw)
@@ -175,6 +188,7 @@ def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
         ("CENTAUR", "client", 5),
         ("DPFedAvg", "record", 2 + 2 * 3),
         ("CENTAUR", "record", 3 + 2 * 3),
+        ("Robust-HDP", "record", 3 + 2 * 3 + 24),  # one per step of the decomposition
     ],
 )
 def test_no_wait_of_the_host_depends_on_the_number_of_clients(name, unit, per_round):
