@@ -315,6 +315,11 @@ class Plan(Shown, Checked):
         return digest(self.model_dump(mode="json"))
 
     @property
+    def spec_digest(self) -> str:
+        """Content hash of the spec alone: the last digits of a plan follow the processor."""
+        return digest(self.spec.model_dump(mode="json"))
+
+    @property
     def identity(self) -> str:
         """Which plan, whom it protects and under which relation, as tables state it."""
         return identity(self.digest, self.unit, str(self.spec.relation))

@@ -37,7 +37,7 @@ VERDICT = "verdict.json"
 REPLAY = "replay.json"
 ACCURACY = "accuracy"
 """Default metric of a run: the share of correct predictions."""
-STREAMS = 2
+STREAMS = 3
 """How cohorts and noise of new runs follow from the seed: 1, of old records, is from it alone."""
 METRIC = "metric"
 """Entry of the configuration that names another metric."""

@@ -200,9 +200,9 @@ class Purpose(IntEnum):
     AUGMENTATION = 13
 
 
-def private_seed(seed: int, plan_digest: str, group: str = "") -> int:
-    """The seed of one plan's cohorts (by group), noise and Poisson batches."""
-    text = f"privplan private seed v2\n{seed}\n{plan_digest}\n{group}"
+def private_seed(seed: int, spec_digest: str, group: str = "") -> int:
+    """The seed of cohorts (by group), noise and Poisson batches under the plans of one spec."""
+    text = f"privplan private seed v3\n{seed}\n{spec_digest}\n{group}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
 

@@ -172,9 +172,9 @@ def test_a_scale_out_of_range_is_refused(scale):
         discrete_gaussian(KEY.stream(1), scale, 1)
 
 
-def test_other_plans_and_groups_draw_other_cohorts_and_noise():
+def test_other_specs_and_groups_draw_other_cohorts_and_noise():
     given = [(1, "a", "strict"), (1, "a", "loose"), (1, "b", "strict"), (2, "a", "strict")]
     given += [(1, "a", ""), (11, "", "a")]
     assert len({private_seed(*one) for one in given}) == len(given)
-    text = b"privplan private seed v2\n1\na\nstrict"
+    text = b"privplan private seed v3\n1\na\nstrict"
     assert private_seed(1, "a", "strict") == int(hashlib.sha256(text).hexdigest()[:32], 16)

@@ -159,10 +159,10 @@ class Experiment:
 
     @cached_property
     def _digest(self) -> str:
-        return self.algorithm.plan.digest
+        return self.algorithm.plan.spec_digest
 
     def private_seed(self, group: str = "") -> int:
-        """The seed of what a key draws in a run with secure noise; other plans have other ones."""
+        """The seed of what a key draws in a run with secure noise; other specs have other ones."""
         return private_seed(self.seed, self._digest, group)
 
     def private_stream(

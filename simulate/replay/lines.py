@@ -94,7 +94,7 @@ class World:
     key: NoiseKey | None = None
     secret: bool = False  # whether there is such a key, which is not known
     discrete: bool = False  # whether sums and noise are on a grid
-    scheme: object = 2  # how cohorts and noise follow from the seed: 1 is from it alone
+    scheme: object = 3  # how cohorts and noise follow from the seed: 1 is from it alone
 
     def source(self, purpose: int, *at: int) -> Any:
         """The generator of a private stream, from its start."""
@@ -105,8 +105,8 @@ class World:
 
     @cached_property
     def _private(self) -> dict[str, int]:
-        """Seeds of cohorts by group, and of noise: 128 bits of a hash of seed, plan and name."""
-        text = f"privplan private seed v2\n{self.seed}\n{self.plan.digest}\n"
+        """Seeds of cohorts by group, and of noise: 128 bits of a hash of seed, spec and name."""
+        text = f"privplan private seed v3\n{self.seed}\n{self.plan.spec_digest}\n"
         names = ("", *(one.name for one in self.plan.groups))
         hashes = {name: hashlib.sha256(f"{text}{name}".encode()).hexdigest() for name in names}
         return {name: int(found[:32], 16) for name, found in hashes.items()}

@@ -86,7 +86,7 @@ def one_round(setting):
     return (end.theta - begin.theta).numpy(), ledger.records, end
 
 
-def noise(plan, release, std, size=2, round_=1):
-    """The noise of a release under seed 7, from its documented stream."""
-    seed = private_seed(7, plan.digest)
+def noise(plan, release, std, size=2, round_=1, seed=7):
+    """The noise of a release, from its documented stream."""
+    seed = private_seed(seed, plan.spec_digest)
     return std * stream(seed, Purpose.NOISE, round_, release).standard_normal(size)

@@ -185,7 +185,7 @@ class Run(Shown):
         """The seed of the run's cohorts (by group) and noise, under its scheme."""
         seed = self.record.simulation_seed
         scheme = self.record.configuration.get("streams", 1)
-        return seed if scheme == 1 else private_seed(seed, self.plan.digest, group)
+        return seed if scheme == 1 else private_seed(seed, self.plan.spec_digest, group)
 
     @property
     def other_streams(self) -> str | None:

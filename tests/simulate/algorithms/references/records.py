@@ -118,7 +118,7 @@ def check_step(algorithm):
     for update in (sent[0], sent[-1]):
         total = clipped(world, world.start, update.client)
         z = expected_noise(algorithm)[update.group.name]
-        seed = private_seed(world.seed, algorithm.plan.digest)
+        seed = private_seed(world.seed, algorithm.plan.spec_digest)
         source = stream(seed, Purpose.RECORD_NOISE, 1, update.client)
         drawn = source.standard_normal(world.dimension)
         noisy = total + torch.from_numpy(z * NORM * drawn).float()
@@ -274,7 +274,7 @@ PLAN = by_record(solve_records(_long_spec()), {}, weights="population")
 
 def noisy_gradient(world, client, group):
     """The mean of clipped gradients of a client with the noise of its next step, as a function."""
-    seed = private_seed(world.seed, world.algorithm.plan.digest)
+    seed = private_seed(world.seed, world.algorithm.plan.spec_digest)
     source = stream(seed, Purpose.RECORD_NOISE, 1, client)
 
     def noisy(theta):

@@ -90,7 +90,7 @@ def check_ratios(*ratios):
 def _drawn(world, round_, group, ratio):
     """A Poisson sample from its documented stream: a binomial size, then uniformly."""
     plan = world.algorithm.plan
-    seed = private_seed(world.seed, plan.digest, plan.groups[group].name)
+    seed = private_seed(world.seed, plan.spec_digest, plan.groups[group].name)
     generator = stream(seed, Purpose.SAMPLING, round_, group)
     size = generator.binomial(small.CLIENTS, ratio)
     return generator.choice(small.CLIENTS, size=size, replace=False, shuffle=False)
