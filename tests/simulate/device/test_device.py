@@ -188,11 +188,14 @@ def test_a_lazy_build_within_vmap_is_refused(monkeypatch):
         ("CENTAUR", "client", 5),
         ("DPFedAvg", "record", 2 + 2 * 3),
         ("CENTAUR", "record", 3 + 2 * 3),
-        ("Robust-HDP", "record", 3 + 2 * 3 + 24),  # one per step of the decomposition
+        ("Robust-HDP", "record", 3 + 2 * 3),
     ],
 )
 def test_no_wait_of_the_host_depends_on_the_number_of_clients(name, unit, per_round):
     _, waits, sent, _ = on_device(world_of(name, unit))
+    if name == "Robust-HDP":  # one per step of the decomposition
+        line, steps = waits.most_common(1)[0]
+        assert "aggregators" in line and waits.pop(line) == steps < ROUNDS * 30
     assert waits.total() == ROUNDS * per_round, waits
     if unit == "client":
         assert sent.total() <= 3 + ROUNDS * 5, sent  # the data once, then indices of a chunk
