@@ -315,18 +315,14 @@ def _peaks(values: Floats, grid: Floats, chosen: NDArray[np.intp]) -> Floats:
     through the two points before and the two after.
     """
     cases, rows, last = np.arange(len(values))[:, None], np.arange(len(grid)), grid.shape[1] - 1
-
-    def point(step: int) -> tuple[Floats, Floats]:
-        at = np.clip(chosen + step, 0, last)
-        return grid[rows, at], values[cases, rows, at]
-
-    found = point(0)[1]
-    for side in (1, -1):
-        (x0, f0), (x1, f1), (x2, f2), (x3, f3) = (point(side * step) for step in (-1, 0, 1, 2))
+    at = np.minimum(np.maximum(chosen + np.arange(-2, 3)[:, None, None], 0), last)
+    points = list(zip(grid[rows, at], values[cases, rows, at], strict=True))
+    found = points[2][1]
+    for (x0, f0), (x1, f1), (x2, f2), (x3, f3) in (points[1:], points[3::-1]):
         with np.errstate(all="ignore"):  # at ends of the grid a line is missing, its slope is NaN
             before, after = (f1 - f0) / (x1 - x0), (f3 - f2) / (x3 - x2)
             meet = (f2 - f1 + before * x1 - after * x2) / (before - after)
-            meet = np.clip(meet, np.minimum(x1, x2), np.maximum(x1, x2))
+            meet = np.minimum(np.maximum(meet, np.minimum(x1, x2)), np.maximum(x1, x2))
             both = np.fmin(f1 + before * (meet - x1), f2 + after * (meet - x2))
             alone = np.fmin(f1 + before * (x2 - x1), f2 + after * (x1 - x2))
         found = np.fmax(found, np.where(np.isnan(both), alone, both))

@@ -1,0 +1,384 @@
+"""``privplan app``: a page of sliders and fields for a spec's numbers, beside the plan they make.
+
+The page is a marimo notebook that this module writes; every number on it comes from ``Desk``,
+which needs no browser.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from privplan.cli import in_section, render
+from privplan.errors import InputError, PrivplanError
+from privplan.files import load_yaml, printable
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.planning.sweep import spec_data
+from privplan.report.tables import Table, answer
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec, with_changes
+
+HOST = "127.0.0.1"
+READY = "digits-planned"
+"""The spec to begin with where none is named."""
+_STEPS = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8,
+          3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 9)  # fmt: skip
+"""Positions of a slider in each factor of ten."""
+_REACH = 20.0
+"""How many times the spec's number a slider reaches, up and down."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the spec that the page can change."""
+
+    path: str  # such as groups.strict.epsilon
+    label: str
+    value: float
+
+    def positions(self) -> list[float]:
+        """What its slider offers: round values, denser where they are small, and the spec's own."""
+        low, high = self.value / _REACH, self.value * _REACH
+        places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+        found = {float(f"{step}e{place}") for step in _STEPS for place in places}
+        whole = not self.path.endswith(".epsilon")
+        found = {one for one in found if low <= one <= high and not (whole and one != int(one))}
+        return sorted({self.value, *found})
+
+    def nearest(self, text: str) -> float:
+        """The position of its slider for what stands in its field."""
+        try:
+            value = math.log(float(text))
+        except ValueError:
+            return self.value
+        return min(self.positions(), key=lambda one: abs(math.log(one) - value))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the page shows for its numbers: a plan, or why there is none."""
+
+    plan: Plan | None = None
+    faults: Mapping[str, str] = field(default_factory=dict)  # by path; "" of none of them
+    spec: str = ""  # the YAML of which ``privplan solve`` makes the plan
+
+
+class Desk:
+    """The numbers of one page and the plan that they make.
+
+    Example:
+        >>> desk = Desk.of(None)
+        >>> desk.typed["groups.strict.epsilon"] = "-1"
+        >>> desk.shown().faults["groups.strict.epsilon"]
+        "must be positive, found -1"
+    """
+
+    def __init__(self, data: dict[str, Any], expect: Callable[[Plan], Plan] | None = None) -> None:
+        spec, self._data, self._expect = Spec.parse(data), data, expect
+        decided = {*spec.planning.free, *(spec.recipe.decides if spec.recipe else ())}
+        numbers = []
+        for one, given in zip(spec.groups, data["groups"], strict=True):
+            named = f"groups.{one.name}"
+            if given.get("epsilon") is not None:
+                numbers.append(Number(f"{named}.epsilon", f"{one.name}: epsilon", one.epsilon))
+            numbers.append(Number(f"{named}.clients", f"{one.name}: clients", one.clients))
+        for name in ("rounds", "cohort"):
+            if data.get(name) is not None and name not in decided:
+                numbers.append(Number(name, name, float(data[name])))
+        self.numbers = tuple(numbers)
+        self.typed = {one.path: f"{one.value:g}" for one in numbers}
+        """What stands in the field of each number."""
+
+    @classmethod
+    def of(cls, spec: str | None, proxy: str | None = None) -> Desk:
+        """The page of a spec (or the spec of a plan or run); a ready one when left out."""
+        if spec is None:
+            data = load_yaml(preset(READY), "spec")
+        else:
+            data = spec_data(spec)
+            data = Spec.load(spec).plain() if data.get("groups_from") else data
+        if proxy is None:
+            return cls(data)
+        from privplan.forecast.features import even_coverage
+        from privplan.forecast.model import forecaster_with, with_forecast
+
+        model = forecaster_with(proxy, None, None)
+        classes = model.table.classes
+        return cls(data, lambda plan: with_forecast(plan, model, even_coverage(plan.spec, classes)))
+
+    def shown(self) -> Shown:
+        """The plan of the numbers that stand in the fields, or what is wrong with which."""
+        changes: dict[str, float] = {}
+        faults: dict[str, str] = {}
+        for path, text in self.typed.items():
+            try:
+                value = float(text)
+            except ValueError:
+                faults[path] = f"must be a number, found {printable(text)[:40]!r}"
+            else:
+                whole = math.isfinite(value) and value == int(value)
+                changes[path] = int(value) if whole else value
+        if faults:
+            return Shown(faults=faults)
+        data = with_changes(self._data, changes)
+        try:
+            plan = solve(Spec.parse(data), second_opinion=False)
+        except InputError as error:
+            lines = [(one.field, str(one).removeprefix(f"{one.field}: ")) for one in error.faults]
+            return Shown(faults=self._placed(lines))
+        except PrivplanError as error:
+            where, _, line = str(error).partition(": ")
+            return Shown(faults=self._placed([(where, line)]))
+        plan = plan if self._expect is None else self._expect(plan)
+        return Shown(plan, spec=yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+    def _placed(self, lines: list[tuple[str, str]]) -> dict[str, str]:
+        """Sentences by the number that they are about."""
+        found: dict[str, list[str]] = {}
+        for where, line in lines:
+            first = line.partition(": ")[0]
+            if f"{where}.{first}" in self.typed:  # where only the group is named, then its field
+                where, line = f"{where}.{first}", line.removeprefix(f"{first}: ")
+            known = where in self.typed
+            found.setdefault(where * known, []).append(line if known else f"{where}: {line}")
+        return {path: "; ".join(one) for path, one in found.items()}
+
+
+# --- What is shown, as HTML. ---------------------------------------------------------------------
+
+_BAD = "border-left:0.4rem solid #d55e00;padding:0.4rem 0.8rem"
+
+
+def plan_html(shown: Shown) -> str:
+    """The plan in sentences and a table, or why there is none."""
+    from privplan.forecast.target import forecast_lines
+    from privplan.planning.explain import attention_lines
+
+    if shown.plan is None:
+        why = escape(shown.faults.get("", "see beside the number"))
+        return f'<p id="state" role="status" style="{_BAD}"><b>There is no plan:</b> {why}</p>'
+    lines, table = answer(shown.plan)
+    known = [] if shown.plan.forecast is None else forecast_lines(shown.plan)
+    said = [*lines, *known, *attention_lines(shown.plan)]
+    first, *others = (escape(line[:1].upper() + line[1:]) for line in said)
+    text = "".join(f"<p>{one}</p>" for one in others)
+    return f'<p id="state" role="status"><b>{first}</b></p>{text}{_table("plan", table)}'
+
+
+def more_html(shown: Shown) -> str:
+    """What one more epsilon of each group buys; nothing of plans without an objective."""
+    from privplan.planning.explain import budget_values
+
+    cells = [
+        [one.group, _change(one.objective_gain), _change(one.noise_gain)]
+        for one in (budget_values(shown.plan, more_by=1) if shown.plan else ())
+    ]
+    caption = "each for its own group alone; of curves within 0.1% of what is certified"
+    return _table(
+        "more", ("What one more epsilon buys", ["group", "objective", "noise"], cells, caption)
+    )
+
+
+def _change(fall: float) -> str:
+    return "less than 0.1%" if abs(fall) < 1e-3 else f"{-fall:+.1%}"
+
+
+def _table(name: str, table: Table) -> str:
+    title, columns, rows, caption = table
+    if not rows:
+        return ""
+    side = "padding:0.2rem 0.7rem 0.2rem 0;text-align:"
+
+    def cells(words: list[str], tag: str) -> str:
+        return "".join(
+            f'<{tag} style="{side}{"right" if at else "left"}">{escape(one)}</{tag}>'
+            for at, one in enumerate(words)
+        )
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    return (
+        f'<table id="{name}" style="margin-top:1rem"><caption style="text-align:left">'
+        f"<b>{escape(title)}</b></caption><thead><tr>{cells(columns, 'th')}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+        f'<p id="law-{name}" style="font-size:0.8rem">{escape(caption)}</p>'
+    )
+
+
+def fault_html(path: str, shown: Shown) -> str:
+    """What is wrong with a number, to stand beside its field."""
+    found = shown.faults.get(path, "")
+    return f'<span role="alert" data-path="{escape(path)}" style="{_BAD if found else ""}">' + (
+        f"{escape(found)}</span>"
+    )
+
+
+def spec_html(shown: Shown) -> str:
+    """The spec of the numbers, selected as a whole by one click."""
+    style = "user-select:all;font-size:0.8rem;overflow-x:auto"
+    text = f'<pre id="spec" tabindex="0" style="{style}">{escape(shown.spec)}</pre>'
+    said = "The spec with these numbers (one click selects it); save it as spec.yaml, then: "
+    return f"<p>{said}<code>privplan solve spec.yaml</code></p>{text}" * bool(shown.spec)
+
+
+# --- The page: a slider and a field for each number, and what is shown beside them. --------------
+#
+# A slider that moves makes the fields anew, and a field that is changed the sliders, so that
+# neither is replaced under the hand that moves it.
+
+NOTEBOOK = """
+import marimo
+
+app = marimo.App(width="full", app_title="privplan")
+
+
+@app.cell
+def _():
+    import marimo as mo
+    from privplan.contrib import app as page
+
+    desk = page.Desk.of({spec!r}, {proxy!r})
+    slid, set_slid = mo.state(0)
+    typed, set_typed = mo.state(0)
+    def changed(one, set_state):
+        def change(value):
+            desk.typed[one.path] = f"{{value:g}}" if isinstance(value, float | int) else value
+            set_state(lambda count: count + 1)
+        return change
+    return changed, desk, mo, page, set_slid, set_typed, slid, typed
+
+
+@app.cell
+def _(changed, desk, mo, set_slid, typed):
+    typed()
+    sliders = {{
+        one.path: mo.ui.slider(
+            steps=one.positions(), value=one.nearest(desk.typed[one.path]), full_width=True,
+            on_change=changed(one, set_slid), label=one.label,
+        )
+        for one in desk.numbers
+    }}
+    return (sliders,)
+
+
+@app.cell
+def _(changed, desk, mo, set_typed, slid):
+    slid()
+    fields = {{
+        one.path: mo.ui.text(
+            value=desk.typed[one.path], on_change=changed(one, set_typed), full_width=True,
+        )
+        for one in desk.numbers
+    }}
+    return (fields,)
+
+
+@app.cell
+def _(desk, slid, typed):
+    slid(), typed()
+    shown = desk.shown()
+    return (shown,)
+
+
+@app.cell
+def _(desk, fields, mo, page, shown, sliders):
+    mo.sidebar(mo.vstack([
+        mo.hstack([sliders[one.path], fields[one.path]], widths=[3, 1], align="end")
+        if part else mo.Html(page.fault_html(one.path, shown))
+        for one in desk.numbers for part in (1, 0)
+    ], gap=0.2), width="26rem")
+    return
+
+
+@app.cell
+def _(mo, page, shown):
+    mo.Html(page.plan_html(shown))
+    return
+
+
+@app.cell
+def _(mo, page, shown):
+    mo.Html(page.more_html(shown))
+    return
+
+
+@app.cell
+def _(mo, page, shown):
+    mo.Html(page.spec_html(shown))
+    return
+"""
+
+
+def serve(folder: str, spec: str | None, proxy: str | None, port: int) -> subprocess.Popen[bytes]:
+    """The process that serves the page on this machine, from a notebook in a folder."""
+    where = [None if one is None else str(Path(one).absolute()) for one in (spec, proxy)]
+    notebook = Path(folder) / "app.py"
+    notebook.write_text(NOTEBOOK.format(spec=where[0], proxy=where[1]), encoding="utf-8")
+    words = ["--quiet", "run", str(notebook), "--headless", "--no-token", "--no-check"]
+    quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "marimo", *words, "--host", HOST, "--port", str(port)], env=quiet
+    )
+
+
+def free_port(port: int) -> int:
+    """The port, or one that is free instead of 0."""
+    with socket.socket() as heard:
+        try:
+            heard.bind((HOST, port))
+        except OSError:
+            raise InputError.one("port", "must be free on this machine", port) from None
+        return int(heard.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """Whether something listens at the port."""
+    with suppress(OSError), socket.create_connection((HOST, port), 0.5):
+        return True
+    return False
+
+
+@in_section("plan")
+@click.command("app", epilog="Example: privplan app spec.yaml")
+@click.argument("spec", metavar="[SPEC]", required=False)
+@click.option("--forecast", "proxy", metavar="PROXY", help="Forecast by that table of proxy runs.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: any that is free.")
+@click.option("--no-browser", "silent", is_flag=True, help="Only print the address.")
+def command(spec: str | None, proxy: str | None, port: int, silent: bool) -> None:
+    """Open a page with a slider and a field for each number of SPEC, beside the plan they make.
+
+    SPEC may also be a plan or a run folder. The page is served on this machine alone; Ctrl-C ends
+    it.
+    """
+    import marimo  # noqa: F401  # named when it is missing
+
+    Desk.of(spec, proxy)  # its faults before anything is served
+    port = free_port(port)
+    with tempfile.TemporaryDirectory(prefix="privplan-app-") as folder:
+        server = serve(folder, spec, proxy, port)
+        try:
+            while server.poll() is None and not answers(port):
+                time.sleep(0.1)
+            render.text(f"the page is at http://{HOST}:{port}; Ctrl-C ends it")
+            if not silent:
+                click.launch(f"http://{HOST}:{port}")
+            server.wait()
+        except KeyboardInterrupt:
+            return
+        finally:
+            server.terminate()
+            server.wait()
