@@ -4,10 +4,7 @@ import math
 
 import pytest
 
-from privplan.accounting.accountant import (
-    ACCOUNTANTS,
-    accountant,
-)
+from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 

@@ -7,11 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from privplan.accounting.accountant import Interval
-from privplan.accounting.certificate import (
-    CertificateRow,
-    certify,
-    disagreements,
-)
+from privplan.accounting.certificate import CertificateRow, certify, disagreements
 from privplan.accounting.release import History, Release
 
 HISTORY = History.repeated(Release(1.5, 0.02), 50)

@@ -179,11 +179,5 @@ def test_a_changed_spec_is_that_of_a_changed_file():
     loose = spec.replace(groups={"b": {"epsilon": 3}}).groups["b"]
     assert (loose.epsilon, loose.risk) == (3, None)
     risk = spec.replace({"groups.a.risk": {"advantage": 0.2}}).groups["a"]
-    assert (
-        risk.epsilon
-        == privplan.Spec.parse(
-            {**data, "groups": [{"name": "a", "clients": 2000, "risk": {"advantage": 0.2}}]}
-        )
-        .groups["a"]
-        .epsilon
-    )
+    stated = [{"name": "a", "clients": 2000, "risk": {"advantage": 0.2}}]
+    assert risk.epsilon == privplan.Spec.parse({**data, "groups": stated}).groups["a"].epsilon

@@ -11,11 +11,7 @@ from privplan import auditing
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing import (
-    Guesses,
-    auditors,
-    count_guesses,
-)
+from privplan.auditing import Guesses, auditors, count_guesses
 from privplan.planning.solver import solve
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request

@@ -11,7 +11,7 @@ from privplan.cli import COMMANDS, main
 from tests.command import answer, privplan, refused
 
 BACKEND = ("simulate", "compare", "attack", "replay", "check-data", "proxy")
-NO_RESULT = {"init", "book open", "book reserve", "book commit", "attest keys new",
+NO_RESULT = {"init", "app", "book open", "book reserve", "book commit", "attest keys new",
              "attest keys show", "export", "proxy tune", "proxy forecast"}  # fmt: skip
 """Commands that write a file, or print one as it is."""
 

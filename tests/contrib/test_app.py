@@ -1,10 +1,9 @@
 """The page of ``privplan app``: its numbers are those of solve, in the fields and in a browser."""
 
 import os
-import random
-import re
 import statistics
-import time
+from importlib.util import find_spec
+from shutil import which
 
 import pytest
 import yaml
@@ -13,7 +12,6 @@ from privplan import preset, solve
 from privplan.contrib import app
 from privplan.planning.explain import budget_values
 from privplan.report.tables import answer
-from tests.browser import Browser
 from tests.command import refused
 
 SPEC = {**preset("digits-planned").plain(), "rounds": 30, "cohort": 60}
@@ -85,58 +83,15 @@ def test_a_faulty_spec_is_refused_before_anything_is_served(tmp_path):
     assert "rounds: must be" in refused("app", tmp_path / "spec.yaml")
 
 
-THUMBS = """[...document.querySelectorAll("marimo-slider")]
-  .map((one) => one.shadowRoot.querySelector("[role=slider]"))
-  .filter((one) => one && one.getBoundingClientRect().width > 0)"""
-MOVE = """new Promise((done) => {
-  const words = (id) => document.querySelector(id)?.textContent ?? "";
-  const seen = () => words("#state") + words("#law-plan"), before = seen();
-  const whole = words("#spec"), thumb = THUMBS[AT], start = performance.now();
-  const each = new KeyboardEvent("keydown", {key: KEY, bubbles: true, composed: true});
-  let first = null;
-  thumb.focus();
-  thumb.dispatchEvent(each);
-  const look = () => {
-    if (first === null && seen() !== before) first = performance.now() - start;
-    if (first !== null && words("#spec") !== whole) return done(first);
-    setTimeout(look, performance.now() - start > 2e4 ? done(null) : 5);
-  };
-  look();
-})""".replace("THUMBS", THUMBS)
-
-
 @pytest.mark.slow
+@pytest.mark.skipif(not (which("chromium") and find_spec("marimo")), reason="needs Chromium")
 def test_the_page_answers_moves_with_the_numbers_of_solve(tmp_path):
-    pytest.importorskip("marimo")
+    from benchmarks.app import move
+
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    port, draw, took = app.free_port(0), random.Random(1), []
-    server = app.serve(str(tmp_path), str(tmp_path / "spec.yaml"), None, port)
-    try:
-        while not app.answers(port):
-            time.sleep(0.1)
-        with Browser(tmp_path / "profile") as browser:
-            browser.call("Page.navigate", url=f"http://{app.HOST}:{port}")
-            while not browser.run('!!document.querySelector("#spec")'):
-                time.sleep(0.2)
-            assert browser.run(f"({THUMBS}).length") == len(app.Desk(SPEC).numbers)
-            for _ in range(200):
-                key = draw.choice(["ArrowLeft", "ArrowRight"])
-                move = MOVE.replace("AT", str(draw.randrange(8))).replace("KEY", f'"{key}"')
-                took.append(browser.run(move))
-            text = browser.run('document.querySelector("#spec").textContent')
-            cells = browser.run(
-                '[...document.querySelectorAll("#plan td")].map((one) => one.textContent)'
-            )
-            assert cells == [
-                word for row in answer(solve(yaml.safe_load(text)))[1][2] for word in row
-            ]
-            assert browser.errors == []
-            hosts = {re.match(r"\w+:(//[^/]+)?", one)[0] for one in browser.requests}
-            assert hosts <= {f"http://{app.HOST}:{port}", "data:", "blob:", "about:"}
-    finally:
-        server.terminate()
-        server.wait()
-    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    print(f"median of 50 moves {statistics.median(took[:50]):.0f} ms, of 200 "
-          f"{statistics.median(took):.0f} ms, busy {busy:.1f}")  # fmt: skip
-    assert statistics.median(took[:50]) <= 300 * busy
+    found = move(tmp_path / "spec.yaml", tmp_path, 200)
+    rows = answer(solve(yaml.safe_load(found.spec)))[1][2]
+    assert found.cells == [word for row in rows for word in row]
+    assert found.errors == []
+    assert {one for one in found.hosts if app.HOST not in one} <= {"data:", "blob:", "about:"}
+    assert statistics.median(found.times) <= 300 * max(1.0, os.getloadavg()[0] / os.cpu_count())

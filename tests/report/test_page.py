@@ -5,7 +5,7 @@ import json
 import math
 import re
 import shutil
-import subprocess
+from importlib.util import find_spec
 
 import pytest
 import yaml
@@ -123,32 +123,16 @@ def test_the_command_writes_a_page_and_refuses_other_input(folder, tmp_path, und
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+@pytest.mark.skipif(not (BROWSER and find_spec("websockets")), reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
 @pytest.mark.parametrize("name", ["plan.json", "run", "results"])
 def test_in_a_browser_nothing_is_requested_and_nothing_sticks_out(folder, tmp_path, name, width):
-    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-    text = page_of(folder / name)
-    asked = (
-        "const inside = document.querySelector('iframe').contentWindow; "
-        "document.title = [inside.document.documentElement.scrollWidth, inside.innerWidth, "
-        "...inside.performance.getEntriesByType('resource').map(one => one.name)].join(' ')"
-    )
-    inside = html.escape(policy.sub("", text))
-    frame = f'<iframe width="{width}" height="2000" style="border: 0" srcdoc="{inside}"></iframe>'
-    measured, page = tmp_path / "measured.html", tmp_path / "page.html"
-    measured.write_text(f'<title></title><body onload="{asked}">{frame}</body>')
-    page.write_text(text)
+    from benchmarks.app import Browser
 
-    def browse(address, *more):
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-                 "--enable-logging=stderr", f"--window-size={width},2000", "--hide-scrollbars",
-                 f"--user-data-dir={tmp_path / 'profile'}"]  # fmt: skip
-        return subprocess.run([BROWSER, *flags, *more, address.as_uri()], check=True, text=True,
-                              capture_output=True, timeout=120)  # fmt: skip
-
-    title = re.findall("<title>(.*?)</title>", browse(measured, "--dump-dom").stdout)[0]
-    scrolled, inner, *requested = title.split()
-    assert int(scrolled) <= int(inner) == width
-    assert requested == []
-    assert "CONSOLE" not in browse(page, f"--screenshot={tmp_path / 'page.png'}").stderr
+    page = tmp_path / "page.html"
+    page.write_text(page_of(folder / name))
+    with Browser(tmp_path / "profile", width) as browser:
+        browser.visit(page.as_uri())
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert [one for one in browser.requests if one != "data:,"] == [page.as_uri()]
+        assert browser.errors == []

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from privplan.accounting.gdp import epsilon_of
 from privplan.errors import InputError
 from privplan.planning.solver import solve
-from privplan.spec.grouping import (
-    Costs,
-    balance,
-    group_budgets,
-    groupings,
-    read_budgets,
-    strengths,
-)
+from privplan.spec.grouping import Costs, balance, group_budgets, groupings, read_budgets, strengths
 from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 

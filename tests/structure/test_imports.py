@@ -122,10 +122,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
         set(),
     ),
     "account --tradeoff": (["account", *RELEASES, "--tradeoff"], set()),
-    "what-if": (
-        ["what-if", "spec.yaml", "--vary=rounds=10:20:2", "--workers=1"],
-        {"matplotlib"},
-    ),
+    "what-if": (["what-if", "spec.yaml", "--vary=rounds=10:20:2", "--workers=1"], {"matplotlib"}),
     "export": (["export", "plan.json", "--to", "flower", "-o", "project"], {"sqlalchemy"}),
     "verify": (["verify", "run", "--rounds=0"], set()),
     "reproduce": (["reproduce", "gdpfed-plus-table-1"], set()),

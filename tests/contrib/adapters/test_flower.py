@@ -66,10 +66,7 @@ def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
 
 @pytest.mark.parametrize(
     ("strategy", "reason"),
-    [
-        ("Krum", "it compares the updates of single clients"),
-        ("FedXgbBagging", "it collects trees"),
-    ],
+    [("Krum", "it compares the updates of single clients"), ("FedXgbBagging", "it collects trees")],
 )
 def test_strategies_that_need_single_updates_are_refused(tmp_path, strategy, reason):
     python = flower("1.41")

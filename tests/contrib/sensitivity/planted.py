@@ -6,9 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from simulate.components import (
-    Transform,
-)
+from simulate.components import Transform
 from simulate.engine import loop
 from simulate.engine.evaluation import measure
 from tests.sabotage import FAULTS

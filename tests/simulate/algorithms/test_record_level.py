@@ -34,12 +34,7 @@ from simulate.engine.round import batches
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from tests.simulate.algorithms.references.records import (
-    common_signal,
-    context_of,
-    released,
-    run_of,
-)
+from tests.simulate.algorithms.references.records import common_signal, context_of, released, run_of
 
 
 def with_noise(run, sigma, norm):

@@ -11,13 +11,7 @@ from privplan.accounting.tradeoff import tradeoff
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks.measures import (
-    CANDIDATES,
-    Candidates,
-    candidates,
-    clopper_pearson,
-    ssim,
-)
+from simulate.attacks.measures import CANDIDATES, Candidates, candidates, clopper_pearson, ssim
 from simulate.attacks.membership import (
     Membership,
     certified_curve,

@@ -12,12 +12,7 @@ from privplan.errors import InputError
 from privplan.planning.baselines import by_record
 from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
-from simulate.data.partition.schemes import (
-    dominant_sets,
-    partition,
-    require_disjoint,
-    scheme,
-)
+from simulate.data.partition.schemes import dominant_sets, partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
