@@ -14,12 +14,8 @@ def test_members_keep_the_protocol(name):
     one = accountant(name)
     assert one.name == name
     assert one.kind in (
-        "two-sided bound",
-        "upper bound",
-        "second opinion",
-        "approximation",
-        "published formula",
-    )
+        "two-sided bound", "upper bound", "second opinion", "approximation", "published formula",
+    )  # fmt: skip
     assert isinstance(one.version, str)
     assert isinstance(one.guarantee, bool)
     history = History.repeated(Release(1.5, 0.02), 50)

@@ -22,13 +22,9 @@ def spent(sigma, q, rounds, delta, law="poisson", relation="add_remove", by=RDP)
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.floats(0.1, 20),
-    st.floats(-12, -2),
-    st.floats(-4, 0),
-    st.integers(1, 10**5),
-    st.sampled_from(["poisson", "fixed_size"]),
-    st.sampled_from(list(Relation)),
-)
+    st.floats(0.1, 20), st.floats(-12, -2), st.floats(-4, 0), st.integers(1, 10**5),
+    st.sampled_from(["poisson", "fixed_size"]), st.sampled_from(list(Relation)),
+)  # fmt: skip
 def test_noise_is_safe_and_precise(epsilon, log_delta, log_q, rounds, law, relation):
     q, delta = 10**log_q, 10**log_delta
     cell = {"sampling": law, "relation": relation}

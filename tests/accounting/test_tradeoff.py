@@ -126,13 +126,9 @@ def test_an_advantage_is_at_most_what_the_budget_implies():
 
 
 POINTS = [
-    Point(0.01, 0.05),
-    Point(0.001, 0.05),
-    Point(0.4, 0.6),
-    Point(0.9, 0.97),
-    advantage_point(0.1),
+    Point(0.01, 0.05), Point(0.001, 0.05), Point(0.4, 0.6), Point(0.9, 0.97), advantage_point(0.1),
     advantage_point(0.6),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("point", POINTS)

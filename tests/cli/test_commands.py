@@ -68,12 +68,9 @@ def test_calibrate_offers_every_unknown():
 
 
 REQUIRED = [
-    "numpy>=2.0",
-    "nosuchpackage[fast]>=3.1",
-    'torch>=2.6; extra == "simulate"',
-    'elsewhere; extra == "cluster"',
-    'pytest>=8; extra == "dev"',
-]
+    "numpy>=2.0", "nosuchpackage[fast]>=3.1", 'torch>=2.6; extra == "simulate"',
+    'elsewhere; extra == "cluster"', 'pytest>=8; extra == "dev"',
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -51,12 +51,9 @@ def test_a_pipe_is_written_into(tmp_path):
 
 
 FILES: dict[str, tuple[str, type[Value]]] = {
-    "plan": (kinds.PLAN, Plan),
-    "spec": (kinds.SPEC, Spec),
-    "record": (kinds.RECORD, RunRecord),
-    "verdict": (kinds.VERDICT, Verdict),
-    "table": (kinds.TABLE, ProxyTable),
-}
+    "plan": (kinds.PLAN, Plan), "spec": (kinds.SPEC, Spec), "record": (kinds.RECORD, RunRecord),
+    "verdict": (kinds.VERDICT, Verdict), "table": (kinds.TABLE, ProxyTable),
+}  # fmt: skip
 READERS = {
     kinds.PLAN: ["explain", "FILE"],
     kinds.SPEC: ["solve", "FILE"],

@@ -133,12 +133,9 @@ def test_sample_has_one_noise_and_uses_every_budget_up():
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < epsilon <= group.epsilon
         most = calibrate(
-            "sampling_ratio",
-            group.epsilon,
-            group.delta,
-            noise_multiplier=group.noise_multiplier,
+            "sampling_ratio", group.epsilon, group.delta, noise_multiplier=group.noise_multiplier,
             rounds=10,
-        )
+        )  # fmt: skip
         assert group.sampling_ratio == pytest.approx(most, rel=2e-4)
     assert sum(g.expected_cohort for g in plan.groups) == pytest.approx(50, rel=1e-3)
     assert plan.groups[0].sampling_ratio < plan.groups[1].sampling_ratio

@@ -117,13 +117,10 @@ SAMPLINGS = ("poisson", "fixed_size")
 def _plan(groups, *, equal=False, **changes):
     named = [{"name": f"g{i}", **group} for i, group in enumerate(groups)]
     data = {
-        "name": "large",
-        "groups": named,
-        "rounds": 20,
-        "cohort": 60,
+        "name": "large", "groups": named, "rounds": 20, "cohort": 60,
         "model": {"name": "mlp-digits", "parameters": 2410},
         "planning": {"free": ["weights"]} if equal else {},
-    }
+    }  # fmt: skip
     return solve(Spec.parse({**data, **changes}), second_opinion=False)
 
 
@@ -134,12 +131,9 @@ def _kept(plan):
 
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(
-    delta=st.floats(2e-3, 0.7),
-    epsilon=st.floats(0.01, 8.0),
-    rounds=st.integers(2, 40),
-    cohort=st.integers(2, 120),
-    sampling=st.sampled_from(SAMPLINGS),
-)
+    delta=st.floats(2e-3, 0.7), epsilon=st.floats(0.01, 8.0), rounds=st.integers(2, 40),
+    cohort=st.integers(2, 120), sampling=st.sampled_from(SAMPLINGS),
+)  # fmt: skip
 @pytest.mark.slow
 def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
     delta, epsilon, rounds, cohort, sampling

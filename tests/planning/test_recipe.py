@@ -70,14 +70,11 @@ def test_a_solved_spec_gives_the_same_plan_again():
 @pytest.mark.parametrize(
     "given",
     [
-        {"clipping_norm": 1.0},
-        {"server": {"optimizer": "sgd"}},
-        {"averaging": {}},
-        {"recipe": "none"},
-        {"planning": {"accountant": "rdp", "clipping": {}}},
+        {"clipping_norm": 1.0}, {"server": {"optimizer": "sgd"}}, {"averaging": {}},
+        {"recipe": "none"}, {"planning": {"accountant": "rdp", "clipping": {}}},
         {"planning": {"ratios": "uniform", "accountant": "rdp"}},
     ],
-)
+)  # fmt: skip
 def test_explicit_fields_stay_as_given(given):
     spec = Spec.parse({**DATA, **given})
     plan = solve(spec, second_opinion=False)

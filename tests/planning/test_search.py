@@ -145,13 +145,10 @@ def test_descent_reaches_what_scipy_reaches(size, seed):
         objective(found), rel=1e-8
     )
     theirs = optimize.minimize(
-        objective,
-        start,
-        bounds=list(zip(lower, upper, strict=True)),
-        constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}],
-        method="SLSQP",
+        objective, start, bounds=list(zip(lower, upper, strict=True)),
+        constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}], method="SLSQP",
         options={"ftol": 1e-13},
-    )
+    )  # fmt: skip
     assert found.sum() == pytest.approx(total)
     assert np.all((found >= lower - 1e-12) & (found <= upper + 1e-9))
     assert objective(found) <= theirs.fun * (1 + 1e-7)

@@ -62,13 +62,9 @@ def test_noise_is_the_least_that_the_accountant_allows():
     plan = solve(make_spec())
     for group in plan.groups:
         least = noise_multiplier(
-            group.epsilon,
-            group.delta,
-            sampling_ratio=group.sampling_ratio,
-            rounds=plan.spec.rounds,
-            accountant="rdp",
-            rtol=1e-6,
-        )
+            group.epsilon, group.delta, sampling_ratio=group.sampling_ratio,
+            rounds=plan.spec.rounds, accountant="rdp", rtol=1e-6,
+        )  # fmt: skip
         assert least * (1 - 1e-6) <= group.noise_multiplier <= least * (1 + 2e-4)
 
 

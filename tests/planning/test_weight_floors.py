@@ -72,13 +72,10 @@ def test_floors_that_fix_all_weights_are_planned_as_those_weights(count):
 @pytest.mark.parametrize(
     ("least", "planning"),
     [
-        ([0.6, 0.4], {}),
-        ([0.5, 0.3, None], {}),
-        ([0.3, None, 0.1, 0.2], {}),
-        ([0.5, 0.3, None], {"ratios": "noise"}),
-        ([0.5, 0.3, None], {"release": "per_group"}),
+        ([0.6, 0.4], {}), ([0.5, 0.3, None], {}), ([0.3, None, 0.1, 0.2], {}),
+        ([0.5, 0.3, None], {"ratios": "noise"}), ([0.5, 0.3, None], {"release": "per_group"}),
     ],
-)
+)  # fmt: skip
 def test_the_dual_bound_knows_the_floors(least, planning):
     """Sharp at the optimum, and below the error of any cohorts within the limits."""
     spec = floored(least, **planning)

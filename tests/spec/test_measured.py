@@ -22,17 +22,11 @@ def number(value, reach=0.1):
 
 
 MEASURED = Measured(
-    source="2 rounds",
-    update_norm=number(0.5),
-    update_norms=(0.25, 0.75),
-    heterogeneity=number(0.1),
-    smoothness=number(12.0),
-    noise_curvature=number(-0.01),
-    sampling_curvature=number(3.0),
-    initial_gap=number(2.3),
-    local_variance=number(-1e-3),
+    source="2 rounds", update_norm=number(0.5), update_norms=(0.25, 0.75),
+    heterogeneity=number(0.1), smoothness=number(12.0), noise_curvature=number(-0.01),
+    sampling_curvature=number(3.0), initial_gap=number(2.3), local_variance=number(-1e-3),
     dissimilarity=number(4.0),
-)
+)  # fmt: skip
 
 PLANNINGS = {
     "none": "",

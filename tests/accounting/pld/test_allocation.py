@@ -116,14 +116,10 @@ def test_the_published_interval_of_fifty_rounds() -> None:
 @pytest.mark.parametrize(
     ("sigma", "rounds", "blocks"),
     [
-        (1.166, 50, 1),
-        (1.166, 50, 5),
-        (0.8, 10, 20),
-        (20.0, 1000, 10),
-        (1.0, 10_000, 3),
+        (1.166, 50, 1), (1.166, 50, 5), (0.8, 10, 20), (20.0, 1000, 10), (1.0, 10_000, 3),
         (0.3, 9, 2),
     ],
-)
+)  # fmt: skip
 def test_both_sides_are_close(sigma: float, rounds: int, blocks: int) -> None:
     pairs = allocation_pairs(sigma, rounds)
     directions = tuple(
