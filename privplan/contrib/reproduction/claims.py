@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy import stats
+from scipy import special
 
 from privplan.cli.doctor import machine_kind, versions
 from privplan.files import load_json, read_text, write_text
@@ -93,7 +93,7 @@ class Difference:
             return 1.0
         if self.error == 0:
             return 0.0
-        return float(2 * stats.t.sf(abs(self.excess) / self.error, self.freedom))
+        return float(2 * special.stdtr(self.freedom, -abs(self.excess) / self.error))
 
     @property
     def agrees(self) -> bool:
@@ -110,7 +110,7 @@ class Difference:
         many = np.arange(2, MOST_SEEDS + 1)
         spread = self.error * math.sqrt(self.freedom + 1)
         t = abs(self.excess) * np.sqrt(many) / spread
-        reached = many[np.asarray(2 * stats.t.sf(t, many - 1) <= level)]
+        reached = many[np.asarray(2 * special.stdtr(many - 1, -t) <= level)]
         return float(reached[0]) if len(reached) else math.inf
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class Difference:
 
 
 def _quantile(freedom: float) -> float:
-    return float(stats.t.ppf(1 - LEVEL / 2, freedom))
+    return float(special.stdtrit(freedom, 1 - LEVEL / 2))
 
 
 def difference(asked: Asked, result: Result, margin: float = 0.0) -> Difference | None:
