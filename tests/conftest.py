@@ -5,7 +5,9 @@ HYPOTHESIS_PROFILE=random draws others, and more of them, as ``make test-all`` d
 
 import gc
 import os
+import sys
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=30)
@@ -13,7 +15,22 @@ settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+NO_PICTURE = b"\x89PNG\r\n\x1a\n"
+"""What runs in the process of the tests write in place of their picture, half of their time."""
+
+
 def pytest_collection_finish():
     """What all tests have loaded stays, so that no collection of garbage looks at it again."""
+    if run := sys.modules.get("simulate.runs.run"):
+        run.run_picture = lambda *given: NO_PICTURE
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Runs draw their picture, as they do outside of the tests."""
+    from privplan.report.plots import run_picture
+    from simulate.runs import run
+
+    monkeypatch.setattr(run, "run_picture", run_picture)

@@ -120,10 +120,12 @@ def test_compare_in_processes_gives_the_same(short_path, tmp_path):
     assert one == two
 
 
+@pytest.mark.usefixtures("pictures")
 def test_compare_leaves_folders_of_others_alone(short_path, tmp_path):
     run, notes = tmp_path / "run", tmp_path / "notes"
     assert call("simulate", short_path, "--algorithm=FedAvg", "-o", run).exit_code == 0
     picture = (run / "accuracy.png").read_bytes()
+    assert len(picture) > 5000
     notes.mkdir()
     (notes / "notes.txt").write_text("mine")
     for folder in (run, notes, notes / "notes.txt"):
