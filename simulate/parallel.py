@@ -50,7 +50,8 @@ def over_chunks(
     function: Callable[[slice], Tensor], clients: int, size: int, workers: int | None = None
 ) -> Tensor:
     """Returns the concatenated results of a function on consecutive chunks of clients."""
-    return torch.cat(by_chunk(function, clients, size, workers))
+    found = by_chunk(function, clients, size, workers)
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def by_chunk(

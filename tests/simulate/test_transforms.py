@@ -21,7 +21,7 @@ from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import TransformContext
 from simulate.engine.loop import executed, initial_state, run_round
 from simulate.mechanisms import gaussian_joint
-from simulate.norms import Measured
+from simulate.norms import BLOCK_VALUES, Measured, add_sum
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -237,3 +237,10 @@ def test_known_norms_are_never_those_of_other_updates(change):
     sent, clipped = clip(1.0).apply(updates, context)
     assert bool(clipped.all()) is (change != "none")
     assert float(sent.norm(dim=1).max()) <= 1.0
+
+
+def test_sums_of_long_updates_are_exact():
+    updates = torch.randn(3, BLOCK_VALUES + 7, generator=torch.Generator().manual_seed(0))
+    total = torch.ones(updates.shape[1], dtype=torch.float64)
+    add_sum(total, updates)
+    torch.testing.assert_close(total, 1 + updates.double().sum(0), rtol=1e-15, atol=1e-15)
