@@ -34,9 +34,8 @@ def add_sum(total: Tensor, updates: Tensor) -> None:
     """Add the sum of the updates to a total."""
     if updates.device.type == "cpu" and updates.shape[1] > BLOCK_VALUES:
         for row in updates:  # a sum over one row would only copy it
-            for part, values in zip(
-                total.split(BLOCK_VALUES), row.split(BLOCK_VALUES), strict=True
-            ):
+            parts = (torch.split(whole, BLOCK_VALUES) for whole in (total, row))
+            for part, values in zip(*parts, strict=True):
                 part.add_(values)
         return
     for block in _double_blocks(updates):
