@@ -14,9 +14,11 @@ Imports values and errors only, so that any layer may hold a registry.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
@@ -24,6 +26,16 @@ from typing import Any, Generic, TypeVar
 from privplan.errors import InputError, did_you_mean
 
 T = TypeVar("T")
+
+
+@cache
+def _points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    return entry_points(group=group)
+
+
+def points(group: str) -> EntryPoints:
+    """Entry points of a group; metadata of packages are read once for a search path."""
+    return _points(group, tuple(sys.path))
 
 
 class Registry(Generic[T]):
@@ -149,7 +161,7 @@ class Registry(Generic[T]):
             return
         self._complete = True
         self._import_modules()
-        for point in entry_points(group=self.group):
+        for point in points(self.group):
             if self._find(point.name) is None:
                 self._points[point.name] = point
 

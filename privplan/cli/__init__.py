@@ -288,12 +288,12 @@ def _refuse(message: str, code: int) -> int:
 
 def _extensions(group: str = GROUP) -> dict[str, EntryPoint]:
     """Entry points of a group by name; the first of several with equal names."""
-    from importlib.metadata import entry_points
+    from privplan.registry import points
 
-    points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=group):
-        points.setdefault(point.name, point)
-    return points
+    found: dict[str, EntryPoint] = {}
+    for point in points(group):
+        found.setdefault(point.name, point)
+    return found
 
 
 def _load(point: EntryPoint) -> click.Command:

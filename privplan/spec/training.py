@@ -13,7 +13,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,6 +21,7 @@ from pydantic_core import PydanticKnownError
 
 from privplan.errors import Fault, InputError
 from privplan.limits import GIB, regular
+from privplan.registry import points
 from privplan.values import (
     MOST,
     Checked,
@@ -155,11 +155,9 @@ BETA1, BETA2 = 0.9, 0.99
 
 
 def _known(value: object) -> str:
-    if isinstance(value, str) and (
-        value in HYPERPARAMETERS or value in entry_points(group=GROUP).names
-    ):
+    if isinstance(value, str) and (value in HYPERPARAMETERS or value in points(GROUP).names):
         return value
-    *most, last = map(repr, sorted({*HYPERPARAMETERS, *entry_points(group=GROUP).names}))
+    *most, last = map(repr, sorted({*HYPERPARAMETERS, *points(GROUP).names}))
     raise PydanticKnownError("literal_error", {"expected": f"{', '.join(most)} or {last}"})
 
 

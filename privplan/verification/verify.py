@@ -6,7 +6,6 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -27,7 +26,7 @@ from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
-from privplan.registry import Registry
+from privplan.registry import Registry, points
 from privplan.values import Named, Shown, Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
@@ -471,18 +470,18 @@ def execute_again(
     text = "all" if rounds is None else rounds
     if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InputError.one("rounds", "must be all or a whole number", rounds)
-    points = list(entry_points(group=EXECUTORS))
+    executors = list(points(EXECUTORS))
     for reason, holds in (
         ("--rounds 0", text.isdigit() and not int(text)),
         ("a deployment cannot be executed again", record.seed is None),
         ("the run is not finished", record.status != "complete"),
-        ("the simulator is not installed", not points),
+        ("the simulator is not installed", not executors),
     ):
         if holds:
             return 0, reason
     most = None if text == "all" else int(text)
     try:
-        execute = points[0].load()
+        execute = executors[0].load()
         return execute(folder, most, SECONDS if rounds is None else None, options), ""
     except (PrivplanError, ImportError) as error:
         return 0, str(error).splitlines()[0]

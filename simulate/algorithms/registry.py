@@ -24,14 +24,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from importlib.metadata import entry_points
 from typing import Literal
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
 from privplan.planning.baselines import published, strictest
-from privplan.registry import Registry
+from privplan.registry import Registry, points
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
 from simulate.server import server_of
@@ -189,7 +188,7 @@ def _from_entry_point(component: object) -> AlgorithmEntry:
     found = next((one for made, one in _BY_FUNCTION.items() if made is component), None)
     if found is None:
         raise TypeError("the function must be decorated with @register")
-    if found.name not in entry_points(group=GROUP).names:
+    if found.name not in points(GROUP).names:
         raise TypeError(f"the entry point must have the registered name, {found.name}")
     return found
 

@@ -6,13 +6,13 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.cli.render import on_command_line, refuse_options
+from privplan.registry import points
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
@@ -92,7 +92,7 @@ class _RegistryOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Left and right column of the help."""
-        others = (point.name for point in entry_points(group=self._group))
+        others = (point.name for point in points(self._group))
         self.help = self._template.format(", ".join(sorted({*self._names, *others})))
         return super().get_help_record(ctx)
 

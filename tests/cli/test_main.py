@@ -65,7 +65,7 @@ def third_party(monkeypatch):
         EntryPoint("book.hello", f"{__name__}:hello", "privplan.commands"),
         EntryPoint("book.broken", f"{__name__}:broken", "privplan.commands"),
     ]  # fmt: skip
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    monkeypatch.setattr("privplan.registry.points", lambda group: points)
 
 
 @pytest.mark.usefixtures("third_party")

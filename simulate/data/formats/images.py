@@ -7,6 +7,7 @@ import math
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -356,6 +357,7 @@ def digits(data: Path, download: bool) -> Dataset:
     return Dataset("digits", *parts, DIGITS, mean=0.0, std=16.0)
 
 
+@cache
 def _table() -> np.ndarray:
     """scikit-learn's file as bytes [1797, 65], pixels and label, without its slow import."""
     package = find_spec("sklearn")
