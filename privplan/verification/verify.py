@@ -440,8 +440,11 @@ def load_run(folder: Path | str) -> Run:
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"
         raise InputError.one("plan.groups", rule, plan.spec.population)
-    ledger = read_ledger(folder, plan.digest)
     record = RunRecord.load(folder)
+    if record.status == "running" and record.seed is None and not (folder / LEDGER).exists():
+        rule = f"must have a release; 0 of {plan.spec.rounds} rounds are booked"
+        raise InputError.one("ledger", rule, str(folder))
+    ledger = read_ledger(folder, plan.digest)
     if ledger.torn:
         cure = "the run was finished, so what is lost cannot be recovered; run it in another folder"
         if record.status == "running":

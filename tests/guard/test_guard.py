@@ -335,6 +335,19 @@ def test_rounds_beyond_the_plan_are_refused(tmp_path):
             guard.draw(3)
 
 
+def test_a_run_that_ended_too_early_says_after_how_many_rounds(tmp_path):
+    with Guard(two_groups(12), tmp_path):
+        pass
+    with pytest.raises(InputError, match="must have a release; 0 of 12 rounds are booked"):
+        load_run(tmp_path)
+    with Guard(two_groups(12), tmp_path) as guard:
+        train(guard, 5)
+        verdict = guard.verdict()
+    missing = "rounds 6 to 12; 5 of 12 are booked, the run is not finished"
+    assert headline(verdict) == f"unverified, not shown: rounds (missing: {missing})"
+    assert verdict.exit_code == 5
+
+
 def test_one_process_holds_a_run(tmp_path):
     plan = two_groups(2)
     with Guard(plan, tmp_path), pytest.raises(InputError, match="in use by another run"):

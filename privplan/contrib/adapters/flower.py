@@ -2,8 +2,8 @@
 
 ::
 
-    strategy = GuardedStrategy(FedAdam(), Guard("plan.json", "run"))   # server
-    app = ClientApp(mods=[clipping_mod])                               # client
+    strategy = guarded(FedAdam(), "plan.json", "run")                           # server
+    from privplan.contrib.adapters.flower import GuardedClientApp as ClientApp  # client
 
 Clients are numbered, by the node configuration ``privplan-client`` or else ``partition-id``; who is
 in which group is stated by ``members``. The wrapped strategy receives the noised mean as the one
@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING, getLogger
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.release import Relation, Release, SamplingLaw
-from privplan.contrib.adapters.members import members_of
+from privplan.contrib.adapters.members import members_of, opened
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
 
@@ -39,6 +40,7 @@ try:
         MetricRecord,
         RecordDict,
     )
+    from flwr.clientapp import ClientApp
     from flwr.serverapp.exception import PrivacyBudgetExhausted
     from flwr.serverapp.strategy import Result, Strategy
     from flwr.supercore.privacy_accounting import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
@@ -236,6 +238,13 @@ def clipping_mod(
             vector = start + clip(update, float(norm))
             reply.content[name] = record_of(layout.arrays(vector, after))
     return reply
+
+
+class GuardedClientApp(ClientApp):  # type: ignore[misc]
+    """Flower's ``ClientApp`` with ``clipping_mod`` around all that it does."""
+
+    def __init__(self, client_fn: Any = None, mods: Sequence[Any] | None = None) -> None:
+        super().__init__(client_fn, [clipping_mod, *(mods or ())])
 
 
 class GuardedStrategy(Strategy):  # type: ignore[misc]
@@ -443,9 +452,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             else:
                 numbers[int(reply.metadata.src_node_id)] = int(number)
         if silent and not numbers and not self._nodes:
-            rule = (
-                "must have privplan.contrib.adapters.flower.clipping_mod among the mods of its app"
-            )
+            rule = "must be a GuardedClientApp of privplan.contrib.adapters.flower, which clips"
             raise InputError.one("client", rule, f"node {silent[0]}")
         for node in silent:
             log(WARNING, "node %s is not used: it does not tell its client number", node)
@@ -510,6 +517,11 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         restore_state(self.strategy, stored)
         prefix = "arrays/"
         return record_of({k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)})
+
+
+def guarded(strategy: Strategy, plan: Path | str, run: Path | str, **options: Any) -> Any:
+    """A strategy under the plan of a file, with its ledger in a folder; see ``GuardedStrategy``."""
+    return GuardedStrategy(strategy, opened(plan, run, "Flower"), **options)
 
 
 class _Nodes:

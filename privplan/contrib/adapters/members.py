@@ -1,14 +1,23 @@
-"""Which clients of a framework are which clients of a plan."""
+"""Guards of a framework's quick-start, and which of its clients are which clients of a plan."""
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from privplan.errors import InputError
 from privplan.guard import Guard
 
 Client = TypeVar("Client", int, str)
+
+
+def opened(plan: Path | str, run: Path | str, framework: str) -> Guard:
+    """A guard of a program that does not close it: the end of the process does."""
+    guard = Guard(plan, run, framework=framework)
+    atexit.register(guard.close)
+    return guard
 
 
 def members_of(

@@ -15,13 +15,17 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from privplan.accounting.accountant import Interval
 from privplan.accounting.curve import PrivacyCurve, checked_rounds
 from privplan.accounting.release import Relation, Release, SamplingLaw
+from privplan.contrib.adapters.members import opened
 from privplan.errors import InputError
-from privplan.guard import GroupTotal, Guard
+from privplan.guard import BudgetExceededError, GroupTotal, Guard
+from privplan.ledger import history_of, read_ledger
 
 try:
     import torch
@@ -147,18 +151,23 @@ class PlannedBatches:
     Args:
         guard: the guard of the run.
         group: name of the plan's only group.
+        epoch: number of batches of one pass, of which none begins when the plan has ended; by
+            default one pass has all batches until the plan ends.
     """
 
-    def __init__(self, guard: Guard, group: str) -> None:
-        self._guard, self._group = guard, group
+    def __init__(self, guard: Guard, group: str, epoch: int | None = None) -> None:
+        self._guard, self._group, self._epoch = guard, group, epoch
 
     def __len__(self) -> int:
-        """Number of steps that are left in the plan."""
-        return max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
+        """Number of steps of the next pass."""
+        left = max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
+        return left if self._epoch is None else min(left, self._epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches until the plan ends or the next step would exceed the budget."""
-        for round_ in self._guard.rounds():
+        """The batches until the pass or the plan ends, or the next step would exceed the budget."""
+        if self._epoch is not None and (refusal := self._guard.refusal()):
+            raise BudgetExceededError(refusal)
+        for round_ in islice(self._guard.rounds(), self._epoch):
             yield list(self._guard.draw(round_).clients[self._group])
 
 
@@ -248,9 +257,10 @@ def guarded(
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     dataset: Dataset[Any],
+    epoch: int | None = None,
     **options: Any,
 ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
-    """A module, an optimiser and a loader that execute the plan."""
+    """A module, an optimiser and a loader that execute the plan; see ``PlannedBatches``."""
     groups, size = guard.plan.groups, len(dataset)  # type: ignore[arg-type]
     if len(groups) != 1:
         rule = "must be one; Opacus has one noise multiplier for all records"
@@ -269,6 +279,57 @@ def guarded(
         dtypes=[part.dtype for part in parts],
     )
     batches: DataLoader[Any] = DataLoader(
-        dataset, batch_sampler=PlannedBatches(guard, group.name), collate_fn=collate
+        dataset, batch_sampler=PlannedBatches(guard, group.name, epoch), collate_fn=collate
     )
     return GradSampleModule(module), private, batches
+
+
+class GuardedEngine:
+    """Opacus' ``PrivacyEngine`` under a plan: an epoch has as many steps as one over its ratio.
+
+    Args:
+        plan: file of the plan.
+        run: the run folder.
+    """
+
+    def __init__(self, plan: Path | str, run: Path | str) -> None:
+        self.guard = opened(plan, run, "Opacus")
+
+    def make_private(
+        self,
+        *,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        data_loader: DataLoader[Any],
+        noise_multiplier: float | None = None,
+        max_grad_norm: float | None = None,
+        **options: Any,
+    ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
+        """As in Opacus; what is given of the noise, the norm and the batches must be the plan's."""
+        group = self.guard.plan.groups[0]
+        ratio, sigma = self.guard.plan.at_round(group, 1)
+        norm, size = self.guard.clipping_norm(group.name), round(ratio * group.clients)
+        for name, found, planned in (
+            ("noise_multiplier", noise_multiplier, sigma),
+            ("max_grad_norm", max_grad_norm, norm),
+            ("batch_size", data_loader.batch_size, max(1, size)),
+        ):
+            if found is not None and not math.isclose(found, planned, rel_tol=1e-6):
+                raise InputError.one(name, f"must be {planned:.9g}, as in the plan", found)
+        for name in set(options) - {"loss_reduction"}:
+            raise InputError.one(name, "must be left to the plan", options[name])
+        epoch = max(1, round(1 / ratio))
+        return guarded(self.guard, module, optimizer, data_loader.dataset, epoch, **options)
+
+    def get_epsilon(self, delta: float) -> float:
+        """Upper bound on what the steps so far cost at ``delta``."""
+        guard, [group] = self.guard, self.guard.plan.groups
+        if guard.round == 1:
+            return 0.0
+        history = history_of(read_ledger(guard.folder, guard.plan.digest).records, group.name)
+        curve = PrivacyCurve(Relation(guard.plan.spec.relation), tolerance=_TOLERANCE)
+        return curve.step(history).epsilon(delta).upper
+
+    def __getattr__(self, name: str) -> Any:
+        text = "what other accountants and checkpoints hold is not determined by its ledger"
+        raise AttributeError(f"GuardedEngine has no {name}: {text}")

@@ -6,26 +6,30 @@ With one guard::
     backend = SimulatedBackend(dataset, None, postprocessors=[GuardedMechanism(guard)])
     algorithm.run(..., callbacks=[StopAtBudget(guard)])
 
-The server's statistics are the noised mean with weight 1, so that no weight of a user enters it.
+or, in a program that has a backend, ``guarded(SimulatedBackend, "plan.json", "run")(...)``. The
+server's statistics are the noised mean with weight 1, so that no weight of a user enters it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from privplan.contrib.adapters.members import opened
 from privplan.errors import InputError
-from privplan.guard import Guard, clip
+from privplan.guard import GroupTotal, Guard, clip
 from privplan.guard.rounds import Sums
 
 try:
     from pfl.callback.base import TrainingProcessCallback
-    from pfl.data.federated_dataset import FederatedDatasetBase
+    from pfl.data.federated_dataset import FederatedDataset, FederatedDatasetBase
     from pfl.internal.ops.selector import get_default_framework_module as get_ops
     from pfl.metrics import Metrics
-    from pfl.privacy.privacy_mechanism import CentralPrivacyMechanism
+    from pfl.privacy.privacy_mechanism import CentralPrivacyMechanism, NoPrivacy, PrivacyMechanism
 except ImportError as error:
     raise ImportError("privplan.contrib.adapters.pfl needs pfl 0.6") from error
 
@@ -103,21 +107,64 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         if str(central_context.population).rpartition(".")[2].lower() != "train":
             return stats, Metrics()
         round_ = self._guard.round
-        released = self._guard.release(round_, self._seen(_vector(stats)))
+        released = self._guard.release(round_, self._sums(_vector(stats)))
         self._guard.record(round_)
         return _replaced(stats, released.mean), Metrics()
 
-    def _seen(self, received: np.ndarray) -> Sums:
-        """The sum that pfl made [d], with what was seen of its users where this process saw all."""
-        totals = {group.name: self._guard.total(group.name) for group in self._guard.plan.groups}
-        summed = sum((one.total for one in totals.values() if one.total is not None), np.zeros(1))
-        first = self._guard.plan.groups[0].name
+    def _sums(self, received: np.ndarray) -> Sums:
+        """The sums [d] of the clipped updates, with which the sum that pfl made must agree."""
+        names, summed = [one.name for one in self._guard.plan.groups], np.zeros(len(received))
+        sums: dict[str, GroupTotal] = {}
+        for name in names:
+            if (found := self._guard.total(name)).total is not None:
+                sums[name], summed = found, summed + found.total
         if not np.allclose(received, summed, rtol=1e-4, atol=1e-5 * (1 + np.abs(summed).max())):
-            return {first: received}  # users of other processes are in it: their norms are unknown
-        for one in totals.values():
-            one.total = None
-        totals[first].total = received
-        return totals
+            rule = "must change nothing after GuardedMechanism, which clips; distance of the sums 0"
+            raise InputError.one("postprocessors", rule, float(np.linalg.norm(received - summed)))
+        return sums or {names[0]: received}
+
+
+def guarded(
+    backend: Callable[..., Any],
+    plan: Path | str,
+    run: Path | str,
+    users: Sequence[Any] | None = None,
+) -> Callable[..., Any]:
+    """A backend whose cohorts, clipping and noise are those of a plan.
+
+    Args:
+        backend: a class such as ``SimulatedBackend``; what is returned is called in its place.
+        plan: file of the plan.
+        run: the run folder.
+        users: ids of a ``FederatedDataset``'s users, in the plan's order of groups. None for an
+            artificial data set: each client of the plan is one user that it makes.
+    """
+
+    def made(training_data: Any, val_data: Any, postprocessors: Any = None, **options: Any) -> Any:
+        given = list(postprocessors or ())
+        for one in given:
+            if isinstance(one, PrivacyMechanism) and not isinstance(one, NoPrivacy):
+                rule = "must have no privacy mechanism: the guard clips and adds the plan's noise"
+                raise InputError.one("postprocessors", rule, type(one).__name__)
+        guard = opened(plan, run, "pfl")
+        places = [(one.name, at) for one in guard.plan.groups for at in range(one.clients)]
+        named, found = isinstance(training_data, FederatedDataset), len(set(users or ()))
+        if (named or users is not None) and found != len(places):
+            rule = f"must be the different ids of the plan's {len(places)} clients"
+            raise InputError.one("users", rule, found)
+        ids = dict(zip(places, users or (), strict=False))
+
+        @cache
+        def artificial(group: str, position: int) -> Any:
+            return next(training_data)[0]
+
+        def user(group: str, position: int) -> Any:
+            return training_data.make_dataset_fn(ids[group, position])
+
+        data = PlannedUsers(guard, artificial if users is None else user)
+        return backend(data, val_data, [*given, GuardedMechanism(guard)], **options)
+
+    return made
 
 
 class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]

@@ -132,7 +132,7 @@ def _identities(run: Run) -> Iterator[str]:
 @register("rounds", order=40)
 def rounds(run: Run) -> Check:
     """Each group has one release per planned round; record-level clients no more than planned."""
-    protects_records = run.plan.spec.unit == "record"
+    protects_records, planned = run.plan.spec.unit == "record", run.plan.spec.rounds
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
@@ -140,15 +140,15 @@ def rounds(run: Run) -> Check:
 
     def missing() -> Iterator[str]:
         done = max((release.round for release in run.ledger.records), default=0)
-        if run.record.status == "running" and done < run.plan.spec.rounds:
-            yield f"rounds {done + 1} to {run.plan.spec.rounds}, since the run is not finished"
+        if run.record.status == "running" and done < planned:
+            state = f"{done} of {planned} are booked, the run is not finished"
+            yield f"rounds {done + 1} to {planned}; {state}"
         if protects_records:
             shares = (share for release in run.ledger.records for share in release.shares)
             yield from lacking(
                 "the client of each release", (s.participants is None for s in shares)
             )
 
-    planned = run.plan.spec.rounds
     reason = f"{planned} rounds, as planned"
     if run.record.status == "stopped":
         reason = f"{_due(run)} of {planned} planned rounds, then the run was stopped"

@@ -58,10 +58,11 @@ def flower(version):
     return python_of("flower-1.42", FLOWER_142_NEEDS, ("flwr==1.42.*",))
 
 
-def run(command, *, timeout=300):
-    """Run a command at the root of the repository, which it can import."""
+def run(command, folder=ROOT, *, timeout=300):
+    """Run a command in a folder, with what is there and in the repository to import."""
     return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        command, cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import sys
 import types
+from importlib.machinery import ModuleSpec
 
 
 class Threads:
@@ -26,3 +27,6 @@ class Threads:
 ray = types.ModuleType("flwr.server.superlink.fleet.vce.backend.raybackend")
 ray.RayBackend = Threads
 sys.modules[ray.__name__] = ray
+if "ray" not in sys.modules:  # flwr 1.42 looks for it first
+    sys.modules["ray"] = types.ModuleType("ray")
+    sys.modules["ray"].__spec__ = ModuleSpec("ray", None)
