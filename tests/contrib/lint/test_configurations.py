@@ -1,236 +1,17 @@
 """Configurations as documentation writes them, single traps, and values of a script."""
 
-from typing import NamedTuple
+from pathlib import Path
 
 import dp_accounting
 import pytest
+import yaml
 from dp_accounting.pld import PLDAccountant
 
 from privplan.contrib.lint.judge import ALARMS, UNDETERMINED, lint
 from privplan.contrib.lint.reading import Options
 from privplan.contrib.lint.script import UNKNOWN, Script
 
-OPACUS = """
-import torch
-from opacus import PrivacyEngine
-from opacus.schedulers import ExponentialNoise, LambdaNoise, StepGradClip, StepNoise
-from opacus.utils.batch_memory_manager import BatchMemoryManager
-from torch.utils.data import DataLoader
-
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-train_loader = DataLoader(train_dataset, batch_size=600)
-privacy_engine = PrivacyEngine()
-model, optimizer, train_loader = privacy_engine.make_private(
-    module=model,
-    optimizer=optimizer,
-    data_loader=train_loader,
-    noise_multiplier=1.1,
-    max_grad_norm=1.0,
-)
-#before
-for epoch in range(10):
-    for images, target in train_loader:
-        optimizer.zero_grad()
-        criterion(model(images), target).backward()
-        optimizer.step()
-    #after
-print(f"epsilon {privacy_engine.get_epsilon(1e-5)}")
-"""
-FLOWER = """
-from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping, FedAvg, FedMedian)
-
-app = ServerApp()
-
-@app.main()
-def main(grid, context):
-    strategy = FedAvg(fraction_train=0.1, fraction_evaluate=0.0, min_available_nodes=1000)
-    strategy = DifferentialPrivacyServerSideFixedClipping(
-        strategy, noise_multiplier=1.1, clipping_norm=10.0, num_sampled_clients=100)
-    #before
-    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=30)
-"""
-PFL = """
-import numpy as np
-from pfl.aggregate.simulate import SimulatedBackend
-from pfl.algorithm.federated_averaging import FederatedAveraging, NNAlgorithmParams
-from pfl.data import FederatedDataset
-from pfl.data.sampling import get_user_sampler
-from pfl.privacy import CentrallyAppliedPrivacyMechanism, GaussianMechanism, PLDPrivacyAccountant
-
-sampler = get_user_sampler("minimize_reuse", user_ids)
-dataset = FederatedDataset(make_dataset_fn, sampler)
-mechanism = GaussianMechanism(clipping_bound=0.5, relative_noise_stddev=1.1)
-#before
-backend = SimulatedBackend(
-    training_data=dataset, val_data=None,
-    postprocessors=[CentrallyAppliedPrivacyMechanism(mechanism)])
-params = NNAlgorithmParams(central_num_iterations=20, train_cohort_size=100, val_cohort_size=0)
-FederatedAveraging().run(params, backend, model, callbacks=[])
-"""
-ACCOUNTED = """accountant = PLDPrivacyAccountant(
-    num_compositions=20, sampling_probability=0.1, mechanism="gaussian", epsilon=2, delta=1e-5)
-mechanism = GaussianMechanism.from_privacy_accountant(accountant, 0.5)"""
-DIRECT = "mechanism = GaussianMechanism(clipping_bound=0.5, relative_noise_stddev=1.1)"
-NVFLARE = """
-from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
-from nvflare.app_common.filters.svt_privacy import SVTPrivacy
-from nvflare.app_opt.pt.job_config.fed_avg import FedAvgJob
-from nvflare.job_config.api import FilterType
-
-job = FedAvgJob(name="cifar10", n_clients=8, num_rounds=5, initial_model=net)
-private = SVTPrivacy(fraction=0.6, epsilon=0.1, noise_var=0.1, gamma=1e-5, epsilon_release=0.2)
-#before
-job.to(private, "site-1", tasks=["train"], filter_type=FilterType.TASK_RESULT)
-"""
-BATCHES = "for images, target in train_loader:"
-MANAGED = """with BatchMemoryManager(
-        data_loader=train_loader, max_physical_batch_size=64, optimizer=optimizer
-    ) as loader, tqdm() as bar:
-        pass
-    for images, target in train_loader:"""
-NAMED = ("model, optimizer, train_loader = ", "dp, dp_optimizer, private = ")
-PRIVATE = (BATCHES, "for images, target in private:"), ("optimizer.step()", "dp_optimizer.step()")
-RECORDS = ("poisson", 1.1, 0.01, 1000)
-COHORTS = ("fixed", 1.1, 0.1, 30)
-
-
-class Row(NamedTuple):
-    """A configuration: what is replaced in its base, and what lint must say."""
-
-    base: str
-    edits: tuple[tuple[str, str], ...] = ()
-    expected: int | str = 0
-    truth: tuple[str, float, float, int] | None = None
-
-
-def after(line):
-    return "#after", line
-
-
-def before(line):
-    return "#before", line
-
-
-SINGLE_CLIP = "max_grad_norm=1.0,"
-MEDIAN = "float(np.median(norms))"
-ROWS = {
-    # Opacus
-    "opacus tutorial": Row(OPACUS, truth=RECORDS),
-    "opacus per layer": Row(
-        OPACUS,
-        ((SINGLE_CLIP, 'max_grad_norm=[0.5, 0.5],\n    clipping="per_layer",'),),
-        truth=RECORDS,
-    ),
-    "opacus memory manager": Row(OPACUS, ((BATCHES, MANAGED),), truth=RECORDS),
-    "opacus full batch": Row(
-        OPACUS,
-        (("batch_size=600", "batch_size=60000"), (SINGLE_CLIP, "max_grad_norm=1.0, "
-          "poisson_sampling=False,"), ("noise_multiplier=1.1", "noise_multiplier=9.0")),
-        truth=("full", 9.0, 1.0, 10),
-    ),
-    "opacus learning rate": Row(
-        OPACUS,
-        (before("scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.7)"),
-         after("scheduler.step()")),
-        truth=RECORDS,
-    ),
-    "opacus exponential noise": Row(
-        OPACUS, (before("scheduler = ExponentialNoise(optimizer, gamma=0.8)"),
-                 after("scheduler.step()")), UNDETERMINED,
-    ),
-    "opacus step clip": Row(  # could be determined: the noise follows the clipping norm
-        OPACUS, (before("scheduler = StepGradClip(optimizer, step_size=2, gamma=0.9)"),),
-        UNDETERMINED,
-    ),
-    "opacus less noise": Row(OPACUS, (after("optimizer.noise_multiplier *= 0.8"),), UNDETERMINED),
-    "opacus set noise": Row(
-        OPACUS, (before('setattr(optimizer, "noise_multiplier", 0.3)'),), UNDETERMINED
-    ),
-    "opacus own noise": Row(
-        OPACUS, (before("optimizer.add_noise = lambda: None"),), UNDETERMINED
-    ),
-    "opacus median": Row(
-        OPACUS, (after(f"optimizer.max_grad_norm = {MEDIAN}"),), "unpaid-clipping"
-    ),
-    "opacus median by name": Row(
-        OPACUS, (after(f"typical = {MEDIAN}\n    optimizer.max_grad_norm = typical"),),
-        "unpaid-clipping",
-    ),
-    "opacus arguments": Row(OPACUS, (("=1.1", "=args.sigma"),), UNDETERMINED),
-    "opacus changed settings": Row(
-        OPACUS,
-        (("model = Net()", 'cfg = {"noise": 1.1}\ncfg["noise"] = 0.2\nmodel = Net()'),
-         ("multiplier=1.1", 'multiplier=cfg["noise"]')),
-        UNDETERMINED,
-    ),
-    "opacus new names": Row(OPACUS, (NAMED,
-                            *PRIVATE), truth=RECORDS),
-    "opacus old loader": Row(OPACUS, (NAMED, PRIVATE[1]), UNDETERMINED),
-    "opacus old optimizer": Row(OPACUS, (NAMED, PRIVATE[0]), UNDETERMINED),
-    "opacus inner optimizer": Row(
-        OPACUS, (("optimizer.step()", "optimizer.original_optimizer.step()"),), UNDETERMINED
-    ),
-    "opacus new optimizer": Row(
-        OPACUS, (after("optimizer = torch.optim.SGD(model.parameters(), lr=0.01)"),), UNDETERMINED
-    ),
-    "opacus trained before": Row(
-        OPACUS, (("privacy_engine = P", "for x, y in train_loader:\n    criterion(model(x), y)."
-                  "backward()\n    optimizer.step()\nprivacy_engine = P"),), UNDETERMINED,
-    ),
-    "opacus accountant": Row(
-        OPACUS, (after("privacy_engine.accountant.history = []"),), UNDETERMINED
-    ),
-    # Flower
-    "flower server side": Row(FLOWER, truth=COHORTS),
-    "flower less noise": Row(FLOWER, (before("strategy.noise_multiplier = 0.2"),), UNDETERMINED),
-    "flower run configuration": Row(
-        FLOWER, (("multiplier=1.1", 'multiplier=context.run_config["noise"]'),), UNDETERMINED
-    ),
-    "flower median": Row(FLOWER, (("strategy = FedAvg(", "strategy = FedMedian("),), "aggregation"),
-    "flower own wrapper": Row(
-        FLOWER, (("app = ServerApp()", "class Mine(DifferentialPrivacyServerSideFixedClipping):\n"
-                  "    def _add_noise(self, arrays): pass\napp = ServerApp()"),
-                 ("= DifferentialPrivacyServerSideFixedClipping(\n", "= Mine(\n")), UNDETERMINED,
-    ),
-    "flower started twice": Row(
-        FLOWER, (before("strategy.start(grid=grid, initial_arrays=arrays, num_rounds=60)"),),
-        UNDETERMINED,
-    ),
-    "flower without the wrapper": Row(
-        FLOWER, (("strategy = Diff", "wrapped = Diff"),), "no-noise"
-    ),
-    # pfl
-    "pfl in turn": Row(PFL, truth=("full", 1.1, 1.0, 2)),
-    "pfl everyone": Row(
-        PFL, ((DIRECT, ACCOUNTED.replace("0.1", "1.0").replace("epsilon=2", "epsilon=30")),
-              ("size=100", "size=1000")), 0,
-    ),
-    "pfl in turn as sampled": Row(PFL, ((DIRECT, ACCOUNTED),), "not-sampled"),
-    "pfl less noise": Row(PFL, (before("mechanism.relative_noise_stddev *= 0.5"),), UNDETERMINED),
-    "pfl twice": Row(PFL, (("Averaging().run(", "Averaging().run(params, backend, model)\n"
-                            "FederatedAveraging().run("),), UNDETERMINED),
-    "pfl without the mechanism": Row(
-        PFL, (("[CentrallyAppliedPrivacyMechanism(mechanism)]", "[WeightByUser()]"),), "no-noise"
-    ),
-    # NVFlare
-    "nvflare svt": Row(NVFLARE, truth=("svt", 0.3, 1.0, 5)),
-    "nvflare svt changed": Row(NVFLARE, (before("private.epsilon = 9.0"),), UNDETERMINED),
-    "nvflare of evaluation": Row(NVFLARE, (('["train"]', '["validate"]'),), "unfiltered"),
-    "nvflare twice": Row(
-        NVFLARE, (before("job.simulator_run('a')\njob.simulator_run('b')"),), UNDETERMINED
-    ),
-    "nvflare of its own kind": Row(
-        NVFLARE, (("job.to(private", "job.to(GaussianPrivacy(epsilon=1.0, clip=1.0)"),),
-        UNDETERMINED,
-    ),
-    "nvflare without a filter": Row(
-        NVFLARE, (("\njob.to(private", "\n# job.to(private"),), UNDETERMINED
-    ),
-}  # fmt: skip
+DATA = yaml.safe_load(Path(__file__).with_name("configurations.yaml").read_text())
 
 
 def population(of):
@@ -247,28 +28,31 @@ def reference(truth):
     return float(PLDAccountant().compose(event, rounds).get_epsilon(1e-5))
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", DATA["rows"])
 def test_a_documented_configuration(name, tmp_path):
-    row, of, text = ROWS[name], name.partition(" ")[0], ROWS[name].base
-    for old, new in row.edits:
+    row, of = DATA["rows"][name], name.partition(" ")[0]
+    text = DATA["bases"][of]
+    for old, new in row.get("edits", ()):
         assert old in text
         text = text.replace(old, new)
     path = tmp_path / "train.py"
     path.write_text(text)
     report = lint(str(path), of, Options(population(of), None, 1e-5))
     said = " ".join(report.notes)
-    if isinstance(row.expected, str):
-        assert row.expected in [alarm.code for alarm in report.alarms]
+    if code := row.get("alarm"):
+        assert code in [alarm.code for alarm in report.alarms]
         assert report.exit_code == ALARMS
-        assert ": holds" not in said or row.expected in ("evaluation", "shuffled", "unfiltered")
+        assert ": holds" not in said or code in ("evaluation", "shuffled", "unfiltered")
         return
     assert report.alarms == ()
-    assert report.exit_code == row.expected
-    if row.expected == UNDETERMINED:
+    if row.get("undetermined"):
+        assert report.exit_code == UNDETERMINED
         assert report.undetermined
         assert ": holds" not in said
-    elif row.truth is not None:
-        assert report.rows[0].upper == pytest.approx(reference(row.truth), rel=5e-3)
+        return
+    assert report.exit_code == 0
+    if "truth" in row:
+        assert report.rows[0].upper == pytest.approx(reference(row["truth"]), rel=5e-3)
 
 
 @pytest.mark.parametrize(
