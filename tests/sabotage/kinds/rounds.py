@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "one draw for the cohorts of all groups", "A generator draws the cohorts of all groups.",
-        "cohorts regenerated", "drawn from the seed", breaks=_one_draw,
+        "cohorts regenerated", "the seed draws", breaks=_one_draw,
     ),
     Fault(
         "mixture doubled", "What is released of B sums is twice the plan's mixture.", SEED,
