@@ -18,16 +18,19 @@ from privplan.errors import InputError
 
 GIB = 2**30
 MOST_BYTES = {
-    ".json": 2**25, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB,
+    ".json": 2**24, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB,
 }  # fmt: skip
 """Most bytes of a file by the end of its name; what is parsed at once takes much more memory."""
 MOST_YAML = 2**19
 """Most letters of a YAML text, whose reader takes some ten seconds for them."""
-MOST_LINE = 2**25
+MOST_LINE = 2**24
 """Most letters of a line of a file that is read line by line."""
 MOST_OTHERS = GIB // 4
-MOST_UNPACKED = GIB
-"""Most bytes of the members of an archive."""
+MOST_UNPACKED = 2**25
+"""Most bytes that a packed file becomes, or ``PACKED`` times its own if they are more."""
+PACKED = 50
+MOST_PIXELS = 2**24
+"""Most pixels of an image."""
 MOST_CLIENTS = 30_000_000
 """Most clients of a plan whose run is verified: a cohort is drawn again with a number for each."""
 
@@ -62,10 +65,16 @@ def refuse_strange(folder: Path) -> None:
                                      found.st_size)  # fmt: skip
 
 
-def refuse_bomb(path: Path, field: str, *, packed: int = 0) -> None:
-    """Raise InputError for an archive that unpacks to more than the limit, or ``packed`` times."""
-    most = max(MOST_UNPACKED, packed * path.stat().st_size)
+def most_unpacked(size: int) -> int:
+    """Most bytes that a packed file of so many bytes may become."""
+    return max(MOST_UNPACKED, PACKED * size)
+
+
+def refuse_bomb(path: Path, field: str) -> None:
+    """Raise InputError for an archive that unpacks to more than the limit."""
+    most = most_unpacked(path.stat().st_size)
     with open(path, "rb", opener=regular(sys.maxsize)) as file, zipfile.ZipFile(file) as archive:
         size = sum(member.file_size for member in archive.infolist())
     if size > most:
-        raise InputError.one(field, f"must unpack to at most {most} bytes", size)
+        rule = f"must unpack to at most {most} bytes, {PACKED} times its own if they are more"
+        raise InputError.one(field, rule, size)

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, ClassVar, Protocol
 import numpy as np
 
 from privplan.errors import InputError, MissingDataError, PrivplanError, did_you_mean
-from privplan.limits import regular
+from privplan.limits import most_unpacked, regular
 from privplan.registry import Registry, function_of
 from simulate.data.dataset import Dataset, part_of
 
@@ -342,7 +342,11 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
 def read_unpacked(path: Path, most: int = MOST_UNPACKED) -> bytes:
     """The content of a file, unpacked when its name ends in ``.gz``."""
     with _opened(path) as packed:
-        content = (gzip.GzipFile(fileobj=packed) if path.suffix == ".gz" else packed).read(most + 1)
+        if path.suffix == ".gz":
+            most = min(most, most_unpacked(path.stat().st_size))
+            content = gzip.GzipFile(fileobj=packed).read(most + 1)
+        else:
+            content = packed.read(most + 1)
     if len(content) > most:
         raise ValueError(f"must unpack to {most} bytes or less")
     return content

@@ -17,7 +17,7 @@ import numpy as np
 
 from privplan.errors import Fault, InputError
 from privplan.files import read_text
-from privplan.limits import refuse_bomb
+from privplan.limits import MOST_PIXELS, most_unpacked, refuse_bomb
 from privplan.processes import OWN_MODULES, importable
 from simulate.data.dataset import error_line
 from simulate.data.own import Data
@@ -83,7 +83,32 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
         rule = "Parquet files need pyarrow: pip install 'privplan[tables]'"
         raise InputError.one("data", rule, str(path)) from None
     with reading(path, "must be a Parquet file"):
-        return columns_of(parquet.read_table(path))
+        file, most = parquet.ParquetFile(path), most_unpacked(path.stat().st_size)
+        groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
+        cells = file.metadata.num_rows * file.metadata.num_columns
+        size = max(VALUE_BYTES * cells, sum(group.total_byte_size for group in groups))
+        texts = [one.name for one in file.schema_arrow if str(one.type) in _TEXTS]
+        if size <= most:  # texts stay in a dictionary until it is known how long they are
+            table = parquet.read_table(path, read_dictionary=texts)
+            size += sum(_letters(chunk) for one in table.columns for chunk in one.chunks)
+        if size > most:
+            raise InputError.one("data", f"must unpack to at most {most} bytes", size)
+        return columns_of(table)
+
+
+VALUE_BYTES = 4
+"""Bytes that a value of a Parquet file is counted as, at least."""
+_TEXTS = ("string", "large_string", "binary", "large_binary")
+
+
+def _letters(column: Any) -> int:
+    """Bytes of the texts of a column of dictionary indices; 0 of other columns."""
+    from pyarrow import compute
+
+    if str(getattr(column.type, "value_type", "")) not in _TEXTS or not hasattr(column, "indices"):
+        return 0
+    lengths = compute.take(compute.binary_length(column.dictionary), column.indices)
+    return compute.sum(lengths).as_py() or 0
 
 
 def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
@@ -424,7 +449,7 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
         rule = "must be left out with NPZ files, whose records are model inputs"
         raise InputError.one("statistics", rule, str(options.statistics))
     with reading(path, "must be an NPZ file of numbers and texts"):
-        refuse_bomb(path, "data", packed=20)
+        refuse_bomb(path, "data")
         file = np.load(path)
         arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
 
@@ -496,14 +521,20 @@ def _images(paths: Sequence[Path]) -> np.ndarray:
     from PIL import Image
 
     images: list[np.ndarray] = []
+    most = most_unpacked(sum(path.stat().st_size for path in paths))
     for path in paths:
-        with reading(path, "must be a PNG image"), Image.open(path, formats=("PNG",)) as image:
+        rule = f"must be a PNG image of at most {MOST_PIXELS} pixels"
+        with reading(path, rule), Image.open(path, formats=("PNG",)) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise ValueError(f"{image.width} x {image.height}")
             grey = image.mode in ("L", "1")
             pixels = np.asarray(image.convert("L" if grey else "RGB"))
         images.append(pixels[None] if grey else pixels.transpose(2, 0, 1))
         if images[-1].shape != images[0].shape:
             rule = f"must have images like the first one, {images[0].shape}"
             raise InputError.one("data", rule, f"{path}, {images[-1].shape}")
+        if len(images) == 1 and (size := len(paths) * images[0].nbytes) > most:
+            raise InputError.one("data", f"must unpack to at most {most} bytes", size)
     return np.stack(images)
 
 

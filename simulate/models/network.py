@@ -6,6 +6,7 @@ import hashlib
 import io
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -323,10 +324,9 @@ def keep(initial: Initial | None, folder: Path) -> None:
 
 def _read(initial: Initial, copy: Path | None) -> np.ndarray:
     """The array of a file."""
-    try:
-        values = np.load(io.BytesIO(initial.content(copy)), allow_pickle=False)
-    except (ValueError, EOFError, OSError, OverflowError, MemoryError):
-        values = None
+    content, values = initial.content(copy), None
+    with suppress(Exception):  # NumPy's reader of a damaged file can fail in any way
+        values = np.load(io.BytesIO(content), allow_pickle=False)
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         rule = "must be a .npy file with floating-point numbers"
         raise InputError.one(f"{FIELD}.file", rule, initial.file)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import math
 import string
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from privplan.errors import InputError, MissingDataError
+from privplan.limits import most_unpacked
 from simulate.data.dataset import Dataset
 from simulate.data.registry import (
     DATASETS,
@@ -302,6 +306,29 @@ DATASETS.register(
 # --- MATLAB files with images X [32, 32, 3, n] and labels y [n, 1], one for each part. -----------
 
 
+def unpacked_matlab(path: Path) -> bytes:
+    """A MATLAB file whose packed variables are unpacked, which are not too large."""
+    content, place = read_unpacked(path), 128
+    if content[place - 2 : place] != b"IM":
+        raise ValueError("its byte order is another one")
+    found, most = [content[:place]], most_unpacked(len(content))
+    while place < len(content):
+        kind, size = struct.unpack_from("<II", content, place)
+        part = content[place : place + 8 + size]
+        if kind == PACKED_VARIABLE:
+            part = zlib.decompressobj().decompress(part[8:], most + 1)
+        found.append(part)
+        most -= len(part)
+        if most < 0:
+            raise ValueError(f"must unpack to {most_unpacked(len(content))} bytes or less")
+        place += 8 + size
+    return b"".join(found)
+
+
+PACKED_VARIABLE = 15
+"""Type of an element that is a packed variable (MATLAB, MAT-File Format, level 5)."""
+
+
 def matlab(paths: list[Path]) -> tuple[Part, Part]:
     """The records of a training file and of a test file, in which label 10 is class 0."""
     from scipy.io import loadmat
@@ -309,7 +336,7 @@ def matlab(paths: list[Path]) -> tuple[Part, Part]:
     parts, rule = [], "must hold X of 32 x 32 x 3 x n bytes, and n labels y"
     for path in paths:
         with reading(path, "must be a MATLAB file"):
-            content = loadmat(path, variable_names=("X", "y"))
+            content = loadmat(BytesIO(unpacked_matlab(path)), variable_names=("X", "y"))
         with reading(path, rule):
             x, y = np.asarray(content["X"]), whole_numbers(np.asarray(content["y"]).reshape(-1))
             if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, len(y)):
