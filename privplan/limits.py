@@ -18,7 +18,7 @@ from privplan.errors import InputError
 
 GIB = 2**30
 MOST_BYTES = {
-    ".json": 2**24, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB,
+    ".json": 2**24, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB, ".py": 2**20,
 }  # fmt: skip
 """Most bytes of a file by the end of its name; what is parsed at once takes much more memory."""
 MOST_YAML = 2**19

@@ -320,14 +320,14 @@ class _Reader(_Unpickler):  # type: ignore[misc]
         return _ALLOWED[module, name]
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
     """A file of a data set, which may be a stranger's."""
     return open(path, "rb", opener=regular(MOST_UNPACKED))
 
 
 def read_pickle(path: Path) -> dict[bytes, Any]:
     """The dictionary in a pickle file, with strings of Python 2 as bytes; runs no code."""
-    with reading(path, "must be a pickle of plain data"), _opened(path) as file:
+    with reading(path, "must be a pickle of plain data"), opened(path) as file:
         content = _Reader(file, encoding="bytes").load()
         if not isinstance(content, dict):
             raise InputError.one("data", "must be a pickled dictionary", str(path))
@@ -341,7 +341,7 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
 
 def read_unpacked(path: Path, most: int = MOST_UNPACKED) -> bytes:
     """The content of a file, unpacked when its name ends in ``.gz``."""
-    with _opened(path) as packed:
+    with opened(path) as packed:
         if path.suffix == ".gz":
             most = min(most, most_unpacked(path.stat().st_size))
             content = gzip.GzipFile(fileobj=packed).read(most + 1)

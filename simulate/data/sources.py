@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,7 @@ from privplan.limits import MOST_PIXELS, most_unpacked, refuse_bomb
 from privplan.processes import OWN_MODULES, importable
 from simulate.data.dataset import error_line
 from simulate.data.own import Data
-from simulate.data.registry import reading
+from simulate.data.registry import opened, read_unpacked, reading
 from simulate.tasks import MULTI_CLASS
 
 # --- Tables with named columns as records: public statistics, standardised numbers, categories. --
@@ -83,13 +83,16 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
         rule = "Parquet files need pyarrow: pip install 'privplan[tables]'"
         raise InputError.one("data", rule, str(path)) from None
     with reading(path, "must be a Parquet file"):
-        file, most = parquet.ParquetFile(path), most_unpacked(path.stat().st_size)
+        content, most = read_unpacked(path), most_unpacked(path.stat().st_size)
+        file = parquet.ParquetFile(BytesIO(content))
         groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
-        cells = file.metadata.num_rows * file.metadata.num_columns
-        size = max(VALUE_BYTES * cells, sum(group.total_byte_size for group in groups))
+        columns = [one.column(at) for one in groups for at in range(one.num_columns)]
+        size = sum(
+            max(one.total_uncompressed_size, VALUE_BYTES * one.num_values) for one in columns
+        )
         texts = [one.name for one in file.schema_arrow if str(one.type) in _TEXTS]
         if size <= most:  # texts stay in a dictionary until it is known how long they are
-            table = parquet.read_table(path, read_dictionary=texts)
+            table = parquet.read_table(BytesIO(content), read_dictionary=texts)
             size += sum(_letters(chunk) for one in table.columns for chunk in one.chunks)
         if size > most:
             raise InputError.one("data", f"must unpack to at most {most} bytes", size)
@@ -424,10 +427,10 @@ def from_table(
         raise InputError.one("label", "must be another column than client and group", named)
     y = _labels(columns, labels, rest.get("task", MULTI_CLASS))
     inputs = list(features) or [name for name in columns if name not in named]
-    for index, name in enumerate(inputs):
+    for name, times in Counter(inputs).items():
         if name in labels:
             raise InputError.one("features", "must not hold the label", name)
-        if name in inputs[:index]:
+        if times > 1:
             raise InputError.one("features", "must name each column once", name)
     x = tokens(columns, inputs)
     x = encode(columns, inputs, statistics) if x is None else x
@@ -524,7 +527,7 @@ def _images(paths: Sequence[Path]) -> np.ndarray:
     most = most_unpacked(sum(path.stat().st_size for path in paths))
     for path in paths:
         rule = f"must be a PNG image of at most {MOST_PIXELS} pixels"
-        with reading(path, rule), Image.open(path, formats=("PNG",)) as image:
+        with reading(path, rule), opened(path) as file, Image.open(file, formats=("PNG",)) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(f"{image.width} x {image.height}")
             grey = image.mode in ("L", "1")

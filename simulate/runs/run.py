@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import platform
+import sys
 import time
 import warnings
 import zipfile
@@ -35,6 +36,7 @@ from privplan.evidence import (
 )
 from privplan.files import locked, write_bytes, write_text
 from privplan.ledger import Witness, chained, history_of, read_ledger
+from privplan.limits import regular
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, STREAMS, RoundMetrics, RunRecord
 from privplan.report.plots import run_picture
@@ -151,7 +153,8 @@ def load(folder: Path, device: torch.device) -> Progress | None:
     """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it."""
     path = folder / CHECKPOINT
     try:
-        content = path.read_bytes()
+        with open(path, "rb", opener=regular(sys.maxsize)) as file:
+            content = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -160,10 +163,13 @@ def load(folder: Path, device: torch.device) -> Progress | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged file is reported below, in one line
-            if zipfile.ZipFile(io.BytesIO(content)).testzip() is not None:
+            archive = zipfile.ZipFile(io.BytesIO(content))
+            if sum(part.file_size for part in archive.infolist()) > len(content):
+                raise ValueError("a part of the file is packed")
+            if archive.testzip() is not None:
                 raise ValueError("a part of the file does not have its checksum")
             data = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if data["version"] != VERSION or data["theta"].ndim != 1:
+        if data["version"] != VERSION or data["theta"].ndim != 1 or not _whole(data):
             raise ValueError(data["version"])
         mechanism = data.get("mechanism", {})
         personal = data["personal"] or {"clients": torch.empty(0), "rows": torch.empty(0)}
@@ -181,6 +187,14 @@ def load(folder: Path, device: torch.device) -> Progress | None:
     except Exception:  # readers of a damaged file can fail in any way
         rule = "must be a sound checkpoint; remove it to replay the run from its first round"
         raise InputError.one("checkpoint", rule, str(path)) from None
+
+
+def _whole(data: object) -> bool:
+    """Whether no tensor has more numbers than are stored, so that copies are no larger."""
+    if isinstance(data, torch.Tensor):
+        return data.numel() * data.element_size() <= data.untyped_storage().nbytes()
+    parts = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return all(map(_whole, parts))
 
 
 # --- The record of a run before its first round, at an interruption, and after its last round. ---

@@ -71,7 +71,8 @@ def plan(sampling="poisson"):
     text = preset("digits")
     data = {**yaml.safe_load(text), **CHANGES, "sampling": sampling}
     if sampling.startswith("cyclic"):
-        data["planning"] = {"ratios": "balanced"}
+        turns = int(sampling.partition(":")[2])
+        data |= {"planning": {"ratios": "balanced"}, "rounds": ROUNDS // turns * turns}
     if sampling == SamplingLaw.FULL:
         data["cohort"] = sum(group["clients"] for group in data["groups"])
     return solve(Spec.parse(data))

@@ -27,7 +27,7 @@ from privplan.spec.spec import Spec
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 from tests.sabotage import COLLECTED, FAULTS, Fault, honest_runs, plan, planted
-from tests.sabotage.kinds import rounds
+from tests.sabotage.kinds import leaks, rounds
 
 T = TypeVar("T")
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
@@ -116,8 +116,9 @@ def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
                 raise
 
 
-NAMED = {fault.name: fault for fault in FAULTS if fault not in COLLECTED or fault in rounds.FAULTS}
-"""The faults of the first collection, and those of a round."""
+LATER = (*rounds.FAULTS, *leaks.FAULTS)
+NAMED = {fault.name: fault for fault in FAULTS if fault not in COLLECTED or fault in LATER}
+"""The faults of the first collection, those of a round and those around the sums."""
 
 
 def _of_named(name: str) -> tuple[str, str, str]:

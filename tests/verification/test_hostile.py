@@ -9,11 +9,14 @@ import signal
 import socket
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from privplan import limits, solve
 from privplan.cli import main
@@ -74,6 +77,19 @@ def spec(old, new):
     return lambda path: path.write_text(re.sub(old, lambda _: new, SPEC, count=1, flags=re.M))
 
 
+def picture(side):
+    """The beginning of an image of so many pixels in a row and in a column."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    sealed = struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
+    return text(b"\x89PNG\r\n\x1a\n" + sealed)
+
+
+def table(path):
+    """A table of a few KB whose rows would fill memory."""
+    lists = pyarrow.array([[0] * 2**22] * 2, pyarrow.list_(pyarrow.int8()))
+    parquet.write_table(pyarrow.table({"y": [0, 1], "x": lists}), path)
+
+
 def infinite(path):
     path.write_text(re.sub(r'("wall_seconds":) [^,]*', r"\1 1e999", path.read_text()))
 
@@ -100,6 +116,10 @@ ALIASES = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for 
 VERIFY, SOLVE = "verify run --rounds=0", "solve given.yaml"
 PICKLED = "simulate plan.json --algorithm planned --dataset cifar-10 --data-dir ."
 OWN = "simulate plan.json --algorithm planned --data own.npz"
+TABLE = "check-data own.parquet --label y --statistics none"
+SVHN = "simulate plan.json --algorithm planned --dataset svhn --data-dir ."
+PACKED = zlib.compress(bytes(2**24))
+MATLAB = bytes(124) + b"\0\1IM" + struct.pack("<II", 15, len(PACKED)) + PACKED
 CASES = {
     # run folders
     "device for noise": ("run/noise.jsonl", link("/dev/zero"), VERIFY),
@@ -130,6 +150,7 @@ CASES = {
     "cut ledger": ("run/ledger.jsonl", lambda path: os.truncate(path, 500), VERIFY),
     "control letters": ("run/plan.json", changed('"name": "', '"name": "\\u001b[2J'), VERIFY),
     "archive bomb in a run": ("run/clients.npz", zipped("x.npy", bytes(2**24)), VERIFY),
+    "cut header in a run": ("run/clients.npz", zipped("group.npy", header("(" * 9)), VERIFY),
     "pipe for a replay": ("run/replay.json", os.mkfifo, "replay run"),
     "link for a replay": ("run/replay.json", link("/etc/passwd"), "book add run --address b"),
     "device for a report": ("run/record.json", link("/dev/zero"), "report --registry run"),
@@ -161,6 +182,12 @@ CASES = {
     "cut archive": ("own.npz", text(b"PK\x03\x04" + bytes(99)), OWN),
     "zip slip": ("own.npz", zipped("../../slip.npy", header("(2,)") + bytes(16)), OWN),
     "pipe of data": ("own.npz", os.mkfifo, OWN),
+    "huge picture": ("own/c/0/a.png", picture(10**4), "check-data own"),
+    "pipe for a picture": ("own/c/0/a.png", os.mkfifo, "check-data own"),
+    "packed table": ("own.parquet", table, TABLE),
+    "pipe for a table": ("own.parquet", os.mkfifo, TABLE),
+    "packed MATLAB": ("SVHN/train_32x32.mat", text(MATLAB), SVHN),
+    "pipe for MATLAB": ("SVHN/train_32x32.mat", os.mkfifo, SVHN),
 }  # fmt: skip
 
 
@@ -179,6 +206,8 @@ def clean(tmp_path_factory):
     honest_run.write_run(folder / "run", honest_run.releases(honest_run.plan()))
     (folder / "spec.yaml").write_text(SPEC)
     solve(folder / "spec.yaml").save(folder / "plan.json")
+    (folder / "SVHN").mkdir()
+    (folder / "SVHN" / "test_32x32.mat").touch()
     (folder / BATCH).parent.mkdir()
     for name in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]:
         (folder / BATCH).with_name(name).write_bytes(pickle.dumps({b"data": 0}))
@@ -220,6 +249,7 @@ def bounded(monkeypatch):
 def test_it_is_refused_in_one_line(name, place, request):
     file, make, words = CASES[name]
     path = place / file
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and name not in EDITED:
         path.unlink()
     make(path)
