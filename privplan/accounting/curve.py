@@ -12,6 +12,7 @@ from privplan.accounting.accountant import Interval, checked_delta, checked_rela
 from privplan.accounting.certificate import laws
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import PldAccountant
+from privplan.accounting.pld.accountant import DELTA_TOLERANCE, TOLERANCE
 from privplan.accounting.pld.accountant import compose as composed_loss
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, checked_call
@@ -77,8 +78,6 @@ def checked_tolerance(tolerance: Any) -> float:
 
 
 # The privacy of a history as a value: epsilon at any delta, delta at any epsilon, step by step.
-
-TOLERANCE = 1e-3
 
 
 class PrivacyCurve:
@@ -158,7 +157,9 @@ class PrivacyCurve:
         epsilon = checked_number("epsilon", epsilon)
         if not 0 <= epsilon < math.inf:
             raise InputError.one("epsilon", "must be 0 or more, and finite", epsilon)
-        return _delta(self.history, self._relation, epsilon, self._aimed_at(tolerance))
+        aim = max(self._tolerance, DELTA_TOLERANCE)
+        aim = aim if tolerance is None else checked_tolerance(tolerance)
+        return _delta(self.history, self._relation, epsilon, aim)
 
     def _aimed_at(self, tolerance: float | None) -> float:
         return self._tolerance if tolerance is None else checked_tolerance(tolerance)
@@ -182,8 +183,8 @@ def compose(
         history: a history, a release, or releases with or without how often each happened;
             nothing by default.
         relation: which data sets are neighbours.
-        tolerance: gap of the bounds over the upper bound to aim at. The bounds hold whatever it
-            is; certificates and plans use 1e-4.
+        tolerance: gap of the bounds over the upper bound to aim at; when left out that of
+            certificates and plans, 1e-4, and 1e-3 of a delta. The bounds hold whatever it is.
 
     >>> found = privplan.compose(plan.history("strict")).epsilon(1e-5)
     >>> 3 < found.lower <= found.upper < 5

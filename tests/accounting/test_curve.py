@@ -124,7 +124,7 @@ def exact_epsilon(first, others, delta):
     """
     losses, weights = np.zeros(1), np.ones(1)
     for sigma, q in others:
-        y = np.linspace(-10, 10 + 1 / sigma, 300)
+        y = np.linspace(-10, 10 + 1 / sigma, 800)
         loss = np.log1p(q * np.expm1(y / sigma - 0.5 / sigma**2))
         mass = norm.pdf(y) * np.exp(loss) * (y[1] - y[0])
         losses = np.add.outer(losses, loss).ravel()

@@ -224,7 +224,7 @@ _HOPELESS = 0.8
 """A step that leaves more than this share of the gap ends the search: rounding is what is left."""
 _WORTH = 8.0
 """A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
-_DELTA_TOLERANCE = 1e-3
+DELTA_TOLERANCE = 1e-3
 _ESTIMATE_TOLERANCE = 3e-4
 """Where a calibration starts: three times as fast as the tolerance of a certificate."""
 _SAME_SHIFT = 1e-5
@@ -285,7 +285,7 @@ class ComposedLoss:
             plan = _reading(distinct[0], delta, _ESTIMATE_TOLERANCE)
         return max(_epsilon(direction, delta, plan, 1.0) for direction in distinct), plan
 
-    def delta(self, epsilon: float, tolerance: float = _DELTA_TOLERANCE) -> Interval:
+    def delta(self, epsilon: float, tolerance: float = DELTA_TOLERANCE) -> Interval:
         """Bounds on delta at ``epsilon``; their relative distance is aimed to be ``tolerance``."""
         if self.unbounded:
             return Interval(1.0, 1.0)

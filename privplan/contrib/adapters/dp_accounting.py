@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant
 
-from privplan.accounting.curve import TOLERANCE, PrivacyCurve, checked_rounds
+from privplan.accounting.curve import PrivacyCurve, checked_rounds
+from privplan.accounting.pld.accountant import TOLERANCE
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from privplan.accounting.accountant import Interval
 from privplan.accounting.curve import PrivacyCurve, checked_rounds
+from privplan.accounting.pld.accountant import TOLERANCE
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.contrib.adapters.members import opened
 from privplan.errors import InputError
@@ -39,7 +40,6 @@ except ImportError as error:
         "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
     ) from error
 
-_TOLERANCE = 1e-4
 _ABSOLUTE = 2e-3
 
 Segment = tuple[float, float, int]
@@ -56,7 +56,7 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.history: list[Segment]
-        self._curve = PrivacyCurve(Relation.ADD_REMOVE, tolerance=_TOLERANCE)
+        self._curve = PrivacyCurve(Relation.ADD_REMOVE)
         self._counted: Counter[Release] = Counter()
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -74,7 +74,7 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
         for noise, rate, steps in self.history:
             counted[Release(noise, rate, SamplingLaw.POISSON)] += checked_rounds(steps)
         if any(count > counted[release] for release, count in self._counted.items()):
-            self._curve = PrivacyCurve(Relation.ADD_REMOVE, tolerance=_TOLERANCE)
+            self._curve = PrivacyCurve(Relation.ADD_REMOVE)
             self._counted = Counter()
         for release, count in counted.items():
             if count > self._counted[release]:
@@ -90,7 +90,7 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
         """
         curve = self.curve()
         found = curve.epsilon(delta, tolerance=tolerance)
-        if tolerance is None and _ABSOLUTE / _TOLERANCE < found.upper < 1e3:
+        if tolerance is None and _ABSOLUTE / TOLERANCE < found.upper < 1e3:
             found = curve.epsilon(delta, tolerance=_ABSOLUTE / found.upper)
         return found
 
