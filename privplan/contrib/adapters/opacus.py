@@ -327,7 +327,7 @@ class GuardedEngine:
         if guard.round == 1:
             return 0.0
         history = history_of(read_ledger(guard.folder, guard.plan.digest).records, group.name)
-        curve = PrivacyCurve(Relation(guard.plan.spec.relation), tolerance=_TOLERANCE)
+        curve = PrivacyCurve(Relation(guard.plan.spec.relation))
         return curve.step(history).epsilon(delta).upper
 
     def __getattr__(self, name: str) -> Any:
