@@ -209,6 +209,9 @@ def _changes(script: Script) -> Iterator[tuple[str, int, str]]:
             yield from _quantity(setter[2], call.node)
         elif call.path.endswith("setattr") and len(call.positional) > 1:
             yield from _quantity(str(call.positional[1]), call.node)
+        elif call.name == "update" and "." in call.path:
+            for name in call.named:
+                yield from _quantity(name, call.node)
         elif owner and call.name in ("clear", "pop", "append", "extend") and owner[-1] == "history":
             yield "claim", call.line, ast.unparse(call.node)
 
@@ -436,22 +439,32 @@ def starts_once(script: Script, reading: Reading, starts: list[Call]) -> bool:
     return not again
 
 
-def resumes(script: Script) -> int:
-    """Line on which training resumes from stored state; 0 where it does not."""
+def resumption(script: Script, reading: Reading, made: list[Call]) -> None:
+    """What training that resumes did before: spent where an accountant is new, else not read."""
+    first = {"from_state_dict", *_RESUMES}
     for call in script.calls:
-        stored = call.name in _RESUMES or call.path in ("torch.load", "numpy.load", "pickle.load")
-        about = ast.unparse(call.node).lower()
-        if stored and re.search(r"checkpoint|resume|ckpt|last_round|latest|global_model", about):
-            return call.line
-    return 0
+        text = ast.unparse(call.node)
+        engine = call.name == "load_checkpoint" and call.given("module")  # that of Opacus' engine
+        if call.name in first and (engine or _ACCOUNTS.search(text)):
+            reason = f"line {call.line} restores an accountant, whose releases are not in the file"
+            reading.unknown("rounds", reason)
+            reading.claims = [one for one in reading.claims if not one.computed]
+            reading.mechanisms = [replace(one, rounds=None) for one in reading.mechanisms]
+            return
+    for call in script.calls:
+        stored = call.name in ("load", "restore", *_RESUMES)
+        if made and stored and _STORED.search(ast.unparse(call.node).lower()):
+            reading.alarm(
+                "fresh-accountant",
+                f"training resumes from stored state (line {call.line}) with a new {made[0].name}: "
+                "the releases before are not counted",
+                made[0].line,
+            )
+            return
 
 
-def accountant_restored(script: Script) -> bool:
-    """Whether the state of an accountant is loaded as well."""
-    return any(
-        call.name in _RESUMES and re.search(r"accountant|privacy_?engine", ast.unparse(call.node))
-        for call in script.calls
-    )
+_ACCOUNTS = re.compile(r"accountant|privacy_?engine", re.IGNORECASE)
+_STORED = re.compile("checkpoint|resume|ckpt|last_round|latest|global_model")
 
 
 def made_each_round(script: Script, call: Call) -> bool:

@@ -243,7 +243,7 @@ def _read_script(source: Source, script: Script, options: Options) -> Reading:
         reading.delta = reading.delta or found.delta
     elif wrappers or script.named("LocalDpMod"):
         _evaluation(script, reading)
-    _restart(script, reading)
+    checks.resumption(script, reading, script.named("RdpAccountant"))
     return reading
 
 
@@ -262,9 +262,11 @@ def _bypassed(script: Script, reading: Reading, inner: Any) -> None:
     for call in script.calls:
         used = call.argument("strategy", None, None)
         if call.name == "start" and isinstance(call.node.func, ast.Attribute):
-            used = script.value(call.node.func.value)
+            used = script.value(call.node.func.value) if call.given("grid", 0) else None
         elif call.name not in _STARTS:
             continue
+        if used is UNKNOWN:
+            reading.unknown("strategy", f"line {call.line} starts one that is not determined")
         if isinstance(used, Call) and isinstance(inner, Call) and used.node is inner.node:
             text = f"{used.name} is started without the wrapper that adds noise"
             reading.alarm("no-noise", text, call.line)
@@ -507,18 +509,6 @@ def _evaluation(script: Script, reading: Reading) -> None:
     reading.conditions.append(
         "assumes that clients send no evaluation results (fraction_evaluate is 1 by default)"
     )
-
-
-def _restart(script: Script, reading: Reading) -> None:
-    made = script.named("RdpAccountant")
-    line = checks.resumes(script)
-    if made and line and not checks.accountant_restored(script):
-        reading.alarm(
-            "fresh-accountant",
-            f"training resumes from stored state (line {line}) with a new accountant: the "
-            "releases before are not counted",
-            made[0].line,
-        )
 
 
 FRAMEWORKS.register("flower", read)

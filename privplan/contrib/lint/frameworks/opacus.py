@@ -44,18 +44,7 @@ def read_script(source: Source, script: Script, options: Options) -> Reading:
             "record-level",
             "the file promises privacy of clients or users; Opacus protects single records",
         )
-    engine = script.named("PrivacyEngine")
-    line = checks.resumes(script)
-    saved = re.search(r"privacy_engine\.(load|save)_checkpoint|accountant\.load_state_dict",
-                      source.text)  # fmt: skip
-    restored = any(one.given("module") for one in script.named("load_checkpoint"))  # the engine's
-    if engine and line and not (saved or restored):
-        reading.alarm(
-            "fresh-accountant",
-            f"training resumes from stored state (line {line}) with a new PrivacyEngine: steps "
-            "before are not counted",
-            engine[0].line,
-        )
+    checks.resumption(script, reading, script.named("PrivacyEngine"))
     return reading
 
 
@@ -66,8 +55,11 @@ def _private(
     loader = call.argument("data_loader")
     batch, population = _batches(script, loader, options)
     ratio = None
-    if batch and population:
-        ratio = 1 / math.ceil(population / batch)
+    if batch and population and population >= batch:
+        dropped = isinstance(loader, Call) and loader.argument("drop_last", None, False)
+        ratio = 1 / (population // batch if dropped else math.ceil(population / batch))
+    elif batch and population:
+        ratio = 1.0
     epochs = _epochs(script, call)
     steps = options.rounds
     if steps is None and ratio and epochs:
@@ -99,6 +91,9 @@ def _private(
         claimed = _opacus_epsilon(script, noise, ratio, steps, options.delta or reading.delta)
         if claimed is not None:
             reading.claims.append(claimed)
+    if call.argument("clipping", None, "flat") not in ("flat", "per_layer"):
+        # Opacus' adaptive norm divides a count of sensitivity 1, taken as 1/2, by the batch's size.
+        reading.changes.append(("noise multiplier", call.line, "clipping that follows the data"))
     _each_round(script, reading, call, federated, options)
     reading.mechanism(
         "record", _PROTECTS + (_PER_CLIENT if federated else ""), law, band,
@@ -155,7 +150,9 @@ def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None,
     """Batch size and number of records of a ``DataLoader``."""
     batch = None
     if isinstance(loader, Call) and loader.name == "DataLoader":
-        batch = whole(loader.argument("batch_size", 1, 1))
+        own = [loader.argument(name, None, None) for name in ("sampler", "batch_sampler")]
+        if own[1] is None and "Distributed" not in getattr(own[0], "name", ""):
+            batch = whole(loader.argument("batch_size", 1, 1))
     elif not isinstance(loader, Call):
         sizes = {whole(one.argument("batch_size", 1, 1)) for one in script.named("DataLoader")
                  if "test" not in str(one.positional) + str(one.named)}  # fmt: skip
@@ -164,27 +161,25 @@ def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None,
 
 
 def _epochs(script: Script, call: Call) -> int | None:
-    """Epochs of the training loop: an outer ``range`` around the optimiser's step."""
+    """Epochs of the training loop around the optimiser's steps; None where there are several."""
+    outside = script.loops(call.node)  # whole trainings that are repeated
+    found: dict[ast.AST, int | None] = {}
     for step in script.calls:
-        if step.name != "step" or "opt" not in step.path:
+        before = step.scope is call.scope and step.line < call.line
+        if step.name != "step" or "opt" not in step.path or before:
             continue
-        outside = script.loops(call.node)  # whole trainings that are repeated
-        counts = [
-            repetitions(script, loop) for loop in script.loops(step.node) if loop not in outside
-        ]
-        known = [one for one in counts if one is not None]
-        if len(counts) >= 2 and known:
-            return math.prod(known)
-        for outer in script.calls:
-            if outer.name == getattr(step.scope, "name", None):
-                around = [
-                    repetitions(script, loop)
-                    for loop in script.loops(outer.node)
-                    if loop not in outside
-                ]
-                if around and None not in around:
-                    return math.prod(one for one in around if one is not None)
-    return None
+        nests = [script.loops(step.node)]
+        if len([one for one in nests[0] if one not in outside]) < 2:
+            inner = nests[0][:1]
+            callers = [one for one in script.calls if one.name == getattr(step.scope, "name", None)]
+            around = [script.loops(one.node) for one in callers if one.scope is not step.scope]
+            nests = [inner + loops for loops in around if set(loops) - set(outside)]
+        for nest in nests:
+            loops = [one for one in nest if one not in outside]
+            counts = [repetitions(script, one) for one in loops]
+            known = None if None in counts[1:] else math.prod(one or 1 for one in counts)
+            found[loops[-1]] = max(known or 0, found.get(loops[-1]) or 0) or None
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _delta(script: Script) -> float | None:

@@ -328,6 +328,10 @@ def _planned(
             )
 
 
+_KNOWN = ("WeightByUser", "WeightByDatapoints", "NormClipping", "NormClippingOnly")
+"""Postprocessors after the mechanism that are read."""
+
+
 def _postprocessors(script: Script, reading: Reading) -> None:
     """Postprocessors run in the order of the list: what follows the mechanism changes the sum."""
     noisy = ("PrivacyMechanism", "Mechanism", *_ACCOUNTED, "construct_single_iteration")
@@ -340,6 +344,10 @@ def _postprocessors(script: Script, reading: Reading) -> None:
         if reading.mechanisms and not private and all(names):
             text = "no postprocessor of the backend adds noise: the mechanism is made, and not used"
             reading.alarm("no-noise", text, call.line)
+        own = [name for name in names[min(private, default=len(names)) + 1 :] if name not in _KNOWN]
+        if private and (own or call.given("aggregator", 3)):
+            text = f"{own[0] or 'a postprocessor'} follows the mechanism" if own else "aggregator"
+            reading.changes.append(("noise multiplier", call.line, text))
         clips = [at for at, name in enumerate(names) if "NormClipping" in name]
         if private and clips and max(clips) > min(private):
             reading.alarm(
@@ -351,6 +359,7 @@ def _postprocessors(script: Script, reading: Reading) -> None:
 
 def _restart(script: Script, reading: Reading) -> None:
     made = [one for one in script.calls if one.name in _ACCOUNTANTS]
+    checks.resumption(script, reading, made)
     if any(checks.made_each_round(script, one) and script.loops(one.node) for one in made):
         reading.alarm(
             "fresh-accountant",
