@@ -42,36 +42,24 @@ def _edited(text):
 
 
 BOOKS = (
-    Fault(
-        "ledger line deleted", "The fifth line of the ledger is taken out.", "ledger",
-        "line 5 does not follow", weakens=False, tampers=lines(lambda text: [*text[:4], *text[5:]]),
-    ),
-    Fault(
-        "ledger line duplicated", "The fifth line stands there twice.", "ledger",
-        "line 6 does not follow", weakens=False, tampers=lines(lambda text: [*text[:5], *text[4:]]),
-    ),
-    Fault(
-        "ledger lines reordered", "The fifth and the sixth line change places.", "ledger",
-        "line 5 does not follow", weakens=False,
-        tampers=lines(lambda text: [*text[:4], text[5], text[4], *text[6:]]),
-    ),
-    Fault(
-        "ledger line edited", "One digit of the fifth line is another.", "ledger",
-        "line 5 does not follow", weakens=False, tampers=lines(_edited),
-    ),
-    Fault(
-        "ledger cut at its end", "The last round's lines are taken out.", "ledger",
-        "not the one that the finished run wrote last", weakens=False,
-        tampers=lines(lambda text: text[:-3]),
-    ),
-    Fault(
-        "release left out of the ledger",
-        "One release is not written down, and the chain is made to fit.", "rounds",
-        "19 of 20 planned rounds are in the ledger", weakens=False,
-        tampers=chained_anew(lambda made: [*made[:4], *made[5:]]),
-    ),
-    Fault(
-        "plan exchanged after the run", "The folder gets a plan with twice the budgets.", "plan",
-        "another plan", weakens=False, tampers=_other_plan,
-    ),
+    Fault("ledger line deleted", "The fifth line of the ledger is taken out.", "ledger",
+          "line 5 does not follow", weakens=False,
+          tampers=lines(lambda text: [*text[:4], *text[5:]])),
+    Fault("ledger line duplicated", "The fifth line stands there twice.", "ledger",
+          "line 6 does not follow", weakens=False,
+          tampers=lines(lambda text: [*text[:5], *text[4:]])),
+    Fault("ledger lines reordered", "The fifth and the sixth line change places.", "ledger",
+          "line 5 does not follow", weakens=False,
+          tampers=lines(lambda text: [*text[:4], text[5], text[4], *text[6:]])),
+    Fault("ledger line edited", "One digit of the fifth line is another.", "ledger",
+          "line 5 does not follow", weakens=False, tampers=lines(_edited)),
+    Fault("ledger cut at its end", "The last round's lines are taken out.", "ledger",
+          "not the one that the finished run wrote last", weakens=False,
+          tampers=lines(lambda text: text[:-3])),
+    Fault("release left out of the ledger",
+          "One release is not written down, and the chain is made to fit.", "rounds",
+          "19 of 20 planned rounds are in the ledger", weakens=False,
+          tampers=chained_anew(lambda made: [*made[:4], *made[5:]])),
+    Fault("plan exchanged after the run", "The folder gets a plan with twice the budgets.", "plan",
+          "another plan", weakens=False, tampers=_other_plan),
 )  # fmt: skip

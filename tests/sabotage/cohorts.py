@@ -94,51 +94,31 @@ def _shuffled(round_, sums, weights):
 
 
 COHORTS = (
-    Fault(
-        "fixed-size cohort booked as Poisson",
-        "Cohorts of one size are drawn, and the ledger says Poisson.", "sampling law",
-        "unlike Poisson", breaks=drawn(lambda honest: by_law(SamplingLaw.FIXED_SIZE).draw),
-    ),
-    Fault(
-        "one client always sampled", "The first client of each group takes part in every round.",
-        "participation", "client 0 took part in 20 of 20 rounds", breaks=drawn(_always_the_first),
-    ),
-    Fault(
-        "one cohort for all rounds",
-        "The cohort's generator starts from the same seed in each round.", "participation",
-        "took part in", breaks=drawn(_never_again),
-    ),
-    Fault(
-        "half of the clients sampled twice as often",
-        "Only every second client answers, with twice the planned ratio.", "participation",
-        "unlike Poisson", breaks=drawn(_those_at_hand),
-    ),
-    Fault(
-        "clients drawn with replacement", "A client may be in a sum twice.", "cohorts",
-        "is in the sum", breaks=drawn(_with_replacement),
-    ),
-    Fault(
-        "twice the sampling ratio", "Each client is drawn with twice the ratio that is booked.",
-        "sampling law", "participations where about",
-        breaks=drawn(more(2)),
-    ),
-    Fault(
-        "extra rounds", "Training goes on for four rounds after the plan's last.", "rounds",
-        "24 releases where 20 rounds were planned", breaks=_longer,
-    ),
-    Fault(
-        "a round released twice",
-        "The sums of round 3 leave a second time with fresh noise, as after a lost reply.",
-        "rounds", "21 releases where 20 rounds were planned",
-        breaks=repeated(lambda round_, sums, weights: [weights] * (2 if round_ == 3 else 1)),
-    ),
-    Fault(
-        "weights of the realised cohort",
-        "The step divides by the number of clients who came, which is private.", "weights",
-        "planned", breaks=repeated(_over_who_came),
-    ),
-    Fault(
-        "weights of another group", "The groups' weights are dealt in reverse order.", "weights",
-        "planned", weakens=False, breaks=repeated(_shuffled),
-    ),
+    Fault("fixed-size cohort booked as Poisson",
+          "Cohorts of one size are drawn, and the ledger says Poisson.", "sampling law",
+          "unlike Poisson", breaks=drawn(lambda honest: by_law(SamplingLaw.FIXED_SIZE).draw)),
+    Fault("one client always sampled", "The first client of each group takes part in every round.",
+          "participation", "client 0 took part in 20 of 20 rounds",
+          breaks=drawn(_always_the_first)),
+    Fault("one cohort for all rounds",
+          "The cohort's generator starts from the same seed in each round.", "participation",
+          "took part in", breaks=drawn(_never_again)),
+    Fault("half of the clients sampled twice as often",
+          "Only every second client answers, with twice the planned ratio.", "participation",
+          "unlike Poisson", breaks=drawn(_those_at_hand)),
+    Fault("clients drawn with replacement", "A client may be in a sum twice.", "cohorts",
+          "is in the sum", breaks=drawn(_with_replacement)),
+    Fault("twice the sampling ratio", "Each client is drawn with twice the ratio that is booked.",
+          "sampling law", "participations where about", breaks=drawn(more(2))),
+    Fault("extra rounds", "Training goes on for four rounds after the plan's last.", "rounds",
+          "24 releases where 20 rounds were planned", breaks=_longer),
+    Fault("a round released twice",
+          "The sums of round 3 leave a second time with fresh noise, as after a lost reply.",
+          "rounds", "21 releases where 20 rounds were planned",
+          breaks=repeated(lambda round_, sums, weights: [weights] * (2 if round_ == 3 else 1))),
+    Fault("weights of the realised cohort",
+          "The step divides by the number of clients who came, which is private.", "weights",
+          "planned", breaks=repeated(_over_who_came)),
+    Fault("weights of another group", "The groups' weights are dealt in reverse order.", "weights",
+          "planned", weakens=False, breaks=repeated(_shuffled)),
 )  # fmt: skip

@@ -84,44 +84,28 @@ def _largest_gradients(experiment, round_):
 HONEST_SUPPORT = loop.released_coordinates
 
 CONTRIBUTIONS = (
-    Fault(
-        "clipping skipped for one client",
-        "In each round the client with the longest update sends it whole.", "clipping",
-        "exceeds its bound", breaks=clipped_by(_one_client),
-    ),
-    Fault(
-        "clipping skipped for one group", "The strict group's updates are not clipped.", "clipping",
-        "strict: an update of norm",
-        breaks=unclipped(lambda context: context.group.name == "strict"),
-    ),
-    Fault(
-        "clipping skipped in one round", "In round 5 nothing is clipped.", "clipping", "round 5",
-        breaks=unclipped(lambda context: context.round == 5),
-    ),
-    Fault(
-        "clip after noise", "Whole updates are summed and noised, and the noisy sum is clipped.",
-        "clipping", "exceeds its bound", breaks=_after_the_noise,
-    ),
-    Fault(
-        "median clip not booked",
-        "Updates are clipped at half the median of the round's norms, which nobody paid for.",
-        "clipping", "the threshold was another one", breaks=clipped_by(_half_median),
-    ),
-    Fault(
-        "learning-rate-weighted after clipping",
-        "Clipped updates are divided by the learning rate before they are summed.", "clipping",
-        "exceeds its bound", breaks=_by_learning_rate,
-    ),
-    Fault(
-        "personal parameters released",
-        "The heads that should stay at the clients are in the sums.", "coordinates",
-        "coordinates left the clients", patches=((loop, "released_coordinates", _everything),),
-        algorithm="CENTAUR",
-    ),
-    Fault(
-        "data-dependent mask booked as public",
-        "The mask keeps the coordinates of the pixels that the private images use most.",
-        "coordinates", "depend on data",
-        patches=((loop, "released_coordinates", _largest_gradients),), algorithm="Fed-SMP",
-    ),
+    Fault("clipping skipped for one client",
+          "In each round the client with the longest update sends it whole.", "clipping",
+          "exceeds its bound", breaks=clipped_by(_one_client)),
+    Fault("clipping skipped for one group", "The strict group's updates are not clipped.",
+          "clipping", "strict: an update of norm",
+          breaks=unclipped(lambda context: context.group.name == "strict")),
+    Fault("clipping skipped in one round", "In round 5 nothing is clipped.", "clipping", "round 5",
+          breaks=unclipped(lambda context: context.round == 5)),
+    Fault("clip after noise", "Whole updates are summed and noised, and the noisy sum is clipped.",
+          "clipping", "exceeds its bound", breaks=_after_the_noise),
+    Fault("median clip not booked",
+          "Updates are clipped at half the median of the round's norms, which nobody paid for.",
+          "clipping", "the threshold was another one", breaks=clipped_by(_half_median)),
+    Fault("learning-rate-weighted after clipping",
+          "Clipped updates are divided by the learning rate before they are summed.", "clipping",
+          "exceeds its bound", breaks=_by_learning_rate),
+    Fault("personal parameters released",
+          "The heads that should stay at the clients are in the sums.", "coordinates",
+          "coordinates left the clients", patches=((loop, "released_coordinates", _everything),),
+          algorithm="CENTAUR"),
+    Fault("data-dependent mask booked as public",
+          "The mask keeps the coordinates of the pixels that the private images use most.",
+          "coordinates", "depend on data",
+          patches=((loop, "released_coordinates", _largest_gradients),), algorithm="Fed-SMP"),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -336,7 +337,8 @@ def matlab(paths: list[Path]) -> tuple[Part, Part]:
     parts, rule = [], "must hold X of 32 x 32 x 3 x n bytes, and n labels y"
     for path in paths:
         with reading(path, "must be a MATLAB file"):
-            content = loadmat(BytesIO(unpacked_matlab(path)), variable_names=("X", "y"))
+            file: Any = BytesIO(unpacked_matlab(path))
+            content = loadmat(file, variable_names=("X", "y"))
         with reading(path, rule):
             x, y = np.asarray(content["X"]), whole_numbers(np.asarray(content["y"]).reshape(-1))
             if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, len(y)):

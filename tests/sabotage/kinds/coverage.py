@@ -43,39 +43,27 @@ def _shared_draws(z, one, part):
 
 
 FAULTS = (
-    Fault(
-        "no noise on the last layer",
-        "The head is released without noise, and the other layers with more.", "noise coverage",
-        "layer", breaks=standard(without(HEAD)), author=EXTERNAL,
-    ),
-    Fault(
-        "no noise on the head's bias", "Ten coordinates have no noise, the others more.",
-        "noise coverage", "layer 4", breaks=standard(without(HEAD_BIAS)),
-    ),
+    Fault("no noise on the last layer",
+          "The head is released without noise, and the other layers with more.", "noise coverage",
+          "layer", breaks=standard(without(HEAD)), author=EXTERNAL),
+    Fault("no noise on the head's bias", "Ten coordinates have no noise, the others more.",
+          "noise coverage", "layer 4", breaks=standard(without(HEAD_BIAS))),
     Fault(
         "no noise on a hidden bias",
         "The bias of the first layer has no noise, the other coordinates more.", "noise coverage",
         "layer 2", breaks=standard(without(BIAS)),
     ),
-    Fault(
-        "no noise on a twentieth of the coordinates",
-        "A random twentieth of the coordinates has no noise, the others more.",
-        "noise distribution", "pairs of equal noise", breaks=standard(_random_twentieth),
-        author=EXTERNAL,
-    ),
-    Fault(
-        "less noise on every second coordinate",
-        "Half of the coordinates have half of the deviation, the others more.",
-        "noise distribution", "from the normal law", breaks=standard(_uneven), author=EXTERNAL,
-    ),
-    Fault(
-        "noise that falls along the vector",
-        "The deviation falls from the first coordinate to the last; the total is right.",
-        "noise coverage", "recorded deviation", breaks=standard(_falling),
-    ),
-    Fault(
-        "one draw for two coordinates",
-        "Neighbouring coordinates share one draw, whose difference has no noise.",
-        "noise independence", "coordinates 1 apart", breaks=standard(_shared_draws),
-    ),
+    Fault("no noise on a twentieth of the coordinates",
+          "A random twentieth of the coordinates has no noise, the others more.",
+          "noise distribution", "pairs of equal noise", breaks=standard(_random_twentieth),
+          author=EXTERNAL),
+    Fault("less noise on every second coordinate",
+          "Half of the coordinates have half of the deviation, the others more.",
+          "noise distribution", "from the normal law", breaks=standard(_uneven), author=EXTERNAL),
+    Fault("noise that falls along the vector",
+          "The deviation falls from the first coordinate to the last; the total is right.",
+          "noise coverage", "recorded deviation", breaks=standard(_falling)),
+    Fault("one draw for two coordinates",
+          "Neighbouring coordinates share one draw, whose difference has no noise.",
+          "noise independence", "coordinates 1 apart", breaks=standard(_shared_draws)),
 )  # fmt: skip

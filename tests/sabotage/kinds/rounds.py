@@ -157,40 +157,26 @@ SEED = "noise regenerated"
 CLEAR = _moved(lambda released, clear: clear)
 
 FAULTS = (
-    Fault(
-        "clipped at twice the bound in one round", "Round 7 clips at twice the bound.", "clipping",
-        "exceeds its bound", breaks=clipped_by(_once_at_twice),
-    ),
-    Fault(
-        "clipped at a bound of the round", "The threshold follows the least norm of the round.",
-        "clipping", "the threshold was another one", breaks=clipped_by(_of_the_round),
-    ),
+    Fault("clipped at twice the bound in one round", "Round 7 clips at twice the bound.",
+          "clipping", "exceeds its bound", breaks=clipped_by(_once_at_twice)),
+    Fault("clipped at a bound of the round", "The threshold follows the least norm of the round.",
+          "clipping", "the threshold was another one", breaks=clipped_by(_of_the_round)),
     Fault(
         "noise halved for one group", "The strict group's noise has half of its deviation.", SEED,
         "the seed's",
         breaks=standard(lambda z, one, part: z / 2 if part.group.name == "strict" else z),
     ),
-    Fault(
-        "one draw for the cohorts of all groups", "A generator draws the cohorts of all groups.",
-        "cohorts regenerated", "the seed draws", breaks=_one_draw,
-    ),
-    Fault(
-        "mixture doubled", "What is released of B sums is twice the plan's mixture.", SEED,
-        "the seed's", breaks=mixed_by(_scaled(2.0)), sampling=TURNS,
-    ),
-    Fault(
-        "mixture left out", "The sum of the round is released, the noise is correlated.", SEED,
-        "the seed's", breaks=mixed_by(lambda sums, mixed, round_: sums), sampling=TURNS,
-    ),
-    Fault(
-        "mixture tripled in one round", "Round 5 releases three times the mixture.", SEED,
-        "the seed's", breaks=mixed_by(_scaled(3.0, 5)), sampling=TURNS,
-    ),
+    Fault("one draw for the cohorts of all groups", "A generator draws the cohorts of all groups.",
+          "cohorts regenerated", "the seed draws", breaks=_one_draw),
+    Fault("mixture doubled", "What is released of B sums is twice the plan's mixture.", SEED,
+          "the seed's", breaks=mixed_by(_scaled(2.0)), sampling=TURNS),
+    Fault("mixture left out", "The sum of the round is released, the noise is correlated.", SEED,
+          "the seed's", breaks=mixed_by(lambda sums, mixed, round_: sums), sampling=TURNS),
+    Fault("mixture tripled in one round", "Round 5 releases three times the mixture.", SEED,
+          "the seed's", breaks=mixed_by(_scaled(3.0, 5)), sampling=TURNS),
     *(
-        Fault(
-            f"step by clear sums, {name}", "The server steps by the sums without their noise.",
-            breaks=stepping(CLEAR), algorithm=name, level="replayed", why=WHY,
-        )
+        Fault(f"step by clear sums, {name}", "The server steps by the sums without their noise.",
+              breaks=stepping(CLEAR), algorithm=name, level="replayed", why=WHY)
         for name in ("planned", "GDPFed+", "DP-FedSAM", "DP2-FedSAM", "PPSGD")
     ),
     Fault(
@@ -198,10 +184,8 @@ FAULTS = (
         breaks=stepping(_moved(lambda released, clear: (released + clear) / 2)),
         level="replayed", why=WHY,
     ),
-    Fault(
-        "momentum from clear sums", "Half of the clear sum of the round before joins each step.",
-        breaks=stepping(_late), level="replayed", why=WHY,
-    ),
+    Fault("momentum from clear sums", "Half of the clear sum of the round before joins each step.",
+          breaks=stepping(_late), level="replayed", why=WHY),
     Fault(
         "step of the length of the clear sum", "Releases are shortened to the clear sum's norm.",
         breaks=stepping(_moved(lambda released, clear: released * clear.norm() / released.norm())),
@@ -211,23 +195,16 @@ FAULTS = (
         "coordinates chosen by the data", "Released coordinates are kept where the sum is large.",
         breaks=stepping(_moved(_where_large)), level="replayed", why=WHY,
     ),
-    Fault(
-        "groups swapped in the step", "The factor of one group is on the sum of another.",
-        weakens=False, breaks=stepping(_swapped), level="replayed", why=WHY,
-    ),
-    Fault(
-        "data of a removed client", "A participant trains on the records of client 0.",
-        patches=_of_another(_removed), level="replayed",
-        why="the ledger names who takes part, not whose records are trained on",
-    ),
-    Fault(
-        "an update in two sums", "The first update of a chunk is in the next sum as well.",
-        patches=((cohort, "add_sum", _Late()),), level="replayed",
-        why="the loop measures each update before the sum, and not what the sum adds",
-    ),
-    Fault(
-        "an update dropped by its content", "The update with the largest first coordinate is left "
-        "out.", patches=((cohort, "add_sum", _without_largest),), level="replayed",
-        why="the loop measures each update before the sum, and not what the sum adds",
-    ),
+    Fault("groups swapped in the step", "The factor of one group is on the sum of another.",
+          weakens=False, breaks=stepping(_swapped), level="replayed", why=WHY),
+    Fault("data of a removed client", "A participant trains on the records of client 0.",
+          patches=_of_another(_removed), level="replayed",
+          why="the ledger names who takes part, not whose records are trained on"),
+    Fault("an update in two sums", "The first update of a chunk is in the next sum as well.",
+          patches=((cohort, "add_sum", _Late()),), level="replayed",
+          why="the loop measures each update before the sum, and not what the sum adds"),
+    Fault("an update dropped by its content",
+          "The update with the largest first coordinate is left out.",
+          patches=((cohort, "add_sum", _without_largest),), level="replayed",
+          why="the loop measures each update before the sum, and not what the sum adds"),
 )  # fmt: skip

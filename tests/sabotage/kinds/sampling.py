@@ -117,46 +117,28 @@ INDEPENDENCE, SEED = "cohort independence", "cohorts regenerated"
 OTHER = "the seed draws another cohort"
 
 FAULTS = (
-    Fault(
-        "one cohort for two rounds", "Every second round has the cohort of the round before.",
-        INDEPENDENCE, "in common", breaks=by_round(_two_rounds), author=EXTERNAL,
-    ),
-    Fault(
-        "never twice in a row", "Clients of a round are left out in the next one.", INDEPENDENCE,
-        "0 clients in common", breaks=by_round(_never_in_a_row), author=EXTERNAL,
-    ),
-    Fault(
-        "clients drawn in pairs", "Neighbouring clients are in the same cohorts.", INDEPENDENCE,
-        "clients 1 apart", breaks=by_round(_in_pairs), author=EXTERNAL,
-    ),
-    Fault(
-        "alternating halves",
-        "Odd rounds draw from one half of the clients and even rounds from the other.",
-        INDEPENDENCE, "strict", breaks=by_round(_halves), author=EXTERNAL,
-    ),
-    Fault(
-        "half of a cohort comes again",
-        "Half of the clients of a round come again in the next one.", INDEPENDENCE, "in common",
-        breaks=by_round(_sticky),
-    ),
-    Fault(
-        "a ratio 3% too high", "Each client is drawn with 1.03 times the ratio that is booked.",
-        SEED, OTHER, breaks=drawn(more(1.03)), author=EXTERNAL,
-    ),
-    Fault(
-        "a ratio 10% too high", "Each client is drawn with 1.1 times the ratio that is booked.",
-        SEED, OTHER, breaks=drawn(more(1.1)), author=EXTERNAL,
-    ),
-    Fault(
-        "cohorts of another generator",
-        "Cohorts have the right law, from a generator that is not the seed's.", SEED, OTHER,
-        breaks=drawn(_another_seed),
-    ),
-    Fault(
-        "one client in another's place",
-        "In every third round a chosen client comes in the place of one who was drawn.", SEED,
-        OTHER, breaks=drawn(_preferred),
-    ),
+    Fault("one cohort for two rounds", "Every second round has the cohort of the round before.",
+          INDEPENDENCE, "in common", breaks=by_round(_two_rounds), author=EXTERNAL),
+    Fault("never twice in a row", "Clients of a round are left out in the next one.", INDEPENDENCE,
+          "0 clients in common", breaks=by_round(_never_in_a_row), author=EXTERNAL),
+    Fault("clients drawn in pairs", "Neighbouring clients are in the same cohorts.", INDEPENDENCE,
+          "clients 1 apart", breaks=by_round(_in_pairs), author=EXTERNAL),
+    Fault("alternating halves",
+          "Odd rounds draw from one half of the clients and even rounds from the other.",
+          INDEPENDENCE, "strict", breaks=by_round(_halves), author=EXTERNAL),
+    Fault("half of a cohort comes again",
+          "Half of the clients of a round come again in the next one.", INDEPENDENCE, "in common",
+          breaks=by_round(_sticky)),
+    Fault("a ratio 3% too high", "Each client is drawn with 1.03 times the ratio that is booked.",
+          SEED, OTHER, breaks=drawn(more(1.03)), author=EXTERNAL),
+    Fault("a ratio 10% too high", "Each client is drawn with 1.1 times the ratio that is booked.",
+          SEED, OTHER, breaks=drawn(more(1.1)), author=EXTERNAL),
+    Fault("cohorts of another generator",
+          "Cohorts have the right law, from a generator that is not the seed's.", SEED, OTHER,
+          breaks=drawn(_another_seed)),
+    Fault("one client in another's place",
+          "In every third round a chosen client comes in the place of one who was drawn.", SEED,
+          OTHER, breaks=drawn(_preferred)),
     Fault(
         "participants not recorded", "The ledger does not name the participants.", SEED,
         "missing: participants", weakens=False,
@@ -164,9 +146,7 @@ FAULTS = (
         level="not shown",
         why="nothing in the ledger contradicts the plan; the checks say that evidence is missing",
     ),
-    Fault(
-        "more clients than the ledger names",
-        "Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
-        breaks=_more_than_named, check="ledger", words="clipped: must be at most the cohort",
-    ),
+    Fault("more clients than the ledger names",
+          "Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
+          breaks=_more_than_named, check="ledger", words="clipped: must be at most the cohort"),
 )  # fmt: skip
