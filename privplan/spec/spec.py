@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
@@ -151,6 +151,12 @@ def _odd_names(data: dict[str, Any]) -> list[Fault]:
     ]
 
 
+def _known_unit(value: Any) -> Any:
+    if value not in ("client", "record"):
+        raise ValueError("must be client or record; make a person or a group of records one client")
+    return value
+
+
 class Spec(Shown, Checked):
     """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``."""
 
@@ -163,7 +169,7 @@ class Spec(Shown, Checked):
         description="CSV file of individual budgets (client, epsilon[, delta]) to make the "
         "groups from; relative to the spec.",
     )
-    unit: Unit = Field(
+    unit: Annotated[Unit, BeforeValidator(_known_unit)] = Field(
         "client",
         description="Whom a budget protects: a client with all its data, or a single record of "
         "a client. A person or household counts as one client if all its records are in one.",

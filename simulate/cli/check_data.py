@@ -71,6 +71,7 @@ def command(
     if data is not None:
         fits = None if loaded is None else data.prepared(loaded.groups)[0]
         found["plan"] = None if loaded is None else loaded.spec.name
+        found["unit"] = None if loaded is None else loaded.unit
     if form == "json":
         render.data({**found, "parameters": parameters})
         return
@@ -87,6 +88,11 @@ def command(
         render.text(_labels(data, found["classes"]))
         if data.clients is None:
             render.text("clients: not named; --partition assigns the records to the plan's clients")
+        else:
+            several = "give a person one name: for k clients of one person only k epsilon holds"
+            render.text(
+                f"unit: a client, with all its records, or a record, by the plan; {several}"
+            )
         for name, group in sorted(found["groups"].items()):
             least = f"records: at least {group['least_records']} per client"
             render.text(f"group {name}: {group['clients']} clients, {least}")
@@ -94,8 +100,8 @@ def command(
         render.text(f"model: {own.label}, parameters: {parameters}")
     if loaded is not None and data is not None and fits is not None:
         render.text(
-            f"plan: fits {loaded.spec.name}; {len(fits.train_y)} records for training, "
-            f"{len(fits.test_y)} for testing"
+            f"plan: fits {loaded.spec.name} ({loaded.identity}); "
+            f"{len(fits.train_y)} records for training, {len(fits.test_y)} for testing"
         )
 
 

@@ -61,6 +61,7 @@ def test_json_is_refused(text, tmp_path):
         ({"delta": "n^-999999"}, "delta: must be in [1e-30, 1)"),
         ({"clipping_norm": 1e300}, "clipping_norm: must be 1e+40 or less"),
         ({"groups_from": "a\0b", "groups": []}, "groups_from: must be the name of a file"),
+        ({"unit": "person"}, "unit: must be client or record; make a person or a group of records"),
         ({"unknown\nfield": 1}, "unknown\\nfield: is not a known field"),
     ],
 )  # fmt: skip

@@ -252,6 +252,7 @@ def run(words):
 
 def test_check_data_says_what_a_spec_needs(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
+    assert "unit: a client, with all its records" in run("check-data mine.npz").stdout
     done = run("check-data mine.npz --model own_code:Net --format json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
