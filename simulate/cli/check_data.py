@@ -90,9 +90,7 @@ def command(
             render.text("clients: not named; --partition assigns the records to the plan's clients")
         else:
             several = "give a person one name: for k clients of one person only k epsilon holds"
-            render.text(
-                f"unit: a client, with all its records, or a record, by the plan; {several}"
-            )
+            render.text(f"unit: a client, with all its records, or a record, as planned; {several}")
         for name, group in sorted(found["groups"].items()):
             least = f"records: at least {group['least_records']} per client"
             render.text(f"group {name}: {group['clients']} clients, {least}")

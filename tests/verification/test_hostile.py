@@ -13,10 +13,8 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import pytest
 from click.testing import CliRunner
-from pyarrow import parquet
 
 from privplan import limits, solve
 from privplan.cli import main
@@ -86,6 +84,9 @@ def picture(side):
 
 def table(path):
     """A table of a few KB whose rows would fill memory."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'privplan[tables]'")
+    import pyarrow
+
     lists = pyarrow.array([[0] * 2**22] * 2, pyarrow.list_(pyarrow.int8()))
     parquet.write_table(pyarrow.table({"y": [0, 1], "x": lists}), path)
 
