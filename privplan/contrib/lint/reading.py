@@ -176,7 +176,7 @@ def unsettle(source: Source, reading: Reading) -> None:
     """Withdraw what the file changes after it was given, and name the line that does."""
     found = [*reading.changes, *(_changes(source.script) if source.script else _scheduled(source))]
     for quantity, line, text in sorted(set(found)):
-        at = f"line {line} changes it" if line else "it follows a schedule"
+        at = f"line {line} changes it" if line else "the file changes it"
         reading.unknown(quantity, f"{at}: {' '.join(text.split())[:80]}")
     changed = {quantity for quantity, _, _ in found}
     if changed:

@@ -356,7 +356,9 @@ class Script:
             found = self._assignments.get((scope, node.id))
             if found:
                 use = node if scope is self.scope(node) else None
-                return self._chosen(found, use)
+                value = self._chosen(found, use)
+                changed = isinstance(value, list) and node.id in self._rewritten
+                return UNKNOWN if changed else value
         if node.id in self._aliases:
             return Name(self._aliases[node.id])
         return UNKNOWN

@@ -51,7 +51,7 @@ def read(source: Source, options: Options) -> Reading:
     reading = Reading()
     if source.script is not None:
         return _read_script(source, source.script, reading, options)
-    filters = list(_config_filters(source.data))
+    filters = list(_config_filters(source.data, reading))
     names = {_last(one.get("path") or one.get("name")) for _, one in walk(source.data)
              if isinstance(one, dict)}  # fmt: skip
     rounds = options.rounds or whole(source.setting("num_rounds"))
@@ -92,6 +92,9 @@ def _script_filters(script: Script, reading: Reading) -> Iterator[_Filter]:
     for call in script.calls:
         for at, node in enumerate(call.node.args):
             value = script.value(node)
+            path = value.path if isinstance(value, Call) else "nvflare."
+            if at == 0 and call.given("filter_type") and not path.startswith("nvflare."):
+                reading.changes.append(("noise multiplier", call.line, f"a filter {value.name}"))
             if at == 0 and isinstance(value, Call) and value.name in _FILTERS:
                 kind = call.argument("filter_type", None, None)
                 results = "data" not in _text(kind).lower() and "client_input" not in call.name
@@ -119,14 +122,17 @@ def _last(path: Any) -> str:
     return str(path or "").rpartition(".")[2]
 
 
-def _config_filters(data: Any) -> Iterator[_Filter]:
+def _config_filters(data: Any, reading: Reading) -> Iterator[_Filter]:
     """Filters of ``task_result_filters`` and ``task_data_filters``, wherever they are."""
     for name, value in walk(data):
         if name not in ("task_result_filters", "task_data_filters") or not isinstance(value, dict):
             continue
         tasks = tuple(map(str, value.get("tasks", ["*"])))
         for one in value.get("filters", []):
-            found = _last(one.get("path") or one.get("name"))
+            path = str(one.get("path") or one.get("name"))
+            found = _last(path)
+            if "result" in name and "." in path and not path.startswith("nvflare."):
+                reading.changes.append(("noise multiplier", 0, f"a filter {path}"))
             if found in _FILTERS:
                 arguments = {key(k): v for k, v in (one.get("args") or {}).items()}
                 yield _Filter(found, arguments, tasks, "result" in name, "all", 0)

@@ -338,6 +338,8 @@ def _postprocessors(script: Script, reading: Reading) -> None:
     for call in script.named("SimulatedBackend"):
         chain = call.argument("postprocessors", 2, [])
         if not isinstance(chain, list):
+            text = "postprocessors that are not listed"
+            reading.changes.append(("noise multiplier", call.line, text))
             continue
         names = [one.name if isinstance(one, Call) else "" for one in chain]
         private = [at for at, name in enumerate(names) if name.endswith(noisy)]
