@@ -161,6 +161,8 @@ def test_full_participation_beside_sampling(tolerance):
     many = compose([(often, 5), (Release(1.0, 0.01), 1000)], tolerance=tolerance).epsilon(1e-5)
     assert few.upper < many.upper
     assert many.lower <= 77.455 <= many.upper <= many.lower * (1 + 1e-3)
+    found = compose([(often, 5), (Release(1.0, 0.01), 2)]).delta(exact)
+    assert found.lower <= 1e-5 <= found.upper <= found.lower * (1 + 1e-3)
 
 
 @pytest.mark.parametrize(("noise", "delta"), [(1e30, 1e-5), (1e12, 1e-9), (0.9948, 1.66e-4)])

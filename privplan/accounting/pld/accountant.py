@@ -225,6 +225,9 @@ _HOPELESS = 0.8
 _WORTH = 8.0
 """A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 DELTA_TOLERANCE = 1e-3
+_NEAR_DELTA = 0.1
+_SHARPER = 30.0
+"""Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
 _ESTIMATE_TOLERANCE = 3e-4
 """Where a calibration starts: three times as fast as the tolerance of a certificate."""
 _SAME_SHIFT = 1e-5
@@ -292,7 +295,8 @@ class ComposedLoss:
         if self.mu is not None:
             return Interval(*one_round.gaussian_delta(self.mu, epsilon))
         distinct = {direction for pair in self.directions for direction in pair}
-        found = {direction: _delta(direction, epsilon, tolerance) for direction in distinct}
+        near = min(_near(self.directions[0][0], epsilon), 0.5)
+        found = {direction: _delta(direction, epsilon, near, tolerance) for direction in distinct}
         above = max(found[above] for above, _ in self.directions)
         below = max(found[below] for _, below in self.directions)
         return Interval(min(above, below), above)
@@ -341,7 +345,7 @@ def _between(
                 lowest = max(lowest, _epsilon(below, delta, plan, scales[worst]))
         if decide is not None and (max(uppers.values()) <= decide or lowest > decide):
             break
-        if lowest == 0 and _delta(worst, 0.0, tolerance) <= delta:
+        if lowest == 0 and _delta(worst, 0.0, delta, tolerance) <= delta:
             uppers[worst] = 0.0
             continue
         gap = uppers[worst] - lowest
@@ -408,16 +412,25 @@ def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float)
     return found
 
 
-def _delta(direction: Direction, epsilon: float, tolerance: float) -> float:
-    """One bound on delta from one direction."""
+def _near(direction: Direction, epsilon: float) -> float:
+    """About the delta of a direction, from above."""
+    reading = reading_at_epsilon(direction, epsilon, _NEAR_DELTA)
+    composed = composed_at(direction, reading, 1.0)
+    return 1e-6 if composed is None else composed.delta(epsilon, 1)
+
+
+def _delta(direction: Direction, epsilon: float, near: float, tolerance: float) -> float:
+    """One bound on delta from one direction, sharpest ``near`` that delta."""
     if direction.rounds == 1 and epsilon >= 0:
         return one_round.delta_of(direction.pairs[0][0], epsilon)[int(direction.from_above)]
-    composed = composed_at(
-        direction, reading_at_epsilon(Direction(direction.pairs, True), epsilon, tolerance), 1.0
-    )
-    if composed is None:
-        return float(direction.from_above)
-    return composed.delta(epsilon, 1 if direction.from_above else -1)
+    # near that delta the plan of epsilon is the sharper one; too fine a lattice may say nothing
+    aim = tolerance / max(_SHARPER, 3 * math.log(1 / max(near, 1e-200)))
+    for one in (aim, tolerance):
+        composed = composed_at(direction, _reading(direction, near, one), 1.0)
+        found = None if composed is None else composed.delta(epsilon, 2 * direction.from_above - 1)
+        if found:
+            return found
+    return float(direction.from_above) if found is None else found
 
 
 def compose(history: History, relation: Relation, *, tolerance: float = TOLERANCE) -> ComposedLoss:
