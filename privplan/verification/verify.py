@@ -314,7 +314,7 @@ def _group_verdict(
     shared = {
         "group": group.name,
         "budget": group.epsilon,
-        "planned": certified[0].epsilon_upper if certified else None,
+        "planned": _finite(certified[0].epsilon_upper) if certified else None,
         "realised_lower": _finite(worst_off.lower),
         "delta": group.delta,
         "sampling": run.plan.spec.sampling,

@@ -138,6 +138,14 @@ def test_no_check_passes_on_an_empty_ledger(tmp_path):
     assert [check.name for check in verdict.failed] == ["rounds", "noise drawn"]
 
 
+def test_a_plan_that_certifies_no_finite_epsilon_has_a_verdict(tmp_path):
+    plan = honest_run.plan(honest_run.spec(rounds=3))
+    rows = tuple(row.model_copy(update={"epsilon_upper": np.inf}) for row in plan.certificate)
+    plan = plan.model_copy(update={"certificate": rows})
+    honest_run.write_run(tmp_path, honest_run.releases(plan), plan)
+    assert judge(load_run(tmp_path)).groups[0].planned is None
+
+
 def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
     made = [r for r in honest_run.releases(honest_run.plan()) if r.shares[0].group == "loose"]
     honest_run.write_run(tmp_path, made)
