@@ -10,13 +10,13 @@ pytest.importorskip("opacus")
 from opacus import PrivacyEngine  # noqa: E402
 from opacus.accountants import PRVAccountant, create_accountant  # noqa: E402
 from opacus.accountants.utils import get_noise_multiplier  # noqa: E402
-from torch.utils.data import TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from privplan.accounting.accountant import accountant  # noqa: E402
 from privplan.accounting.release import History, Relation, Release  # noqa: E402
-from privplan.contrib.adapters.opacus import PrivplanAccountant, guarded  # noqa: E402
+from privplan.contrib.adapters.opacus import GuardedEngine, PrivplanAccountant, guarded  # noqa: E402
 from privplan.errors import InputError  # noqa: E402
-from privplan.guard import Guard  # noqa: E402
+from privplan.guard import BudgetExceededError, Guard  # noqa: E402
 from privplan.ledger import read_ledger  # noqa: E402
 from tests.guard.plans import plan_of, two_groups  # noqa: E402
 
@@ -203,3 +203,36 @@ def test_gradients_that_are_not_finite_add_nothing(tmp_path):
         assert all(one.isfinite().all() for one in private.parameters())
         share = read_ledger(tmp_path, plan(rounds=2).digest).records[0].shares[0]
     assert (share.excluded, share.cohort) == (1, len(inputs))
+
+
+def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
+    plan().save(tmp_path / "plan.json")
+    engine = GuardedEngine(tmp_path / "plan.json", tmp_path / "run")
+    given = {"noise_multiplier": 1.1, "max_grad_norm": 0.5}
+    module = torch.nn.Linear(4, 2)
+    stepper, loader = torch.optim.SGD(module.parameters(), lr=0.1), DataLoader(data(), 20)
+    for name, wrong in (
+        ("noise_multiplier", 1.0),
+        ("max_grad_norm", 0.6),
+        ("clipping", "adaptive"),
+    ):
+        with pytest.raises(InputError, match=name):
+            engine.make_private(
+                module=module, optimizer=stepper, data_loader=loader, **{**given, name: wrong}
+            )
+    assert engine.get_epsilon(1e-4) == 0.0
+    private, stepper, batches = engine.make_private(
+        module=module, optimizer=stepper, data_loader=loader, **given
+    )
+    for _ in range(2):  # epochs of ten steps
+        for inputs, labels in batches:
+            stepper.zero_grad()
+            torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+            stepper.step()
+    spent = accountant("pld").epsilon(History.repeated(Release(1.1, 0.1), 20), 1e-4, "add_remove")
+    assert engine.guard.round == 21
+    assert spent.lower <= engine.get_epsilon(1e-4) <= spent.upper * 1.001
+    with pytest.raises(BudgetExceededError, match="must be one of the 20 planned rounds, found 21"):
+        next(iter(batches))
+    with pytest.raises(AttributeError, match="what other accountants and checkpoints hold"):
+        engine.load_checkpoint(path="last.pt", module=private)
