@@ -94,7 +94,7 @@ class GroupAccountant:
 
     def get_delta(self, epsilon: float) -> float:
         """Upper bound on delta."""
-        return self.curve.delta(epsilon).upper
+        return self.curve.delta(epsilon, tolerance=1e-4).upper
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
         """The upper bound on epsilon, by default at the configuration's delta."""

@@ -282,6 +282,11 @@ def judge(reading: Reading, options: Options, path: str, framework: str) -> Repo
     mechanisms = [_with_options(one, options) for one in reading.mechanisms]
     rows: list[Row] = []
     notes = list(reading.conditions)
+    groups = [one.group for one in mechanisms]
+    several = {group for group in groups if groups.count(group) > 1}
+    for group in sorted(several):
+        text = f"{groups.count(group)} mechanisms are of group {group}: what they cost adds up"
+        reading.unknown("epsilon", text)
     for one in mechanisms:
         _missing(reading, one, delta)
         for relation in relations(one):
@@ -290,7 +295,7 @@ def judge(reading: Reading, options: Options, path: str, framework: str) -> Repo
             at = delta if one.known_epsilon is None else delta or 0.0
             rows.append(Row(one.group, relation, at, lower, upper))
         for claim in reading.claims:
-            _compare(reading, notes, one, claim, delta)
+            _compare(reading, notes, one, claim, delta, beside=one.group in several)
         if one.noise is not None and one.noise[0] == 0:
             reading.alarm("no-noise", f"group {one.group}: the release has no noise")
         _delta_alarm(reading, one, delta)
@@ -355,8 +360,9 @@ def _missing(reading: Reading, one: Mechanism, delta: float | None) -> None:
 
 
 def _compare(
-    reading: Reading, notes: list[str], one: Mechanism, claim: Claim, delta: float | None
-) -> None:
+    reading: Reading, notes: list[str], one: Mechanism, claim: Claim, delta: float | None,
+    *, beside: bool,
+) -> None:  # fmt: skip
     """An alarm where the claim is below the lower bound; a note on how it compares otherwise."""
     relation = claim.relation or relations(one)[0]
     if relation == Relation.ADD_REMOVE and relation not in relations(one)[:1]:
@@ -380,6 +386,8 @@ def _compare(
             f"{said}: not shown to hold; the releases cost {truth}, and neither includes the loss "
             f"by {outside}"
         )
+    elif beside:
+        notes.append(f"{said}: not shown to hold; one of the mechanisms costs {truth}")
     elif claim.epsilon >= found.upper:
         loose = claim.epsilon > 1.01 * found.upper
         notes.append(f"{said}: holds; {'the tight value is' if loose else 'bounds'} {truth}")

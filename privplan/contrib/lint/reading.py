@@ -210,7 +210,8 @@ def _changes(script: Script) -> Iterator[tuple[str, int, str]]:
         elif call.path.endswith("setattr") and len(call.positional) > 1:
             yield from _quantity(str(call.positional[1]), call.node)
         elif call.name == "update" and "." in call.path:
-            for name in call.named:
+            given = [one for one in call.positional if isinstance(one, dict)]
+            for name in (*call.named, *(str(key) for one in given for key in one)):
                 yield from _quantity(name, call.node)
         elif owner and call.name in ("clear", "pop", "append", "extend") and owner[-1] == "history":
             yield "claim", call.line, ast.unparse(call.node)

@@ -325,7 +325,11 @@ def _law(script: Script, reading: Reading, inner: Any) -> str | None:
     for one in script.classes():
         named = isinstance(inner, Call) and inner.name == one.name
         manager = any("ClientManager" in script.path(base) for base in one.bases)
-        if (named or manager) and any(getattr(node, "name", "") in own for node in one.body):
+        methods = {getattr(node, "name", "") for node in one.body}
+        if named and methods & {"aggregate_train", "aggregate_fit"}:
+            text = f"class {one.name} aggregates by its own code"
+            reading.changes.append(("noise multiplier", one.lineno, text))
+        if (named or manager) and methods & own:
             reading.unknown("sampling law", f"class {one.name} selects clients by its own code")
             return None
     return "fixed_size"

@@ -292,6 +292,8 @@ def _read_config(source: Source, options: Options) -> Reading:
     steps = whole(source.setting("steps", "num_steps", "max_steps"))
     if steps is None and epochs and ratio:
         steps = epochs * round(1 / ratio)
+    if "adaptive" in str(source.setting("clipping", "clipping_mode")).lower():
+        reading.changes.append(("noise multiplier", 0, "clipping that follows the data"))
     sampled = source.setting("poisson_sampling")
     law = "shuffle" if sampled is False else "poisson"
     if law == "shuffle":

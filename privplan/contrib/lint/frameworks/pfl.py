@@ -336,6 +336,9 @@ def _postprocessors(script: Script, reading: Reading) -> None:
     """Postprocessors run in the order of the list: what follows the mechanism changes the sum."""
     noisy = ("PrivacyMechanism", "Mechanism", *_ACCOUNTED, "construct_single_iteration")
     for call in script.named("SimulatedBackend"):
+        if call.argument("max_overshoot_fraction", 4, 0.0) != 0:
+            text = "max_overshoot_fraction enlarges cohorts"
+            reading.changes.append(("sampling law", call.line, text))
         chain = call.argument("postprocessors", 2, [])
         if not isinstance(chain, list):
             text = "postprocessors that are not listed"
