@@ -163,6 +163,7 @@ _UNBOUNDED = frozenset(
         "half-precision",
         "modulus",
         "no-clipping",
+        "no-noise",
         "noise-before-clipping",
         "private-weights",
         "server-step",

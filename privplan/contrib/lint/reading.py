@@ -172,6 +172,9 @@ _OPTIMIZERS = re.compile(
 )
 
 
+_OF_LISTS = ("append", "clear", "extend", "insert", "pop", "remove", "reverse")
+
+
 def unsettle(source: Source, reading: Reading) -> None:
     """Withdraw what the file changes after it was given, and name the line that does."""
     found = [*reading.changes, *(_changes(source.script) if source.script else _scheduled(source))]
@@ -213,8 +216,10 @@ def _changes(script: Script) -> Iterator[tuple[str, int, str]]:
             given = [one for one in call.positional if isinstance(one, dict)]
             for name in (*call.named, *(str(key) for one in given for key in one)):
                 yield from _quantity(name, call.node)
-        elif owner and call.name in ("clear", "pop", "append", "extend") and owner[-1] == "history":
+        elif owner and call.name in _OF_LISTS and owner[-1] == "history":
             yield "claim", call.line, ast.unparse(call.node)
+        elif owner and call.name in _OF_LISTS and owner[-1].endswith("postprocessors"):
+            yield "noise multiplier", call.line, ast.unparse(call.node)
 
 
 def _quantity(name: str, node: ast.AST) -> Iterator[tuple[str, int, str]]:

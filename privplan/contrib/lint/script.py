@@ -357,7 +357,7 @@ class Script:
             if found:
                 use = node if scope is self.scope(node) else None
                 value = self._chosen(found, use)
-                changed = isinstance(value, list) and node.id in self._rewritten
+                changed = isinstance(value, list | dict) and node.id in self._rewritten
                 return UNKNOWN if changed else value
         if node.id in self._aliases:
             return Name(self._aliases[node.id])

@@ -161,25 +161,33 @@ def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None,
 
 
 def _epochs(script: Script, call: Call) -> int | None:
-    """Epochs of the training loop around the optimiser's steps; None where there are several."""
+    """Epochs of the one training loop around the one step of the optimiser; else None."""
     outside = script.loops(call.node)  # whole trainings that are repeated
-    found: dict[ast.AST, int | None] = {}
+    found: list[int | None] = []
     for step in script.calls:
         before = step.scope is call.scope and step.line < call.line
         if step.name != "step" or "opt" not in step.path or before:
             continue
         nests = [script.loops(step.node)]
         if len([one for one in nests[0] if one not in outside]) < 2:
-            inner = nests[0][:1]
-            callers = [one for one in script.calls if one.name == getattr(step.scope, "name", None)]
-            around = [script.loops(one.node) for one in callers if one.scope is not step.scope]
-            nests = [inner + loops for loops in around if set(loops) - set(outside)]
+            around = [script.loops(one.node) for one in _callers(script, step)]
+            nests = [nests[0][:1] + loops for loops in around if set(loops) - set(outside)]
         for nest in nests:
-            loops = [one for one in nest if one not in outside]
-            counts = [repetitions(script, one) for one in loops]
-            known = None if None in counts[1:] else math.prod(one or 1 for one in counts)
-            found[loops[-1]] = max(known or 0, found.get(loops[-1]) or 0) or None
-    return next(iter(found.values())) if len(found) == 1 else None
+            counts = [repetitions(script, one) for one in nest if one not in outside]
+            again = isinstance(nest[0], ast.For) and _AGAIN.search(ast.unparse(nest[0].iter))
+            known = None not in counts[1:] and not again
+            found.append(math.prod(one or 1 for one in counts) if known else None)
+    return found[0] if len(found) == 1 else None
+
+
+_AGAIN = re.compile(r"\b(chain|cycle|repeat|product)\(")
+
+
+def _callers(script: Script, step: Call) -> list[Call]:
+    """Calls of the function that makes a step; ``model.train()`` is none."""
+    name = getattr(step.scope, "name", None)
+    found = [one for one in script.calls if one.name == name and one.scope is not step.scope]
+    return [one for one in found if one.path == name or not re.search(r"model|net", one.path)]
 
 
 def _delta(script: Script) -> float | None:
