@@ -197,6 +197,20 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law():
         assert bound < 30 * two_sided + 1e-12
 
 
+def test_common_clients_and_neighbours_are_those_counted_one_by_one():
+    rng, n = np.random.default_rng(1), 23
+    drawn = [tuple(sorted(rng.choice(n, size, replace=False).tolist())) for size in (9, 5, n, 0)]
+    for distance in (1, 2, 3):
+        first = [at for at in range(n - distance) if at // distance % 2 == 0]
+        found = sum(at in one and at + distance in one for one in drawn for at in first)
+        mean = sum(len(first) * len(one) * (len(one) - 1) / (n * (n - 1)) for one in drawn)
+        bound = np.exp(found - mean - found * np.log(found / mean)) if found > mean else 1.0
+        assert sampling.neighbours_p_value(drawn, n, distance) == pytest.approx(bound)
+    assert not list(sampling._same_cohort([*enumerate(drawn, 1)], n, 1e-4))
+    [same] = sampling._same_cohort([*enumerate([drawn[0], drawn[0], ()], 1)], n, 1e-4)
+    assert same.startswith("rounds 1 and 2 have 9 clients in common")
+
+
 def test_power_of_a_smaller_deviation_agrees_with_a_simulation():
     count, rng = 20_000, np.random.default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)

@@ -280,7 +280,8 @@ def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     """Two rounds whose cohorts have too many or too few clients in common."""
     columns = np.unique([one for _, cohort in cohorts for one in cohort], return_inverse=True)[1]
     rows = np.repeat(np.arange(len(cohorts)), [len(cohort) for _, cohort in cohorts])
-    present = csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)))
+    ones, shape = np.ones(len(rows), dtype=np.int64), (len(cohorts), len(rows) + 1)
+    present = csr_array((ones, (rows, columns)), shape=shape)
     common = (present @ present.T).toarray()
     number = max(1, len(cohorts) * (len(cohorts) - 1) // 2)
     known: dict[tuple[int, int, int], float] = {}
