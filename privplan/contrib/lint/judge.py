@@ -387,8 +387,8 @@ def _compare(
             f"{said}: not shown to hold; the releases cost {truth}, and neither includes the loss "
             f"by {outside}"
         )
-    elif beside:
-        notes.append(f"{said}: not shown to hold; one of the mechanisms costs {truth}")
+    elif beside or any(line.startswith("rounds") for line in reading.undetermined):
+        notes.append(f"{said}: not shown to hold; what is determined costs {truth}")
     elif claim.epsilon >= found.upper:
         loose = claim.epsilon > 1.01 * found.upper
         notes.append(f"{said}: holds; {'the tight value is' if loose else 'bounds'} {truth}")
