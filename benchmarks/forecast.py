@@ -10,7 +10,9 @@ accuracy and what they reach. A run on digits has 355 test records and a standar
 is journalled in OUT, and the same command goes on where it was interrupted.
 
     python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4] [--jobs 1]
-        [-o OUT]
+        [--small] [-o OUT]
+
+``--small`` takes three small tasks instead, with 32 proxy runs of each.
 """
 
 from __future__ import annotations
@@ -87,6 +89,16 @@ TASKS = {
         (90.0, 95.0),
     ),
 }
+
+SMALL = {
+    name: Task((clients,) * 3, (1.5, 4.0, 10.0), network, ((32, 4242, 1.0),), (50.0, 90.0))
+    for name, clients, network in (
+        ("digits", 47, {"name": "cnn-digits", "parameters": 2730}),
+        ("mnist", 600, {"name": "mlp-digits:1x28x28", "parameters": 25450}),
+        ("fashion-mnist", 600, {"name": "mlp-digits:1x28x28", "parameters": 25450}),
+    )
+}
+"""Other models, data and numbers of clients than those by which the curve was developed."""
 
 
 def spec_data(
@@ -312,8 +324,12 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="Three small tasks instead.")
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/forecast"))
     asked = parser.parse_args()
+    if asked.small:
+        TASKS.clear()
+        TASKS.update(SMALL)
     asked.output.mkdir(parents=True, exist_ok=True)
     write_text(asked.output / "seed.txt", f"{asked.seed}\n")  # before anything is drawn
     models = {dataset: proxies(dataset, asked.output) for dataset in TASKS}
