@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from privplan.accounting.accountant import Interval, checked_delta, checked_relation
+from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.certificate import laws
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import PldAccountant
@@ -127,6 +128,9 @@ class PrivacyCurve:
         """
         times = checked_rounds(rounds)
         added = counted(release)
+        total = self.rounds + times * sum(count for _, count in added)
+        if total > MOST_ROUNDS:
+            raise InputError.one("rounds", f"must be at most {MOST_ROUNDS} in all", total)
         for one, _ in added:
             reaches = one.sampling_ratio > 0 and 0 < one.noise_multiplier < math.inf
             if reaches and one not in self._counts:

@@ -193,6 +193,7 @@ def test_edges():
         (lambda c: c.step(), r"step\(release, rounds\): missing a required argument"),
         (lambda c: c.step(sample_rate=0.1), "sample_rate: is not an argument"),
         (lambda c: c.step(Release(1, 0.1), 1.5), "rounds: must be a whole number"),
+        (lambda c: c.step(Release(1, 0.1), 10**7), "rounds: must be at most 10000000 in all"),
         (lambda c: c.step([(1, 2)]), "history: must be a history"),
         (lambda c: c.epsilon(math.nan), "delta: must be in"),
         (lambda c: c.delta(-1), "epsilon: must be 0 or more"),
