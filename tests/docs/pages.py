@@ -123,7 +123,7 @@ PAGES = {
     ),
     "docs/accounting.md": Page(needs="opacus"),
     "docs/adapters.md": Page(
-        names=_guarded, codes={"export plan.json --to opacus": (2,)}, prints="True\nTrue ()\n"
+        names=_guarded, codes={"export plan.json --to opacus": (2,)}, prints="True ()\n"
     ),
     "docs/algorithms.md": Page(),
     "docs/api.md": Page(),
