@@ -321,6 +321,22 @@ class GuardedEngine:
         epoch = max(1, round(1 / ratio))
         return guarded(self.guard, module, optimizer, data_loader.dataset, epoch, **options)
 
+    def make_private_with_epsilon(
+        self, *, target_epsilon: float, target_delta: float, epochs: int, **given: Any
+    ) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
+        """As in Opacus; the plan's budget must keep the target, in as many epochs."""
+        group, planned = self.guard.plan.groups[0], self.guard.plan.spec.rounds
+        for name, found, budget in (
+            ("target_epsilon", target_epsilon, group.epsilon),
+            ("target_delta", target_delta, group.delta),
+        ):
+            if not found >= budget:
+                raise InputError.one(name, f"must be {budget:.9g} or more, as in the plan", found)
+        steps = epochs * max(1, round(1 / self.guard.plan.at_round(group, 1)[0]))
+        if steps != planned:
+            raise InputError.one("epochs", f"must have the plan's {planned} steps", steps)
+        return self.make_private(**given)
+
     def get_epsilon(self, delta: float) -> float:
         """Upper bound on what the steps so far cost at ``delta``."""
         guard, [group] = self.guard, self.guard.plan.groups

@@ -220,9 +220,13 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
             engine.make_private(
                 module=module, optimizer=stepper, data_loader=loader, **{**given, name: wrong}
             )
+    target = {"target_epsilon": 9.0, "target_delta": 1e-4, "epochs": 2}
+    for name, wrong in (("target_epsilon", 8.0), ("target_delta", 1e-6), ("epochs", 3)):
+        with pytest.raises(InputError, match=name):
+            engine.make_private_with_epsilon(module=module, **{**target, name: wrong})
     assert engine.get_epsilon(1e-4) == 0.0
-    private, stepper, batches = engine.make_private(
-        module=module, optimizer=stepper, data_loader=loader, **given
+    private, stepper, batches = engine.make_private_with_epsilon(
+        module=module, optimizer=stepper, data_loader=loader, max_grad_norm=0.5, **target
     )
     for _ in range(2):  # epochs of ten steps
         for inputs, labels in batches:
