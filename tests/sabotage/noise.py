@@ -141,6 +141,6 @@ NOISE = (
           "Clients add equal shares of the noise, and those who drop out take theirs along.",
           "noise planned", "noise multiplier", breaks=noised(_shares, rebooked)),
     Fault("sum divided by the realised cohort",
-          "The sum becomes a mean over who came before the noise is added.", "sums", "multiple",
-          breaks=_mean_of_who_came),
+          "The sum becomes a mean over who came before the noise is added.",
+          "noise regenerated", "the seed's", breaks=_mean_of_who_came),
 )  # fmt: skip
