@@ -156,7 +156,7 @@ PATIENCE = 240
 
 def deployed_plan():
     """Two groups of two clients, all of which take part."""
-    groups = {"strict": (2, 60.0, 1.0, 3.0), "loose": (2, 60.0, 1.0, 1.5)}
+    groups = {"strict": (2, 60.0, 1.0, 1.0), "loose": (2, 60.0, 1.0, 0.5)}
     return plan_of(groups, RELEASES, delta=1e-3, sampling="full")
 
 
