@@ -250,6 +250,13 @@ class Algorithm:
     personalisation: Personalisation  # makes the models that clients use after training
 
     def __post_init__(self) -> None:
+        made = zip(
+            ("mechanism", "aggregator", "server"), (Mechanism, Aggregator, Server), strict=True
+        )
+        for name, kind in made:
+            if not isinstance(found := getattr(self, name), kind):
+                rule = f"must be a {kind.__name__}; call the function that makes it"
+                raise InputError.one(f"algorithm.{name}", rule, type(found).__name__)
         if not self.local.poisson and self.sampler.law != self.plan.spec.sampling:
             rule = f"must draw by the plan's law, {self.plan.spec.sampling}"
             raise InputError.one("algorithm.sampler", rule, str(self.sampler.law))

@@ -241,12 +241,11 @@ def solve_command(
 
 @click.command(name="explain", epilog="Example: privplan explain plan.json")
 @click.argument("plan", metavar="PLAN")
-@click.option("--bound", "only", metavar="NAME", help="Only that bound; all when left out.")
+@click.option("--bound", "only", metavar="NAME", help="Only that bound; all with a known term.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def explain_command(plan: str, only: str | None, form: str) -> None:
     """Show each term of the bounds of PLAN as a formula and a number, and its reasons."""
     from privplan.accounting.calibrate import PLD
-    from privplan.errors import InputError
     from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
     from privplan.report.tables import explanation
@@ -258,19 +257,19 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
     if only is not None and not rows:
         rule = f"must be one that covers {solved.spec.sampling} sampling and the plan's unit"
         raise InputError.one("bound", rule, only)
-    names = list(dict.fromkeys(row.bound for row in rows))
     if form == "json":
         render.data([vars(row) for row in rows])
         return
-    for name in names:
+    lacking = []
+    for name in dict.fromkeys(row.bound for row in rows):
         terms = [row for row in rows if row.bound == name]
+        if only is None and all(row.value is None for row in terms):
+            lacking.append(name)
+            continue
+        needs = [f"needs {', '.join(row.needs)}" for row in terms]
         cells = [
-            [
-                row.term,
-                row.formula,
-                f"{row.value:.6g}" if row.value is not None else f"needs {', '.join(row.needs)}",
-            ]
-            for row in terms
+            [row.term, row.formula, need if row.value is None else f"{row.value:.6g}"]
+            for row, need in zip(terms, needs, strict=True)
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
     if only is None and solved.guarantee == PLD:  # these are of a single run
@@ -282,6 +281,8 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
             render.table(*risk_table(risks_of(solved), solved))
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
+    if lacking:
+        render.text(f"constants are missing for: {', '.join(lacking)} (--bound shows which)")
     for line in explanation(solved) if only is None else ():
         render.text(line)
 
@@ -332,6 +333,8 @@ def verify_command(
 
     approved = () if plan is None else (Plan.load(plan),)
     if run.is_file():
+        if run.suffix in (".zip", ".tar", ".gz", ".tgz", ".jsonl"):
+            raise InputError.one("run", "must be a run folder, unpacked, or a plan", run.name)
         line = tables.promise_line(Plan.load(run))
         if form == "json":
             render.data({"outcome": "unverified", "reason": line})
@@ -363,8 +366,10 @@ def verify_command(
         for line in filter(None, lines):
             render.text(line)
         if not details:
-            passed = sum(check.passed for check in verdict.checks)
-            render.text(f"{passed} of {len(verdict.checks)} checks passed: --details shows each")
+            passed = f"{sum(one.passed for one in verdict.checks)} of {len(verdict.checks)}"
+            absent = ", ".join(one.name for one in verdict.checks if one.outcome == "not shown")
+            text = f", not shown: {absent}" if absent else ""
+            render.text(f"{passed} checks passed{text}; --details shows each")
     short = require is not None and verdict.level == "recorded"
     ctx.exit(5 if short else verdict.exit_code)
 

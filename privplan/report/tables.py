@@ -460,8 +460,9 @@ def worst_line(verdict: Verdict) -> str:
         who = f"a {verdict.unit} of {who}"
     two_sided = verdict.groups[0].one_run is None
     beginning = f"between {lower(worst.realised_lower)} and" if two_sided else "at most"
+    spent = f"{beginning} {upper(worst.realised_upper)}"
     return (
-        f"worst off: {who} of {worst.group}, epsilon {beginning} {upper(worst.realised_upper)} of "
+        f"worst off: {who} of {worst.group}, epsilon {spent.replace('between inf and', 'is')} of "
         f"a budget of {worst.budget:g} (planned {upper(worst.planned)}) at delta "
         f"{worst.delta:.3g}, {named_law(worst.sampling, verdict.unit)} sampling, "
         f"{worst.relation} neighbours, accountant {worst.accountant}"

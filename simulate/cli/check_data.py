@@ -27,7 +27,8 @@ MOST_LINES = 20
 @click.command(
     "check-data",
     short_help="Show how own data are understood.",
-    epilog="Example: privplan check-data patients.csv --label ill --client patient --group unit",
+    epilog="Example: privplan check-data patients.csv --label ill --client patient --group unit "
+    "--statistics statistics.json",
 )
 @click.argument("source", metavar="DATA", required=False)
 @click.option("--data", "stated", metavar="DATA", help="The same as the argument.")

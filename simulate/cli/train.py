@@ -73,7 +73,7 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
     epilog="Example: privplan simulate plan.json --algorithm planned --seed 1 -o run",
 )
 @click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
+@click.option("--algorithm", required=True, help="planned, GDPFed+, FedAvg, Local-only, ...")
 @click.option(
     "--algorithms",
     is_flag=False,

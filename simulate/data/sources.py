@@ -200,9 +200,11 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
     """Inputs of the features' columns [n, inputs], float32, as the module's description says."""
     names = list(features)
     if statistics is None:
-        rule = "is required for a table, none if its columns are standardised: fitted on private "
-        rule += "data, they would be a release"
-        raise InputError.one("statistics", rule, "none")
+        rule = (
+            "must be given for a table: FILE.json with public mean and std or categories of each "
+        )
+        rule += "column (fitted on private data they would be a release), or the word none where "
+        raise InputError.one("statistics", rule + "all columns are standardised", "nothing")
     if not names:
         raise InputError.one("features", "must name a column", names)
     faults = []
@@ -211,7 +213,8 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
             rule = f"must be among the columns {', '.join(columns)}"
             faults.append(Fault("features", rule, name))
         elif statistics is not AS_THEY_ARE and name not in statistics:
-            faults.append(Fault(f"statistics.{name}", "is required for a feature", "none"))
+            rule = "must have mean and std, or categories, for a feature (--features names them)"
+            faults.append(Fault(f"statistics.{name}", rule, "nothing"))
         else:
             faults += _statistics_faults(f"statistics.{name}", statistics[name])
     if faults:

@@ -85,6 +85,11 @@ class ComparisonRow:
         return statistics.stdev(self.accuracies) if len(self.records) > 1 else 0.0
 
     @property
+    def spread(self) -> str:
+        """The deviation as text; a dash with one seed, which has none."""
+        return _score(self, self.deviation) if len(self.records) > 1 else "-"
+
+    @property
     def note(self) -> str:
         """What is said beside a method that does not keep the budgets; empty where it does."""
         if all(self.spent(name) is None for name in self.groups):
@@ -242,10 +247,10 @@ def counted(count: int, noun: str) -> str:
 def finished_line(row: ComparisonRow) -> str:
     """One line on an algorithm whose runs are all finished."""
     epsilons = ", ".join(epsilon_cells(row))
-    mean, deviation = _measured(row, row.mean), _score(row, row.deviation)
+    mean = _measured(row, row.mean)
     laws = "; ".join(dict.fromkeys(map(_law, row.verdicts[0].groups)))
     return (
-        f"{row.algorithm}: {row.metric} {mean} (sd {deviation}), "
+        f"{row.algorithm}: {row.metric} {mean} (sd {row.spread}), "
         f"epsilon {epsilons} ({laws}; unit {row.unit}; "
         f"plan {_plans(row)}), kept {outcomes(row.verdicts)}"
     )
@@ -261,7 +266,7 @@ def _cells(row: ComparisonRow) -> list[str]:
         row.algorithm,
         row.unit,
         _measured(row, row.mean),
-        _score(row, row.deviation),
+        row.spread,
         *(_measured(row, row.accuracy_of(name)) for name in row.groups),
         *epsilon_cells(row),
         outcomes(row.verdicts),

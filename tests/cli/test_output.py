@@ -26,6 +26,13 @@ def test_tables_fit_the_columns(width, monkeypatch, capsys):
     assert {"x" * 50, "0.123456789012", "1" * 20} <= set(narrow.split())
 
 
+def test_an_archive_is_told_to_be_unpacked(tmp_path):
+    (tmp_path / "run.zip").write_bytes(b"PK")
+    assert "run: must be a run folder, unpacked, or a plan" in refused(
+        "verify", tmp_path / "run.zip"
+    )
+
+
 @pytest.mark.parametrize("where", [0, 1])
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
 def test_quiet_leaves_the_result_only(option, where):
