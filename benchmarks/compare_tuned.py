@@ -1,4 +1,4 @@
-"""Writes the tables of docs/compare-tuned.md from the stored docs/compare-tuned/*.csv.
+"""Writes the tables of docs/evidence/compare-tuned.md from the stored docs/compare-tuned/*.csv.
 
 They are the ``tuned.csv`` of comparisons as the page says, which versions before 0.2.0 wrote:
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STORED = ROOT / "docs" / "compare-tuned"
-PAGE = ROOT / "docs" / "compare-tuned.md"
-BEGIN = "<!-- begin: written by benchmarks/compare_tuned.py from docs/compare-tuned/*.csv -->"
+STORED = ROOT / "docs" / "evidence" / "compare-tuned"
+PAGE = ROOT / "docs" / "evidence" / "compare-tuned.md"
+BEGIN = "<!-- begin: written by benchmarks/compare_tuned.py from docs/evidence/compare-tuned/*.csv -->"
 END = "<!-- end -->"
 BASELINE = "DP-FedAvg"
 

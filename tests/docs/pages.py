@@ -146,7 +146,7 @@ PAGES = {
         edits={**SHORT, "rounds: 50 ": "rounds: 2 "}, words={"--seeds 3": "--seeds 1"}, slow=True
     ),
     **{f"docs/concepts/{name}.md": Page() for name in CONCEPTS},
-    "docs/compare-tuned.md": Page(
+    "docs/evidence/compare-tuned.md": Page(
         before=DIGITS, edits=SHORT, words={"--trials 12": "--trials 2 --seeds 1"}, slow=True
     ),
     "docs/correlated-noise.md": Page(),

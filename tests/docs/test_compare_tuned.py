@@ -1,4 +1,4 @@
-"""The tables of docs/compare-tuned.md are those of the stored comparisons."""
+"""The tables of docs/evidence/compare-tuned.md are those of the stored comparisons."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from benchmarks import compare_tuned
 from simulate.algorithms.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "compare-tuned.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "evidence" / "compare-tuned.md").read_text(encoding="utf-8")
 
 
 def test_the_tables_are_written_from_the_stored_comparisons():

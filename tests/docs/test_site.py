@@ -21,8 +21,8 @@ LISTED = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=Tru
 PAGES = [ROOT / name for name in LISTED if (ROOT / name).is_file()]
 APART = ("evidence", "reference", "decisions", "plugin-template")
 """Folders of pages that are no guides."""
-EVIDENCE = ("reproduction", "reliability", "compare-tuned", "paper-audit", "hyperfl", "performance")
-REFERENCE = ("glossary", "objectives")
+EVIDENCE = ("reproduction", "reliability", "paper-audit", "hyperfl", "performance")
+REFERENCE = ("glossary",)
 GUIDES = [
     page
     for page in PAGES
