@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "docs" / "evidence" / "compare-tuned"
 PAGE = ROOT / "docs" / "evidence" / "compare-tuned.md"
-BEGIN = "<!-- begin: written by benchmarks/compare_tuned.py from docs/evidence/compare-tuned/*.csv -->"
+BEGIN = "<!-- begin: written by benchmarks/compare_tuned.py from compare-tuned/*.csv -->"
 END = "<!-- end -->"
 BASELINE = "DP-FedAvg"
 

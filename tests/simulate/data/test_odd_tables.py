@@ -44,11 +44,6 @@ def test_standardised_columns_need_no_statistics(tmp_path):
     np.testing.assert_allclose(data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6)
 
 
-def test_a_table_without_statistics_is_told_both_ways(tmp_path):
-    with pytest.raises(InputError, match=r"FILE\.json .*, or the word none .* found 'nothing'"):
-        read(tmp_path, HEADER + ROWS, statistics=None)
-
-
 def test_a_client_without_a_name_is_named():
     with pytest.raises(InputError, match="none in row 2"):
         Data(np.zeros((4, 1), np.float32), [0, 1, 0, 1], ["a", "a", " ", "b"])

@@ -48,10 +48,7 @@ CLIP = {"transforms": (clip(1.0),)}
         ({"transforms": (clip(1.0), OPAQUE), "mechanism": gaussian_per_group()}, "opaque"),
         ({"sampler": by_law(SamplingLaw.POISSON)}, "must draw by the plan's law, full"),
         ({**CLIP, "mechanism": gaussian_joint(), "aggregator": literal()}, "the same weight"),
-        (
-            {**CLIP, "mechanism": gaussian_joint},
-            r"mechanism: must be a Mechanism; call .*'function'",
-        ),
+        ({"mechanism": gaussian_joint}, "must be a Mechanism; call .*'function'"),
         ({"server": lambda theta, step: theta}, r"algorithm\.server: must be a Server"),
     ],
 )
