@@ -124,9 +124,8 @@ def test_chances_of_an_attacker_in_the_page_for_a_meeting():
     page = (DOCS / "tutorials" / "meeting.md").read_text(encoding="utf-8")
     spec = load_yaml(page.partition("```yaml\n")[2].partition("```")[0], "spec")
     plan, delta = privplan.solve(Spec.parse(spec)), 300**-1.1
-    for group in plan.groups:
-        odds = math.exp(group.epsilon)
-        anyhow = (odds - 1 + 2 * delta) / (odds + 1)  # the largest advantage of (epsilon, delta)
+    for group in plan.groups:  # the largest advantage of (epsilon, delta), and the plan's
+        anyhow = 1 - 2 * (1 - delta) / (math.exp(group.epsilon) + 1)
         here = privplan.tradeoff(plan.history(group.name), delta=delta).advantage
         shown = " | ".join(f"{math.ceil(500 * (1 + one)) / 10:.1f}" for one in (anyhow, here))
         assert f"| {group.epsilon:.0f} ({group.name}) | {shown} |" in page
