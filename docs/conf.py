@@ -28,6 +28,7 @@ html_theme = "furo"
 html_title = f"privplan {version}"
 html_static_path: list[str] = []
 autodoc_typehints = "description"
+smartquotes = False  # two hyphens of an option stay two
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 copybutton_exclude = ".linenos, .gp, .go"

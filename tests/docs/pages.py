@@ -112,11 +112,11 @@ def _view(folder):
     return {"view": PlanRound(plan, "HyperFL", load("digits"), images=1)[0].view}
 
 
-PLAIN = """
-concepts/certificate concepts/ledger concepts/relation concepts/release concepts/sampling-law
-algorithms api citing correlated-noise data index tutorials/flower tutorials/meeting
-tutorials/own-data
-""".split()
+PLAIN = (
+    "concepts/certificate", "concepts/ledger", "concepts/relation", "concepts/release",
+    "concepts/sampling-law", "algorithms", "api", "citing", "correlated-noise", "data",
+    "index", "tutorials/flower", "tutorials/meeting", "tutorials/own-data",
+)  # fmt: skip
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"
 PAGES = {
     "README.md": Page(
