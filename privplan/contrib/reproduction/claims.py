@@ -315,6 +315,7 @@ class Cell(Value):
         values: ours, one per seed; a single one where no seed is involved.
         spent: largest epsilon of the runs' ledgers (upper bound), by group.
         seconds: wall time of each run.
+        executed: digest of the plan and numbers that the algorithm executed; empty where unknown.
     """
 
     row: str
@@ -324,6 +325,7 @@ class Cell(Value):
     values: tuple[Real, ...] = Field(min_length=1)
     spent: dict[str, float | None] = Field(default_factory=dict)
     seconds: tuple[NonNegative, ...] = ()
+    executed: str = ""
 
     @property
     def mean(self) -> float:
@@ -336,6 +338,11 @@ class Cell(Value):
         many = len(self.values)
         return statistics.stdev(self.values) / math.sqrt(many) if many > 1 else None
 
+    @property
+    def half(self) -> float | None:
+        """Half of the mean's interval of 95% (Student's t); None with one value."""
+        return None if self.error is None else _quantile(len(self.values) - 1) * self.error
+
 
 class Result(Value):
     """All that was found for one table.
@@ -343,7 +350,7 @@ class Result(Value):
     Attributes:
         table: the table's name.
         size: ``full``, or the reduced size that the table declares.
-        seeds: seeds of the runs; empty for tables of plans.
+        seeds: seeds of the runs, of which a cell may have the first ones only; empty for plans.
         configuration: everything that the cells depend on, besides seeds.
         versions: versions of the software.
         machine: kind of machine.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ import click
 from privplan.cli import in_section, render
 
 if TYPE_CHECKING:
-    from privplan.contrib.reproduction.claims import Result
+    from privplan.contrib.reproduction.claims import Cell, Outcome, Result
     from privplan.contrib.reproduction.tables import Table
 
 
-_OF_RUNS = ("seeds", "jobs", "data_dir", "download", "device")
+FORMS = ("table", "json", "csv", "latex")
+_OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
 """Options that only tables of runs take."""
 
 
@@ -36,6 +38,9 @@ _OF_RUNS = ("seeds", "jobs", "data_dir", "download", "device")
     "[reduced where the table has it]",
 )
 @click.option(
+    "--rows", multiple=True, help="A row to run, by its head; again for more.  [all rows]"
+)
+@click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs per cell."
 )
 @click.option(
@@ -46,7 +51,7 @@ _OF_RUNS = ("seeds", "jobs", "data_dir", "download", "device")
 )
 @click.option("--download", is_flag=True, help="Fetch missing data sets.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option("--format", "form", type=click.Choice(FORMS), default="table")
 @click.option(
     "-o",
     "--output",
@@ -61,6 +66,7 @@ def command(
     table: str | None,
     show_list: bool,
     size: str | None,
+    rows: tuple[str, ...],
     seeds: int,
     jobs: int,
     data_dir: Path | None,
@@ -98,7 +104,7 @@ def command(
         wanted: Any = size or ("reduced" if "reduced" in chosen.trained else "full")
         options = [f"--device={device}", *(["--download"] if download else [])]
         options += [f"--data-dir={data_dir}"] if data_dir is not None else []
-        folder = output / f"{chosen.name}-{wanted}"
+        folder, earlier = output / f"{chosen.name}-{wanted}", output / f"{chosen.name}.json"
         if wanted not in chosen.minutes:
             about = chosen.sizes.get(wanted, "the paper's setting")
             render.status(f"{wanted} size, time not measured: {about}; Ctrl-C keeps finished runs")
@@ -106,24 +112,66 @@ def command(
             result = run_table(
                 chosen,
                 wanted,
-                range(seeds),
+                seeds,
                 folder,
                 execute,
                 options=options,
                 jobs=jobs,
+                rows=rows,
+                stored=Result.load(earlier) if earlier.is_file() else None,
                 progress=progress,
-                finished=lambda found: _status(found, output),
+                finished=lambda found, cell: _status(found, cell, output),
             )
     stored = result.save(output)
+    claims = list(zip(chosen.claims, verdicts(chosen.claims, result), strict=True))
     if form == "json":
         outcomes = [
             {"claim": claim.text, "verdict": found.verdict, "evidence": found.evidence}
-            for claim, found in zip(chosen.claims, verdicts(chosen.claims, result), strict=True)
+            for claim, found in claims
         ]
         render.data({**result.model_dump(mode="json"), "claims": outcomes})
-        return
-    _show(chosen, result)
-    render.text(f"wrote {stored}")
+    elif form == "csv":
+        shown = io.StringIO()
+        csv.writer(shown, lineterminator="\n").writerows([HEADS, *map(_line, result.cells)])
+        render.text(shown.getvalue().rstrip())
+    elif form == "latex":
+        render.text(_latex(result))
+    else:
+        _show(chosen, result, [(claim.text, found) for claim, found in claims])
+        render.text(f"wrote {stored}")
+
+
+HEADS = ("row", "column", "found", "low", "high", "seeds", "printed")
+
+
+def _line(cell: Cell) -> list[str]:
+    """A cell with its interval of 95%; empty where there is none."""
+    half, known = cell.half, "" if cell.published is None else f"{cell.published:g}"
+    ends = ["", ""] if half is None else [f"{cell.mean - half:.6g}", f"{cell.mean + half:.6g}"]
+    return [cell.row, cell.column, f"{cell.mean:.6g}", *ends, str(len(cell.values)), known]
+
+
+def _latex(result: Result) -> str:
+    """A tabular of the rows by the columns, with the printed numbers in brackets."""
+    special = str.maketrans({one: f"\\{one}" for one in "&%$#_{}"} | {"^": r"\^{}"})
+    lines = [["", *result.columns]]
+    for row in result.rows:
+        cells = [result.at(row, column) for column in result.columns]
+        lines.append([row, *("" if cell is None else _words(cell, r" $\pm$ ") for cell in cells)])
+    body = " \\\\\n".join(
+        " & ".join(
+            one if at and place else one.translate(special) for place, one in enumerate(line)
+        )
+        for at, line in enumerate(lines)
+    )
+    return f"\\begin{{tabular}}{{l{'r' * len(result.columns)}}}\n{body} \\\\\n\\end{{tabular}}"
+
+
+def _words(cell: Cell, sign: str = " ± ") -> str:
+    """Mean, half of its interval, and the printed number."""
+    error = "" if cell.half is None else f"{sign}{cell.half:.2g}"
+    printed = "" if cell.published is None else f" ({cell.published:g})"
+    return f"{cell.mean:.4g}{error}{printed}"
 
 
 def execute(arguments: Sequence[str]) -> dict[str, Any]:
@@ -138,10 +186,9 @@ def execute(arguments: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _status(result: Result, output: Path) -> None:
+def _status(result: Result, last: Cell, output: Path) -> None:
     """Store the cells so far, and name the last one on standard error."""
     result.save(output)
-    last = result.cells[-1]
     render.status(f"{last.row}, {last.column}: {last.mean:.2f}")
 
 
@@ -170,18 +217,16 @@ def _list(known: Sequence[Table], form: str) -> None:
     render.table("Published tables", ["table", "what", "time"], rows, caption, words=True)
 
 
-def _show(table: Table, result: Result) -> None:
-    from privplan.contrib.reproduction.claims import verdicts
-
+def _show(table: Table, result: Result, claims: Sequence[tuple[str, Outcome]]) -> None:
     rows = []
     for cell in result.cells:
-        error = "" if cell.error is None else f" ± {cell.error:.2g}"
+        half = "" if cell.half is None else f" ± {cell.half:.2g}"
         printed = "" if cell.published is None else f"{cell.published:g}"
-        rows.append([cell.row, cell.column, f"{cell.mean:.4g}{error}", printed])
+        rows.append([cell.row, cell.column, f"{cell.mean:.4g}{half}", printed])
     size = table.sizes.get(result.size, "")
     many = len(result.seeds)
-    caption = f"± is the standard error over {many} seeds" if many > 1 else ""
+    caption = f"± is half of the 95% interval over {many} seeds" if many > 1 else ""
     title = f"{table.title}{f' ({result.size} size: {size})' if size else ''}"
     render.table(title, ["row", "column", "found", "printed"], rows, caption)
-    for claim, found in zip(table.claims, verdicts(table.claims, result), strict=True):
-        render.text(f"{found.verdict}: {claim.text} ({found.evidence})")
+    for text, found in claims:
+        render.text(f"{found.verdict}: {text} ({found.evidence})")

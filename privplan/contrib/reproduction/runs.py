@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from privplan.cli.doctor import installed, versions
 from privplan.contrib.reproduction.claims import Cell, Result, Size
 from privplan.contrib.reproduction.epsilon_distribution import with_distribution
 from privplan.contrib.reproduction.tables import MEASURES, Execute, Method, Setting, Table
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import InputError, PrivplanError, did_you_mean
 from privplan.files import missing_folders, remove_empty
 from privplan.plan import Plan
 from privplan.planning.solver import solve
@@ -25,7 +25,7 @@ from privplan.values import digest
 JOURNAL = "journal.jsonl"
 RUNS = "runs"
 PLAN = "plan.json"
-_RESULT = {"value", "spent", "seconds"}
+_RESULT = {"value", "spent", "seconds", "executed"}
 
 
 @dataclass(frozen=True)
@@ -60,23 +60,39 @@ class Run:
         return key_of({**described, "row": self.row, "seed": self.seed})
 
 
+Done = dict[tuple[str, str, int], dict[str, Any]]
+"""What was measured, by column, row and seed."""
+
+
 def run_table(
     table: Table,
     size: Size,
-    seeds: Sequence[int],
+    seeds: int,
     folder: Path,
     execute: Execute,
     *,
     options: Sequence[str] = (),
     jobs: int = 1,
+    rows: Sequence[str] = (),
+    stored: Result | None = None,
     progress: Progress = lambda done, total: None,
-    finished: Callable[[Result], None] = lambda result: None,
+    finished: Callable[[Result, Cell], None] = lambda result, cell: None,
 ) -> Result:
-    """Execute all runs of a table; finished ones are not repeated."""
+    """Execute all runs of a table, or of some rows; finished ones are not repeated.
+
+    ``stored`` is an earlier result. What it has of today's settings counts as finished, and stays
+    in the result where it has other rows or more seeds.
+    """
     if size not in table.trained:
         rule = f"must be one of {', '.join(table.trained)} for {table.name}"
         raise InputError.one("size", rule, size)
     settings = table.trained[size]()
+    heads = list(dict.fromkeys(row for one in settings for row in one.methods))
+    for row in rows:
+        if row not in heads:
+            rule = f"must be one of {'; '.join(heads)}{did_you_mean(row, heads)}"
+            raise InputError.one("rows", rule, row)
+    done = _known(settings, stored) if stored is not None and stored.size == size else {}
     runs = [
         Run(
             one,
@@ -88,73 +104,89 @@ def run_table(
         )
         for one in settings
         for row in one.methods
-        for seed in seeds
+        for seed in range(seeds)
+        if (not rows or row in rows) and (one.column, row, seed) not in done
     ]
     items = {run.key: run for run in runs}
     journal: Journal[dict[str, Any]] = Journal(
         folder / JOURNAL, digest({"table": table.name, "size": size}), _check
     )
-    done: dict[str, dict[str, Any]] = {}
 
     def result() -> Result:
-        configuration = {
-            one.column: {row: _described(one, row) for row in one.methods} for one in settings
-        }
-        cells = tuple(_cells(table, settings, seeds, items, done))
+        cells = tuple(_cells(table, settings, done))
         return Result(
             table=table.name,
             size=size,
-            seeds=tuple(seeds),
-            configuration=configuration,
+            seeds=tuple(range(max(len(cell.values) for cell in cells))),
+            configuration={
+                one.column: {row: _described(one, row) for row in one.methods} for one in settings
+            },
             versions={**versions(), **installed("numpy", "torch")},
             cells=cells,
         )
 
+    def add(key: str, found: dict[str, Any]) -> None:
+        run = items[key]
+        done[run.setting.column, run.row, run.seed] = found
+
     def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
         for key, found in in_jobs(jobs)(work, tasks):
-            done[key] = found
+            add(key, found)
             run = items[key]
-            same = [one.key for one in runs if (one.folder, one.row) == (run.folder, run.row)]
-            if all(one in done for one in same):
-                finished(result())
+            head = (run.setting.column, run.row)
+            if all((*head, seed) in done for seed in range(seeds)):
+                so_far = result()
+                [cell] = [one for one in so_far.cells if (one.column, one.row) == head]
+                finished(so_far, cell)
             yield key, found
 
+    if not items:
+        return result()
     with resumable(folder):
-        done.update(journal.load())
-        done.update(
-            finish(
-                items,
-                partial(_executed, execute),
-                spread=spread,
-                journal=journal,
-                progress=progress,
-            )
-        )
+        for key, found in journal.load().items():
+            if key in items:
+                add(key, found)
+        work = partial(_executed, execute)
+        ended = finish(items, work, spread=spread, journal=journal, progress=progress)
+        for key, found in ended.items():
+            add(key, found)
     return result()
 
 
-def _cells(
-    table: Table,
-    settings: Sequence[Setting],
-    seeds: Sequence[int],
-    items: Mapping[str, Run],
-    done: Mapping[str, Mapping[str, Any]],
-) -> Iterator[Cell]:
-    """Cells all of whose runs are finished."""
-    keys = {(run.setting.column, run.row, run.seed): key for key, run in items.items()}
+def _known(settings: Sequence[Setting], stored: Result) -> Done:
+    """The runs of a stored result that today's settings describe alike."""
+    done: Done = {}
+    for one in settings:
+        for row in one.methods:
+            described = json.loads(json.dumps(_described(one, row)))
+            cell = stored.at(row, one.column)
+            if cell is None or stored.configuration.get(one.column, {}).get(row) != described:
+                continue
+            for seed, value in enumerate(cell.values):
+                seconds = cell.seconds[seed] if seed < len(cell.seconds) else 0.0
+                same = {"spent": cell.spent, "executed": cell.executed}
+                done[one.column, row, seed] = {"value": value, "seconds": seconds, **same}
+    return done
+
+
+def _cells(table: Table, settings: Sequence[Setting], done: Done) -> Iterator[Cell]:
+    """Cells of which the run of seed 0 is finished, with those of the next seeds."""
     for setting in settings:
         for row in setting.methods:
-            found = [done.get(keys[setting.column, row, seed]) for seed in seeds]
-            runs = [one for one in found if one is not None]
-            if len(runs) < len(found):
+            runs: list[dict[str, Any]] = []
+            while (found := done.get((setting.column, row, len(runs)))) is not None:
+                runs.append(found)
+            if not runs:
                 continue
             groups = [one["spent"] for one in runs]
+            kinds = {one.get("executed", "") for one in runs}
             yield table.cell(
                 row,
                 setting.column,
                 [one["value"] for one in runs],
                 spent={name: _largest([one[name] for one in groups]) for name in groups[0]},
                 seconds=tuple(one["seconds"] for one in runs),
+                executed=kinds.pop() if len(kinds) == 1 else "",
             )
 
 
@@ -210,7 +242,11 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
 
 def _check(point: Any, result: Any) -> None:
     """Check that a line of the journal can be a run's."""
-    if set(result) != _RESULT or not {"row", "column", "seed"} <= set(point):
+    if not {"value", "spent", "seconds"} <= set(result) <= _RESULT or not {
+        "row",
+        "column",
+        "seed",
+    } <= set(point):
         raise ValueError
 
 

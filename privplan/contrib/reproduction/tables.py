@@ -29,6 +29,7 @@ from privplan.errors import InputError, did_you_mean
 from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.registry import Registry
+from privplan.values import digest
 from privplan.verification.verify import judge, load_run
 
 
@@ -221,10 +222,29 @@ Measure = Callable[[Execute, Plan, Sequence[str], Path], dict[str, Any]]
 
 def accuracy(execute: Execute, plan: Plan, words: Sequence[str], folder: Path) -> dict[str, Any]:
     """Test accuracy of a run, in percent, and what its ledger spent."""
-    record = execute(["simulate", *words, f"--output={folder}"])
-    spent = {group.group: group.realised_upper for group in judge(load_run(folder)).groups}
-    value = 100 * (record["accuracy"] or 0.0)
-    return {"value": value, "spent": spent, "seconds": record["wall_seconds"]}
+    record, run = execute(["simulate", *words, f"--output={folder}"]), load_run(folder)
+    spent = {group.group: group.realised_upper for group in judge(run).groups}
+    done = executed(run.plan, run.record.configuration.get("numbers") or {})
+    seconds, value = record["wall_seconds"], 100 * (record["accuracy"] or 0.0)
+    return {"value": value, "spent": spent, "seconds": seconds, "executed": done}
+
+
+_OF_GROUPS = ("sampling_ratio", "noise_multiplier", "weight", "scale", "kept_fraction")
+
+
+def executed(plan: Plan, numbers: Mapping[str, float]) -> str:
+    """Digest of what an algorithm executes: noise, ratios, weights, clipping and its own numbers.
+
+    To five digits, so that it is the same on other machines.
+    """
+    groups = [
+        [f"{getattr(one, name):.5g}" for name in _OF_GROUPS] + [f"{plan.clip_factor(one):.5g}"]
+        for one in plan.groups
+    ]
+    clipping = "" if plan.clipping is None else plan.clipping.model_dump_json()
+    known = {name: f"{value:.5g}" for name, value in sorted(numbers.items())}
+    found = digest([str(plan.release), groups, f"{plan.spec.clipping_norm:.5g}", clipping, known])
+    return found[:16]
 
 
 def round_seconds(

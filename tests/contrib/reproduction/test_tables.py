@@ -387,8 +387,8 @@ def refuse(arguments):
 def test_runs_are_trained_once_and_resume(tmp_path):
     shown: list[int] = []
     first = run_table(
-        table(), "reduced", [0], tmp_path, execute,
-        finished=lambda one: shown.append(len(one.cells)),
+        table(), "reduced", 1, tmp_path, execute,
+        finished=lambda one, cell: shown.append(len(one.cells)),
     )  # fmt: skip
     assert shown == [1, 2]
     assert [cell.row for cell in first.cells] == ["DP-FedAvg", "DP-FedSAM, rho 0.2"]
@@ -399,13 +399,13 @@ def test_runs_are_trained_once_and_resume(tmp_path):
     assert all(0 < (spent or 9) <= 2 for spent in cell.spent.values())  # the strictest budget
     named = json.loads((tmp_path / "runs/digits/DP-FedSAM-rho-0.2/seed-0/record.json").read_text())
     assert named["configuration"]["numbers"]["rho"] == 0.2
-    again = run_table(table(), "reduced", [0], tmp_path, refuse)
+    again = run_table(table(), "reduced", 1, tmp_path, refuse)
     assert again == first
     assert Result.load(again.save(tmp_path)) == again
     with pytest.raises(AssertionError, match=r"trained again.*rho"):
-        run_table(table(clipping_norm=0.5), "reduced", [0], tmp_path, refuse)
+        run_table(table(clipping_norm=0.5), "reduced", 1, tmp_path, refuse)
     with pytest.raises(AssertionError, match="--seed=1"):
-        run_table(table(), "reduced", [0, 1], tmp_path, refuse)
+        run_table(table(), "reduced", 2, tmp_path, refuse)
 
 
 def test_every_declared_setting_is_a_valid_spec():

@@ -28,8 +28,15 @@ EPSILONS = (4.0, 6.0, 8.0, 10.0)
 ALPHAS = (0.1, 0.6)
 SHIFTED = {"clipping_norm": 0.1}
 """beta = 0.3 of an update is left after the shift."""
+FIXED = {"quantile": 0.5, "share": 1e-4, "learning_rate": 1e-9}
+"""A private median whose norm stays where it starts: by default DP-FedPGN's norm follows it."""
 METHODS = {
-    name: Method(name, changes=SHIFTED if "PGN" in name else {})
+    name: Method(
+        name,
+        changes={**SHIFTED, "planning": {"ratios": "uniform", "clipping": FIXED}}
+        if "PGN" in name
+        else {},
+    )
     for name in printed_rows(DATA, "dp-fedpgn-table-2")
 }
 EQUAL_NOISE = {"DP-FedAvg, clipping norm 0.1": Method("DP-FedAvg", changes=SHIFTED)}

@@ -52,8 +52,8 @@ METHODS = {
     "DP-FedAvg": Method("DP-FedAvg"),
     "GDPFed": Method("GDPFed"),
     "PFA": Method("PFA"),
-    "IDP-FedAvg": Method("IDP-FedAvg-Sample"),
-    "IDP-FedAvg, Scale": Method("IDP-FedAvg-Scale"),
+    "IDP-FedAvg, Sample, joint sum": Method("IDP-FedAvg-Sample"),
+    "IDP-FedAvg, Scale, joint sum": Method("IDP-FedAvg-Scale"),
     "Time-adaptive HDPFL": Method("Time-adaptive HDPFL"),
     "GDPFed+": Method("GDPFed+"),
 }
@@ -105,14 +105,30 @@ def base(small: bool) -> dict[str, Any]:
     }
 
 
+def _sample(spec: Mapping[str, Any], percent: Sequence[float]) -> Method:
+    """IDP-FedAvg (Sample) as Appendix B.2 has it: the weights omega, and noise for each group.
+
+    Ratios are the printed ones; each group has the noise that its budget needs.
+    """
+    groups = [
+        {**group, "sampling_ratio": ratio / 100}
+        for group, ratio in zip(spec["groups"], percent, strict=True)
+    ]
+    planning = {**spec["planning"], "ratios": "given", "sparsification": "none"}
+    cohort = sum(group["sampling_ratio"] * group["clients"] for group in groups)
+    changes = {"groups": groups, "planning": planning, "cohort": round(cohort, 9)}
+    return Method("GDPFed+", changes=changes)
+
+
 def by_method(*, small: bool = False) -> list[Setting]:
     """Table 2: all four data sets with the paper's settings; small: Fashion-MNIST."""
-    if small:
-        return [Setting("FMNIST", base(small), SETS["FMNIST"], METHODS)]
-    return [
-        Setting(name, spec_of(name), data, METHODS, "natural" if name == "Shakespeare" else "iid")
-        for name, data in SETS.items()
-    ]
+    found = []
+    for name, data in list(SETS.items())[: 1 if small else None]:
+        spec = base(small) if small else spec_of(name)
+        methods = {**METHODS, "IDP-FedAvg": _sample(spec, DATA["idp_ratios"][name])}
+        partition = "natural" if name == "Shakespeare" else "iid"
+        found.append(Setting(name, spec, data, methods, partition))
+    return found
 
 
 def by_level(levels: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
@@ -127,11 +143,11 @@ def by_level(levels: Sequence[str] = (), *, small: bool = False) -> list[Setting
 
 def by_alpha(alphas: Sequence[float], *, small: bool = False) -> list[Setting]:
     """Table 7: Dirichlet splits of CIFAR-10; small: of Fashion-MNIST."""
-    names = ("P-FedAvg", "DP-FedAvg", "IDP-FedAvg", "GDPFed+")
+    names = ("P-FedAvg", "DP-FedAvg", "IDP-FedAvg, Sample, joint sum", "GDPFed+")
+    column = "FMNIST" if small else "CIFAR-10"
+    spec, dataset = base(small) if small else spec_of(column), SETS[column]
     methods = {name: METHODS[name] for name in names}
-    spec, dataset = spec_of("CIFAR-10"), SETS["CIFAR-10"]
-    if small:
-        spec, dataset = base(small), SETS["FMNIST"]
+    methods["IDP-FedAvg"] = _sample(spec, DATA["idp_ratios"][column])
     return [
         Setting(f"alpha = {alpha:g}", spec, dataset, methods, f"dirichlet:{alpha:g}")
         for alpha in alphas

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -224,11 +224,12 @@ def setting(
     clients: int = POPULATION,
     batches: Sequence[int] = BATCHES,
     rate: float = 1.0,
+    rates: Mapping[str, float] | None = None,
     small: bool = False,
 ) -> Setting:
-    """The paper's setting under one of its distributions, with the rates of Tables 8 and 9.
+    """The paper's setting under one of its distributions; small: ten rounds of a perceptron.
 
-    When small: half of the records, few rounds, and a perceptron.
+    Learning rates are the given ones, else those of Tables 8 and 9 times a factor.
     """
     trained = TRAINED // 2 if small else TRAINED
     local = {"epochs": 1, "batch_size": 64, "learning_rate_decay": 1.0}
@@ -251,15 +252,30 @@ def setting(
     }
     at, methods = list(TABLE_7).index(name), {}
     for row in rows:
-        changes = {"local": {**local, "learning_rate": rate * DATA["rates"][dataset][row][at]}}
+        chosen = rates[row] if rates else rate * DATA["rates"][dataset][row][at]
+        changes = {"local": {**local, "learning_rate": chosen}}
         methods[row] = Method("minimum-epsilon" if " " in row else row, changes=changes)
     return Setting(name, spec, f"{dataset}:{trained}" if small else dataset, methods)
 
 
-def accuracies(dataset: str, names: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
-    """Tables 12 and 13, with the paper's learning rates."""
-    rows = list(DATA["rates"][dataset])
-    return [setting(name, rows, dataset=dataset, small=small) for name in names or TABLE_7]
+def accuracies(
+    dataset: str, names: Sequence[str] = (), *, small: bool = False, tuned: bool = False
+) -> list[Setting]:
+    """Tables 12 and 13, with the paper's learning rates or the best of ``by_rate``."""
+    rows, rates = list(DATA["rates"][dataset]), DATA["tuned"] if tuned else None
+    return [
+        setting(name, rows, dataset=dataset, rates=rates, small=small) for name in names or TABLE_7
+    ]
+
+
+def by_rate(values: Sequence[float]) -> list[Setting]:
+    """The reduced Table 13 by learning rate, of which each method takes its best."""
+    rows, found = list(DATA["rates"]["fashion-mnist"]), []
+    for value in values:
+        rates = dict.fromkeys(rows, value)
+        one = setting("Dist4", rows, dataset="fashion-mnist", rates=rates, small=True)
+        found.append(replace(one, column=f"rate {value:g}"))
+    return found
 
 
 def _on_mnist(name: str, small: bool, **more: Any) -> Setting:
