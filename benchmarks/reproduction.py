@@ -1,7 +1,7 @@
-"""Writes the part of docs/reproduction.md that rests on stored results, docs/reproduction/*.json.
+"""Writes what rests on stored results, docs/reproduction/*.json: verdicts, and the runs.
 
 privplan reproduce TABLE -o docs/reproduction    # stores one table again
-python benchmarks/reproduction.py                # writes the page again
+python benchmarks/reproduction.py                # writes the pages again
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from privplan.contrib.reproduction.tables import PAPERS, Paper, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "docs" / "reproduction"
-PAGE = ROOT / "docs" / "reproduction.md"
 BEGIN = "<!-- begin: written by benchmarks/reproduction.py from docs/reproduction/*.json -->"
 END = "<!-- end -->"
 
@@ -43,25 +42,38 @@ def outcomes(table: Table, folder: Path = STORED) -> list[tuple[str, Outcome]]:
     return [(one, Outcome(NOT_RUN, f"`privplan reproduce {table.name}`: {words}")) for one in texts]
 
 
-def written(folder: Path = STORED) -> str:
-    """The generated part of the page, between its marks."""
+def summary(folder: Path = STORED) -> str:
+    """The verdicts: one table of the papers, then one of each paper."""
     papers = [paper for _, paper in PAPERS.items()]
-    counts = dict.fromkeys(VERDICTS, 0)
+    lines = [BEGIN, "", f"| paper | claims | {' | '.join(VERDICTS)} | what size differs |"]
+    lines.append("|---" * (len(VERDICTS) + 3) + "|")
     for paper in papers:
-        for table in paper.tables:
-            for _, found in outcomes(table, folder):
-                counts[found.verdict] += 1
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    lines = [BEGIN, f"\n## Verdicts\n\n{sum(counts.values())} claims: {summary}.\n"]
+        found = [one.verdict for table in paper.tables for _, one in outcomes(table, folder)]
+        counts = [str(found.count(verdict)) for verdict in VERDICTS]
+        apart = sum(bool(one.left_out) and one.has_results for one in paper.tables)
+        counts[-1] += f", and {apart} whole tables and figures"
+        name = paper.title.partition(" (")[0]
+        lines.append(f"| {name} | {len(found)} | {' | '.join(counts)} | {paper.differs} |")
     for paper in papers:
-        lines += [f"### {paper.title}\n", *_verdicts(paper, folder), ""]
-    lines.append("## Runs\n")
-    for paper in papers:
-        for table in paper.tables:
-            result = stored(table, folder)
-            if result is not None and result.seeds:
-                lines += _accuracies(table, result)
+        lines += [f"\n## {paper.title}\n", *_verdicts(paper, folder)]
+    return "\n".join([*lines, "", END])
+
+
+def runs(folder: Path = STORED) -> str:
+    """All cells of the tables of runs."""
+    lines = [BEGIN, ""]
+    for table in (table for _, paper in PAPERS.items() for table in paper.tables):
+        result = stored(table, folder)
+        if result is not None and result.seeds:
+            lines += _accuracies(table, result)
     return "\n".join([*lines, END])
+
+
+PAGES = {
+    ROOT / "docs" / "reproduction.md": summary,
+    ROOT / "docs" / "evidence" / "reproduced-runs.md": runs,
+}
+"""What is written into which page."""
 
 
 def _verdicts(paper: Paper, folder: Path) -> Iterator[str]:
@@ -69,21 +81,20 @@ def _verdicts(paper: Paper, folder: Path) -> Iterator[str]:
     yield "| table | claim | verdict | evidence |"
     yield "|---|---|---|---|"
     for table in paper.tables:
-        result = stored(table, folder)
-        size = ""
+        result, shown = stored(table, folder), table.title
         if result is not None and result.seeds:
-            many = len(result.seeds)
-            size = f" ({result.size} size, {many} seed{'s' if many > 1 else ''})"
+            shown += f" ({result.size} size, {len(result.seeds)} seeds)"
         if table.left_out:
             verdict = NOT_RUN if table.has_results else ""
-            yield f"| {table.title} | | {verdict} | {table.left_out} |"
+            yield f"| {shown} | | {verdict} | {table.left_out} |"
         for claim, found in outcomes(table, folder):
-            yield f"| {table.title}{size} | {claim} | {found.verdict} | {found.evidence} |"
+            yield f"| {shown} | {claim} | {found.verdict} | {found.evidence} |"
+            shown = ""
 
 
 def _accuracies(table: Table, result: Result) -> Iterator[str]:
     """All cells of a table of runs."""
-    yield f"### {table.name}\n"
+    yield f"## {table.name}\n"
     size = table.sizes.get(result.size, "the paper's setting")
     seeds = ", ".join(map(str, result.seeds))
     versions = ", ".join(
@@ -95,12 +106,12 @@ def _accuracies(table: Table, result: Result) -> Iterator[str]:
     seconds = sum(sum(cell.seconds) for cell in result.cells)
     yield (
         f"{result.size.capitalize()} size: {size}. Seeds {seeds}; {versions}; {result.machine}; "
-        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and standard error.\n"
+        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and half of its interval.\n"
     )
     yield "| method | setting | found | printed | epsilon spent, by group |"
     yield "|---|---|---|---|---|"
     for cell in result.cells:
-        error = "" if cell.error is None else f" ± {cell.error:.2f}"
+        error = "" if cell.half is None else f" ± {cell.half:.2f}"
         printed = "" if cell.published is None else f"{cell.published:g}"
         found = f"{cell.mean:.2f}{error}"
         yield f"| {cell.row} | {cell.column} | {found} | {printed} | {_spent(cell)} |"
@@ -124,8 +135,9 @@ def replaced(page: str, part: str) -> str:
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), written()), encoding="utf-8")
+    """Write the pages."""
+    for page, part in PAGES.items():
+        page.write_text(replaced(page.read_text(encoding="utf-8"), part()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Claim:
 
     text: str  # the statement
     rule: Judge | Differences  # how it is judged
-    tried: str = ""  # what was tried, and what is known beside the result; shown after the evidence
+    note: str = ""  # what is known beside the result; shown after the evidence
 
 
 @dataclass(frozen=True)
@@ -250,9 +250,8 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
             one = _outcome(every, missing, adjusted[at], LEVEL / max(1, many), result)
         else:
             one = claim.rule(result)
-        if claim.tried and one.verdict not in (REPRODUCED, ORDER):
-            one = Outcome(one.verdict, f"{one.evidence}; {claim.tried}")
-        outcomes.append(one)
+        words = f"{one.evidence}; {claim.note}" if claim.note else one.evidence
+        outcomes.append(Outcome(one.verdict, words))
     return outcomes
 
 

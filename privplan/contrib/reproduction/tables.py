@@ -103,7 +103,8 @@ class Paper:
     """A paper with all its tables."""
 
     title: str  # authors and title
-    tables: tuple[Table, ...]  # its tables and the figures that are computed, in their order
+    tables: tuple[Table, ...]  # its tables and figures, in their order
+    differs: str = ""  # what differs from the paper at the sizes of the stored results
 
 
 PAPERS: Registry[Paper] = Registry(
@@ -150,7 +151,8 @@ def printed_rows(data: Mapping[str, Any], table: str) -> dict[str, list[Any]]:
 def paper_of(data: Mapping[str, Any], functions: Functions) -> Paper:
     """The paper of a file; names of functions are of the module that calls."""
     words = data.get("words", {})
-    return Paper(data["title"], tuple(_table(one, words, functions) for one in data["tables"]))
+    known = tuple(_table(one, words, functions) for one in data["tables"])
+    return Paper(data["title"], known, data.get("differs", ""))
 
 
 def _table(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Table:
@@ -186,8 +188,7 @@ def _printed(
 
 
 def _claim(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Claim:
-    tried = one.get("tried", "").format_map(words)
-    return Claim(one["text"], _rule(one, functions), tried)
+    return Claim(one["text"], _rule(one, functions), one.get("note", "").format_map(words))
 
 
 def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
