@@ -106,16 +106,19 @@ def base(small: bool) -> dict[str, Any]:
 
 
 def _sample(spec: Mapping[str, Any], percent: Sequence[float]) -> Method:
-    """IDP-FedAvg (Sample) as Appendix B.2 has it: the weights omega, and noise for each group.
+    """IDP-FedAvg (Sample) as Appendix B.2 has it: the printed ratios, omega, noise for each group.
 
-    Ratios are the printed ones; each group has the noise that its budget needs.
+    All groups have one noise multiplier: the least that meets every budget at these ratios.
     """
+    noise = max(squared_noise(problem_of(Spec.parse(spec)), percent)) ** 0.5
     groups = [
-        {**group, "sampling_ratio": ratio / 100}
+        {**group, "sampling_ratio": ratio / 100, "noise_multiplier": round(noise, 6)}
         for group, ratio in zip(spec["groups"], percent, strict=True)
     ]
-    planning = {**spec["planning"], "ratios": "given", "sparsification": "none"}
+    for group in groups:
+        del group["epsilon"]
     cohort = sum(group["sampling_ratio"] * group["clients"] for group in groups)
+    planning = {**spec["planning"], "ratios": "given", "sparsification": "none"}
     changes = {"groups": groups, "planning": planning, "cohort": round(cohort, 9)}
     return Method("GDPFed+", changes=changes)
 
