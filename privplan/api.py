@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 from privplan.errors import InputError, checked_call
 
 if TYPE_CHECKING:
-    from privplan.accounting.certificate import Certificate
     from privplan.accounting.release import History
     from privplan.accounting.tradeoff import TradeOff
     from privplan.evidence import ReplayReport
@@ -42,8 +41,11 @@ def preset(name: str = "digits") -> Spec:
 @checked_call
 def account(
     history: History | None = None, *, accountants: Sequence[str] = (), **releases: Any
-) -> Certificate:
+) -> Any:
     """What a mechanism costs: bounds on epsilon by accountant; ``.epsilon`` is the guarantee.
+
+    A ``Certificate``, or for numbers in arrays ``Bounds`` of the accountant pld: arrays, within
+    0.5% nearly always, in a millisecond each.
 
     Args:
         history: releases, such as ``plan.history("strict")``; or else equal ones, by numbers.
@@ -58,6 +60,10 @@ def account(
     """
     from privplan.accounting.certificate import composition
 
+    if any(hasattr(one, "__len__") and not isinstance(one, str) for one in releases.values()):
+        from privplan.accounting.many import bounds
+
+        return bounds(history=history, **releases)
     return composition(history=history, **releases).certify(accountants)
 
 

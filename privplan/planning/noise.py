@@ -31,7 +31,7 @@ from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.pld.accountant import PldAccountant, Reading, compose
-from privplan.accounting.pld.estimate import epsilon_estimate
+from privplan.accounting.pld.inversion import estimate
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
@@ -212,7 +212,7 @@ def _quick_estimate(budget: Budget, history: History) -> float | None:
         return None
     if pair.shift > LARGEST_SHIFT:
         return math.inf
-    return epsilon_estimate(pair, budget.rounds, budget.delta, budget.epsilon)
+    return estimate(pair, budget.rounds, budget.delta, budget.epsilon)
 
 
 # --- The least noise multiplier that keeps a budget, by the accountant itself. -------------------

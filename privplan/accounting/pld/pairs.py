@@ -126,7 +126,7 @@ def _remove_threshold(rows: Rows, level: Array) -> Array:
     return exponent / rows.shift + rows.shift / 2
 
 
-def tail_outcomes(rows: Rows, tail: float) -> tuple[Array, Array]:
+def tail_outcomes(rows: Rows, tail: float | Array) -> tuple[Array, Array]:
     """Outcomes (rows, 1) beyond which P has ``tail`` at most, as Phi(-z) <= exp(-z^2 / 2)."""
     with np.errstate(divide="ignore"):
         shifted = np.sqrt(np.maximum(2 * np.log(2 * rows.p_ratio / tail), 0.0))

@@ -1,0 +1,69 @@
+"""Bounds on the epsilon of many equal releases at once."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.accounting.certificate import composition, laws
+from privplan.accounting.families import dominating_pairs
+from privplan.accounting.pld import PldAccountant, inversion
+from privplan.accounting.pld.pairs import LARGEST_SHIFT
+from privplan.errors import TooLittleNoiseError, checked_call
+from privplan.laws.law import Kind, Pair
+
+_TOLERANCE = 5e-3  # relative, of what is asked one by one
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds on epsilon by the accountant pld, in arrays of the shape of the numbers asked for."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    cell: str  # sampling law, relation and accountant
+
+    @property
+    def epsilon(self) -> NDArray[np.float64]:
+        """The upper bounds, which are guaranteed."""
+        return self.upper
+
+
+@checked_call
+def bounds(**given: Any) -> Bounds:
+    """Bounds on epsilon of many equal releases; numbers as for ``composition``, or arrays."""
+    numbers = ("noise_multiplier", "sampling_ratio", "rounds", "delta")
+    arrays = {name: given.pop(name) for name in numbers if given.get(name) is not None}
+    every = np.broadcast_arrays(*(np.asarray(one, dtype=float) for one in arrays.values()))
+    questions = zip(*(array.ravel().tolist() for array in every), strict=True)
+    given_all = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
+    asked = [composition(**one) for one in given_all]
+    lower, upper = np.zeros(len(asked)), np.full(len(asked), math.inf)
+    alike: dict[tuple[Kind, Kind], list[tuple[int, float, float, int, float]]] = {}
+    for at, one in enumerate(asked):
+        [(release, rounds)] = one.history
+        pairs = dominating_pairs(release, one.relation)
+        first, second = pairs.upper
+        if pairs.upper != pairs.lower or not isinstance(first, Pair):
+            continue
+        if isinstance(second, Pair) and first.ratio < 1 and first.shift <= LARGEST_SHIFT:
+            row = at, first.shift, first.ratio, rounds, one.delta
+            alike.setdefault((first.kind, second.kind), []).append(row)
+    for kinds, rows in alike.items():
+        place, *columns = np.array(rows).T
+        lower[place.astype(int)], upper[place.astype(int)] = inversion.bounds(
+            *(inversion.Questions(kind, *columns) for kind in kinds)
+        )
+    for at, one in ((at, asked[at]) for at in np.flatnonzero(np.isinf(upper)).tolist()):
+        with suppress(TooLittleNoiseError):
+            found = PldAccountant(tolerance=_TOLERANCE).epsilon(
+                one.history, one.delta, one.relation
+            )
+            lower[at], upper[at] = found.lower, found.upper
+    shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
+    return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")
