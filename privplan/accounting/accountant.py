@@ -108,7 +108,7 @@ ACCOUNTANTS: Registry[Accountant] = Registry(
     "privplan.accountants",
     "privplan.accounting",
     _accountant,
-    order=lambda one: KINDS.index(one.kind),
+    order=lambda one: (KINDS.index(one.kind), one.name),
 )
 """Accountants by name; each registers itself in its own module, with its default settings."""
 

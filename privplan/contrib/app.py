@@ -11,8 +11,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,10 +18,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
-from privplan.cli import in_section, render
 from privplan.errors import InputError, PrivplanError
 from privplan.files import load_yaml, printable
 from privplan.plan import Plan
@@ -350,35 +346,3 @@ def answers(port: int) -> bool:
     with suppress(OSError), socket.create_connection((HOST, port), 0.5):
         return True
     return False
-
-
-@in_section("plan")
-@click.command("app", epilog="Example: privplan app spec.yaml")
-@click.argument("spec", metavar="[SPEC]", required=False)
-@click.option("--forecast", "proxy", metavar="PROXY", help="Forecast by that table of proxy runs.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: any that is free.")
-@click.option("--no-browser", "silent", is_flag=True, help="Only print the address.")
-def command(spec: str | None, proxy: str | None, port: int, silent: bool) -> None:
-    """Open a page with a slider and a field for each number of SPEC, beside the plan they make.
-
-    SPEC may also be a plan or a run folder. The page is served on this machine alone; Ctrl-C ends
-    it.
-    """
-    import marimo  # noqa: F401  # named when it is missing
-
-    Desk.of(spec, proxy)  # its faults before anything is served
-    port = free_port(port)
-    with tempfile.TemporaryDirectory(prefix="privplan-app-") as folder:
-        server = serve(folder, spec, proxy, port)
-        try:
-            while server.poll() is None and not answers(port):
-                time.sleep(0.1)
-            render.text(f"the page is at http://{HOST}:{port}; Ctrl-C ends it")
-            if not silent:
-                click.launch(f"http://{HOST}:{port}")
-            server.wait()
-        except KeyboardInterrupt:
-            return
-        finally:
-            server.terminate()
-            server.wait()

@@ -75,7 +75,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sensitivity-tests.md").read_text()
 
 def test_the_example_runs(capsys):
     exec(compile(EXAMPLE, "sensitivity-tests.md", "exec"), {})
-    assert "per group 55 83 1.000" in capsys.readouterr().out
+    assert "per group 57 84 1.000" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

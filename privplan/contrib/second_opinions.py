@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, check_supported
+from privplan.accounting.accountant import Interval, check_supported
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.gdp import central_limit
 from privplan.accounting.rdp import RdpAccountant
@@ -239,11 +239,8 @@ def _opacus(history: History, delta: float, relation: Relation) -> Interval:
     return Interval(0.0, max(0.0, float(spent)))
 
 
-ACCOUNTANTS.register("prv", ExternalAccountant("prv", "prv-accountant", (), _prv_reason, _prv))
-ACCOUNTANTS.register(
-    "dp_accounting",
-    ExternalAccountant("dp_accounting", "dp-accounting", (), _dp_accounting_reason, _dp_accounting),
+PRV = ExternalAccountant("prv", "prv-accountant", (), _prv_reason, _prv)
+DP_ACCOUNTING = ExternalAccountant(
+    "dp_accounting", "dp-accounting", (), _dp_accounting_reason, _dp_accounting
 )
-ACCOUNTANTS.register(
-    "opacus", ExternalAccountant("opacus", "opacus", ("torch",), _opacus_reason, _opacus)
-)
+OPACUS = ExternalAccountant("opacus", "opacus", ("torch",), _opacus_reason, _opacus)
