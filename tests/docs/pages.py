@@ -149,6 +149,7 @@ PAGES = {
     "docs/evidence/correlated-noise.md": Page(
         words={"--seeds 5 --kinds correlated,correlated-eps60 --data-dir DATA": "--help"}
     ),
+    "docs/evidence/gdpfed-readings.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
     "docs/evidence/planning.md": Page(
         words={"--seeds 5 --data-dir DATA --draw docs/accuracy.png": "--help"}
     ),
@@ -160,7 +161,7 @@ PAGES = {
     "docs/own-data.md": Page(names=_own_data),
     "docs/planning.md": Page(slow=True),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),
-    "docs/reproduction.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
+    "docs/reproduction.md": Page(),
     "docs/report.md": Page(before=(*DIGITS, RUN), edits=SHORT),
     "docs/scale.md": Page(
         before=DIGITS,

@@ -61,7 +61,7 @@ class _Plan(NamedTuple):  # shape (n,) each
     tilt: Array
     width: Array  # the mu that is composed
     period: Array  # of epsilon, by the trapezoidal rule
-    turns: Array  # frequencies
+    frequencies: Array  # frequencies
     epsilon: Array
     pull: Array  # by which Chernoff's bound on what the rule adds is tilted further
 
@@ -130,11 +130,11 @@ def _plan(
     period = np.maximum(period, 5 * spread)
     # at most so many outcomes and frequencies, for a wider gap
     wide = (high - low)[:, 0] / np.sqrt(6 * _SHARE / slope)
-    turns = math.sqrt((spared + 6) / (1 - _SHARE) / 2) / math.pi * period
-    change = np.maximum(change, (wide * np.sqrt(turns) / _MOST) ** (4 / 3))
+    frequencies = math.sqrt((spared + 6) / (1 - _SHARE) / 2) / math.pi * period
+    change = np.maximum(change, (wide * np.sqrt(frequencies) / _MOST) ** (4 / 3))
     width, nodes = np.sqrt((1 - _SHARE) * change), np.ceil(wide / np.sqrt(change)) + 2
-    turns = np.ceil(turns / np.sqrt(change)) + 1
-    return _Plan(low[:, 0], high[:, 0], nodes, tilt, width, period, turns, near, pull)
+    frequencies = np.ceil(frequencies / np.sqrt(change)) + 1
+    return _Plan(low[:, 0], high[:, 0], nodes, tilt, width, period, frequencies, near, pull)
 
 
 def _rounds(asked: Questions, plan: _Plan, nodes: int) -> Iterator[tuple[Array, Array, Array]]:
@@ -170,7 +170,7 @@ def _rounds(asked: Questions, plan: _Plan, nodes: int) -> Iterator[tuple[Array, 
 
 
 class _Transform(NamedTuple):  # of what the integral needs, the tilted mass being 1
-    terms: Array  # shape (rows, turns)
+    terms: Array  # shape (rows, frequencies)
     places: Array  # z, likewise
     log_scale: Array  # shape (rows,) from here on
     doubt: Array  # of the sum of the terms
@@ -190,7 +190,7 @@ def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
 
 
 def _transform(
-    asked: Questions, plan: _Plan, turns: int, one: tuple[Array, Array, Array], sign: int
+    asked: Questions, plan: _Plan, frequencies: int, one: tuple[Array, Array, Array], sign: int
 ) -> _Transform:
     """The integrand at its frequencies, by two short tables of phases and their product."""
     (losses, masses, infinite), rounds, tilt, width = one, asked.rounds, plan.tilt, plan.width
@@ -199,10 +199,10 @@ def _transform(
     weights = masses * np.exp(exponents - top[:, None])
     total = weights.sum(axis=1)
     weights, log_moment = weights / total[:, None], top + np.log(total)
-    fine = math.ceil(math.sqrt(turns))
+    fine = math.ceil(math.sqrt(frequencies))
     apart = 2 * math.pi / plan.period
     phases = apart[:, None] * losses
-    few, many = _powers(phases, fine), _powers(fine * phases, -(-turns // fine))
+    few, many = _powers(phases, fine), _powers(fine * phases, -(-frequencies // fine))
     few *= weights[:, None]
     moments = np.matmul(many, few.transpose(0, 2, 1)).reshape(len(rounds), -1)
     u = apart[:, None] * np.arange(moments.shape[1])
@@ -225,7 +225,7 @@ def _transform(
     unit = UNIT * (2 * losses.shape[1] + 64 + 16 * fine + 4 * end * largest)[:, None]
     size += unit
     doubt = (np.abs(payoff) * np.exp(n * np.log(size)) * np.minimum(1, n * unit / size)).sum(axis=1)
-    doubt += 2 * np.exp(width**2 / 8 - quiet) / (apart * end)
+    doubt += 2 * np.exp(np.minimum(width**2 / 8 - quiet, 600.0)) / (apart * end)
     log_scale = rounds * log_moment + half[:, 0] * tilt * (1 + tilt) + np.log(apart / math.pi)
     drift = rounds * (tilt * largest + 64 + np.abs(log_moment)) + 64 * moments.shape[1]
     drift += 16 * (tilt + end) * (plan.epsilon + width**2 * (1 + tilt))
@@ -306,13 +306,13 @@ def _bounds(asked: Questions, least: Array) -> tuple[Array, Array]:
         slopes = np.zeros(len(left))
         for some in _chunks(plan):
             own, part, at = _Plan(*(one[some] for one in plan)), asked.of(left[some]), left[some]
-            nodes, turns = int(own.nodes.max()), int(own.turns.max())
+            nodes, frequencies = int(own.nodes.max()), int(own.frequencies.max())
             pairs = _rounds(part, own, nodes)
-            made = _transform(part, own, turns, next(pairs), 1)
+            made = _transform(part, own, frequencies, next(pairs), 1)
             found, slopes[some] = _solve(made, own, part.delta, 1)
             upper[at] = np.minimum(upper[at], found)
             if not known:
-                made = _transform(part, own, turns, next(pairs), -1)
+                made = _transform(part, own, frequencies, next(pairs), -1)
                 lower[at] = np.maximum(lower[at], _solve(made, own, part.delta, -1)[0])
         found = upper[left]
         usable = np.isfinite(found)
@@ -327,11 +327,11 @@ def _bounds(asked: Questions, least: Array) -> tuple[Array, Array]:
 
 def _chunks(plan: _Plan) -> Iterator[Indices]:
     """Questions of about as many outcomes and frequencies, as many as fit."""
-    alike = np.stack([np.ceil(np.log(one) / _ALIKE) for one in (plan.nodes, plan.turns)])
+    alike = np.stack([np.ceil(np.log(one) / _ALIKE) for one in (plan.nodes, plan.frequencies)])
     order = np.lexsort(alike)
     starts = np.flatnonzero(np.diff(alike[:, order], axis=1, prepend=-1).any(axis=0))
     for group in np.split(order, starts[1:]):
-        size = float(plan.nodes[group].max() * np.sqrt(plan.turns[group].max()))
+        size = float(plan.nodes[group].max() * np.sqrt(plan.frequencies[group].max()))
         rows = max(1, int(_CHUNK / size))
         for first in range(0, len(group), rows):
             yield group[first : first + rows]
@@ -351,18 +351,21 @@ def estimate(pair: AnyPair, rounds: int, delta: float, near: float) -> float | N
     rows, p, steep = asked.rows, pair.ratio, np.zeros(1)
     for _ in range(_TRIES):
         plan = _plan(asked, _TOLERANCE, np.array([near]), steep, _SPARED + 8)
-        turns, highest = int(plan.turns[0]), 2 * math.pi * float(plan.turns[0] / plan.period[0])
+        frequencies, highest = (
+            int(plan.frequencies[0]),
+            2 * math.pi * float(plan.frequencies[0] / plan.period[0]),
+        )
         low, high = (float(end[0, 0]) for end in tail_outcomes(rows, np.full((1, 1), 1e-25)))
         high = max(high, float(plan.high[0]))
         # the trapezoidal rule, close enough for the highest frequency
         nodes = (high - low) * (highest * pair.shift * (1 + (pair.kind == Kind.SWAP)) + 10) / 6
-        if not nodes * math.sqrt(turns) < _LARGE:
+        if not nodes * math.sqrt(frequencies) < _LARGE:
             return None
         places = np.linspace(low, high, int(nodes) + 2)[None]
         masses = (1 - p) * np.exp(-(places**2) / 2) + p * np.exp(-((places - pair.shift) ** 2) / 2)
         masses *= (places[0, 1] - places[0, 0]) / math.sqrt(2 * math.pi)
         one = loss(rows, places), masses, np.zeros(1)
-        made = _transform(asked, plan, turns, one, 0)
+        made = _transform(asked, plan, frequencies, one, 0)
         found, steep = _solve(made, plan, asked.delta, 0)
         before, near = near, float(found[0])
         spent = float(_delta(made, plan, found, 0)[0][0])
