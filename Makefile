@@ -44,7 +44,7 @@ test: lint ## linters and the quick tests, under ten minutes
 test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-MNIST
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "slow or not slow"
 
-faults: $(INSTALLED) ## the tables of planted faults in docs/reliability.md and docs/evidence/verdicts.md
+faults: $(INSTALLED) ## the tables of planted faults in docs/evidence/reliability.md and verdicts.md
 	$(BIN)/python -m tests.fuzz.guided -max_total_time=600
 	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay
 	$(BIN)/python -m tests.sabotage.verdicts

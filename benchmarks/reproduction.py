@@ -70,7 +70,7 @@ def runs(folder: Path = STORED) -> str:
 
 
 PAGES = {
-    ROOT / "docs" / "reproduction.md": summary,
+    ROOT / "docs" / "evidence" / "reproduction.md": summary,
     ROOT / "docs" / "evidence" / "reproduced-runs.md": runs,
 }
 """What is written into which page."""

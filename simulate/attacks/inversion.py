@@ -114,7 +114,7 @@ def first_dense(view: View, gradient: Tensor) -> tuple[int, DenseInput] | None:
 # h = relu(V v + c) of its private embedding v. After one SGD step at rate eta with body gradient
 # g, the updates are -eta g for b and -eta g h^T for H, and likewise -eta s v^T for V and -eta s
 # for c with s the gradient above the hidden layer. So g is the update of b over -eta, and h, theta
-# and v are ratios: everything private but the head. docs/hyperfl.md has the derivation.
+# and v are ratios: everything private but the head. docs/evidence/hyperfl.md has the derivation.
 #
 # The body's last dense layer z = W a + w gives a and delta = dL/dz by the same ratio. The gradient
 # of the pseudo-loss <delta, z(x)> by the body's parameters is g at the client's image x, so that

@@ -113,7 +113,7 @@ def initial(layers: tuple[Layer, ...], generator: torch.Generator) -> Tensor:
     """He's initialisation: normal weights of variance 2 / fan in, biases zero.
 
     He et al. 2015, "Delving deep into rectifiers", Eq. 10. PyTorch's own default draws weights of
-    a sixth of this variance; docs/reproduction.md compares the two.
+    a sixth of this variance; docs/evidence/gdpfed-readings.md compares the two.
     """
     parts = []
     for weight, bias in filter(None, map(shapes, layers)):

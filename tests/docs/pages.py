@@ -154,14 +154,14 @@ PAGES = {
         words={"--seeds 5 --data-dir DATA --draw docs/accuracy.png": "--help"}
     ),
     "docs/guard.md": Page(names=_guarded, prints=""),
-    "docs/hyperfl.md": Page(before=DIGITS, names=_view),
+    "docs/evidence/hyperfl.md": Page(before=DIGITS, names=_view),
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),
     "docs/own-data.md": Page(names=_own_data),
     "docs/planning.md": Page(slow=True),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),
-    "docs/reproduction.md": Page(),
+    "docs/evidence/reproduction.md": Page(),
     "docs/report.md": Page(before=(*DIGITS, RUN), edits=SHORT),
     "docs/scale.md": Page(
         before=DIGITS,

@@ -21,14 +21,13 @@ LISTED = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=Tru
 PAGES = [ROOT / name for name in LISTED if (ROOT / name).is_file()]
 APART = ("evidence", "reference", "decisions", "plugin-template")
 """Folders of pages that are no guides."""
-EVIDENCE = ("reproduction", "reliability", "paper-audit", "hyperfl", "performance")
 REFERENCE = ("glossary",)
 GUIDES = [
     page
     for page in PAGES
     if page.is_relative_to(DOCS)
     and page.relative_to(DOCS).parts[0] not in APART
-    and page.stem not in (*EVIDENCE, *REFERENCE)
+    and page.stem not in REFERENCE
 ]
 INDEX = (DOCS / "index.md").read_text(encoding="utf-8").split("```{toctree}")
 CORE = [DOCS / f"{name}.md" for part in INDEX if re.match("\n:caption: (Tutorials|How to)", part)

@@ -13,7 +13,7 @@ from tests.sabotage import COLLECTED, FAULTS, Fault, honest, honest_runs, plan, 
 from tests.sabotage.__main__ import command
 from tests.sabotage.fault import EXTERNAL
 
-DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
+DOCS = Path(__file__).parents[2] / "docs" / "evidence" / "reliability.md"
 
 
 QUICK = ("Laplace noise of equal variance", "no noise on the last layer", "a ratio 3% too high")

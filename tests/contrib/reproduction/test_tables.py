@@ -395,7 +395,7 @@ def test_stored_numbers_of_plans_come_out_again():
 
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "evidence" / "reproduction.md").read_text(encoding="utf-8")
 
 
 def test_the_pages_are_written_from_the_stored_results():
@@ -418,7 +418,7 @@ def test_every_table_and_figure_of_the_five_papers_has_its_line():
         assert one.claims or one.left_out or one.trained
 
 
-AUDIT = (ROOT / "docs" / "paper-audit.md").read_text(encoding="utf-8")
+AUDIT = (ROOT / "docs" / "evidence" / "paper-audit.md").read_text(encoding="utf-8")
 
 
 def test_every_finding_names_a_test_that_exists():
