@@ -386,12 +386,24 @@ def verify_command(
 )
 @click.option("-o", "--output", metavar="SPEC", help="File to write; standard output if left out.")
 @click.option("--schema", is_flag=True, help="Write the JSON schema of a spec instead.")
+@click.option("--interactive", is_flag=True, help="Ask who is protected, and by how much.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-def init_command(name: str | None, output: str | None, schema: bool, force: bool) -> None:
+def init_command(
+    name: str | None, output: str | None, schema: bool, interactive: bool, force: bool
+) -> None:
     """Write a commented spec to start from, or the schema of a spec."""
-    if schema and name is not None:
-        raise InputError.one("preset", "must be left out with --schema", name)
-    if schema:
+    if (schema or interactive) and (name is not None or schema == interactive):
+        rule = "must be left out with --schema and --interactive, of which one can be asked for"
+        raise InputError.one("preset", rule, name)
+    if output is not None and Path(output).is_dir():
+        raise InputError.one("output", "must be a file, not a folder", output)
+    if output is not None and Path(output).exists() and not force:
+        raise InputError.one("output", "must not exist yet; --force replaces it", output)
+    if interactive:
+        from privplan.cli.interview import interview
+
+        text = interview()
+    elif schema:
         from privplan.spec.spec import Spec
 
         text = json.dumps(Spec.model_json_schema(), indent=1) + "\n"
@@ -400,10 +412,6 @@ def init_command(name: str | None, output: str | None, schema: bool, force: bool
     if output is None:
         render.text(text.rstrip("\n"))
         return
-    if Path(output).is_dir():
-        raise InputError.one("output", "must be a file, not a folder", output)
-    if Path(output).exists() and not force:
-        raise InputError.one("output", "must not exist yet; --force replaces it", output)
     write_text(output, text)
     render.text(f"wrote {output}")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from privplan.errors import InputError
 from privplan.files import printable
 
 PIPE_WIDTH = 160
@@ -47,6 +48,20 @@ def configure(verbosity: int) -> None:
 def text(line: str = "") -> None:
     """Print a line to standard output."""
     click.echo(printable(line))
+
+
+def ask(question: str, check: Callable[[str], Any], default: str = "") -> Any:
+    """What a check makes of an answer; one that it refuses is asked for again."""
+
+    def value_of(text: str) -> Any:
+        try:
+            return check(text.strip())
+        except InputError as error:
+            raise click.UsageError(printable(str(error))) from None
+
+    return click.prompt(
+        question, default=default, show_default=bool(default), value_proc=value_of, err=True
+    )
 
 
 def error(message: str) -> None:

@@ -42,8 +42,3 @@ def test_few_files_name_the_special_case_of_a_law():
         and any(map(named.search, _named(ast.parse(path.read_text(encoding="utf-8")))))
     ]
     assert len(found) <= MOST, found
-
-
-def test_the_search_finds_what_it_is_for():
-    source = "if spec.sampling.law.turns > 1 or law == 'cyclic_poisson:4': pass"
-    assert {"turns", "cyclic_poisson:4"} <= _named(ast.parse(source))
