@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +21,7 @@ from privplan.files import printable
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, where COLUMNS does not say otherwise."""
 LEAST_WIDTH = 40
+MINUTE = 60.0
 _LOGGERS = ("privplan", "simulate")
 _LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 _log = logging.getLogger(__name__)
@@ -139,9 +142,15 @@ def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error; yields a function of finished and total items."""
-    if not (_log.isEnabledFor(logging.WARNING) and sys.stderr.isatty()):
+    """Show progress on standard error; yields a function of finished and total items.
+
+    A bar on a terminal; else a line a minute, if the work takes more than a minute.
+    """
+    if not _log.isEnabledFor(logging.WARNING):
         yield lambda done, total: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(title)
         return
     from rich.console import Console
     from rich.progress import (
@@ -168,6 +177,24 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield report
+
+
+def _lines(title: str) -> Callable[[int, int], None]:
+    """Reports of progress by lines, the first as soon as the time that is left can be estimated."""
+    begun, first, next_line = time.monotonic(), -1, 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal first, next_line
+        passed = time.monotonic() - begun
+        first = done if first < 0 else first  # what an earlier command had finished
+        left = passed * (total - done) / max(1, done - first)
+        if first < done < total and passed + left > MINUTE and passed >= next_line:
+            next_line = passed + MINUTE
+            minutes = math.ceil(left / MINUTE)
+            rest = f"about {minutes} minute{'s' * (minutes > 1)} left"
+            status(f"{title}: {done} of {total}, {rest}")
+
+    return report
 
 
 def on_command_line(context: click.Context, name: str) -> bool:

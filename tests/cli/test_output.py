@@ -31,6 +31,16 @@ def test_an_archive_is_told_to_be_unpacked(tmp_path):
     assert "must be a run folder, unpacked" in refused("verify", tmp_path / "run.zip")
 
 
+def test_long_work_says_a_line_a_minute_where_no_bar_is_shown(monkeypatch, capsys):
+    clock = iter([0, 1, 31, 61, 91, 151, 152])
+    monkeypatch.setattr(render.time, "monotonic", lambda: next(clock))
+    with render.progress("rounds") as report:
+        for done in (4, 5, 6, 7, 9, 10):  # four were done before
+            report(done, 10)
+    ends = ("5 of 10, about 3 minutes", "7 of 10, about 2 minutes", "9 of 10, about 1 minute")
+    assert capsys.readouterr().err == "".join(f"rounds: {end} left\n" for end in ends)
+
+
 @pytest.mark.parametrize("where", [0, 1])
 @pytest.mark.parametrize("option", ["-q", "--quiet"])
 def test_quiet_leaves_the_result_only(option, where):

@@ -6,10 +6,7 @@ MOST = 86
 
 
 def fields(schema):
-    """Every named field of a JSON schema by its path, nested ones and those of variants included.
-
-    The same as ``privplan init --schema`` prints.
-    """
+    """Every named field of a JSON schema by its path, with nested ones and those of variants."""
     found = set()
 
     def walk(node, path):
