@@ -386,29 +386,26 @@ def verify_command(
 )
 @click.option("-o", "--output", metavar="SPEC", help="File to write; standard output if left out.")
 @click.option("--schema", is_flag=True, help="Write the JSON schema of a spec instead.")
-@click.option("--interactive", is_flag=True, help="Ask who is protected, and by how much.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.pass_context
 def init_command(
-    name: str | None, output: str | None, schema: bool, interactive: bool, force: bool
+    ctx: click.Context, /, name: str | None, output: str | None, schema: bool, force: bool
 ) -> None:
     """Write a commented spec to start from, or the schema of a spec."""
-    if (schema or interactive) and (name is not None or schema == interactive):
-        rule = "must be left out with --schema and --interactive, of which one can be asked for"
-        raise InputError.one("preset", rule, name)
+    interview = ctx.meta.get("privplan.interview")
+    if name is not None and (schema or interview):
+        other = "schema" if schema else "interactive"
+        raise InputError.one("preset", f"must be left out with --{other}", name)
     if output is not None and Path(output).is_dir():
         raise InputError.one("output", "must be a file, not a folder", output)
     if output is not None and Path(output).exists() and not force:
         raise InputError.one("output", "must not exist yet; --force replaces it", output)
-    if interactive:
-        from privplan.cli.interview import interview
-
-        text = interview()
-    elif schema:
+    if schema:
         from privplan.spec.spec import Spec
 
         text = json.dumps(Spec.model_json_schema(), indent=1) + "\n"
     else:
-        text = preset(DEFAULT if name is None else name)
+        text = interview() if interview else preset(DEFAULT if name is None else name)
     if output is None:
         render.text(text.rstrip("\n"))
         return

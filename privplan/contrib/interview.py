@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import click
+
 from privplan.cli import render
 from privplan.errors import InputError
 from privplan.files import load_yaml
-from privplan.spec.spec import Spec
 
 _HOLDS = """What does one client hold?
   1: the data of one person, such as a phone or an account
@@ -65,6 +66,8 @@ model: {model}    # a network of the simulator, or a label for your own
 
 def interview() -> str:
     """A commented spec from the answers; a wrong answer is refused in a line and asked again."""
+    from privplan.spec.spec import Spec
+
     given: dict[str, Any] = {
         "kind": "11", "unit": "client", "name": "study", "groups": [], "delta": "n^-1.1",
         "rounds": 50, "cohort": 0, "model": "own", "parameters": 10_000,
@@ -121,3 +124,19 @@ def interview() -> str:
     ask("model", "Model: a name of the simulator, or a label for your own")
     ask("parameters", "Its number of parameters")
     return _text(given)
+
+
+def _begin(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta["privplan.interview"] = interview
+
+
+OF_INIT = [
+    click.Option(
+        ["--interactive"],
+        is_flag=True,
+        expose_value=False,
+        callback=_begin,
+        help="Ask who is protected, and by how much.",
+    )
+]
