@@ -273,8 +273,7 @@ DATASETS.register(
             "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         ),
         CLOTHES,
-        mean=0.2860
-        * 255,  # of the training pixels; others: docs/evidence/gdpfed-readings.md
+        mean=0.2860 * 255,  # of the training pixels; others: docs/evidence/gdpfed-readings.md
         std=0.3530 * 255,
         address="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
         suffix=".gz",
