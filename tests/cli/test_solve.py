@@ -93,27 +93,6 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path):
     assert len(line) < 260
 
 
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ("--solve-for epsilon", "solve_for: needs a --for other than uploads, found 'epsilon'"),
-        ("--for accuracy=80", "for: needs --forecast PROXY, found 'accuracy=80'"),
-        ("--for colour=3", "for: must be one of noise, objective, accuracy, uploads or GROUP. w"),
-        ("--for noise=0", "for: must be positive and finite, found 'noise=0'"),
-        ("--for=accuracy=100", "for: must be in (0, 100) percent, found 'accuracy=100'"),
-        ("--for noise=1 --solve-for x.y", "solve_for: must be one of cohort, epsilon, rounds or"),
-        ("--for noise", "for: must be NAME=NUMBER, found 'noise'"),
-        ("--for noise=1 --for uploads=9", "for: must name each target once, and uploads alone"),
-        ("--for noise=1 --from-book=b.sqlite", "for: cannot go with --from-book, found 'noise=1'"),
-        ("--known-accuracy p=1", "known_accuracy: needs --forecast PROXY, found 'p=1'"),
-        ("--rule exact", "rule: needs --from-book, found 'exact'"),
-        ("--data x.npz", "solve --data: was removed in 0.2; use the numbers of privplan check-dat"),
-    ],
-)
-def test_options_that_need_another_one_or_are_gone_are_refused(options, rule, tmp_path):
-    assert refused("solve", spec_in(tmp_path), *options.split()).startswith(rule)
-
-
 def test_uploads_and_noise_are_kept(tmp_path):
     for target in ("uploads=300", "noise=5"):
         answer("solve", spec_in(tmp_path), "--for", target, "-o", tmp_path / "plan.json")

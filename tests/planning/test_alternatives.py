@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from privplan.errors import InputError
 from privplan.planning.choices import relative_noise
 from privplan.planning.explain import alternatives, attention_lines
 from privplan.planning.solver import solve
@@ -88,21 +87,3 @@ def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps():
     assert len(remedies) == 3
     assert np.all(np.diff(remedies) >= 0)
     assert remedies[-1] < noise
-
-
-@pytest.mark.parametrize(
-    ("planning", "rule"),
-    [
-        ({"least_share": 1.2}, "must be 1 or less"),
-        ({"least_share": -0.1}, "must be 0 or more"),
-        ({"least_share": 0.5, "weights": "uniform"}, "is only for planning.weights: optimal"),
-        ({"least_share": 0.5, "ratios": "uniform"}, "is only for planning.weights: optimal"),
-    ],
-)
-def test_shares_that_nothing_can_keep_are_refused(planning, rule):
-    with pytest.raises(InputError) as refused:
-        spec(planning=planning)
-    assert (refused.value.faults[0].field, refused.value.faults[0].rule) == (
-        "planning.least_share",
-        rule,
-    )

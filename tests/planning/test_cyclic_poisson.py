@@ -97,25 +97,3 @@ def test_questions_about_turns():
         solve_for(spec, {"noise": target}, "rounds")
     with pytest.raises(InputError, match="max_uploads: must be left out under cyclic_poisson:5"):
         with_uploads(spec, 2000.0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rounds": 52}, "rounds: must be a multiple of 5 under cyclic_poisson:5"),
-        ({"cohort": 601}, "cohort: must be at most the 600 clients of a turn"),
-        ({"sampling": "cyclic_poisson:1"}, "'cyclic_poisson:B' with B in [2, 9999]"),
-        ({"planning": {"ratios": "uniform"}}, "planning.ratios: must be balanced or noise"),
-        ({"planning": {"accountant": "rdp"}}, "planning.accountant: must be pld"),
-        ({"planning": {"free": ["ratios", "cohort"], "max_uploads": 3000}}, "planning.free: can"),
-        ({"planning": {"clipping": {"quantile": 0.5}}}, "planning.clipping: must be left out"),
-        (
-            {"groups": [{"name": "one", "clients": 400, "noise_multiplier": 1.0}]},
-            "groups.one.noise_multiplier: is only for planning.ratios: given, uniform",
-        ),
-    ],
-)  # fmt: skip
-def test_what_it_does_not_go_with(changes, message):
-    with pytest.raises(InputError) as caught:
-        solve(Spec.parse(data(**changes)))
-    assert message in str(caught.value)

@@ -73,24 +73,6 @@ def test_dropouts_are_provisioned_for():
     assert tolerant.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.8**0.5, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("planning", "said"),
-    [
-        ({"max_uploads": 100}, "planning.max_uploads: 100 is below the 500 uploads of 10 rounds"),
-        ({"max_rounds": 5}, "planning.max_rounds: 5 is below the 10 rounds"),
-        (
-            {"free": ["ratios", "weights", "cohort"], "max_uploads": 15},
-            "planning.max_uploads: 15 is below the 20 uploads of 10 rounds with 2 clients",
-        ),
-    ],
-)
-def test_caps_that_cannot_hold_are_named_with_the_nearest(planning, said):
-    spec = make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
-    with pytest.raises(InfeasibleError, match="nearest feasible") as caught:
-        solve(spec, second_opinion=False)
-    assert said in str(caught.value)
-
-
 def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
     """The nearest epsilon can be met, a little less cannot."""
     problem = make_problem(epsilons=(1e-6, 2.0, 4.0), deltas=(1e-9,) * 3)

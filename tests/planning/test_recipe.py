@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest, uniform
 from privplan.planning.choices import NOT_TUNED, recipe_lines, relative_noise
@@ -163,24 +162,3 @@ def test_baselines_train_as_without_the_recipe():
         spec = make(plan.spec).spec
         assert (spec.clipping_norm, spec.server, spec.averaging) == (1.0, None, None)
     assert record_level(plan, {"strict": 10, "loose": 10}).spec.server is None
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"recipe": "best"}, "recipe.source: must be one of 'default', 'none' or 'tuned'"),
-        ({"recipe": 3}, "recipe: must be a mapping of fields, found 3"),
-        ({"recipe": {"decides": 5}}, "recipe.decides: must be a list, found 5"),
-        ({"planning": {"free": False}}, "planning.free: must be a list, found False"),
-        ({"local": {"steps": 30, "momentum": 1.5}}, "local.momentum: "),
-        (
-            {"recipe": "default", "planning": {"ratios": "uniform"}},
-            "recipe.source: default is only for planning.ratios: ",
-        ),
-    ],
-)
-def test_faults_are_one_line(given, message):
-    with pytest.raises(InputError) as caught:
-        Spec.parse({**DATA, **given})
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ import yaml
 from privplan.planning.explain import risks_of
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from tests.command import answer, privplan, refused
+from tests.command import answer, privplan
 from tests.planning.problems import spec_data
 
 NAME = "</script><b>a&b"
@@ -63,17 +63,6 @@ def test_no_address_leaves_the_page_and_names_are_escaped(page):
     assert NAME not in page
     assert "What if: &lt;/script&gt;&lt;b&gt;a&amp;b</h1>" in page
     assert yaml.safe_load("".join(grid_of(page)["spec"][:1]).split("groups:")[0])["name"] == NAME
-
-
-def test_wrong_words_are_refused_in_one_line(tmp_path):
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(json.dumps(DATA))
-    assert "html: cannot go with" in refused("what-if", spec, "--frontier", "--html", "page.html")
-    assert refused("what-if", spec, "strict=1", "--html", spec).startswith(
-        "output: must be another"
-    )
-    assert "must be PATH=VALUE" in refused("what-if", spec, "strict=a")
-    assert "did you mean strict" in refused("what-if", spec, "strct=1,2")
 
 
 def test_what_if_and_verify_take_a_plan(tmp_path):

@@ -50,25 +50,6 @@ def test_a_spec_from_a_file_of_budgets(tmp_path):
     assert again == spec
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("client,epsilon,delta\na,1,0.1\nb,1\n", "line 3 .*: must be client,epsilon,delta"),
-        ("client,epsilon\n,1\n", "line 2 .*: client must have a name"),
-        ("client,epsilon\na,1_0\n", "line 2 .*: epsilon must be a number, found '1_0'"),
-        ("client,epsilon\nc0,1\nc1,1\n c0,2\n", "line 4 .*: client must be unique, found 'c0'$"),
-        ('client,epsilon\n"a",1\n"b,2\n', "line 3 .*: quotes must be closed"),
-        ("client,epsilon\na,1\n\nb,1e300\n", r"line 4 .*: epsilon must be in \[1e-30, "),
-    ],
-)
-def test_a_bad_file_names_its_line(text, said, tmp_path):
-    path = tmp_path / "budgets.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=said) as caught:
-        read_budgets(path, "n^-1.1")
-    assert "\n" not in str(caught.value)
-
-
 def test_all_bad_lines_are_named_up_to_twenty(tmp_path):
     path = tmp_path / "budgets.csv"
     path.write_text("client,epsilon,delta\na,1,0.1\na,1,0.1\nb,x,2\n" + "c,1\n" * 30)
