@@ -28,6 +28,7 @@ from privplan.contrib.reproduction.claims import (
 from privplan.errors import InputError, did_you_mean
 from privplan.files import load_yaml
 from privplan.plan import Plan
+from privplan.record import STREAMS
 from privplan.registry import Registry
 from privplan.values import digest
 from privplan.verification.verify import judge, load_run
@@ -234,17 +235,15 @@ _OF_GROUPS = ("sampling_ratio", "noise_multiplier", "weight", "scale", "kept_fra
 
 
 def executed(plan: Plan, numbers: Mapping[str, float]) -> str:
-    """Digest of what an algorithm executes: noise, ratios, weights, clipping and its own numbers.
-
-    To five digits, so that it is the same on other machines.
-    """
+    """Digest of plan, numbers (five digits, for all machines) and what streams are drawn by."""
     groups = [
         [f"{getattr(one, name):.5g}" for name in _OF_GROUPS] + [f"{plan.clip_factor(one):.5g}"]
         for one in plan.groups
     ]
     clipping = "" if plan.clipping is None else plan.clipping.model_dump_json()
     known = {name: f"{value:.5g}" for name, value in sorted(numbers.items())}
-    found = digest([str(plan.release), groups, f"{plan.spec.clipping_norm:.5g}", clipping, known])
+    draws, clip = [STREAMS, plan.spec_digest], f"{plan.spec.clipping_norm:.5g}"
+    found = digest([draws, str(plan.release), groups, clip, clipping, known])
     return found[:16]
 
 
