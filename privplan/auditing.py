@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from scipy.special import bdtrc, betaincinv, ndtr, ndtri
 
 from privplan.errors import InputError
-from privplan.files import load_json, read_text, write_text
+from privplan.files import read_json, write_text
 from privplan.laws.participation import binomial_log_mass
 from privplan.registry import Registry, instance_of
 from privplan.values import Value, parse
@@ -106,12 +106,7 @@ class AuditEvidence(Value):
     @classmethod
     def load(cls, folder: Path) -> AuditEvidence:
         """Read ``audit.json`` from the run folder."""
-        text = read_text(folder / AUDIT, "audit")
-        try:
-            data = load_json(text)
-        except ValueError:
-            raise InputError.one("audit", "must be JSON", str(folder / AUDIT)) from None
-        return parse(cls, data)
+        return parse(cls, read_json(folder / AUDIT, "audit"))
 
 
 class EmpiricalEpsilon(Value):

@@ -26,7 +26,7 @@ from scipy.special import ndtr, ndtri
 
 from privplan.accounting.pld.convolution import fast_length
 from privplan.errors import InputError
-from privplan.files import load_json, read_lines, read_text, write_text
+from privplan.files import load_json, read_json, read_lines, write_text
 from privplan.ledger import parse_chained
 from privplan.limits import refuse_bomb
 from privplan.record import REPLAY
@@ -582,8 +582,4 @@ class ReplayReport(Value):
     @classmethod
     def load(cls, folder: Path) -> ReplayReport:
         """Read ``replay.json`` from the run folder."""
-        try:
-            data = load_json(read_text(folder / REPLAY, "replay"))
-        except ValueError:
-            raise InputError.one("replay", "must be JSON", str(folder / REPLAY)) from None
-        return parse(cls, data)
+        return parse(cls, read_json(folder / REPLAY, "replay"))

@@ -217,6 +217,14 @@ def load_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def read_json(path: Path | str, field: str) -> Any:
+    """Plain data from a JSON file."""
+    try:
+        return load_json(read_text(path, field))
+    except ValueError:
+        raise InputError.one(field, "must be JSON", str(path)) from None
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):

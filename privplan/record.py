@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, Release, SamplingLaw
 from privplan.errors import Fault, InputError
-from privplan.files import load_json, read_text, write_text
+from privplan.files import read_json, write_text
 from privplan.limits import refuse_strange
 from privplan.values import (
     Checked,
@@ -291,13 +291,7 @@ class RunRecord(Checked):
     @classmethod
     def load(cls, folder: Path | str) -> RunRecord:
         """Read ``record.json`` from the run folder."""
-        folder = Path(folder)
-        text = read_text(folder / RECORD, "record")
-        try:
-            data = load_json(text)
-        except ValueError:
-            raise InputError.one("record", "must be JSON", str(folder / RECORD)) from None
-        return parse(cls, data)
+        return parse(cls, read_json(Path(folder) / RECORD, "record"))
 
 
 def refuse_other_folder(folder: Path) -> None:

@@ -42,14 +42,7 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @click.argument("spec", metavar="SPEC")
 @click.option("-o", "--output", metavar="PLAN", help="Write the plan there (plan.json).")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="What to show on standard output.",
-)
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("--details", is_flag=True, help="Show certificate, terms, status and recipe, too.")
 @click.option("--plot", metavar="PNG", help="Draw the plan into that picture.")
 @click.option(

@@ -6,13 +6,13 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from privplan.errors import Fault, InputError
-from privplan.files import TABLE, load_json, read_text, refuse_other_kind, write_text
+from privplan.files import TABLE, read_json, refuse_other_kind, write_text
 from privplan.plan import Plan
 from privplan.planning.choices import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec
@@ -247,7 +247,7 @@ class ProxyTable(Checked):
     @classmethod
     def load(cls, path: Path | str) -> ProxyTable:
         """Read a table."""
-        data = _json(path, "forecast")
+        data = read_json(path, "forecast")
         refuse_other_kind(data, TABLE, "forecast")
         return parse(cls, data)
 
@@ -256,7 +256,7 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
     """Which classes each group of a spec holds, from JSON such as {"strict": [0.5, 0.5, 0]}."""
     if path is None:
         return even_coverage(spec, classes)
-    data, names = _json(path, "coverage"), [group.name for group in spec.groups]
+    data, names = read_json(path, "coverage"), [group.name for group in spec.groups]
     skew = data.pop("skew", 0.0) if isinstance(data, dict) else 0.0
     if isinstance(skew, bool) or not isinstance(skew, int | float) or not 0 <= skew <= 1:
         raise InputError.one("coverage.skew", "must be a number in [0, 1]", skew)
@@ -274,10 +274,3 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
     shares = tuple(tuple(one / sum(data[name]) for one in data[name]) for name in names)
     frequency = None if overall is None else tuple(overall)
     return Coverage(shares=shares, clients=client_shares(spec), skew=skew, frequency=frequency)
-
-
-def _json(path: Path | str, field: str) -> Any:
-    try:
-        return load_json(read_text(path, field))
-    except ValueError:
-        raise InputError.one(field, "must be JSON", str(path)) from None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from privplan.plan import Plan
-from privplan.planning.baselines import by_record, strictest, unprotected
+from privplan.planning.baselines import by_record, unprotected
 from simulate.aggregators import as_planned, at_plan_norm, by_noise, by_norm, client_mean, mean
 from simulate.algorithm import Algorithm, compose, fine_tuned, own, private, rotation
 from simulate.algorithms.registry import (
@@ -23,6 +23,7 @@ from simulate.algorithms.registry import (
     of_clients,
     of_records,
     register,
+    without_privacy,
 )
 from simulate.components import Aggregator, LocalRule, Personalisation, Split
 from simulate.local.dp_sgd import dp_sgd
@@ -32,10 +33,8 @@ from simulate.server import laplacian
 from simulate.transforms import plan_clip, random_mask, sparsify
 
 
-@register(
+@without_privacy(
     "FedAvg",
-    plan=from_spec(unprotected),
-    unit="none",
     released="the exact sum of updates per round",
     source="McMahan, Moore, Ramage, Hampson, Agueera y Arcas, AISTATS 2017",
     hyperparameters={
@@ -161,10 +160,8 @@ def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return replace(dp_fedavg(plan, hyperparameters), local=local)
 
 
-@register(
+@of_clients(
     "DP-FedAvg-BLUR+LUS",
-    plan=from_spec(strictest),
-    unit="client",
     released="one noisy sum of sparse, clipped updates per round",
     source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
     hyperparameters={**PENALTY, "kept": KEPT},
@@ -192,10 +189,8 @@ KEPT_BY_MASK = Hyperparameter(
 )
 
 
-@register(
+@of_clients(
     "Fed-SMP",
-    plan=from_spec(strictest),
-    unit="client",
     released="one noisy sum of masked, clipped updates per round",
     source="Hu, Guo, Gong, IEEE Transactions on Mobile Computing, 2023",
     hyperparameters={"kept": KEPT_BY_MASK},

@@ -38,6 +38,7 @@ from simulate.algorithms.registry import (
     Hyperparameters,
     as_given,
     from_spec,
+    of_clients,
     of_groups,
     of_records,
     own_if_joint,
@@ -155,10 +156,9 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # Privacy Assignment for DP-SGD, NeurIPS 2023; for clients as in GDPFed+, Appendix B.2.
 
 
-@register(
+@of_clients(
     "IDP-FedAvg-Scale",
     plan=from_spec(individual_scale),
-    unit="client",
     released="one noisy sum of updates, clipped per group, per round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
 )
@@ -173,11 +173,9 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return dp_fedavg(plan, hyperparameters)
 
 
-@register(
+@of_clients(
     "IDP-FedAvg-Sample",
     plan=from_spec(lambda spec: individual_sample(spec, spec.planning.accountant)),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
     requires=(poisson,),
 )
@@ -197,11 +195,9 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
 # learning with time-adaptive privacy spending, ICLR 2025.
 
 
-@register(
+@of_clients(
     "Time-adaptive HDPFL",
     plan=from_spec(lambda spec: adaptive_plan(spec, accountant=spec.planning.accountant)),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
     source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",
     requires=(poisson,),
 )

@@ -26,8 +26,9 @@ from simulate.algorithms.registry import (
     Hyperparameter,
     Hyperparameters,
     Records,
-    from_spec,
+    of_clients,
     register,
+    without_privacy,
 )
 from simulate.algorithms.sam import HEAD_RATE, protected, shared_body
 from simulate.local.dp_sgd import head_then_body, noisy_sum
@@ -38,10 +39,9 @@ from simulate.models.registry import model
 from simulate.transforms import plan_clip
 
 
-@register(
+@of_clients(
     "CENTAUR",
     plan=partial(either, weights="population", of_clients=strictest),
-    unit="client",
     released="one noisy sum of the body's clipped updates per round",
     source="Shen, Ye, Kang, Hassani, Shokri, ICLR 2023",
     hyperparameters={"head_rate": HEAD_RATE},
@@ -86,10 +86,9 @@ ALPHA = Hyperparameter(
 )
 
 
-@register(
+@of_clients(
     "PPSGD",
     plan=partial(either, weights="population", of_clients=strictest),
-    unit="client",
     released="one noisy sum of clipped shared updates per round",
     source="Bietti, Wei, Dudik, Langford, Wu, ICML 2022",
     hyperparameters={"alpha": ALPHA},
@@ -164,10 +163,8 @@ def frozen(plan: Plan, records: Records) -> Plan:
     return unprotected(plan.spec.model_copy(update={"model": changed}))
 
 
-@register(
+@without_privacy(
     "HyperFL",
-    plan=from_spec(unprotected),
-    unit="none",
     released="the exact sum of the hypernetworks' updates per round",
     source="Guo, Zeng, Chen, Zhang, Ren, Zhou, Qu (HyperFL), AAAI 2025",
     hyperparameters={"hidden": HIDDEN, "head_rate": HYPERFL_HEAD_RATE},
@@ -222,10 +219,8 @@ def hyperfl_lpm(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 SERVER_RATE = Hyperparameter(0.05, "learning rate of the hypernetwork and the embeddings", high=1e6)
 
 
-@register(
+@without_privacy(
     "pFedHN",
-    plan=from_spec(unprotected),
-    unit="none",
     released="each client's exact update per round",
     source="Shamsian, Navon, Fetaya, Chechik, ICML 2021",
     hyperparameters={"hidden": HIDDEN, "server_rate": SERVER_RATE},
@@ -245,10 +240,8 @@ def pfedhn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return _generated(plan, hyperparameters, personal_head=False)
 
 
-@register(
+@without_privacy(
     "pFedHN-PC",
-    plan=from_spec(unprotected),
-    unit="none",
     released="each client's exact update of the body per round",
     source="Shamsian, Navon, Fetaya, Chechik, ICML 2021",
     hyperparameters={"hidden": HIDDEN, "server_rate": SERVER_RATE},

@@ -29,7 +29,7 @@ from typing import Literal
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
-from privplan.planning.baselines import published, strictest
+from privplan.planning.baselines import published, strictest, unprotected
 from privplan.registry import Registry, points
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
@@ -246,13 +246,15 @@ def own_if_joint(plan: Plan, records: Records) -> Plan:
     return plan if plan.release == "per_group" else published(plan.spec)
 
 
+without_privacy = partial(register, plan=from_spec(unprotected), unit="none")
+"""Registers a method without privacy, whose clients are drawn at equal ratios."""
 of_clients = partial(
     register,
     plan=from_spec(strictest),
     unit="client",
     released="one noisy sum of clipped updates per round",
 )
-"""Registers DP-FedAvg under the strictest budget with other steps."""
+"""Registers a method of one noisy sum; without a plan of its own under the strictest budget."""
 of_groups = partial(
     register,
     unit="client",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.baselines import median_clipped, strictest, unprotected
+from privplan.planning.baselines import median_clipped, strictest
 from simulate.aggregators import add_shift, at_plan_norm
 from simulate.algorithm import Algorithm, compose, fine_tuned, head, own
 from simulate.algorithms.fedavg import dp_fedavg
@@ -19,7 +19,7 @@ from simulate.algorithms.registry import (
     from_spec,
     no_server,
     of_clients,
-    register,
+    without_privacy,
 )
 from simulate.local.sgd import alternating, pgn, sam
 from simulate.mechanisms import gaussian_joint
@@ -75,10 +75,8 @@ ratio of methods without a head of their own, and is the default.
 """
 
 
-@register(
+@without_privacy(
     "P-FedSAM",
-    plan=from_spec(unprotected),
-    unit="none",
     released="the exact sum of the body's updates per round",
     source="Zhang, Guo, Gong (DP2-FedSAM)",
     hyperparameters={**RHO, "head_rate": HEAD_RATE},
@@ -94,10 +92,8 @@ def p_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return shared_body(plan, hyperparameters["rho"], hyperparameters["head_rate"])
 
 
-@register(
+@of_clients(
     "DP2-FedSAM",
-    plan=from_spec(strictest),
-    unit="client",
     released="one noisy sum of the body's clipped updates per round",
     source="Zhang, Guo, Gong (DP2-FedSAM)",
     hyperparameters={**RHO, "head_rate": HEAD_RATE},
@@ -149,10 +145,9 @@ STEPS = {
 SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; the paper's choice", high=1e6)
 
 
-@register(
+@of_clients(
     "DP-FedPGN",
     plan=from_spec(median_clipped(strictest)),
-    unit="client",
     released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     hyperparameters=STEPS,
@@ -187,10 +182,9 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     )
 
 
-@register(
+@of_clients(
     "DP-FedPGN-LS",
     plan=from_spec(median_clipped(strictest)),
-    unit="client",
     released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     hyperparameters={**STEPS, "smoothing": SMOOTHING},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import Fault, InputError
-from privplan.files import read_text
+from privplan.files import read_json, read_text
 from privplan.limits import MOST_PIXELS, most_unpacked, refuse_bomb
 from privplan.processes import OWN_MODULES, importable
 from simulate.data.dataset import error_line
@@ -141,10 +140,7 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
 
 def read_statistics(path: Path) -> Statistics:
     """The public statistics in a JSON file."""
-    try:
-        content = json.loads(read_text(path, "statistics"))
-    except (ValueError, RecursionError):
-        raise InputError.one("statistics", "must be JSON", str(path)) from None
+    content: Any = read_json(path, "statistics")
     if not isinstance(content, dict):
         rule = "must be a mapping from columns to their statistics"
         raise InputError.one("statistics", rule, type(content).__name__)
