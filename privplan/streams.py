@@ -23,8 +23,7 @@ from privplan.errors import InputError, UnsupportedError
 from privplan.files import read_secret, write_secret
 from privplan.record import Mask
 
-# -------------------------------------------------------------------------------------------------
-# Cryptographic random streams, whose key comes from the operating system and is in no record.
+# --- Cryptographic random streams, whose key comes from the operating system and is in no record. -
 #
 # A stream is SHAKE-256 (FIPS 202), a sponge with a capacity of 512 bits, keyed by a prefix as in
 # KMAC (NIST SP 800-185): without the 256-bit key its output is computationally indistinguishable
@@ -281,8 +280,7 @@ def fingerprint(generator: np.random.Generator | SecureStream) -> str:
     return hashlib.sha256(f"{text}|{found.get('buffer_pos')}".encode()).hexdigest()[:LETTERS]
 
 
-# -------------------------------------------------------------------------------------------------
-# Public random masks: the coordinates released in a round, drawn from the seed without data.
+# --- Public random masks: the coordinates released in a round, drawn from the seed without data. --
 
 
 def mask_digest(coordinates: np.ndarray) -> str:

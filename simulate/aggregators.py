@@ -175,8 +175,7 @@ def pursuit(
     return low, sparse
 
 
-# -------------------------------------------------------------------------------------------------
-# Aggregators of releases by single clients: weighted means and the update of a hypernetwork.
+# --- Aggregators of releases by single clients: weighted means and the update of a hypernetwork. --
 
 BLOCK_CLIENTS = 200
 """Most clients in a decomposition: its time grows with the cube of their number."""

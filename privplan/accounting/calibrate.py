@@ -43,6 +43,8 @@ LEAST_EPSILON = 1e-6
 """Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2
 """Of the two coarse bounds that tell where a search starts."""
+_FAR = 0.05
+"""Correction of an estimate beyond which a third coarse epsilon is worth its time."""
 _ABOVE_LEAST = 1.0001
 """So that the least noise multiplier stays one that can be certified in spite of rounding."""
 _RANGES = {
@@ -153,7 +155,7 @@ def _estimated_start(
     target: CalibrationTarget,
     history: Callable[[float], History],
     start: float,
-    search: Callable[..., SearchResult],
+    search: partial[SearchResult],
 ) -> tuple[float, float]:
     """Estimate of the solution, and of the slope of log epsilon there.
 
@@ -190,7 +192,12 @@ def _estimated_start(
     slope = math.log(second_value / value) / (second - start)
     if not 0.05 < slope < 100:
         return second, 1.0
-    return second - math.log(second_value / target.epsilon) / slope, slope
+    third = second - math.log(second_value / target.epsilon) / slope
+    third = min(max(third, search.keywords["low"]), search.keywords["high"])
+    if abs(third - second) < _FAR or not 0 < (value := guess(third)) < math.inf:
+        return third, slope
+    slope = math.log(second_value / value) / (second - third)
+    return third - math.log(value / target.epsilon) / slope, slope
 
 
 def checked_target(
@@ -230,8 +237,6 @@ def checked_target(
         raise UnsupportedError(f"{chosen.name}: {reason}")
     return target
 
-
-# --- Calibration of T equal releases: the value of one parameter that just keeps a budget. -------
 
 LEAST_DELTA = 1e-15
 _RTOL = 1e-4

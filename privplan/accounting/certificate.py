@@ -154,11 +154,8 @@ def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
     warnings = []
     for guarantee in (row for row in rows if row.guarantee):
         for row in rows:
-            same = (row.group, row.delta, row.relation) == (
-                guarantee.group,
-                guarantee.delta,
-                guarantee.relation,
-            )
+            alike = ("group", "delta", "relation")
+            same = all(getattr(row, name) == getattr(guarantee, name) for name in alike)
             if not same or row.guarantee or row.kind in _NO_BOUNDS or row.kind.endswith(OF_ONE_RUN):
                 continue
             apart = max(row.epsilon_lower, guarantee.epsilon_lower)
@@ -317,7 +314,8 @@ def calibrated_composition(
     if unknown == "cohort":
         given["sampling_ratio"] = value / own["clients"]
     else:
-        value = law.rounds_for(round(value)) if unknown == "rounds" else value
+        if unknown == "rounds":
+            value = min(law.rounds_for(round(value)), MOST_ROUNDS)
         given[unknown] = value
     return value, composition(**given)
 

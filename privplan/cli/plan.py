@@ -219,7 +219,8 @@ def solve_command(
                 render.text(f"wrote {path}")
         written = "PLAN" if output is None else shlex.quote(output)
         method = "planned" if plan.unit == "client" else "NAME"
-        render.text(f"next: privplan simulate {written} --algorithm {method} -o run")
+        own = plan.spec.model.options
+        render.text(f"next: privplan simulate {written} --algorithm {method}{own} -o run")
         if not details:
             render.text("certificate, terms and status: --details")
     initial = plan.spec.model.initial

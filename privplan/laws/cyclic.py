@@ -91,9 +91,6 @@ def remaining_noise(bands: int, momentum: float, rounds: int) -> float:
     return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())
 
 
-# -------------------------------------------------------------------------------------------------
-# Cyclic Poisson sampling: B public parts of a group take turns, each drawn by Poisson sampling.
-
 NAME = "cyclic_poisson"
 _OBJECTIVES = ("balanced", "noise")
 _LEFT_OUT = ("clipping", "constants")
@@ -228,13 +225,10 @@ class CyclicPoisson(Poisson):
         total = sum(rounds.values())
         mean = np.zeros(1 + total)
         for turn in range(self.turns):
-            own = {ratio: self._in_turn(count, turn) for ratio, count in rounds.items()}
+            own = {q: len(range(turn, count, self.turns)) for q, count in rounds.items()}
             law = participation_law(own)
             mean[: len(law)] += law / self.turns
         return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
-
-    def _in_turn(self, rounds: int, turn: int) -> int:
-        return len(range(turn, rounds, self.turns))
 
 
 FAMILIES.register(

@@ -90,7 +90,8 @@ def promise_line(plan: Plan) -> str:
     return (
         f"unverified: nothing ran; plan {plan.spec.name} promises epsilon {spent}; "
         f"{rows[0].sampling} sampling, by {plan.guarantee}; {plan.identity}; "
-        "next: privplan simulate PLAN --algorithm planned -o run; privplan verify run"
+        f"next: privplan simulate PLAN --algorithm planned{plan.spec.model.options} -o run; "
+        "privplan verify run"
     )
 
 

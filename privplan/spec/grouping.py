@@ -188,8 +188,7 @@ class Cuts:
         )
 
 
-# -------------------------------------------------------------------------------------------------
-# What a grouping of budgets costs a plan with one release of all groups, by the central limit.
+# --- What a grouping of budgets costs a plan with one release of all groups, by the central limit -
 #
 # A client of Gaussian strength mu over T rounds that takes part with ratio q enters the sum with a
 # scale v of t(mu, q) = q sqrt(log(1 + mu^2 / (T q^2))) at most, its q / sigma. The error is

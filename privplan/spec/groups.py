@@ -25,6 +25,7 @@ from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.accounting.calibrate import NOISE_RANGE
 from privplan.accounting.tradeoff import Point, advantage_point, budget_of
 from privplan.errors import Fault, InputError
+from privplan.registry import points
 from privplan.spec.training import Augmentation, Initial
 from privplan.values import (
     LEAST,
@@ -247,6 +248,10 @@ class LocalTraining(Value):
     )
 
 
+_NETWORKS = ("cnn-", "lstm", "mlp-", "resnet-", "vit:", "roberta:", "adapters:")
+"""How names of the simulator's networks begin."""
+
+
 class Model(Value):
     """The network that is trained."""
 
@@ -257,6 +262,12 @@ class Model(Value):
         description="Parameters from public data to start from; left out, they are drawn.",
         exclude_if=is_none,
     )
+
+    @property
+    def options(self) -> str:
+        """What ``simulate`` needs beside a plan where the name is of no network that it has."""
+        known = (*_NETWORKS, *(point.name for point in points("privplan.models")))
+        return "" if self.name.startswith(known) else " --data DATA --model MODULE:CLASS"
 
 
 def _public_key(value: str) -> str:

@@ -166,9 +166,6 @@ def last_dense(body: Body) -> tuple[int, DenseInput] | None:
     return index, ratio(gradient[weight].view(shape), gradient[bias])
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 @register("closed", iterative=False, source="Phong et al. 2018; Zhao, Mopuri, Bilen 2020")
 def closed(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
     """Label and dense input of each release; the image where the first layer is dense."""

@@ -289,8 +289,7 @@ def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
     return LocalRule("blur", train, across_groups=True)
 
 
-# -------------------------------------------------------------------------------------------------
-# Local SGD: plain, and the rules of clients with personal parameters (heads, offsets, models).
+# --- Local SGD: plain, and the rules of clients with personal parameters (heads, offsets, models) -
 
 
 def plain_sgd() -> LocalRule:

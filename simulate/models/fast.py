@@ -17,8 +17,7 @@ from simulate.models.modular import Modular
 from simulate.models.network import CROSS_ENTROPY, Objective, Packed, Parts, Shapes
 from simulate.norms import factors
 
-# -------------------------------------------------------------------------------------------------
-# Gradients of several models at once on a CPU: grouped convolutions, explicit backward passes.
+# --- Gradients of several models at once on a CPU: grouped convolutions, explicit backward passes -
 #
 # The clients of a chunk are concatenated along the channels of one `channels_last` tensor
 # [B, K * C, H, W], so that a convolution of all of them is one grouped convolution that reads

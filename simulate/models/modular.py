@@ -303,8 +303,7 @@ def outputs_of(result: Any) -> Tensor:
     return outputs
 
 
-# -------------------------------------------------------------------------------------------------
-# `adapters:MODEL`: a model with frozen weights and small trainable adapters after its blocks.
+# --- `adapters:MODEL`: a model with frozen weights and small trainable adapters after its blocks. -
 #
 # Bottleneck adapters after N. Houlsby et al., Parameter-Efficient Transfer Learning for NLP, ICML
 # 2019: a projection down, a rectifier and a projection up, added to the input. The adapters and

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import sqrtm, toeplitz
 
+from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.certificate import calibrated_composition, composition
 from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.rdp import rdp_of_release
@@ -201,6 +202,8 @@ def test_questions_without_a_spec_count_the_rounds_of_a_client():
     given |= {"noise_multiplier": 1.4, "sampling_ratio": 0.1, "rounds": 50}
     given |= {"accountant": "pld", "sampling": "cyclic_poisson:5"}
     rounds, found = calibrated_composition("rounds", 1.0, **{**given, "rounds": None})
+    wide = {**given, "rounds": None, "accountant": "rdp", "noise_multiplier": 100.0}
+    assert calibrated_composition("rounds", 500, **wide)[0] == MOST_ROUNDS
     one = {**given, "sampling": "poisson", "rounds": None}
     assert rounds == 5 * calibrated_composition("rounds", 1.0, **one)[0]
     assert found.history.rounds == rounds / 5

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from privplan.planning.choices import recipe_lines
+from privplan.spec.groups import Model as Network
 from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm
 from simulate.models.fast import Chain
@@ -15,6 +16,7 @@ from simulate.models.network import save, started
 from simulate.models.registry import MODELS, model
 from tests.simulate import small
 
+NAMES = [pytest.param(one, marks=[pytest.mark.slow] * ("resnet-34" in one)) for one in MODELS]
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
 
 
@@ -61,15 +63,11 @@ def test_a_name_may_say_the_shape_and_the_classes(name, shape, classes):
     assert logits.shape == (2, classes)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if "resnet-34" in name else ())
-        for name in sorted(MODELS)
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_shapes_head_and_logits_are_those_of_the_plain_module(name):
     network = model(name)
+    assert not Network(name=name, parameters=1).options
+    assert Network(name="mine", parameters=1).options == " --data DATA --model MODULE:CLASS"
     thetas = torch.stack([network.initial(generator(seed)) for seed in range(2)])
     module = plain(network, thetas[0])
     tensors = dict(module.named_parameters())
