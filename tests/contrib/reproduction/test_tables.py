@@ -372,6 +372,8 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
                     continue
                 plain = json.loads(json.dumps(described))
                 assert result.configuration[setting.column][row] == plain, (one.name, row)
+                printed = one.printed.get((row, setting.column), (None, None))
+                assert (cell.published, cell.published_error) == printed, (one.name, row)
                 if cell.executed:
                     assert cell.executed == executed_today(described, method), (one.name, row)
 
@@ -389,9 +391,10 @@ def test_stored_numbers_of_plans_come_out_again():
     for one in tables():
         result = reproduction.stored(one)
         if result is not None and one.planned:
-            known = {(cell.row, cell.column): cell.values for cell in result.cells}
             for cell in one.computed():
-                assert known[cell.row, cell.column] == pytest.approx(cell.values, rel=1e-6)
+                known = result.at(cell.row, cell.column)
+                assert known.model_copy(update={"values": cell.values}) == cell, one.name
+                assert known.values == pytest.approx(cell.values, rel=1e-6)
 
 
 ROOT = Path(__file__).parents[3]
