@@ -103,16 +103,6 @@ def test_too_little_noise_is_refused_in_the_unit_of_the_rule():
         assert str(caught.value) == f"noise_multiplier: {rule}, found {found}"
 
 
-def test_infeasible_is_one_line():
-    keep = {"accountant": "rdp"}
-    with pytest.raises(InfeasibleError, match=r"^sampling_ratio: none"):
-        calibrate("sampling_ratio", 1e-3, 1e-10, noise_multiplier=0.01, rounds=10**6, **keep)
-    with pytest.raises(InfeasibleError, match=r"^cohort: not even 1"):
-        calibrate("cohort", 0.1, 1e-10, noise_multiplier=0.5, clients=2, rounds=5, **keep)
-    with pytest.raises(InfeasibleError, match=r"^noise_multiplier: none up to"):
-        noise_multiplier(1e-3, 1e-10, sampling_ratio=1, rounds=1000, accountant="closed_form")
-
-
 def test_bad_input_names_every_field():
     with pytest.raises(InputError) as caught:
         noise_multiplier(-1, 2, sampling_ratio=0, rounds=0, sampling="some", relation="any")

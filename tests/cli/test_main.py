@@ -106,24 +106,6 @@ def test_a_command_that_cannot_be_loaded_is_one_line(name, said):
     assert said in line
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ("frontier s.yaml", "frontier: was removed in 0.2; use privplan what-if SPEC --frontier"),
-        ("algorithms", "algorithms: was removed in 0.2; use privplan simulate --algorithms"),
-        ("tradeoff --rounds 5", "tradeoff: was removed in 0.2; use privplan account --tradeoff"),
-        ("pretrain s.yaml", "pretrain: was removed in 0.2; use model.initial in the spec, with "
-         "parameters that you trained on public data"),
-        ("what-if s.yaml --forecast p.json",
-         "what-if --forecast: was removed in 0.2; use privplan solve SPEC --forecast PROXY"),
-        ("--quiet solve s.yaml --max-uploads 9",
-         "solve --max-uploads: was removed in 0.2; use --for uploads=N"),
-    ],
-)  # fmt: skip
-def test_an_old_spelling_is_one_line_that_names_the_new_one(words, line):
-    assert refused(*words.split()) == line
-
-
 @pytest.mark.parametrize(("words", "command"), _own_commands(main))
 def test_the_example_in_the_help_of_a_command_is_one_of_it(words, command):
     start, _, example = (command.epilog or "").partition(": ")

@@ -3,7 +3,6 @@
 import pytest
 
 from privplan.cli import render
-from privplan.spec.presets import preset
 from tests.command import privplan, refused
 
 ACCOUNT = ["account", "--noise-multiplier=1.5", "--sampling-ratio=.02", "--rounds=50"]
@@ -53,27 +52,3 @@ def test_quiet_leaves_the_result_only(option, where):
     assert quiet.stdout == loud.stdout
     assert "warning: " in privplan(*ACCOUNT, "--delta=1e-5").stderr
     assert "delta" in refused("--quiet", *ACCOUNT, "--delta=2")
-
-
-@pytest.mark.parametrize(
-    ("words", "suggestion"),
-    [
-        (["solv", "spec.yaml"], "did you mean solve?"),
-        (["book", "shwo"], "did you mean show?"),
-        ([*ACCOUNT, "--dleta=1e-5"], "--delta"),
-        ([*ACCOUNT, "--delta=1e-5", "--accountant=plt"], "did you mean pld?"),
-    ],
-)
-def test_mistyped_words_are_answered_with_a_suggestion(words, suggestion):
-    assert suggestion in refused(*words)
-
-
-def test_mistyped_fields_are_answered_with_fields_of_their_place(tmp_path):
-    text = preset("digits").replace("epsilon:", "epsilom:", 1).replace("rounds:", "round:")
-    text = text.replace("local:", "locale:")
-    (tmp_path / "spec.yaml").write_text(text)
-    done = privplan("solve", tmp_path / "spec.yaml")
-    lines = {line.split(":")[1].strip(): line for line in done.stderr.splitlines()}
-    assert "(did you mean epsilon?)" in lines["groups.strict.epsilom"]
-    assert "(did you mean rounds?)" in lines["round"]
-    assert "(did you mean local?)" in lines["locale"]

@@ -47,24 +47,3 @@ def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_pa
     assert less["noise_multiplier"] == pytest.approx(planned["noise_multiplier"] / 10)
     assert planned["epsilon"] < less["epsilon"] < least["epsilon"]
     assert (planned["verdict"], least["verdict"]) == ("not above null", "leaks")
-
-
-WRONG = (
-    "attack --attack guess", "algorithm --algorithm SGD", "images --images 99999",
-    "clients --clients 0", "clients --clients 1.5", "clients --clients 51", "noise --noise x",
-    "dataset --dataset mnist9",
-    "targets --attack membership --targets 9999", "partition --partition iid",
-    "targets --targets 2",
-)  # fmt: skip
-"""The field that a refusal names, and the options."""
-
-
-@pytest.mark.parametrize("words", WRONG)
-def test_bad_input_is_one_line(words, short_path, tmp_path):
-    field, *options = words.split()
-    options = options if "--algorithm" in options else ["--algorithm", "FedAvg", *options]
-    done = call("attack", short_path, *options, "-o", tmp_path / "out")
-    assert done.exit_code == 2, done.stdout
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"privplan: {field}: ")
-    assert not (tmp_path / "out").exists()
