@@ -1,6 +1,7 @@
 """Writes what rests on stored results, docs/reproduction/*.json: verdicts, and the runs.
 
-privplan reproduce TABLE -o docs/reproduction    # stores one table again
+privplan reproduce TABLE -o docs/reproduction    # adds rows and seeds that are not stored
+privplan reproduce TABLE -o EMPTY                # trains all again; the file is copied here
 python benchmarks/reproduction.py                # writes the pages again
 """
 
@@ -83,13 +84,19 @@ def _verdicts(paper: Paper, folder: Path) -> Iterator[str]:
     for table in paper.tables:
         result, shown = stored(table, folder), table.title
         if result is not None and result.seeds:
-            shown += f" ({result.size} size, {len(result.seeds)} seeds)"
+            earlier = ", earlier draws" if _earlier(result) else ""
+            shown += f" ({result.size} size, {len(result.seeds)} seeds{earlier})"
         if table.left_out:
             verdict = NOT_RUN if table.has_results else ""
             yield f"| {shown} | | {verdict} | {table.left_out} |"
         for claim, found in outcomes(table, folder):
             yield f"| {shown} | {claim} | {found.verdict} | {found.evidence} |"
             shown = ""
+
+
+def _earlier(result: Result) -> list[str]:
+    """Rows with a cell that is older than today's streams, so that it has no digest."""
+    return list(dict.fromkeys(cell.row for cell in result.cells if not cell.executed))
 
 
 def _accuracies(table: Table, result: Result) -> Iterator[str]:
@@ -104,9 +111,12 @@ def _accuracies(table: Table, result: Result) -> Iterator[str]:
     )
     measure = table.measure[0].upper() + table.measure[1:]
     seconds = sum(sum(cell.seconds) for cell in result.cells)
+    rows = _earlier(result)
+    earlier = "all rows" if set(rows) == set(result.rows) else "; ".join(rows)
     yield (
         f"{result.size.capitalize()} size: {size}. Seeds {seeds}; {versions}; {result.machine}; "
-        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and half of its interval.\n"
+        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and half of its interval."
+        f"{f' Of earlier draws: {earlier}.' if rows else ''}\n"
     )
     yield "| method | setting | found | printed | epsilon spent, by group |"
     yield "|---|---|---|---|---|"
