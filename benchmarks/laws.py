@@ -35,7 +35,7 @@ def main() -> None:
     asked = parser.parse_args()
     block = round(1 / asked.share)
     laws = ["full", "fixed_size", "cyclic_poisson:5", "poisson", f"random_allocation:{block}"]
-    for law in laws:
+    for law in (*laws, "min_separation:10", f"min_separation:{block}"):
         found = [noise(law, epsilon, asked) for epsilon in (0.5, 1.5, 3.0)]
         print(f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |", flush=True)
     from matplotlib.figure import Figure

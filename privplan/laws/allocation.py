@@ -33,7 +33,7 @@ class RandomAllocation(base.Law):
     independent_clients = True
 
     def __init__(self, block: int) -> None:
-        self.block = block
+        self.turns = self.block = block
         self.name = f"{NAME}:{block}"
         self.title = f"random allocation (1 of {block} rounds)"
 
@@ -61,18 +61,6 @@ class RandomAllocation(base.Law):
         if use == "solve_for rounds":
             return f"must be epsilon under {self.name} sampling"
         return None if use in _OPEN else f"must be a law of independent rounds, for {use}"
-
-    def drawable(self, clients: int) -> float:
-        """The mean size of a cohort."""
-        return clients / self.block
-
-    def rounds_of_client(self, rounds: int) -> int:
-        """One of every B."""
-        return -(-rounds // self.block)
-
-    def rounds_for(self, participations: int) -> int:
-        """B for each."""
-        return participations * self.block
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """One of each block; as often as a round of it was repeated."""

@@ -44,16 +44,6 @@ class Poisson(Law):
             return exact(pair, pair)
         return exact(Pair(Kind.REMOVE, shift, ratio), Pair(Kind.ADD, shift, ratio))
 
-    def renyi(
-        self, relation: Relation, noise_multiplier: float, ratio: float
-    ) -> tuple[RenyiBound, ...]:
-        """Exact: Mironov et al. 2019, or the moments of ``SWAP`` under replace-one."""
-        if relation != Relation.REPLACE_ONE:
-            return (RenyiBound(Moments.SAMPLED, noise_multiplier, ratio),)
-        if ratio == 1:
-            return (RenyiBound(Moments.SAMPLED, noise_multiplier / 2, 1.0),)
-        return (RenyiBound(Moments.SWAP, noise_multiplier, ratio),)
-
     def has_central_limit(self, relation: Relation) -> bool:
         """No published limit under replace-one."""
         return relation != Relation.REPLACE_ONE
@@ -159,10 +149,15 @@ class FixedSize(Law):
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
         """Every cohort has exactly the planned size."""
-        planned = round(ratio * clients)
-        for count in counts:
-            if count != planned:
-                yield f"a cohort of {count} where the law takes exactly {planned}"
+        return _other_sizes(counts, round(ratio * clients))
+
+
+def _other_sizes(counts: Sequence[int], planned: int) -> Iterator[str]:
+    return (
+        f"a cohort of {count} where the law takes exactly {planned}"
+        for count in counts
+        if count != planned
+    )
 
 
 LAWS.register(FixedSize.name, FixedSize())
@@ -188,14 +183,6 @@ class Full(Law):
         pair = Pair(Kind.REMOVE, self.sensitivity(relation) * shift, 1.0)
         return exact(pair, pair)
 
-    def renyi(
-        self, relation: Relation, noise_multiplier: float, ratio: float
-    ) -> tuple[RenyiBound, ...]:
-        """The Gaussian mechanism: alpha / (2 sigma^2)."""
-        replace = relation == Relation.REPLACE_ONE
-        sigma = noise_multiplier / 2 if replace else noise_multiplier
-        return (RenyiBound(Moments.SAMPLED, sigma, 1.0),)
-
     def has_central_limit(self, relation: Relation) -> bool:
         """The Gaussian is its own limit."""
         return True
@@ -218,10 +205,7 @@ class Full(Law):
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
         """Every cohort is the whole group."""
-        planned = round(ratio * clients)
-        for count in counts:
-            if count != planned:
-                yield f"a cohort of {count} where the law takes exactly {planned}"
+        return _other_sizes(counts, round(ratio * clients))
 
 
 LAWS.register(Full.name, Full())

@@ -97,11 +97,6 @@ _LEFT_OUT = ("clipping", "constants")
 _EVERY_ROUND = "must be a law under which every round draws from all clients"
 _EXCLUDED: dict[Use, str] = {
     "plain sums": _EVERY_ROUND,
-    "a guard": f"{_EVERY_ROUND}, for a guard",
-    "canaries": f"{_EVERY_ROUND}, for canaries",
-    "attacks": f"{_EVERY_ROUND}, for attacks",
-    "forecasts": f"{_EVERY_ROUND}, for forecasts",
-    "a pilot": f"{_EVERY_ROUND}, for a pilot",
     "secure-discrete": "must not be secure-discrete under {law}",
     "max_uploads": "must be left out under {law} sampling",
     "solve_for rounds": "must be cohort or epsilon under {law} sampling",
@@ -153,26 +148,13 @@ class CyclicPoisson(Poisson):
                 found = value if dumped is None else dumped(mode="json", exclude_unset=True)
                 yield Fault(field, f"must be left out {under}", found)
 
-    def excludes_use(self, use: Use) -> str | None:
+    def excludes_use(self, use: Use) -> str:
         """None of the uses so far: each needs rounds of all clients, or one sum per round."""
-        rule = _EXCLUDED.get(use)
-        return None if rule is None else rule.format(law=self.name)
+        return _EXCLUDED.get(use, f"{_EVERY_ROUND}, for {use}").format(law=self.name)
 
     def places(self, round_: int, clients: int) -> range:
         """Every B-th position, from that of the round in its cycle."""
         return range((round_ - 1) % self.turns, clients, self.turns)
-
-    def drawable(self, clients: int) -> float:
-        """The mean size of a part."""
-        return clients / self.turns
-
-    def rounds_of_client(self, rounds: int) -> int:
-        """One of every B."""
-        return -(-rounds // self.turns)
-
-    def rounds_for(self, participations: int) -> int:
-        """B for each."""
-        return participations * self.turns
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """Those of one part."""

@@ -159,6 +159,7 @@ class Law(ABC):
         title: the law in messages.
         whole_cohorts: whether each group's cohort is a fixed whole number of clients, so that
             only ratios m / n can be planned.
+        turns: a client can be in one of every so many rounds.
         everyone: whether a client takes part each time that it can, so that the ratio is 1.
         independent_clients: whether clients of one round are drawn independently of each other.
         uniform_cohorts: whether cohorts of different rounds are independent, and each is a
@@ -169,6 +170,7 @@ class Law(ABC):
     name: str
     title: str
     whole_cohorts: bool = False
+    turns: int = 1
     everyone: bool = False
     independent_clients: bool = False
     uniform_cohorts: bool = False
@@ -234,15 +236,15 @@ class Law(ABC):
 
     def drawable(self, clients: int) -> float:
         """How many of a group's clients a round can draw, on average over the rounds."""
-        return clients
+        return clients / self.turns
 
     def rounds_of_client(self, rounds: int) -> int:
         """The most of ``rounds`` rounds in which one client can be drawn."""
-        return rounds
+        return -(-rounds // self.turns)
 
     def rounds_for(self, participations: int) -> int:
         """The most rounds with that ``rounds_of_client``."""
-        return participations
+        return participations * self.turns
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """The most of these rounds, which may repeat, in which one client can be drawn."""
@@ -390,6 +392,7 @@ class SamplingLaw(str, metaclass=_Names):
     ``FIXED_SIZE``: a cohort of m of n, without replacement, ratio m / n. ``cyclic_poisson:B``: each
     client of one of B parts, which take turns, independently with the sampling ratio.
     ``random_allocation:B``: each client in one of every B rounds, chosen by itself.
+    ``min_separation:B``: each client when it can, its rounds B apart or more.
     """
 
     __slots__ = ()
