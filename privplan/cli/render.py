@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -21,6 +21,8 @@ from privplan.files import printable
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, where COLUMNS does not say otherwise."""
 LEAST_WIDTH = 40
+SPARE = ("rdp upper", "headroom", "objective", "plan")
+"""Columns that a table without room leaves out; --json and report pages have them."""
 MINUTE = 60.0
 _LOGGERS = ("privplan", "simulate")
 _LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
@@ -49,8 +51,8 @@ def configure(verbosity: int) -> None:
 
 
 def text(line: str = "") -> None:
-    """Print a line to standard output."""
-    click.echo(printable(line))
+    """Print a line to standard output, wrapped between words where a terminal would cut it."""
+    click.echo(_shown(line, sys.stdout))
 
 
 def ask(question: str, check: Callable[[str], Any], default: str = "") -> Any:
@@ -70,21 +72,31 @@ def ask(question: str, check: Callable[[str], Any], default: str = "") -> Any:
 def error(message: str) -> None:
     """Print an error message to standard error, one fault per line."""
     for line in message.splitlines():
-        click.echo(f"privplan: {printable(line)}", err=True)
+        click.echo(_shown(f"privplan: {line}", sys.stderr), err=True)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error, unless the command is called with --quiet."""
     if _log.isEnabledFor(logging.WARNING):
-        click.echo(f"warning: {printable(message)}", err=True)
+        click.echo(_shown(f"warning: {message}", sys.stderr), err=True)
 
 
 def status(line: str) -> None:
     """Print a line on the course of a long command to standard error, wrapped where too long."""
-    for part in textwrap.wrap(
-        printable(line), _width(), subsequent_indent="  ", break_long_words=False
-    ):
-        click.echo(part, err=True)
+    click.echo(_wrapped(printable(line)), err=True)
+
+
+def _shown(line: str, stream: TextIO) -> str:
+    """A line, wrapped between words for a terminal; for a file or a pipe it stays as it is."""
+    return _wrapped(printable(line)) if stream.isatty() else printable(line)
+
+
+def _wrapped(line: str) -> str:
+    if len(line) <= _width() or "\n" in line:
+        return line
+    indent, width = "  ", _width()
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.wrap(line, width, subsequent_indent=indent, **options))
 
 
 def data(value: Any) -> None:
@@ -101,23 +113,43 @@ def table(
 ) -> None:
     """Print a table to standard output; no word and no number is broken between two lines.
 
-    A table whose longest words do not fit beside each other is wider than the terminal.
+    Where the longest words do not fit beside each other, lines between columns go first, then the
+    columns ``SPARE``, which the caption names; what is still too wide follows in a second table.
     ``words`` aligns all columns to the left, not only the first.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = _column_widths(columns, cells, _width())
-    width = max(_width(), sum(widths) + 3 * len(columns) + 1)
+    names, gone = list(columns), list[str]()
+    widths = _column_widths(names, cells, _width())
+    lined = sum(widths) + 3 * len(names) + 1 <= _width()
+    for name in SPARE:
+        if sum(widths) + len(widths) - 1 > _width() and name in names:
+            at = names.index(name)
+            gone.append(names.pop(at))
+            cells = [row[:at] + row[at + 1 :] for row in cells]
+            widths = _column_widths(names, cells, _width())
+    fits = [sum(widths[:end]) + end - 1 <= _width() for end in range(1, len(widths) + 1)]
+    first = len(names) if lined else max(2, sum(fits))
+    left = f"not shown for want of columns: {', '.join(gone)}" if gone else ""
+    said = "" if first < len(names) else "; ".join(filter(None, (printable(caption), left)))
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=printable(title), caption=printable(caption) or None, title_justify="left")
-    for index, column in enumerate(columns):
+    loose = sum(widths[:first]) + 2 * first - 2 <= _width()
+    bare: Any = {"box": SIMPLE_HEAD, "show_edge": False, "padding": (0, int(loose), 0, 0)}
+    style: Any = {} if lined else {**bare, "pad_edge": False}
+    shown = Table(title=printable(title), caption=said or None, title_justify="left", **style)
+    for index, column in enumerate(names[:first]):
         justify: Any = "left" if words or index == 0 else "right"
         shown.add_column(column, justify=justify, overflow="fold", width=widths[index])
     for row in cells:
-        shown.add_row(*row)
+        shown.add_row(*row[:first])
     # Names are text, whatever brackets they hold.
+    width = max(_width(), sum(widths[:first]) + 3 * first + 1)
     Console(markup=False, emoji=False, width=width).print(shown)
+    if first < len(names):
+        rest = [[*row[:1], *row[first:]] for row in cells]
+        table("", [names[0], *names[first:]], rows=rest, caption=caption, words=words)
 
 
 def _width() -> int:
