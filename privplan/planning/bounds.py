@@ -1,7 +1,6 @@
 """Convergence bounds as symbolic expressions, one per source of error.
 
-Bounds that their papers state with O(.) have every hidden constant set to 1 and say so in their
-source. sympy is imported when a bound is made. Objectives add bounds of their own
+sympy is imported when a bound is made. Objectives add bounds of their own
 (``privplan.planning.objectives``); ``privplan.planning.explain`` lists all of them.
 """
 
@@ -109,79 +108,9 @@ def squared_noise_multiplier(groups: int, joint: bool) -> Any:
     return symbol("v") * (sympy.Max(*parts) if joint else sum(parts))
 
 
-def _dp2_fedsam(groups: int, joint: bool) -> Bound:
-    rate, head_rate, rounds, gap, gradient = symbols("eta_phi eta_h T Delta G")
-    body, head, alpha, deviation, radius = symbols(
-        "sigma_phi sigma_h alpha_bar alpha_tilde rho_sam"
-    )
-    noise, clip, dim, ratio, clients = symbols("sigma C d_1 q N")
-    import sympy
-
-    return Bound(
-        "dp2_fedsam",
-        "DP2-FedSAM, Theorem 1 (constants of O(.) set to 1)",
-        "weighted mean of the squared gradients of body and head",
-        {
-            "progress": gap / sympy.sqrt(rounds),
-            "body_variance": rate**3 * alpha * (gradient**2 + body**2),
-            "head_variance": head_rate**2 * head**2,
-            "perturbation": rate * deviation * radius**2,
-            "privacy_noise": noise**2 * clip**2 * dim**2 / (rate * ratio**2 * clients**2),
-        },
-    )
-
-
-def _dp_fedpgn(groups: int, joint: bool) -> Bound:
-    import sympy
-
-    smooth, gap, variance, cohort, steps, rounds = symbols("L Delta sigma_l R tau T")
-    noise, clip = symbols("sigma C")
-    return Bound(
-        "dp_fedpgn",
-        "DP-FedPGN, Theorem 1 (constants of O(.) set to 1)",
-        "mean squared norm of the gradient",
-        {
-            "variance": sympy.sqrt(smooth * gap * variance**2 / (cohort * steps * rounds)),
-            "progress": smooth * gap / rounds,
-            "privacy_noise": noise**2 * clip**2 / cohort**2,
-        },
-    )
-
-
-def _robust_hdp(groups: int, joint: bool) -> Bound:
-    gap, rounds, rate, least, psi, participation = symbols("Delta T eta tau_min Psi_sigma Psi_p")
-    factor = 12 / (11 * least - 7)
-    return Bound(
-        "robust_hdp",
-        "Robust-HDP, convergence theorem (equation 10)",
-        "least squared norm of the gradient",
-        {
-            "progress": factor * gap / (rounds * rate),
-            "noise_and_variance": factor * psi,
-            "participation": factor * participation,
-        },
-    )
-
-
-def _hyperfl(groups: int, joint: bool) -> Bound:
-    import sympy
-
-    smooth, ratio, gradient, gap, rounds = symbols("L M_eta G Delta T")
-    return Bound(
-        "hyperfl",
-        "HyperFL, Theorem 1",
-        "mean squared norm of the gradient",
-        {"progress": 2 * sympy.sqrt(smooth * ratio * gradient**2 * gap / (2 * rounds))},
-    )
-
-
 BOUNDS: dict[str, Callable[[int, bool], Bound]] = {
     "problem_1": _problem_1,
     "gdpfed_plus": _theorem_3,
-    "dp2_fedsam": _dp2_fedsam,
-    "dp_fedpgn": _dp_fedpgn,
-    "robust_hdp": _robust_hdp,
-    "hyperfl": _hyperfl,
 }
 """Name -> the bound for a number of groups and a kind of release."""
 

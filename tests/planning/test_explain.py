@@ -1,7 +1,6 @@
 """Symbolic bounds against the papers and the plans, and what a budget is worth."""
 
 import json
-import math
 
 import pytest
 import sympy
@@ -83,12 +82,10 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
 
 
 def test_numbers_need_every_symbol():
-    term = bound("hyperfl").terms["progress"]
-    assert missing(term, {"L": 1.0}) == ["Delta", "G", "M_eta", "T"]
-    with pytest.raises(InputError, match="must name Delta, G, M_eta, T"):
-        number(term, {"L": 1.0})
-    values = {"L": 2.0, "M_eta": 3.0, "G": 0.5, "Delta": 4.0, "T": 6.0}
-    assert number(term, values) == pytest.approx(2 * math.sqrt(2 * 3 * 0.25 * 4 / 12))
+    term = bound("gdpfed_plus").terms["progress"]
+    assert missing(term, {"eta": 0.1}) == ["Delta", "T", "tau"]
+    with pytest.raises(InputError, match="must name Delta, T, tau"):
+        number(term, {"eta": 0.1})
 
 
 def _data(epsilons, **planning):
