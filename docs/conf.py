@@ -3,11 +3,14 @@
 import sys
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import generate
+from sphinx.util.typing import stringify_annotation
+
+from privplan import Spec
 
 project = "privplan"
 author = "privplan contributors"
@@ -36,6 +39,23 @@ copybutton_exclude = ".linenos, .gp, .go"
 generate.write(Path(__file__).parent)
 
 
+def plain_types(app: Any, *_: Any) -> None:
+    """Types of a spec's fields are shown without what checks their values."""
+    shown = app.env.current_document.autodoc_annotations.get(f"{Spec.__module__}.Spec", {})
+    hints = get_type_hints(Spec).items()
+    shown |= {name: stringify_annotation(hint, "smart") for name, hint in hints if name in shown}
+
+
+def accessible(app: Any, error: Exception | None) -> None:
+    """Headings of the navigation get their level; code that scrolls can be reached by keys."""
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8").replace("<pre>", '<pre tabindex="0">')
+        text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+        page.write_text(text, encoding="utf-8")
+
+
 def setup(app: Any) -> None:
     """Links of the pages to files of the repository become links of the site."""
     app.connect("source-read", lambda app, name, text: text.insert(0, generate.on_site(text.pop())))
+    app.connect("object-description-transform", plain_types, priority=400)
+    app.connect("build-finished", accessible)

@@ -137,3 +137,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "reference" / "commands.html").stat().st_size > 10_000
+    page = (tmp_path / "reference" / "api.html").read_text()
+    assert "Validator(" not in page
+    assert page.count('role="heading"') == page.count('role="heading" aria-level="2"') > 0
+    assert "<pre>" not in page
