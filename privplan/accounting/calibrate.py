@@ -15,7 +15,7 @@ from typing import Any
 from privplan.accounting import closed_form
 from privplan.accounting.accountant import Accountant, checked_delta
 from privplan.accounting.accountant import accountant as by_name
-from privplan.accounting.gdp import SearchResult, largest_affordable, mu_of
+from privplan.accounting.gdp import largest_affordable, mu_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import (
     Fault,
@@ -124,7 +124,7 @@ def solve(
     integer: bool = False,
     start_is_close: bool = False,
     of_noise: bool = False,
-) -> SearchResult:
+) -> float | None:
     """Search for the largest unknown whose history keeps the target's budget.
 
     Epsilon must not decrease with the unknown. With ``start_is_close`` no better start is
@@ -155,7 +155,7 @@ def _estimated_start(
     target: CalibrationTarget,
     history: Callable[[float], History],
     start: float,
-    search: partial[SearchResult],
+    search: partial[float | None],
 ) -> tuple[float, float]:
     """Estimate of the solution, and of the slope of log epsilon there.
 
@@ -183,7 +183,7 @@ def _estimated_start(
     if not (0 < value < math.inf and 0 < by_rdp < math.inf):
         return start, 1.0
     budget = target.epsilon * by_rdp / value
-    second = search(lambda x: rdp.spent(history(x)), budget, start=start).feasible
+    second = search(lambda x: rdp.spent(history(x)), budget, start=start)
     if second is None or abs(second - start) < 1e-3:
         return start, 1.0
     second_value = guess(second)
@@ -303,13 +303,13 @@ def calibrate(
         start_is_close=near is not None and unknown == "noise_multiplier",
         of_noise=unknown == "noise_multiplier",
     )
-    if result.feasible is None:
+    if result is None:
         raise InfeasibleError(f"{unknown}: {failure}")
     if integer:
-        return round(math.exp(result.feasible))
+        return round(math.exp(result))
     if unknown != "noise_multiplier":
-        return math.exp(result.feasible)
-    noise = math.exp(-result.feasible)
+        return math.exp(result)
+    noise = math.exp(-result)
     if target.accountant.name == PLD:  # the least that pld certifies, where that is as good
         least = least_certified(target.sampling, target.relation)
         if (
@@ -419,13 +419,13 @@ def _delta(
         high=-math.log(LEAST_DELTA),
         tolerance=_DELTA_RTOL,
     )
-    if result.feasible is None:
+    if result is None:
         raise InfeasibleError(
             f"delta: none below 1 gives epsilon {target.epsilon:g} with noise multiplier "
             f"{noise_multiplier:g}, sampling ratio {sampling_ratio:g}, {rounds} rounds "
             f"({target.cell})"
         )
-    return checked_delta(math.exp(-result.feasible))
+    return checked_delta(math.exp(-result))
 
 
 def noise_multiplier_by_bisection(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from scipy.special import log_ndtr
 
@@ -33,17 +32,6 @@ _INTEGER_RTOL = 1e-4
 """An integer is exact up to 10,000; beyond, bounds hardly tell neighbours apart."""
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """The bracket around the largest argument within the budget."""
-
-    # largest argument known to be within the budget; None when the whole range exceeds it
-    feasible: float | None
-    # smallest argument known to exceed the budget; None when none in the range does
-    infeasible: float | None
-    evaluations: int  # how often the cost was computed
-
-
 def largest_affordable(
     cost: Callable[[float], float],
     budget: float,
@@ -54,15 +42,15 @@ def largest_affordable(
     tolerance: float,
     integer: bool = False,
     slope: float = 1.0,
-) -> SearchResult:
-    """Search for the largest argument in [low, high] whose cost is at most the budget.
+) -> float | None:
+    """The largest argument in [low, high] whose cost is at most the budget; None without one.
 
     Secant steps on ``log(cost / budget)``; once the predicted zero is close, one evaluation on
     each side of it, 0.4 tolerances away, closes the bracket. Falls back to bisection when the
     prediction leaves the bracket or convergence is slow.
 
-    The cost must not decrease and may be 0 or ``inf``; that of the result's ``feasible`` was
-    computed and is within the budget. With ``integer`` arguments are logarithms of integers, and
+    The cost must not decrease and may be 0 or ``inf``; that of the result was computed
+    and is within the budget. With ``integer`` arguments are logarithms of integers, and
     the bracket is closed when these differ by one, or relatively by ``_INTEGER_RTOL``. ``slope`` is
     that of log cost, assumed until two evaluations determine it.
     """
@@ -125,7 +113,7 @@ def largest_affordable(
                 zero, offset = infeasible, -0.95 * tolerance
             argument = zero + offset
         argument = clipped(argument)
-    return SearchResult(feasible, infeasible, len(points))
+    return feasible
 
 
 def _secant_zero(points: list[tuple[float, float]], slope: float) -> float | None:

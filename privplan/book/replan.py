@@ -45,8 +45,6 @@ def solve_at(
     address: str,
     population: str = "",
     rule: BookRule | None = None,
-    *,
-    second_opinion: bool | None = None,
 ) -> Plan:
     """``solve_from_book`` with the runs and the budget accounts of the book at an address."""
     limits: dict[str, list[Composition]] = {}
@@ -56,9 +54,7 @@ def solve_at(
         limits = {name: budgets.limits(full_name(population, name)) for name in names}
     url = address_of(address)
     past = () if any(limits.values()) and not has_runs(url) else runs(url)
-    return solve_from_book(
-        spec, past, population=population, rule=rule, limits=limits, second_opinion=second_opinion
-    )
+    return solve_from_book(spec, past, population=population, rule=rule, limits=limits)
 
 
 def solve_from_book(
@@ -68,11 +64,10 @@ def solve_from_book(
     population: str = "",
     rule: BookRule | None = None,
     limits: Mapping[str, Sequence[Composition]] | None = None,
-    second_opinion: bool | None = None,
 ) -> Plan:
     """The plan of a spec within the remaining part of its budgets."""
     accounts = _accounts(spec, past, population)
-    plan = requested = solve(spec, second_opinion=second_opinion)
+    plan = requested = solve(spec)
     budgets = {group.name: group.epsilon for group in requested.groups}
     if not set(accounts) <= set(budgets):
         raise InputError.one("groups", "must keep their names to plan from a book", list(budgets))
@@ -102,7 +97,7 @@ def solve_from_book(
             group.model_copy(update={"epsilon": allotted[group.name]}) for group in spec.groups
         )
         allotted_spec = spec.model_copy(update={"groups": groups})
-        plan = solve(allotted_spec, second_opinion=second_opinion)
+        plan = solve(allotted_spec)
     names = ", ".join(bounds)
     raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
 
@@ -180,11 +175,10 @@ def _next_square(one: Composition, history: History, now: float, aim: float) -> 
         high=5.0,
         tolerance=_TOLERANCE,
     )
-    if found.feasible is None:
+    if found is None:
         return 0.0
     before, after = (
-        _square(one.alone(scaled(history, factor)), one.delta)
-        for factor in (1.0, math.exp(-found.feasible))
+        _square(one.alone(scaled(history, factor)), one.delta) for factor in (1.0, math.exp(-found))
     )
     return now * after / before if before > 0 else math.inf
 
@@ -268,8 +262,8 @@ def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
         least = largest_affordable(
             cost, exactly.budget, start=0.0, low=0.0, high=5.0, tolerance=_TOLERANCE, slope=1.0
         )
-        if least.feasible is not None:
-            exact_noise = group.noise_multiplier * math.exp(-least.feasible)
+        if least is not None:
+            exact_noise = group.noise_multiplier * math.exp(-least)
     return BookBudget(
         group=group.name,
         rule=one.rule,

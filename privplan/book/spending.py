@@ -532,8 +532,8 @@ def _least_noise(composition: Composition, release: Release, rounds: int) -> flo
     result = largest_affordable(
         cost, composition.budget, start=0.0, low=low, high=high, tolerance=_TOLERANCE, slope=1.0
     )
-    if result.feasible is None:
+    if result is None:
         return None
-    noise = math.exp(-result.feasible)
+    noise = math.exp(-result)
     unit = 10.0 ** (math.floor(math.log10(noise)) - 5)
     return float(f"{math.ceil(noise / unit) * unit:.6g}")  # rounded up to six digits

@@ -269,12 +269,12 @@ def shared_noise(
         high=math.log(NOISE_RANGE[1]),
         tolerance=NOISE_TOLERANCE,
     )
-    if result.feasible is None:
+    if result is None:
         raise InfeasibleError(
             "cohort: must be larger, since the budgets afford more clients at the smallest noise "
             f"multiplier {NOISE_RANGE[0]:g}, found {problem.cohort:g}"
         )
-    noise = rounded_up(math.exp(result.feasible))
+    noise = rounded_up(math.exp(result))
     return noise, affordable_ratios(problem, schedules, noise, accountant, ratios)
 
 
@@ -299,12 +299,12 @@ def affordable_ratios(
             tolerance=RATIO_TOLERANCE,
             start_is_close=True,
         )
-        if result.feasible is None:
+        if result is None:
             raise InfeasibleError(
                 f"groups.{problem.names[m]}.epsilon: no sampling ratio keeps "
                 f"{problem.epsilons[m]:g} at noise multiplier {noise:.5g}"
             )
-        ratios.append(min(math.exp(result.feasible), 1.0))
+        ratios.append(min(math.exp(result), 1.0))
     return np.array(ratios)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privplan.errors import InputError
 from privplan.values import Positive, Value
 
 
@@ -22,10 +21,6 @@ class Bound:
     source: str  # paper and theorem
     bounds: str  # quantity that the sum of the terms bounds, with its unit
     terms: Mapping[str, Any]  # sympy expressions by name of the error
-
-    def total(self) -> Any:
-        """The sum of the terms."""
-        return sum(self.terms.values())
 
 
 def symbol(name: str) -> Any:
@@ -121,8 +116,5 @@ def missing(expression: Any, values: Mapping[str, float]) -> list[str]:
 
 
 def number(expression: Any, values: Mapping[str, float]) -> float:
-    """Value of an expression."""
-    absent = missing(expression, values)
-    if absent:
-        raise InputError.one("constants", f"must name {', '.join(absent)}", sorted(values))
+    """Value of an expression of which no symbol is ``missing``."""
     return float(expression.subs({symbol(name): value for name, value in values.items()}))

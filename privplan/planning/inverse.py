@@ -279,7 +279,7 @@ def solve_for(
             high=values.high,
             tolerance=_TOLERANCE,
             integer=unknown == "rounds" and values.sign > 0,
-        ).feasible
+        )
     if argument is None:
         argument, last = tried(values, cost)
         if not plans:

@@ -73,7 +73,6 @@ DARK = Theme(
     "#eceff3", "#a7b0ba", "#323840", "#14171b", "#515b66",
     "#56b4e9", "#ff9a52", "#3fcf9f", "#e59ac4", "#e2c84a", "#a9adff",
 )  # fmt: skip
-THEMES = {"light": LIGHT, "dark": DARK}
 
 
 @dataclass(frozen=True)

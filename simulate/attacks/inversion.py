@@ -166,7 +166,7 @@ def last_dense(body: Body) -> tuple[int, DenseInput] | None:
     return index, ratio(gradient[weight].view(shape), gradient[bias])
 
 
-@register("closed", iterative=False, source="Phong et al. 2018; Zhao, Mopuri, Bilen 2020")
+@register("closed", source="Phong et al. 2018; Zhao, Mopuri, Bilen 2020")
 def closed(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
     """Label and dense input of each release; the image where the first layer is dense."""
     guesses = []
@@ -210,7 +210,7 @@ MOST_RECORDS = 10
 """Most records that are reconstructed from one release."""
 
 
-@register("ig", iterative=True, source="Geiping et al. 2020; with features, docs/attacks.md")
+@register("ig", source="Geiping et al. 2020; with features, docs/attacks.md")
 def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
     """Invert all releases at the same time."""
     first = views[0]

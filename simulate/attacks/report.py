@@ -384,11 +384,10 @@ def _images(
 def _name(result: Result) -> str:
     attacked = result.case.attacked
     name = f"{attacked.algorithm}, {result.case.attack}"
-    if isinstance(attacked, PlanRound):
-        if attacked.clients > 1:
-            name += f", sum of {attacked.clients} clients"
-        if attacked.noise_factor != 1.0:
-            name += f", {attacked.noise_factor:g} of the planned noise"
+    if attacked.clients > 1:
+        name += f", sum of {attacked.clients} clients"
+    if attacked.noise_factor != 1.0:
+        name += f", {attacked.noise_factor:g} of the planned noise"
     return name
 
 

@@ -235,7 +235,6 @@ class Attack:
     """A reconstruction attack."""
 
     reconstruct: Reconstruct  # the attack
-    iterative: bool  # whether ``Options.steps`` applies
     source: str  # where it was published
 
 
@@ -244,11 +243,11 @@ ATTACKS: Registry[Attack] = Registry(
 )
 
 
-def register(name: str, *, iterative: bool, source: str) -> Callable[[Reconstruct], Reconstruct]:
+def register(name: str, *, source: str) -> Callable[[Reconstruct], Reconstruct]:
     """A decorator that registers a reconstruction attack under a name."""
 
     def decorate(reconstruct: Reconstruct) -> Reconstruct:
-        ATTACKS.register(name, Attack(reconstruct, iterative, source))
+        ATTACKS.register(name, Attack(reconstruct, source))
         return reconstruct
 
     return decorate

@@ -5,9 +5,8 @@ import json
 import pytest
 import sympy
 
-from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning.bounds import missing, number, symbol
+from privplan.planning.bounds import missing, symbol
 from privplan.planning.explain import bound, budget_values, explain, reasons
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -16,7 +15,7 @@ from tests.planning.problems import make_spec
 
 def test_remark_3_is_where_the_derivative_in_k_vanishes():
     """k*/d = 1 - 2 w sigma^2 / (eta tau mu4 r^2)."""
-    total = bound("problem_1", 2).total()
+    total = sum(bound("problem_1", 2).terms.values())
     k, w, s, r = (symbol(f"{name}_1") for name in ["k", "w", "sigma", "r"])
     eta, tau = symbol("eta"), symbol("tau")
     mu4 = 32 * eta * tau + eta + eta / tau
@@ -84,8 +83,6 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
 def test_numbers_need_every_symbol():
     term = bound("gdpfed_plus").terms["progress"]
     assert missing(term, {"eta": 0.1}) == ["Delta", "T", "tau"]
-    with pytest.raises(InputError, match="must name Delta, T, tau"):
-        number(term, {"eta": 0.1})
 
 
 def _data(epsilons, **planning):

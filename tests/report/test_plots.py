@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from privplan.planning.solver import solve
 from privplan.report.plots import EpsilonRow, epsilon_panel, plan_panels, spending_panel
-from privplan.report.style import THEMES, figure, name_lines, picture, styled
+from privplan.report.style import DARK, LIGHT, figure, name_lines, picture, styled
 from privplan.spec.presets import preset
 
 
@@ -35,7 +35,7 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_every_colour_of_text_has_the_contrast_of_wcag_aa(theme):
     for colour in (theme.ink, theme.quiet, *theme.series):
         assert contrast(colour, theme.ground) >= 4.5, colour
@@ -43,7 +43,7 @@ def test_every_colour_of_text_has_the_contrast_of_wcag_aa(theme):
 
 
 def test_names_of_lines_that_end_at_one_place_are_moved_apart():
-    with styled(THEMES["light"]):
+    with styled(LIGHT):
         page = figure(4.6, 3.0)
         axes = page.subplots()
         axes.set_ylim(0, 100)
@@ -85,7 +85,7 @@ def test_an_inline_picture_has_its_text_the_colours_of_the_page_and_no_address(p
     ("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%P")]
 )
 def test_a_picture_has_its_format(plan, form, magic):
-    found = picture(plan_panels(plan)[:1], form, theme=THEMES["dark"])
+    found = picture(plan_panels(plan)[:1], form, theme=DARK)
     assert found.startswith(magic)
     if form == "svg":
-        assert THEMES["dark"].ground in found.decode()
+        assert DARK.ground in found.decode()
