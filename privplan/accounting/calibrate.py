@@ -428,6 +428,10 @@ def _delta(
     return checked_delta(math.exp(-result))
 
 
+_BISECTED = 0.01
+"""Opacus' tolerance of epsilon."""
+
+
 def noise_multiplier_by_bisection(
     epsilon: float,
     delta: float,
@@ -435,20 +439,15 @@ def noise_multiplier_by_bisection(
     sampling_ratio: float,
     rounds: int,
     accountant: str | Accountant = "rdp",
-    epsilon_tolerance: float = 0.01,
 ) -> float:
     """A noise multiplier as widespread calibrators find it, for comparison with papers.
 
     They double sigma from 10 until the budget is kept, then halve the bracket until epsilon lies
-    within ``epsilon_tolerance`` of the budget. At the default of 0.01 (Opacus') that leaves up to
-    2% of unspent epsilon and of sigma^2: the published 13.20 for SVHN is 12.93 when solved exactly.
-    Poisson sampling, add/remove; arguments and errors are those of ``calibrate``.
+    within 0.01 of the budget, Opacus' default. That leaves up to 2% of unspent epsilon and of
+    sigma^2: the published 13.20 for SVHN is 12.93 when solved exactly. Poisson sampling,
+    add/remove; arguments and errors are those of ``calibrate``.
     """
-    given = {
-        "sampling_ratio": sampling_ratio,
-        "rounds": float(rounds),
-        "epsilon_tolerance": epsilon_tolerance,
-    }
+    given = {"sampling_ratio": sampling_ratio, "rounds": float(rounds)}
     target = checked_target(epsilon, delta, "poisson", "add_remove", accountant, given)
 
     def spent(sigma: float) -> float:
@@ -459,7 +458,7 @@ def noise_multiplier_by_bisection(
         high *= 2
         if high > NOISE_RANGE[1]:
             raise InfeasibleError(f"noise_multiplier: none can meet {target}")
-    while epsilon - spent_at_high > epsilon_tolerance:
+    while epsilon - spent_at_high > _BISECTED:
         middle = (low + high) / 2
         if (cost := spent(middle)) < epsilon:
             high, spent_at_high = middle, cost

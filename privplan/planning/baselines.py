@@ -21,7 +21,7 @@ from privplan.accounting.calibrate import LEAST_RATIO, NOISE_RANGE, CalibrationT
 from privplan.accounting.calibrate import solve as shared_noise_solve
 from privplan.accounting.gdp import largest_affordable
 from privplan.accounting.release import History, Release, SamplingLaw
-from privplan.errors import Fault, InfeasibleError, InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.plan import GroupPlan, ObjectiveValue, Plan, Segment
 from privplan.planning.assemble import Decisions, assemble, make_plan, quantile_clipping
 from privplan.planning.noise import (
@@ -320,25 +320,16 @@ def affordable_ratios(
 # cohort. Time-adaptive HDPFL (Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025,
 # "Differentially private federated learning with time-adaptive privacy spending") extends Sample:
 # a group has a lower ratio in its first rounds and a higher one in the rounds after. The authors
-# tune these schedules by hand; the default here, half of the later ratio in the first half of the
+# tune these schedules by hand; the one here, half of the later ratio in the first half of the
 # rounds, is our choice. One accountant composes the whole schedule: the guarantee's unless
 # another is named. In a comparison all methods calibrate with the accountant of the spec, else
 # part of a lead is a tighter accountant.
 
 
-def time_adaptive(
-    spec: Spec, *, saved: float = 0.5, factor: float = 0.5, accountant: str = GUARANTEE
-) -> Plan:
-    """The time-adaptive plan: at first some rounds at ``factor`` times the later ratio."""
-    faults = []
-    if not 0 <= saved < 1:
-        faults.append(Fault("saved", "must be in [0, 1)", saved))
-    if not 0 < factor <= 1:
-        faults.append(Fault("factor", "must be in (0, 1]", factor))
-    if faults:
-        raise InputError(faults)
-    early = min(round(saved * spec.rounds), spec.rounds - 1)
-    phases = ((early, factor), (spec.rounds - early, 1.0))
+def time_adaptive(spec: Spec, accountant: str = GUARANTEE) -> Plan:
+    """The time-adaptive plan: half of the rounds at first at half of the later ratio."""
+    early = min(round(spec.rounds / 2), spec.rounds - 1)
+    phases = ((early, 0.5), (spec.rounds - early, 1.0))
     schedule = Schedule(phases if early else phases[1:])
     return scheduled(spec, (schedule,) * len(spec.groups), "time_adaptive", accountant)
 

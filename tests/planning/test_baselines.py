@@ -21,6 +21,7 @@ from privplan.planning.baselines import (
     individual_clips,
     individual_sample,
     individual_scale,
+    scheduled,
     time_adaptive,
 )
 from privplan.planning.problem import problem_of
@@ -231,11 +232,12 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio():
 
 
 @pytest.mark.slow
-@given(st.floats(0, 0.9), st.floats(0.05, 1), st.floats(0.5, 3), st.floats(1.0, 4))
+@given(st.integers(1, 9), st.floats(0.05, 1), st.floats(0.5, 3), st.floats(1.0, 4))
 @settings(max_examples=6, deadline=None)
 def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
     groups = [members("strict", 200, epsilon), members("loose", 300, epsilon * more)]
-    plan = time_adaptive(make_spec(groups=groups, cohort=30), saved=rounds, factor=factor)
+    schedule = Schedule(((rounds, factor), (10 - rounds, 1.0)))
+    plan = scheduled(make_spec(groups=groups, cohort=30), (schedule,) * 2, "scheduled", "pld")
     for group, found in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < found <= group.epsilon
         history = plan.history(group)

@@ -243,16 +243,11 @@ CHECKS: Registry[RunCheck] = Registry(
 )
 
 
-def register(
-    name: str,
-    order: int,
-    applies: Callable[[Run], bool] = lambda run: True,
-    false_alarm: float = 0.0,
-) -> Callable[[Inspect], Inspect]:
+def register(name: str, order: int, false_alarm: float = 0.0) -> Callable[[Inspect], Inspect]:
     """A decorator that registers a check under its name in verdicts; arguments of ``RunCheck``."""
 
     def decorate(inspect: Inspect) -> Inspect:
-        CHECKS.register(name, RunCheck(inspect, order, applies, false_alarm))
+        CHECKS.register(name, RunCheck(inspect, order, false_alarm=false_alarm))
         return inspect
 
     return decorate
