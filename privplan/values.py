@@ -84,6 +84,11 @@ def is_none(value: Any) -> bool:
     return value is None
 
 
+def omitted(description: str) -> Any:
+    """A field that is None where it is left out, and then absent from JSON and digests."""
+    return Field(None, exclude_if=is_none, description=description)
+
+
 def is_empty(value: Any) -> bool:
     """For ``exclude_if``: the same for text and mappings."""
     return value in ("", {})

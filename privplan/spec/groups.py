@@ -37,6 +37,7 @@ from privplan.values import (
     Probability,
     Value,
     is_none,
+    omitted,
 )
 
 # --- Budgets stated as a risk: what an attacker may achieve, instead of epsilon and delta. -------
@@ -47,16 +48,12 @@ _KINDS = (("advantage",), ("true_positives", "false_positives"))
 class Risk(Value):
     """What an attacker may achieve: an advantage, or true positives."""
 
-    advantage: Probability | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Largest difference of true- and false-positive rate of a membership attack.",
+    advantage: Probability | None = omitted(
+        "Largest difference of true- and false-positive rate of a membership attack."
     )
-    true_positives: Probability | None = Field(
-        None, exclude_if=is_none, description="Largest true-positive rate at false_positives."
-    )
-    false_positives: Probability | None = Field(
-        None, exclude_if=is_none, description="False-positive rate of the limit true_positives."
+    true_positives: Probability | None = omitted("Largest true-positive rate at false_positives.")
+    false_positives: Probability | None = omitted(
+        "False-positive rate of the limit true_positives."
     )
 
     def faults(self) -> Iterator[Fault]:
@@ -184,10 +181,8 @@ class Group(Value):
     delta: Probability | None = Field(
         None, description="The group's own delta; the spec's delta when left out."
     )
-    risk: Risk | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Budget as an attacker's success instead of epsilon and delta, which follow.",
+    risk: Risk | None = omitted(
+        "Budget as an attacker's success instead of epsilon and delta, which follow."
     )
     noise_multiplier: Positive | None = Field(
         None,
@@ -208,16 +203,12 @@ class Group(Value):
     min_weight: Fraction | None = Field(
         None, description="Least weight that the planner may choose."
     )
-    records: Count | None = Field(
-        None,
-        description="Records that each client of the group holds; only with unit: record.",
-        exclude_if=is_none,
+    records: Count | None = omitted(
+        "Records that each client of the group holds; only with unit: record."
     )
-    batch_size: Count | None = Field(
-        None,
-        description="Expected records in a batch of these clients; local.batch_size when left "
-        "out. Only with unit: record.",
-        exclude_if=is_none,
+    batch_size: Count | None = omitted(
+        "Expected records in a batch of these clients; local.batch_size when left "
+        "out. Only with unit: record."
     )
 
 
@@ -235,16 +226,12 @@ class LocalTraining(Value):
     momentum: Annotated[NonNegative, Field(lt=1)] = Field(
         0.0, description="Momentum of local SGD; starts at zero in each round."
     )
-    augmentation: Augmentation | None = Field(
-        None,
-        description="Random changes of a client's images each time it trains on them.",
-        exclude_if=is_none,
+    augmentation: Augmentation | None = omitted(
+        "Random changes of a client's images each time it trains on them."
     )
-    epochs: Count | None = Field(
-        None,
-        description="Passes over a client's records in a round (K), 1 when left out; only with "
-        "unit: record, where they stand in the place of the steps.",
-        exclude_if=is_none,
+    epochs: Count | None = omitted(
+        "Passes over a client's records in a round (K), 1 when left out; only with "
+        "unit: record, where they stand in the place of the steps."
     )
 
 
@@ -257,10 +244,8 @@ class Model(Value):
 
     name: str = Field(description="A model of the catalogue, for example cnn-2.")
     parameters: Count = Field(description="Number of trainable parameters (d).")
-    initial: Initial | None = Field(
-        None,
-        description="Parameters from public data to start from; left out, they are drawn.",
-        exclude_if=is_none,
+    initial: Initial | None = omitted(
+        "Parameters from public data to start from; left out, they are drawn."
     )
 
     @property

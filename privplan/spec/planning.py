@@ -17,7 +17,7 @@ from privplan.errors import Fault, InputError
 from privplan.registry import Registry
 from privplan.spec.grouping import Costs
 from privplan.spec.groups import CalibratingAccountant, KeptFractions
-from privplan.values import LARGEST, Count, NonNegative, Positive, Probability, Value, is_none
+from privplan.values import LARGEST, Count, NonNegative, Positive, Probability, Value, omitted
 
 # --- Names that ``planning.ratios`` takes: the registered objectives, and the fixed rules. -------
 
@@ -106,17 +106,12 @@ class Constants(Value):
     """Constants of the convergence bounds, given or estimated on public or proxy data."""
 
     smoothness: Positive = Field(description="L of the local objectives.")
-    noise_curvature: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Mean curvature tr(H) / d of the objective, which isotropic noise meets; the "
-        "smoothness when left out.",
+    noise_curvature: Positive | None = omitted(
+        "Mean curvature tr(H) / d of the objective, which isotropic noise meets; the "
+        "smoothness when left out."
     )
-    sampling_curvature: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Mean curvature along the differences of clients' updates; the smoothness "
-        "when left out.",
+    sampling_curvature: Positive | None = omitted(
+        "Mean curvature along the differences of clients' updates; the smoothness when left out."
     )
     initial_gap: Positive = Field(description="f(theta^0) - f*, the loss that can be gained.")
     local_variance: NonNegative = Field(
@@ -174,11 +169,9 @@ class Planning(Value):
         "clipping norm when left out, a third with one release per group. With update_norm or "
         "update_norms it is of updates before the recipe clips them. Never from private data.",
     )
-    least_share: Annotated[NonNegative, Field(le=1)] | None = Field(
-        None,
-        exclude_if=is_none,
-        description="How much the clients of each group count at least, as a part of their number: "
-        "1 for weights by number, 0 where groups are known to be alike; 0.85 when left out.",
+    least_share: Annotated[NonNegative, Field(le=1)] | None = omitted(
+        "How much the clients of each group count at least, as a part of their number: "
+        "1 for weights by number, 0 where groups are known to be alike; 0.85 when left out."
     )
     update_norm: Positive | None = Field(
         None,
@@ -192,12 +185,10 @@ class Planning(Value):
         0.0,
         description="Fraction of a cohort that may stay silent without weakening the guarantee.",
     )
-    clipping: QuantileClipping | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Let the clipping norm follow a private quantile from clipping_norm on, paid "
+    clipping: QuantileClipping | None = omitted(
+        "Let the clipping norm follow a private quantile from clipping_norm on, paid "
         "out of the budgets, in the plan and in every method that clips clients' updates; without "
-        "the default recipe.",
+        "the default recipe."
     )
     constants: Constants | None = Field(
         None, description="Constants of the bounds; bound and free rounds need them."

@@ -40,7 +40,7 @@ from privplan.values import (
     Named,
     Positive,
     Shown,
-    is_none,
+    omitted,
     parse,
     rule,
 )
@@ -198,22 +198,15 @@ class Spec(Shown, Checked):
     )
     clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
     local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
-    server: ServerOptimiser | None = Field(
-        None,
-        exclude_if=is_none,
-        description="How the server moves the model by the mean update; adds it when left out.",
+    server: ServerOptimiser | None = omitted(
+        "How the server moves the model by the mean update; adds it when left out."
     )
-    averaging: Averaging | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Average of the models over rounds that is released; the last model when left "
-        "out.",
+    averaging: Averaging | None = omitted(
+        "Average of the models over rounds that is released; the last model when left out."
     )
-    recipe: Recipe | None = Field(
-        None,
-        exclude_if=is_none,
-        description="none, or default: clipping norm, server and averaging are decided without "
-        "data; default where a spec leaves them out.",
+    recipe: Recipe | None = omitted(
+        "none, or default: clipping norm, server and averaging are decided without "
+        "data; default where a spec leaves them out."
     )
     model: Model = Field(description="The network.")
     planning: Planning = Field(Planning(), description="What the planner is asked for.")

@@ -35,7 +35,7 @@ from privplan.values import (
     Value,
     digest,
     is_empty,
-    is_none,
+    omitted,
     rule,
 )
 
@@ -172,18 +172,12 @@ class ServerOptimiser(Value):
         PlainValidator(_known),
         WithJsonSchema({"examples": sorted(HYPERPARAMETERS), "type": "string"}),
     ] = Field("sgd", description=f"One of {', '.join(sorted(HYPERPARAMETERS))}, or a registered.")
-    learning_rate: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Factor on the step; 1 when left out, 0.01 for adagrad, adam and yogi.",
+    learning_rate: Positive | None = omitted(
+        "Factor on the step; 1 when left out, 0.01 for adagrad, adam and yogi."
     )
-    momentum: _Share | None = Field(
-        None, exclude_if=is_none, description="Factor on the last step (momentum); 0.9 by default."
-    )
-    epsilon: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Added to the root of the squares (adagrad, adam, yogi); 0.001 by default.",
+    momentum: _Share | None = omitted("Factor on the last step (momentum); 0.9 by default.")
+    epsilon: Positive | None = omitted(
+        "Added to the root of the squares (adagrad, adam, yogi); 0.001 by default."
     )
 
     @model_validator(mode="before")
@@ -206,13 +200,9 @@ class Averaging(Value):
     """
 
     method: Literal["ema", "tail"] = Field("ema", description="Kind of average.")
-    decay: _Share | None = Field(
-        None, exclude_if=is_none, description="Factor per round (ema); 0.8 by default."
-    )
-    fraction: Fraction | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Share of the rounds, the last ones, that is averaged (tail); 0.2 by default.",
+    decay: _Share | None = omitted("Factor per round (ema); 0.8 by default.")
+    fraction: Fraction | None = omitted(
+        "Share of the rounds, the last ones, that is averaged (tail); 0.2 by default."
     )
 
     @model_validator(mode="before")
@@ -235,16 +225,11 @@ class Augmentation(Value):
     what a client or a record contributes is the same. Test records stay as they are.
     """
 
-    shift: Count | None = Field(
-        None,
-        description="Most pixels by which an image is moved along each axis; pixels at the border "
-        "are repeated.",
-        exclude_if=is_none,
+    shift: Count | None = omitted(
+        "Most pixels by which an image is moved along each axis; pixels at the border are repeated."
     )
-    flip: Probability | None = Field(
-        None,
-        description="Chance that an image is mirrored left to right, for example 0.5.",
-        exclude_if=is_none,
+    flip: Probability | None = omitted(
+        "Chance that an image is mirrored left to right, for example 0.5."
     )
 
     @model_validator(mode="after")
@@ -285,9 +270,7 @@ class Initial(Value):
         description="drawn: the last dense layer is initialised at random, for other classes than "
         "those of the public data.",
     )
-    source: Name | None = Field(
-        None, description="The public data that they were trained on.", exclude_if=is_none
-    )
+    source: Name | None = omitted("The public data that they were trained on.")
 
     def content(self, copy: Path | None = None) -> bytes:
         """The file's content."""
