@@ -11,10 +11,15 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from privplan.accounting.release import GAUSSIAN, History, Release
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import UnsupportedError
-from privplan.laws.law import DominatingPairs, Relation
+from privplan.laws.law import AnyPair, DiscretePair, DominatingPairs, Kind, Pair, Relation
 from privplan.registry import Registry, instance_of
+
+Floats = NDArray[np.float64]
 
 
 def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
@@ -142,12 +147,135 @@ class Silent(NoNoise):
     silent = True
 
 
+# --- Counts beside training: releases that compose with those of training over the same clients. -
+#
+# One client moves a count by 1 at most, and by 2 where it is replaced, as a clipped update does.
+# The pairs are alike in both directions by symmetry. Of each, the discrete loss is stated from
+# above with masses and losses that exceed rounding, and from below with smaller ones.
+
+_ROUNDING = 1e-13
+"""Relative margin of a mass, and absolute and relative margin of a loss; above their rounding."""
+CELLS = 400
+"""Cells of the loss of Laplace noise."""
+LEAST_OF_COUNTS = 0.1
+
+
+class Count(NoNoise):
+    """Noise on a count, at full participation.
+
+    The simulator draws none of it: in a ledger it counts as without noise.
+    """
+
+    moved_if_replaced = 2
+
+    def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
+        """The pairs of the moved count; refused where clients are drawn."""
+        if release.sampling_ratio != 1 or release.sampling.law.single != SamplingLaw.FULL:
+            raise UnsupportedError(f"{self.name}: covers full participation only")
+        if release.noise_multiplier < LEAST_OF_COUNTS:
+            rule = f"covers noise multipliers of {LEAST_OF_COUNTS} or more"
+            raise UnsupportedError(f"{self.name}: {rule}, found {release.noise_multiplier:g}")
+        moved = self.moved_if_replaced if relation == Relation.REPLACE_ONE else 1
+        return self.pairs(release.noise_multiplier, moved)
+
+    @abstractmethod
+    def pairs(self, noise_multiplier: float, moved: int) -> DominatingPairs:
+        """Those of a count that moves by so much."""
+
+
+class Laplace(Count):
+    """Laplace noise of scale 1 / epsilon: noise multiplier sqrt(2) / epsilon.
+
+    Between 0 and the move the loss l has density exp((l - epsilon) / 2) / 4 under P. Its cells of
+    width h are split between their ends with their masses under P and Q kept, which is exp(-h / 2)
+    to 1; from below all of a cell is at its middle, whose loss has the ratio of those masses.
+    """
+
+    name = "laplace"
+
+    def pairs(self, noise_multiplier: float, moved: int) -> DominatingPairs:
+        """From both sides, O(h^2) apart."""
+        epsilon = moved * math.sqrt(2) / noise_multiplier
+        ends = np.linspace(-epsilon, epsilon, CELLS + 1)
+        half = epsilon / CELLS  # of a cell
+        mass = np.exp((ends[:-1] - epsilon) / 2) * math.expm1(half) / 2
+        low, high = math.exp(-epsilon) / 2, 0.5  # of the values beyond
+        up, down = mass / (1 + math.exp(-half)), mass / (1 + math.exp(half))
+        upper = np.append(down, high) + np.insert(up, 0, low)
+        middles = np.concatenate([ends[:1], ends[:-1] + half, ends[-1:]])
+        lower = np.concatenate([[low], mass, [high]])
+        return _twice(_stated(ends, upper, 1), _stated(middles, lower, -1))
+
+
+class DiscreteLaplace(Count):
+    """Whole noise with P(k) proportional to exp(-epsilon |k|): sqrt(2) / epsilon as for Laplace."""
+
+    name = "discrete_laplace"
+
+    def pairs(self, noise_multiplier: float, moved: int) -> DominatingPairs:
+        """Losses epsilon (moved - 2 k) at the values k from 0 to the move and beyond."""
+        epsilon, k = math.sqrt(2) / noise_multiplier, np.arange(moved, -1, -1)
+        masses: Floats = np.exp(-epsilon * k) * -math.expm1(-epsilon)
+        masses[[0, -1]] = math.exp(-epsilon * moved), 1.0  # with all values beyond
+        masses /= 1 + math.exp(-epsilon)
+        losses = np.array(epsilon * (moved - 2 * k), np.float64)
+        return _twice(_stated(losses, masses, 1), _stated(losses, masses, -1))
+
+
+class RandomizedResponse(DiscreteLaplace):
+    """One bit of each client, true with odds exp(epsilon): sqrt(2) / epsilon, whoever is replaced.
+
+    Its pair is that of discrete Laplace noise at a move of 1. Places are public: for a client that
+    is absent the answer of a 0 is counted, so that the number of answers tells nothing.
+    """
+
+    name = "randomized_response"
+    moved_if_replaced = 1
+
+
+class DiscreteGaussianCount(Count):
+    """Whole noise with P(k) proportional to exp(-k^2 / (2 s^2)); s is the noise multiplier.
+
+    Exact up to ``EXACT`` (Canonne, Kamath, Steinke 2020); with more noise, from above the normal
+    bound of ``DiscreteGaussian``, from below what the sign of a value tells. Values beyond 37 s
+    have a mass below 1e-290 and are left out.
+    """
+
+    name = "discrete_gaussian_count"
+    EXACT = 64.0
+
+    def pairs(self, noise_multiplier: float, moved: int) -> DominatingPairs:
+        """Losses (moved^2 - 2 moved k) / (2 s^2) at the values k."""
+        s = noise_multiplier
+        if s > self.EXACT:
+            upper = Pair(Kind.REMOVE, moved / math.sqrt(s * s - 16) * (1 + _ROUNDING), 1.0)
+            known: Floats = np.array([-1.0, 1.0]) / (s * math.sqrt(2 * math.pi))  # by the sign
+            return _twice(upper, _stated(2 * np.arctanh(known), (1 + known) / 2, -1))
+        k = np.arange(math.ceil(37 * s), -math.ceil(37 * s) - 1, -1)
+        masses = np.exp(-(k**2) / (2 * s * s))
+        losses, masses = moved * (moved - 2 * k) / (2 * s * s), masses / math.fsum(masses)
+        return _twice(_stated(losses, masses, 1), _stated(losses, masses, -1))
+
+
+def _stated(losses: Floats, masses: Floats, side: int) -> DiscretePair:
+    """A pair whose losses and masses exceed those given (side 1) or fall below them (side -1)."""
+    losses = losses + side * _ROUNDING * (1 + np.abs(losses))
+    return DiscretePair(tuple(losses.tolist()), tuple((masses * (1 + side * _ROUNDING)).tolist()))
+
+
+def _twice(upper: AnyPair, lower: AnyPair) -> DominatingPairs:
+    return DominatingPairs((upper, upper), (lower, lower))
+
+
 NOISE_FAMILIES: Registry[NoiseFamily] = Registry(
     "family", "privplan.mechanisms", check=instance_of(NoiseFamily)
 )
 """Families of noise by name."""
 
-for _one in (Gaussian(), DiscreteGaussian(), NoNoise(), Silent()):
+for _one in (
+    Gaussian(), DiscreteGaussian(), NoNoise(), Silent(),
+    Laplace(), DiscreteLaplace(), RandomizedResponse(), DiscreteGaussianCount(),
+):  # fmt: skip
     NOISE_FAMILIES.register(_one.name, _one)
 
 

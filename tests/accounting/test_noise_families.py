@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as theirs_of
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 from scipy import stats
 
@@ -208,3 +209,62 @@ def test_its_upper_bound_is_that_of_the_certificate(multiplier, ratio, rounds, d
     assert discrete.lower <= normal.upper
     if relation is Relation.ADD_REMOVE:
         assert discrete.upper - discrete.lower < 5e-4 * discrete.upper
+
+
+EPSILON = 0.3
+COUNTS = {
+    "laplace": lambda moved: (theirs_of.from_laplace_mechanism, 1 / EPSILON, moved),
+    "discrete_laplace": lambda moved: (theirs_of.from_discrete_laplace_mechanism, EPSILON, moved),
+    "randomized_response": lambda moved: (
+        theirs_of.from_randomized_response, 2 / (1 + math.exp(EPSILON)), 2,
+    ),
+    "discrete_gaussian_count": lambda moved: (from_discrete_gaussian_mechanism, 5.0, moved),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("relation", "moved"), [("add_remove", 1), ("replace_one", 2)])
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_beside_training_against_dp_accounting(name, relation, moved):
+    """Alone, several times, and with training; the other accountant's two estimates enclose it."""
+    multiplier = 5.0 if name == "discrete_gaussian_count" else math.sqrt(2) / EPSILON
+    one, training = Release(multiplier, 1.0, "full", name), Release(9.0, 1.0, "full")
+    make, *of_count = COUNTS[name](moved)
+    for counts, rounds in ((12, 0), (3, 20)):
+        found = accountant("pld").epsilon(
+            History([(one, counts), (training, rounds)]), DELTA, relation
+        )
+        low, high = (
+            make(*of_count, pessimistic_estimate=above, value_discretization_interval=1e-4)
+            .self_compose(counts)
+            .compose(
+                theirs_of.from_gaussian_mechanism(
+                    9.0 / moved / max(rounds, 1e-9) ** 0.5, pessimistic_estimate=above,
+                    value_discretization_interval=1e-4,
+                )
+            )
+            .get_epsilon_for_delta(DELTA)
+            for above in (False, True)
+        )  # fmt: skip
+        assert found.upper >= low - 1e-9
+        assert found.lower <= high + 1e-9
+        assert found.upper <= high * 1.002
+
+
+@pytest.mark.parametrize("scale", [63.0, 65.0, 400.0])
+def test_a_wide_discrete_gaussian_count(scale):
+    history = History.repeated(Release(scale, 1.0, "full", "discrete_gaussian_count"), 1)
+    found = accountant("pld").epsilon(history, 1e-9, "add_remove")
+    low, high = (
+        from_discrete_gaussian_mechanism(
+            scale, 1, pessimistic_estimate=above, value_discretization_interval=1e-5
+        ).get_epsilon_for_delta(1e-9)
+        for above in (False, True)
+    )
+    assert low <= found.upper <= high * 1.01
+    assert found.lower <= high
+
+
+def test_counts_are_released_with_everybody_and_enough_noise():
+    for release in (Release(3.0, 0.5, "poisson", "laplace"), Release(0.05, 1.0, "full", "laplace")):
+        with pytest.raises(UnsupportedError, match="laplace: covers"):
+            accountant("pld").epsilon(History.repeated(release, 1), DELTA, "add_remove")
