@@ -44,7 +44,7 @@ LEAST_EPSILON = 1e-6
 _GUESS_TOLERANCE = 1e-2
 """Of the two coarse bounds that tell where a search starts."""
 _FAR = 0.05
-"""Correction of an estimate beyond which a third coarse epsilon is worth its time."""
+"""Correction of whole numbers beyond which a third coarse epsilon is worth its time."""
 _ABOVE_LEAST = 1.0001
 """So that the least noise multiplier stays one that can be certified in spite of rounding."""
 _RANGES = {
@@ -194,7 +194,8 @@ def _estimated_start(
         return second, 1.0
     third = second - math.log(second_value / target.epsilon) / slope
     third = min(max(third, search.keywords["low"]), search.keywords["high"])
-    if abs(third - second) < _FAR or not 0 < (value := guess(third)) < math.inf:
+    far = search.keywords["integer"] and abs(third - second) > _FAR
+    if not far or not 0 < (value := guess(third)) < math.inf:
         return third, slope
     slope = math.log(second_value / value) / (second - third)
     return third - math.log(value / target.epsilon) / slope, slope
