@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from privplan.contrib.reproduction.claims import (
+    NO_ROWS,
     NOT_RUN,
     VERDICTS,
     Cell,
@@ -36,11 +37,13 @@ def stored(table: Table, folder: Path = STORED) -> Result | None:
 def outcomes(table: Table, folder: Path = STORED) -> list[tuple[str, Outcome]]:
     """Each claim of a table with its verdict."""
     texts, result = [claim.text for claim in table.claims], stored(table, folder)
-    if result is not None:
-        return list(zip(texts, verdicts(table.claims, result), strict=True))
     times = [f"{size} about {of:g} min" for size, of in table.minutes.items()]
     words = ", ".join(times) or table.sizes.get("full", "seconds")
-    return [(one, Outcome(NOT_RUN, f"`privplan reproduce {table.name}`: {words}")) for one in texts]
+    missing = Outcome(NOT_RUN, f"`privplan reproduce {table.name}`: {words}")
+    if result is None:
+        return [(one, missing) for one in texts]
+    found = [missing if one == NO_ROWS else one for one in verdicts(table.claims, result)]
+    return list(zip(texts, found, strict=True))
 
 
 def summary(folder: Path = STORED) -> str:

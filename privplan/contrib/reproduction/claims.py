@@ -46,6 +46,7 @@ class Outcome:
     evidence: str  # the numbers that it rests on
 
 
+NO_ROWS = Outcome(NOT_RUN, "no run has these rows")
 Judge = Callable[["Result"], Outcome]
 """A rule for numbers that are computed: bounds, plans and printed values."""
 Asked = tuple[str, list[tuple[float, str, str]]]
@@ -260,7 +261,7 @@ def _outcome(
 ) -> Outcome:
     """The verdict on a claim, from the p-value that Holm's procedure gives."""
     if not every:
-        return Outcome(NOT_RUN, "no run has these rows")
+        return NO_ROWS
     least = min(every, key=lambda one: one.excess)
     held, decided = least.excess > 0, p <= LEVEL or not result.seeds
     count = sum(one.excess > 0 for one in every)
