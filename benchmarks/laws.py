@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from privplan.accounting.calibrate import calibrate
 from privplan.accounting.release import SamplingLaw
+from privplan.files import write_bytes
+from privplan.report.style import Panel, Theme, by_factors, name_lines, picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def noise(law: str, epsilon: float, asked: argparse.Namespace) -> float:
@@ -38,17 +42,23 @@ def main() -> None:
     for law in (*laws, "min_separation:10", f"min_separation:{block}"):
         found = [noise(law, epsilon, asked) for epsilon in (0.5, 1.5, 3.0)]
         print(f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |", flush=True)
-    from matplotlib.figure import Figure
+    budgets = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8]
+    curves = {law: [noise(law, one, asked) for one in budgets] for law in laws[1:]}
 
-    budgets = np.geomspace(0.25, 8, 11)
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    for law in laws[1:]:
-        axes.plot(budgets, [noise(law, one, asked) for one in budgets], label=law)
-    axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="noise multiplier")
-    axes.set_title(f"{asked.rounds} rounds, cohorts of {asked.share:.0%}, delta {asked.delta:g}")
-    axes.legend()
-    figure.savefig(asked.plot, dpi=110)
+    def draw(axes: Axes, theme: Theme) -> None:
+        ends = []
+        for place, (law, line) in enumerate(curves.items()):
+            colour, dash = theme.line(place)
+            axes.plot(budgets, line, dash, color=colour)
+            ends.append((budgets[-1], line[-1], law, colour))
+        by_factors(axes, budgets)
+        axes.set(yscale="log", xlabel="epsilon", ylabel="noise multiplier")
+        axes.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+        axes.minorticks_off()
+        name_lines(axes, ends)
+
+    law = f"{asked.rounds} rounds, cohorts of {asked.share:.0%}, delta {asked.delta:g}"
+    write_bytes(asked.plot, picture([Panel("laws", law, "noise by law", draw, 3.4)]))
 
 
 if __name__ == "__main__":

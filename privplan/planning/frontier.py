@@ -88,6 +88,7 @@ def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
         clients = sum(other["clients"] for other in others)
         cohort = min(spec.expected_cohort, clients)
         changed = {**data, "groups": others, "cohort": cohort, "delta": spec.delta_of(group)}
+        changed["groups_from"] = None
         variations.append(("without", group.name, changed, 1.0))
     return variations
 

@@ -243,7 +243,7 @@ def by_factors(axes: Axes, values: Sequence[float], most: int = 5) -> None:
     axes.set_xscale("log")
     axes.minorticks_off()
     shown = values[:: math.ceil(len(values) / most) or 1]
-    axes.set_xticks(shown, [f"{value:.4g}" for value in shown])
+    axes.set_xticks(shown, [f"{value:.4g}" if value < 1e4 else f"{value:,.0f}" for value in shown])
 
 
 def from_zero(axes: Axes, values: Sequence[float]) -> None:
