@@ -145,6 +145,13 @@ class SecureStream:
         """The number of successes in ``n`` trials of probability ``p`` (a multiple of 2^-53)."""
         return int((self.random(int(n)) < p).sum())
 
+    def integers(self, high: int, size: int) -> np.ndarray:
+        """Uniform whole numbers [size] below ``high``."""
+        words, last = np.array(self.words(size)), np.uint64(2**64 - 2**64 % high - 1)
+        while (beyond := words > last).any():
+            words[beyond] = self.words(int(beyond.sum()))
+        return (words % np.uint64(high)).astype(np.int64)
+
     def permutation(self, x: int | Sequence[int] | np.ndarray) -> np.ndarray:
         """A uniform permutation of an array, or of the numbers below ``x``."""
         items = np.arange(x) if isinstance(x, int | np.integer) else np.asarray(x)

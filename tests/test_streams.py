@@ -71,13 +71,15 @@ def test_draws_follow_their_laws():
     assert chisquare([*counts, rest[0]], [*expected, rest[1]]).pvalue > 1e-3
     chosen = np.concatenate([stream.choice(10, 3, replace=False) for _ in range(4000)])
     assert chisquare(np.bincount(chosen, minlength=10)).pvalue > 1e-3
+    rounds = np.bincount(stream.integers(7, 70_000), minlength=7)
+    assert chisquare(rounds, np.full(7, 10_000)).pvalue > 1e-3
     assert sorted(stream.permutation([3, 5, 9]).tolist()) == [3, 5, 9]
 
 
-@pytest.mark.parametrize("law", ["poisson", "fixed_size", "full"])
+@pytest.mark.parametrize("law", ["poisson", "fixed_size", "full", "random_allocation:4"])
 def test_each_sampling_law_draws_from_a_secure_stream(law):
     stream = KEY.stream(3, 1, 0)
-    drawn = SamplingLaw(law).law.draw(stream, 50, 1.0 if law == "full" else 0.2, 1)  # type: ignore[arg-type]
+    drawn = SamplingLaw(law).law.draw(stream, 50, 1.0 if SamplingLaw(law).law.everyone else 0.2, 1)  # type: ignore[arg-type]
     assert len(set(drawn.tolist())) == len(drawn)
     assert sorted(drawn.tolist()) == drawn.tolist()
     assert {"fixed_size": 10, "full": 50}.get(law, len(drawn)) == len(drawn)
