@@ -42,6 +42,9 @@ PROVISIONAL = {
 }
 INSTEAD = {
     "train": "simulate.train(plan, dataset='digits')",
+    "compare": "simulate.compare(plan, ['planned', 'FedAvg'])",
+    "simulate": "import simulate, a package of its own",
+    "attack": "on the command line: privplan attack plan.json",
     "plan": "privplan.solve(spec)",
     "load_plan": "privplan.Plan.load(path)",
     "load_spec": "privplan.Spec.load(path)",

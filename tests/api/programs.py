@@ -59,6 +59,7 @@ GUESSES: dict[str, str | None] = {
     "simulate.train(plan, 'digits')": "train(plan, data, dataset",
     "simulate.train(plan, data='digits')": "dataset= with a name such as 'digits'",
     "privplan.train(plan)": "write simulate.train(plan, dataset='digits')",
+    "privplan.compare(plan)": "write simulate.compare(plan, [",
     f"privplan.account(sampling_ratio=0.02, {_NUMBERS}).epsilon": None,
     f"privplan.account(sample_rate=0.02, {_NUMBERS})": "write sampling_ratio",
     "privplan.account(noise_multiplier='1.5', rounds=5)": "must be a number, found '1.5'",
