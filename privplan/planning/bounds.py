@@ -1,15 +1,20 @@
 """Convergence bounds as symbolic expressions, one per source of error.
 
-sympy is imported when a bound is made. Objectives add bounds of their own
+Bounds that their papers state with O(.) have every hidden constant set to 1 and say so in their
+source. sympy is imported when a bound is made. Objectives add bounds of their own
 (``privplan.planning.objectives``); ``privplan.planning.explain`` lists all of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from privplan.files import load_yaml
 from privplan.values import Positive, Value
 
 
@@ -103,9 +108,24 @@ def squared_noise_multiplier(groups: int, joint: bool) -> Any:
     return symbol("v") * (sympy.Max(*parts) if joint else sum(parts))
 
 
+def _printed(name: str, groups: int, joint: bool) -> Bound:
+    """A bound of ``bounds.yaml``."""
+    import sympy
+
+    source, bounds, texts = (load_yaml(_FILE.read_text(), _FILE.name)[name][at] for at in _PARTS)
+    names = {one for text in texts.values() for one in re.findall(r"[A-Za-z]\w*", text)}
+    known = {one: symbol(one) for one in names - {"sqrt"}}
+    return Bound(name, source, bounds, {at: sympy.sympify(texts[at], known) for at in texts})
+
+
+_FILE, _PARTS = Path(__file__).with_suffix(".yaml"), ("source", "bounds", "terms")
 BOUNDS: dict[str, Callable[[int, bool], Bound]] = {
     "problem_1": _problem_1,
     "gdpfed_plus": _theorem_3,
+    "dp2_fedsam": partial(_printed, "dp2_fedsam"),
+    "dp_fedpgn": partial(_printed, "dp_fedpgn"),
+    "robust_hdp": partial(_printed, "robust_hdp"),
+    "hyperfl": partial(_printed, "hyperfl"),
 }
 """Name -> the bound for a number of groups and a kind of release."""
 

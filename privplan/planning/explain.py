@@ -115,12 +115,18 @@ def explain_records(plan: Plan) -> list[Explained]:
 def values_of(plan: Plan) -> dict[str, float]:
     """Values of the bounds' symbols in a plan, by name."""
     spec = plan.spec
+    clip = spec.clipping_norm
     values = {
         "eta": spec.local.learning_rate,
+        "eta_phi": spec.local.learning_rate,
         "tau": float(spec.local.steps),
+        "tau_min": float(spec.local.steps),
         "T": float(spec.rounds),
         "d": float(spec.model.parameters),
-        "C": spec.clipping_norm,
+        "C": clip,
+        "N": float(spec.population),
+        "R": sum(group.expected_cohort for group in plan.groups),
+        "q": sum(group.expected_cohort for group in plan.groups) / spec.population,
         "v": noise_provision(spec),
     }
     for objective in all_objectives().values():
@@ -138,6 +144,7 @@ def values_of(plan: Plan) -> dict[str, float]:
         values[f"p_{m}"] = group.clients / spec.population
         if constants is not None:
             values[f"zeta_{m}"] = constants.local_variance**0.5
+    values["sigma"] = plan.mean_noise_std / clip * values["R"]
     return values
 
 

@@ -81,8 +81,8 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
 
 
 def test_numbers_need_every_symbol():
-    term = bound("gdpfed_plus").terms["progress"]
-    assert missing(term, {"eta": 0.1}) == ["Delta", "T", "tau"]
+    term = bound("hyperfl").terms["progress"]
+    assert missing(term, {"L": 1.0}) == ["Delta", "G", "M_eta", "T"]
 
 
 def _data(epsilons, **planning):
