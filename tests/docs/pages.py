@@ -151,7 +151,7 @@ PAGES = {
     ),
     "docs/evidence/gdpfed-readings.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
     "docs/evidence/planning.md": Page(
-        words={"--seeds 5 --data-dir DATA --draw docs/accuracy.png": "--help"}, slow=True
+        words={"--seeds 5 --data-dir DATA --draw accuracy-by-split.png": "--help"}, slow=True
     ),
     "docs/guard.md": Page(names=_guarded, prints=""),
     "docs/evidence/hyperfl.md": Page(before=DIGITS, names=_view),
