@@ -19,7 +19,7 @@ from privplan.planning.error import Allocation, mean_noise_multiplier, terms
 from privplan.planning.objectives import objective_of
 from privplan.planning.problem import check_limits, problem_of, provisioned_noise_multiplier
 from privplan.planning.search import Task, allocate
-from privplan.spec.grouping import MOST_GROUPS, Grouping, groupings, read_budgets
+from privplan.spec.grouping import MOST_GROUPS, groupings, read_budgets
 from privplan.spec.planning import is_objective, objective_names
 from privplan.spec.spec import Spec
 
@@ -161,10 +161,7 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
     epsilons, deltas = read_budgets(Path(spec.groups_from), spec.delta)
     data = spec.model_dump(mode="json")
     points = []
-    least, delta = float(epsilons.min()), float(deltas.min())
-    everybody = Grouping((len(epsilons),), (least,), (delta,))
-    costs = Spec.parse({**data, "groups": everybody.plain()}).grouping_costs()
-    for found in groupings(epsilons, deltas, MOST_GROUPS, costs=costs):
+    for found in groupings(epsilons, deltas, MOST_GROUPS):
         number = len(found.clients)
         note = f"keeps {found.precision:.2%} of the precision of individual budgets"
         if number > data["cohort"]:

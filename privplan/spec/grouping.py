@@ -1,16 +1,16 @@
-"""Grouping of individual budgets by what a plan of them minimises.
+"""Grouping of individual budgets by the precision that is left of them.
 
-Clients are cut by epsilon; a group has the least epsilon and the least delta of its members. What
-a client adds to a plan is its worth: by the costs of an objective, or its precision, which in the
-small-loss limit is the Gaussian strength mu of its budget at the smallest delta of all. The best
-groups are those with the largest sum of N_g worth_g, g's strictest client counting for all N_g.
+Clients are cut by epsilon; a group has the least epsilon and the least delta of its members. A
+client's precision is, in the small-loss limit, the Gaussian strength mu of its budget at the
+smallest delta of all. The best groups are those with the largest sum of N_g mu_g, g's strictest
+client counting for all N_g.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,6 @@ from privplan.files import read_text
 from privplan.values import LARGEST, LEAST
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 DEFAULT_GROUPS = 3
 MOST_GROUPS = 12
@@ -33,7 +32,6 @@ MOST_GROUPS = 12
 _MOST_PLACES = 1024
 """Distinct budgets that are told apart; more are put into bins."""
 _ENOUGH = 0.99
-_PASSES = 4
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Grouping:
     clients: tuple[int, ...]
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
-    precision: float = 1.0  # root of the error of scales of their own over that of the groups
+    precision: float = 1.0  # share that is left of the clients' own
 
     def plain(self) -> list[dict[str, Any]]:
         """The groups as plain data, named after their rank, strictest first."""
@@ -76,53 +74,41 @@ def strengths(epsilons: Floats, delta: float) -> Floats:
 
 
 def cut(
-    epsilons: Floats, deltas: Floats, costs: Costs | None, most: float | None, *, free: bool
+    epsilons: Floats, deltas: Floats, most: float | None, *, free: bool
 ) -> list[dict[str, Any]]:
     """Plain data of the groups of individual budgets, at most ``most`` where the number is free."""
     if not free:
-        return group_budgets(epsilons, deltas, DEFAULT_GROUPS, costs).plain()
+        return group_budgets(epsilons, deltas, DEFAULT_GROUPS).plain()
     groups = MOST_GROUPS if most is None else max(1, int(min(most, MOST_GROUPS)))
-    return free_groups(epsilons, deltas, groups, costs).plain()
+    return free_groups(epsilons, deltas, groups).plain()
 
 
-def group_budgets(
-    epsilons: Floats, deltas: Floats, groups: int, costs: Costs | None = None
-) -> Grouping:
+def group_budgets(epsilons: Floats, deltas: Floats, groups: int) -> Grouping:
     """The best grouping into at most ``groups`` groups."""
-    return Cuts(epsilons, deltas, costs).best(groups)
+    return Cuts(epsilons, deltas).best(groups)
 
 
-def free_groups(
-    epsilons: Floats, deltas: Floats, most: int = MOST_GROUPS, costs: Costs | None = None
-) -> Grouping:
+def free_groups(epsilons: Floats, deltas: Floats, most: int = MOST_GROUPS) -> Grouping:
     """The fewest groups that retain 99% of the precision, or the best ``most``."""
-    for found in _growing(epsilons, deltas, most, costs):
+    for found in groupings(epsilons, deltas, most):
         if found.precision >= _ENOUGH:
             break
     return found
 
 
-def groupings(
-    epsilons: Floats, deltas: Floats, most: int, costs: Costs | None = None
-) -> list[Grouping]:
+def groupings(epsilons: Floats, deltas: Floats, most: int) -> Iterator[Grouping]:
     """The best grouping for each number of groups from 1 to ``most``."""
-    return list(_growing(epsilons, deltas, most, costs))
-
-
-def _growing(
-    epsilons: Floats, deltas: Floats, most: int, costs: Costs | None
-) -> Iterator[Grouping]:
-    cuts = Cuts(epsilons, deltas, costs)
+    cuts = Cuts(epsilons, deltas)
     return (cuts.best(number) for number in range(1, min(most, cuts.distinct) + 1))
 
 
 class Cuts:
     """Individual budgets, whose best groups are intervals of epsilon."""
 
-    def __init__(self, epsilons: Floats, deltas: Floats, costs: Costs | None = None) -> None:
-        """Sorts the budgets, and finds the best plan of a scale for every client."""
+    def __init__(self, epsilons: Floats, deltas: Floats) -> None:
+        """Sorts the budgets."""
         order = np.argsort(epsilons, kind="stable")
-        self._epsilons, self._deltas, self._costs = epsilons[order], deltas[order], costs
+        self._epsilons, self._deltas = epsilons[order], deltas[order]
         mu = strengths(self._epsilons, float(deltas.min()))
         values, begins = np.unique(mu, return_index=True)
         if len(values) > _MOST_PLACES:  # bins of as many budgets, and bins of one width
@@ -131,7 +117,6 @@ class Cuts:
             begins = begins[np.unique([*even, *np.searchsorted(values, edges)])]
         self._mu, self._ends = mu[begins], np.append(begins, len(mu))
         self._precision = float(mu.sum())
-        self._own = None if costs is None else balance(self._mu, np.diff(self._ends), costs)
 
     @property
     def distinct(self) -> int:
@@ -139,176 +124,29 @@ class Cuts:
         return len(self._mu)
 
     def best(self, number: int) -> Grouping:
-        """The best groups, at most ``number``.
-
-        Gains depend on level and price of the plan, which are first those of clients with scales
-        of their own, and then those of the groups found.
-        """
-        if self._costs is None or self._own is None:
-            places = self._partition(self._mu, number)
-            kept = float(self._sizes(places) @ self._mu[places])
-            return self._grouping(places, kept / self._precision)
-        at, best, least = self._own, np.zeros(1, dtype=np.int64), math.inf
-        for _ in range(_PASSES):
-            places = self._partition(gains(self._mu, at, self._costs), number)
-            at = balance(self._mu[places], self._sizes(places), self._costs)
-            if not at.error < least * (1 - 1e-4):
-                break
-            best, least = places, at.error
-        return self._grouping(best, min(math.sqrt(self._own.error / least), 1.0))
-
-    def _partition(self, worth: Floats, number: int) -> Integers:
-        """Places where the best groups begin, by dynamic programming over their number."""
+        """The best groups, at most ``number``, by dynamic programming over their number."""
         ends = self._ends
-        one = (ends[1:, None] - ends[:-1]) * worth  # places i to j as one group, in row j
-        one = np.where(np.tri(len(worth), dtype=bool), one, -np.inf)
+        one = (ends[1:, None] - ends[:-1]) * self._mu  # places i to j as one group, in row j
+        one = np.where(np.tri(len(self._mu), dtype=bool), one, -np.inf)
         best, choices = one[:, 0], []
         for _ in range(number - 1):
             with_one_more = np.append(0.0, best[:-1]) + one
             choices.append(with_one_more.argmax(axis=1))
             best = with_one_more.max(axis=1)
-        place, begins = len(worth), {0}
+        place, first = len(self._mu), {0}
         for choice in reversed(choices):
             place = int(choice[place - 1])
-            begins.add(place)
+            first.add(place)
             if place == 0:
                 break
-        return np.array(sorted(begins))
-
-    def _sizes(self, places: Integers) -> Floats:
-        return np.diff(np.append(self._ends[places], self._ends[-1])).astype(float)
-
-    def _grouping(self, places: Integers, precision: float) -> Grouping:
-        begins = self._ends[places]
+        places = sorted(first)
+        begins, sizes = ends[places], np.diff(np.append(ends[places], ends[-1]))
         return Grouping(
-            clients=tuple(self._sizes(places).astype(int).tolist()),
+            clients=tuple(sizes.tolist()),
             epsilons=tuple(self._epsilons[begins].tolist()),
             deltas=tuple(np.minimum.reduceat(self._deltas, begins).tolist()),
-            precision=precision,
+            precision=float(sizes @ self._mu[places]) / self._precision,
         )
-
-
-# --- What a grouping of budgets costs a plan with one release of all groups, by the central limit -
-#
-# A client of Gaussian strength mu over T rounds that takes part with ratio q enters the sum with a
-# scale v of t(mu, q) = q sqrt(log(1 + mu^2 / (T q^2))) at most, its q / sigma. The error is
-#
-#     (A + s sum_i v_i^2) / S^2 + h^2 (n sum_i v_i^2 / S^2 - 1),   S = sum_i v_i,
-#
-# with A the cost of noise, s that of sampling per client and h^2 that of bias. It falls with v_i
-# up to the level x = (A + c sum v^2) / (c S), c = s + n h^2, by x v - v^2 / 2 to first order, so
-# that budgets beyond the level buy nothing; and clients share the cohort at one price per
-# expected client. What a client adds is thus gain(mu) = max_q v - v^2 / 2x - price q with v =
-# t(mu, q) <= x.
-
-_BISECTIONS = 18
-_PLACES = 8
-_ROUNDS = 6
-_PRICES = 1e-12, 1e6
-_LEVELS = 1e-9, 1e3
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What the error of a plan with one release of all groups depends on, beside the budgets."""
-
-    noise: float  # A, cost of the squared noise multiplier of the mean
-    sampling: float  # s, cost of sampling a client
-    bias: float  # h^2, cost of weights other than the population's
-    cohort: float  # expected clients per round
-    rounds: int
-    everyone: bool = False  # whether all clients take part in every round
-    sensitivity: float = 1.0  # distance of neighbouring sums, in clipping norms
-
-
-@dataclass(frozen=True)
-class Balance:
-    """The best scales of groups of clients."""
-
-    error: float
-    level: float  # x, the scale beyond which more budget does not lower the error
-    price: float  # of an expected client, in the unit of gains
-
-
-def balance(mu: Floats, counts: Floats, costs: Costs) -> Balance:
-    """The least error over sampling ratios and scales, up to the grid of the ratios."""
-    price = 0.0
-    if not costs.everyone:
-
-        def crowded(prices: Floats) -> NDArray[np.bool_]:
-            levels = _level(mu, counts, prices, costs)
-            return _ratios(mu, levels, prices, costs) @ counts > costs.cohort
-
-        price = float(_crossing(crowded, *_PRICES, ()))
-    level = float(_level(mu, counts, np.array(price), costs))
-    scales = _scales(mu, _ratios(mu, level, price, costs), level, costs)
-    total, clients = float(counts @ scales), float(counts.sum())
-    spread = clients * float(counts @ (scales - total / clients) ** 2)
-    error = costs.noise + costs.sampling * float(counts @ scales**2) + costs.bias * spread
-    return Balance(error / total**2, level, price)
-
-
-def gains(mu: Floats, found: Balance, costs: Costs) -> Floats:
-    """What a client of each strength adds, at the level and price of a balance; increasing."""
-    ratios = _ratios(mu, found.level, found.price, costs)
-    scales = _scales(mu, ratios, found.level, costs)
-    return np.asarray(scales - scales**2 / (2 * found.level) - found.price * ratios)
-
-
-def _scales(mu: Floats, ratios: Floats, level: Floats | float, costs: Costs) -> Floats:
-    """Scales at the ratios, at most the level, shape (*levels, groups)."""
-    share = mu / math.sqrt(costs.rounds)
-    if not costs.everyone:
-        share = ratios * np.sqrt(np.log1p((share / ratios) ** 2))
-    return np.asarray(np.minimum(share / costs.sensitivity, np.expand_dims(level, -1)))
-
-
-def _ratios(mu: Floats, level: Floats | float, price: Floats | float, costs: Costs) -> Floats:
-    """The ratio of most gain for each strength, by bisection, shape (*levels, groups).
-
-    The slope of the gain, (1 - t / x) dt/dq, falls with q; it is the price at the best ratio.
-    """
-    shape = (*np.shape(level), len(mu))
-    if costs.everyone:
-        return np.ones(shape)
-    low, high = np.full(shape, math.log(1e-9)), np.zeros(shape)
-    share, most = mu / math.sqrt(costs.rounds), costs.sensitivity * np.expand_dims(level, -1)
-    least = costs.sensitivity * np.expand_dims(price, -1)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        ratio = np.exp(middle)
-        square = (share / ratio) ** 2
-        root = np.sqrt(np.log1p(square))
-        more = (1 - ratio * root / most) * (root - square / ((1 + square) * root)) > least
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return np.asarray(np.exp(high))
-
-
-def _level(mu: Floats, counts: Floats, prices: Floats, costs: Costs) -> Floats:
-    """The level x at each price; inf without costs per client."""
-    client = costs.sampling + costs.bias * float(counts.sum())
-    if client <= 0:
-        return np.full(np.shape(prices), math.inf)
-
-    def scarce(levels: Floats) -> NDArray[np.bool_]:
-        own = np.broadcast_to(prices[..., None], levels.shape)
-        scales = _scales(mu, _ratios(mu, levels, own, costs), levels, costs)
-        return client * ((scales * (levels[..., None] - scales)) @ counts) < costs.noise
-
-    return _crossing(scarce, *_LEVELS, np.shape(prices))
-
-
-def _crossing(
-    before: Callable[[Floats], NDArray[np.bool_]], low: float, high: float, shape: tuple[int, ...]
-) -> Floats:
-    """Where a condition that holds up to some place ends, to about 2e-4 of it."""
-    left, right = np.full(shape, math.log(low)), np.full(shape, math.log(high))
-    for _ in range(_ROUNDS):
-        width = (right - left) / _PLACES
-        inner = left[..., None] + width[..., None] * np.arange(1, _PLACES)
-        left = left + width * before(np.exp(inner)).sum(axis=-1)
-        right = left + width
-    return np.asarray(np.exp(right))
 
 
 # --- A file of individual budgets into the groups of a spec. -------------------------------------

@@ -15,7 +15,6 @@ from pydantic_core import PydanticCustomError
 
 from privplan.errors import Fault, InputError
 from privplan.registry import Registry
-from privplan.spec.grouping import Costs
 from privplan.spec.groups import CalibratingAccountant, KeptFractions
 from privplan.values import LARGEST, Count, NonNegative, Positive, Probability, Value, omitted
 
@@ -36,10 +35,6 @@ class ObjectiveRequirements:
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """What a spec with this objective asks for and cannot have."""
         yield from ()
-
-    def grouping_costs(self, spec: Any) -> Costs | None:
-        """Costs by which the individual budgets of a spec are grouped; None for precision only."""
-        return None
 
 
 def _checked(component: object) -> ObjectiveRequirements:

@@ -17,7 +17,7 @@ from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.spec.base import exclusions
-from privplan.spec.grouping import Costs, Grouping, budgets_of_file, cut
+from privplan.spec.grouping import Grouping, budgets_of_file, cut
 from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer, with_risk
 from privplan.spec.planning import FIXED_RATIOS, OBJECTIVES, Planning, is_objective
 from privplan.spec.removed import refuse_removed
@@ -284,20 +284,13 @@ class Spec(Shown, Checked):
         spec = parse(cls, with_recipe(stated), _odd_names(data))
         # Of a valid spec, what follows from its other fields.
         if budgets is not None:
-            costs, free = spec.grouping_costs(), "groups" in spec.planning.free
-            groups = cut(*budgets, costs, spec.cohort, free=free)
+            groups = cut(*budgets, spec.cohort, free="groups" in spec.planning.free)
             spec = parse(cls, with_recipe({**data, "groups": groups}))
         follow = [
             one.model_copy(update={"epsilon": spec._spent(one)}) if at in spent else one
             for at, one in enumerate(spec.groups)
         ]
         return spec.model_copy(update={"groups": tuple(follow)}) if spent else spec
-
-    def grouping_costs(self) -> Costs | None:
-        """Costs by which individual budgets are grouped; None for a fixed rule of the ratios."""
-        if not is_objective(self.planning.ratios) or self.unit != "client":
-            return None
-        return OBJECTIVES.get(self.planning.ratios).grouping_costs(self)
 
     @classmethod
     def load(cls, path: Path | str) -> Spec:

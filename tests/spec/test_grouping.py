@@ -1,4 +1,4 @@
-"""Individual budgets into groups: exact against enumeration, by a plan's objective too."""
+"""Individual budgets into groups: exact against enumeration."""
 
 import itertools
 
@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from privplan.accounting.gdp import epsilon_of
 from privplan.errors import InputError
-from privplan.planning.solver import solve
-from privplan.spec.grouping import Costs, balance, group_budgets, groupings, read_budgets, strengths
+from privplan.spec.grouping import group_budgets, groupings, read_budgets, strengths
 from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 
@@ -128,64 +127,3 @@ def test_groups_beside_a_file_of_budgets_are_refused(tmp_path):
     data = {**data, "groups": [], "cohort": 3}
     filled = Spec.parse(data, tmp_path)
     assert Spec.parse(filled.model_dump(mode="json"), tmp_path) == filled
-
-
-COSTS = Costs(noise=24.0, sampling=0.5, bias=0.03, cohort=80, rounds=100)
-
-
-def test_the_balance_of_one_group_is_the_central_limit():
-    """One group has v = q / sigma with sigma = log(1 + mu^2 / T q^2)^(-1/2) and no bias."""
-    found = balance(np.array([0.4]), np.array([800.0]), COSTS)
-    scale = 0.1 * np.sqrt(np.log1p((0.4 / 10 / 0.1) ** 2))
-    expected = (24 + 0.5 * 800 * scale**2) / (800 * scale) ** 2
-    assert found.error == pytest.approx(expected, rel=1e-4)
-
-
-def test_no_other_cut_is_much_better():
-    epsilons = np.repeat(np.geomspace(0.05, 8, 8), [3, 20, 60, 150, 150, 90, 60, 9])
-    deltas = np.full(len(epsilons), 1e-4)
-    values, counts = np.unique(epsilons, return_counts=True)
-    mu = strengths(values, 1e-4)
-
-    def error(cuts):
-        starts = [0, *cuts]
-        sizes = np.add.reduceat(counts, starts).astype(float)
-        return balance(mu[starts], sizes, COSTS).error
-
-    best = min(error(cuts) for cuts in itertools.combinations(range(1, 8), 2))
-    found = group_budgets(epsilons, deltas, 3, COSTS)
-    reached = error(tuple(int(np.searchsorted(values, e)) for e in found.epsilons[1:]))
-    assert reached <= best * 1.02
-    assert found.precision < 1
-
-
-def _lognormal(tmp_path, clients):
-    values = np.clip(np.exp(np.random.default_rng(0).normal(0, 1, clients)), 0.05, 20)
-    lines = ["client,epsilon", *(f"{i},{value:.6g}" for i, value in enumerate(values))]
-    path = tmp_path / "budgets.csv"
-    path.write_text("\n".join(lines))
-    return path
-
-
-@pytest.mark.slow
-def test_log_normal_budgets_are_cut_where_the_plan_gains(tmp_path):
-    """Where groups may count little, thirds and the cuts that keep most cost more than 10%."""
-    source = _lognormal(tmp_path, 10_000)
-    model = {"name": "cnn-2", "parameters": 28938}
-    base = {"name": "many", "rounds": 100, "cohort": 1000, "model": model}
-    base["planning"] = {"least_share": 0.0}
-    spec = Spec.parse({**base, "groups_from": str(source)})
-    plan = solve(spec)
-    epsilons = np.sort(np.loadtxt(source, delimiter=",", skiprows=1, usecols=1))
-    others = [group_budgets(epsilons, np.full(10_000, 1e-5), 3).clients, (3_334, 3_333, 3_333)]
-    for sizes in others:
-        starts = np.cumsum([0, *sizes[:-1]])
-        groups = [
-            {"name": f"g{i}", "clients": int(n), "epsilon": float(epsilons[at]), "delta": delta}
-            for i, (n, at, delta) in enumerate(
-                zip(sizes, starts, [group.delta for group in plan.groups], strict=True)
-            )
-        ]
-        assert solve(Spec.parse({**base, "groups": groups})).objective.value > (
-            1.1 * plan.objective.value
-        )

@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from privplan.accounting.release import Relation
 from privplan.errors import InputError
 from privplan.planning.bounds import (
     Bound,
@@ -28,11 +27,9 @@ from privplan.planning.problem import (
     Floats,
     Problem,
     noise_provision,
-    problem_of,
     provisioned_noise_multiplier,
 )
 from privplan.planning.published import kept_fractions
-from privplan.spec.grouping import Costs
 from privplan.spec.planning import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
 
@@ -68,21 +65,6 @@ class Objective(ObjectiveRequirements, ABC):
             found.release,
         )
         return error.total + remaining_gap(spec) + clip_bias(spec) ** 2
-
-    def grouping_costs(self, spec: Spec) -> Costs | None:
-        """Costs of noise, and of sampling and bias per client, at equal sampling ratios."""
-        if spec.release != "joint":
-            return None
-        costs = self.coefficients(spec, problem_of(spec))
-        return Costs(
-            noise=costs.noise,
-            sampling=costs.sampling * spec.population / spec.expected_cohort,
-            bias=costs.bias,
-            cohort=spec.expected_cohort,
-            rounds=spec.rounds,
-            everyone=spec.expected_cohort >= spec.population,
-            sensitivity=float(spec.sampling.law.sensitivity(Relation(spec.relation))),
-        )
 
     def bound(self, groups: int, joint: bool) -> Bound | None:
         """The objective over so many groups as terms for ``privplan explain``; None without any."""
