@@ -83,12 +83,10 @@ def _small(**privacy: float) -> dict[str, Any]:
 
 
 def by_split(*, small: bool = False) -> list[Setting]:
-    """Table II; small: one split and other methods, with DP-FedAvg under equal noise."""
+    """Table II; small: one split, with DP-FedAvg under equal noise beside the methods."""
     spec, methods = spec_of(), METHODS
     if small:
-        spec = _small(noise_multiplier=NOISE)
-        methods = {name: METHODS[name] for name in ("DP-FedAvg", "DP-FedSAM", "DP-FedPGN")}
-        methods |= EQUAL_NOISE
+        spec, methods = _small(noise_multiplier=NOISE), METHODS | EQUAL_NOISE
     return [
         Setting(f"Dirichlet-{alpha:g}", spec, "cifar-10", methods, f"dirichlet:{alpha:g}")
         for alpha in ALPHAS[small:]
