@@ -69,11 +69,7 @@ def account(
 
 @checked_call
 def calibrate(
-    epsilon: float,
-    *,
-    solve_for: str = "noise_multiplier",
-    accountant: str = "pld",
-    **releases: Any,
+    epsilon: float, *, solve_for: str = "noise_multiplier", accountant: str = "pld", **releases: Any
 ) -> float:
     """The value of one parameter with which a mechanism just keeps a budget.
 
@@ -183,10 +179,7 @@ def forecast(
 
 @checked_call
 def verify(
-    run: Run | Path | str,
-    *,
-    plan: Plan | Path | str | None = None,
-    rounds: int | str | None = None,
+    run: Run | Path | str, *, plan: Plan | Path | str | None = None, rounds: int | str | None = None
 ) -> Verdict:
     """Recompute what a run spent from its ledger alone, and compare it with the plan's budgets.
 

@@ -40,12 +40,7 @@ _MOST_SOLVES = 10
 _TOLERANCE = 1e-4
 
 
-def solve_at(
-    spec: Spec,
-    address: str,
-    population: str = "",
-    rule: BookRule | None = None,
-) -> Plan:
+def solve_at(spec: Spec, address: str, population: str = "", rule: BookRule | None = None) -> Plan:
     """``solve_from_book`` with the runs and the budget accounts of the book at an address."""
     limits: dict[str, list[Composition]] = {}
     if has_accounts(address):

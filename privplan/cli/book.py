@@ -244,11 +244,7 @@ def reserve(plan: str, run: str, population: str, expires_days: float, address: 
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @_address
 def commit(
-    reservation: str,
-    plan: str | None,
-    rounds: int | None,
-    population: str,
-    address: str | None,
+    reservation: str, plan: str | None, rounds: int | None, population: str, address: str | None
 ) -> None:
     """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
     from privplan.book.accounts import Budgets

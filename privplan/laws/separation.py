@@ -97,6 +97,5 @@ class MinSeparation(RandomAllocation, Full):
 
 
 FAMILIES.register(
-    NAME,
-    LawFamily(MinSeparation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"),
+    NAME, LawFamily(MinSeparation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]")
 )

@@ -13,12 +13,7 @@ from pydantic import AfterValidator, Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import History, Relation, SamplingLaw, Unit, identity
-from privplan.auditing import (
-    AuditEvidence,
-    EmpiricalEpsilon,
-    empirical_epsilons,
-    exceeded,
-)
+from privplan.auditing import AuditEvidence, EmpiricalEpsilon, empirical_epsilons, exceeded
 from privplan.errors import InputError, PrivplanError, checked_call
 from privplan.evidence import ReplayReport
 from privplan.files import write_text

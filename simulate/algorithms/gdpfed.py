@@ -89,11 +89,7 @@ def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return gdpfed(plan, hyperparameters)
 
 
-@of_groups(
-    "GDPFed+",
-    plan=own_if_joint,
-    source="Xu, Hu, Kotevska (GDPFed+)",
-)
+@of_groups("GDPFed+", plan=own_if_joint, source="Xu, Hu, Kotevska (GDPFed+)")
 def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, with top-k sparsification of the noisy sums.
 

@@ -234,11 +234,7 @@ class Replay:
             self.missing = self.missing or "the key of cohorts and noise (--noise-key)"
 
     def run(
-        self,
-        rounds: int | None,
-        seed: int | None,
-        progress: Progress,
-        seconds: float | None = None,
+        self, rounds: int | None, seed: int | None, progress: Progress, seconds: float | None = None
     ) -> ReplayReport:
         """Compare cohorts, noise states and constants of all rounds; train some again.
 

@@ -31,12 +31,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import Recipe, without_recipe
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
-from simulate.algorithms.registry import (
-    ALGORITHMS,
-    algorithm,
-    executable,
-    not_executable,
-)
+from simulate.algorithms.registry import ALGORITHMS, algorithm, executable, not_executable
 from simulate.data.partition.schemes import scheme
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute

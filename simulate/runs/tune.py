@@ -27,12 +27,7 @@ from privplan.spec.planning import QuantileClipping
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
 from privplan.values import Value, digest
-from simulate.algorithms.registry import (
-    ALGORITHMS,
-    AlgorithmEntry,
-    Hyperparameters,
-    algorithm,
-)
+from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry, Hyperparameters, algorithm
 from simulate.engine.loop import evaluate, one_core
 from simulate.runs.compare import TUNING, ComparisonRow, compare, require_own
 from simulate.runs.request import Request, prepare

@@ -23,12 +23,7 @@ from privplan.planning.bounds import (
     symbols,
 )
 from privplan.planning.error import Allocation, Coefficients, terms
-from privplan.planning.problem import (
-    Floats,
-    Problem,
-    noise_provision,
-    provisioned_noise_multiplier,
-)
+from privplan.planning.problem import Floats, Problem, noise_provision, provisioned_noise_multiplier
 from privplan.planning.published import kept_fractions
 from privplan.spec.planning import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
