@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privplan.accounting.accountant import accountant
+from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 
@@ -17,11 +17,13 @@ LAWS: dict[str, tuple[SamplingLaw, Relation]] = {
 """Law and relation by row."""
 
 
-def epsilons(noise: float, ratio: float, rounds: int, delta: float) -> Iterator[tuple[str, float]]:
-    """Upper bounds on epsilon by PLD, one row per law and relation."""
+def epsilons(
+    noise: float, ratio: float, rounds: int, delta: float
+) -> Iterator[tuple[str, Interval]]:
+    """Lower and upper bound on epsilon by PLD, one row per law and relation."""
     for row, (law, relation) in LAWS.items():
         history = History.repeated(Release(noise, ratio, law), rounds)
-        yield row, accountant("pld").epsilon(history, delta, relation).upper
+        yield row, accountant("pld").epsilon(history, delta, relation)
 
 
 def noises(epsilon: float, ratio: float, rounds: int, delta: float) -> Iterator[tuple[str, float]]:

@@ -8,10 +8,11 @@ from privplan.contrib.reproduction.claims import (
     CONTRADICTED,
     NOT_RUN,
     REPRODUCED,
+    UNDECIDED,
     Outcome,
     Result,
 )
-from privplan.contrib.reproduction.privacy import LAWS, epsilons, noises
+from privplan.contrib.reproduction.privacy import epsilons, noises
 from privplan.contrib.reproduction.tables import (
     PAPERS,
     Computed,
@@ -112,8 +113,9 @@ def by_budget(*, small: bool = False) -> list[Setting]:
 def privacy() -> Computed:
     """Epsilon of the settings of Tables II and III, and the noise of Table IV's budgets."""
     setting = (RATIO, ROUNDS, 1 / CLIENTS)
-    for row, value in epsilons(NOISE, *setting):
-        yield f"epsilon, {row}", f"sigma = {NOISE}", value
+    for row, bound in epsilons(NOISE, *setting):
+        yield f"epsilon, {row}", f"sigma = {NOISE}", bound.upper
+        yield f"least epsilon, {row}", f"sigma = {NOISE}", bound.lower
     for epsilon in EPSILONS:
         for row, value in noises(epsilon, *setting):
             yield row, f"epsilon = {epsilon:g}", value
@@ -121,12 +123,15 @@ def privacy() -> Computed:
 
 def formula(result: Result) -> Outcome:
     """Whether Eqs. 24 and 25, which are of Poisson sampling, cover cohorts of fixed size."""
-    found = [result.at(f"epsilon, {law}", f"sigma = {NOISE}") for law in LAWS]
-    known = [cell.mean for cell in found if cell is not None]
-    if len(known) < len(LAWS):
+    fixed = "epsilon, cohorts of fixed size"
+    rows = [f"{row}, add/remove" for row in ("epsilon, Poisson sampling", fixed, f"least {fixed}")]
+    known = [cell.mean for row in rows if (cell := result.at(row, f"sigma = {NOISE}"))]
+    if len(known) < len(rows):
         return Outcome(NOT_RUN, "no such rows")
-    words = ", ".join(f"{law} {value:.2f}" for law, value in zip(LAWS, known, strict=True))
-    return Outcome(REPRODUCED if known[1] <= known[0] else CONTRADICTED, words)
+    poisson, most, least = known
+    words = f"add/remove: Poisson sampling at most {poisson:.2f}, cohorts of fixed size at least "
+    covered = REPRODUCED if most <= poisson else UNDECIDED
+    return Outcome(CONTRADICTED if least > poisson else covered, f"{words}{least:.2f}")
 
 
 PAPERS.register("dp-fedpgn", paper_of(DATA, globals()))
