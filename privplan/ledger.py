@@ -159,7 +159,7 @@ def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
 
 
 def worst_client(
-    records: Iterable[ReleaseRecord], group: str, *, complete: bool = False
+    records: Iterable[ReleaseRecord], group: str, clients: int, *, complete: bool = False
 ) -> tuple[int | None, History]:
     """The client of the group with the largest signal, and its history.
 
@@ -184,8 +184,8 @@ def worst_client(
                 for client in share.participants:
                     own.setdefault(client, Counter())[release] += record.steps
                 continue
-            places = law.places(record.round, share.clients)
-            if len(places) == share.clients:
+            places = law.places(record.round, clients)
+            if len(places) == clients:
                 alike.setdefault(release, []).extend([record.round] * record.steps)
             else:
                 parts.setdefault(places, Counter())[release] += record.steps

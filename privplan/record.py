@@ -212,6 +212,7 @@ class RunRecord(Checked):
         accuracy_by_class: test accuracy of each class, by name; a statistic that no noise protects.
         accuracy_by_group: test accuracy weighted as the group's training labels are; a statistic
             of the groups' labels that no noise protects.
+        parts: clients of each part of a group that takes turns, by group.
         noise: source of the noise: ``seeded`` when it can be drawn again from ``seed``, which
             protects nobody outside a simulation; ``secure`` when its key is in no record.
     """
@@ -236,6 +237,7 @@ class RunRecord(Checked):
     chain: str = ""
     executed: Executed | None = None
     audit: str = ""
+    parts: dict[str, tuple[Natural, ...]] = Field(default_factory=dict, exclude_if=is_empty)
     noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=lambda noise: noise == "seeded")
 
     @rule

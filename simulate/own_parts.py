@@ -11,7 +11,7 @@ from privplan.plan import Plan
 from privplan.record import ACCURACY, RunRecord
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
-from simulate.data.partition.clients import ClientPartition
+from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import DATASETS, load
 from simulate.models.network import Model, started
@@ -73,7 +73,7 @@ class OwnParts:
             chosen, labels = scheme(record.partition), data.train_labels.numpy()
             seed = record.simulation_seed
             assigned = partition(chosen, labels, plan.groups, seed, data.train_people)
-        return data, assigned
+        return data, seated(assigned, plan)
 
     def model_of(self, record: RunRecord, data: Dataset) -> Model:
         """The model of a run."""

@@ -1,10 +1,11 @@
 """Cyclic Poisson sampling: B public parts of a group take turns, each drawn by Poisson sampling.
 
-``cyclic_poisson:B``. The client at place i of its group is in part i mod B, fixed in public and
-independently of all others; a client that is removed leaves its place empty. Round t draws each
-client of part (t - 1) mod B independently with the sampling ratio, and nobody else. So a client can
-take part in one of every B rounds only, and between two of them lie B - 1 others: what a release
-holds of it may last B rounds, as the banded noise of ``privplan.laws.cyclic`` needs.
+``cyclic_poisson:B``. A client's part is a hash of its own name, keyed by its group's, modulo B: it
+is public, and does not change when another client is added or removed. Round t draws each client
+of part (t - 1) mod B independently with the sampling ratio, and nobody else. So a client can take
+part in one of every B rounds only, and between two of them lie B - 1 others: what a release holds
+of it may last B rounds, as the banded noise of ``privplan.laws.cyclic`` needs. Parts differ in size
+by chance; ratios and the denominators of means are those of the plan, whatever the sizes.
 
 C. A. Choquette-Choo, A. Ganesh, R. McKenna, H. B. McMahan, K. Rush, A. Thakurta, Z. Xu, (Amplified)
 Banded Matrix Factorization, NeurIPS 2023, Theorem 4: T rounds with a B-banded matrix of columns of
@@ -13,6 +14,7 @@ norm 1 at most are as private as ceil(T / B) Poisson-sampled Gaussian releases.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +26,10 @@ from numpy.typing import NDArray
 
 from privplan.errors import Fault
 from privplan.laws.builtin import Poisson
-from privplan.laws.law import FAMILIES, LawFamily, Use
+from privplan.laws.law import FAMILIES, Clients, LawFamily, Use
 from privplan.laws.participation import (
-    binomial_log_mass,
-    likely_sizes,
+    dispersion_p_value,
     participation_law,
-    spread_p_value,
     total_p_value,
 )
 
@@ -152,9 +152,24 @@ class CyclicPoisson(Poisson):
         """None of the uses so far: each needs rounds of all clients, or one sum per round."""
         return _EXCLUDED.get(use, f"{_EVERY_ROUND}, for {use}").format(law=self.name)
 
+    def turn(self, group: str, name: object) -> int:
+        """The turn of a client in 0..B-1: BLAKE2b of its name, of 64 bits, keyed by its group's."""
+        key = hashlib.blake2b(group.encode()).digest()
+        found = hashlib.blake2b(str(name).encode(), digest_size=8, key=key)
+        return int.from_bytes(found.digest(), "big") % self.turns
+
+    def seated(self, group: str, names: Sequence[object]) -> tuple[int, np.ndarray]:
+        """Those of the first turn have the first places, in the order of their names."""
+        turns = np.array([self.turn(group, name) for name in names], np.int64)
+        sizes = np.bincount(turns, minlength=self.turns).tolist()
+        return Clients(sizes), np.argsort(turns, kind="stable")
+
     def places(self, round_: int, clients: int) -> range:
-        """Every B-th position, from that of the round in its cycle."""
-        return range((round_ - 1) % self.turns, clients, self.turns)
+        """Those of the part; parts are of one size where ``clients`` does not tell them."""
+        if not isinstance(clients, Clients):
+            clients = Clients([len(range(at, clients, self.turns)) for at in range(self.turns)])
+        turn = (round_ - 1) % self.turns
+        return range(sum(clients.parts[:turn]), sum(clients.parts[: turn + 1]))
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """Those of one part."""
@@ -173,34 +188,23 @@ class CyclicPoisson(Poisson):
     ) -> np.ndarray:
         """A Poisson sample of the places that have their turn."""
         places = self.places(round_, clients)
-        return places.start + self.turns * super().draw(generator, len(places), ratio, round_)
+        return places.start + super().draw(generator, len(places), ratio, round_)
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
         """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
         for turn in range(min(self.turns, len(counts))):
-            part, found = len(range(turn, clients, self.turns)), counts[turn :: self.turns]
+            part, found = len(self.places(turn + 1, clients)), counts[turn :: self.turns]
             if total_p_value(found, part, ratio) < level / (2 * self.turns):
                 expected = ratio * part * len(found)
                 yield (
                     f"{sum(found)} participations where about {expected:.0f} are expected in "
                     f"rounds {turn + 1}, {turn + 1 + self.turns}, ..."
                 )
-        if 0 < ratio < 1 and self._dispersion(counts, clients, ratio) < level / 2:
+        parts = [len(self.places(at + 1, clients)) for at in range(len(counts))]
+        if dispersion_p_value(counts, parts, ratio) < level / 2:
             yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
-
-    def _dispersion(self, counts: Sequence[int], clients: int, ratio: float) -> float:
-        """The smaller of the p-values of the parts of two sizes, times two."""
-        chances = []
-        for part in {clients // self.turns, -(-clients // self.turns)}:
-            turns = [t for t in range(self.turns) if len(range(t, clients, self.turns)) == part]
-            found = [count for at, count in enumerate(counts) if at % self.turns in turns]
-            if found and part:
-                sizes = likely_sizes(part, ratio)
-                mass = binomial_log_mass(sizes, part, ratio)
-                chances.append(spread_p_value(found, sizes, mass))
-        return min([1.0, *(2 * chance for chance in chances)])
 
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
         """Independent in the rounds of a client's turn; a mixture where a cycle is not complete."""

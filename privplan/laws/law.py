@@ -148,6 +148,18 @@ Use = Literal[
 """What a law is used for besides planning and running its own spec."""
 
 
+class Clients(int):
+    """How many clients a group has, and in ``parts`` how many each part has that takes turns."""
+
+    parts: tuple[int, ...]
+
+    def __new__(cls, parts: Sequence[int]) -> Clients:
+        """The sum of the parts."""
+        found = super().__new__(cls, sum(parts))
+        found.parts = tuple(parts)
+        return found
+
+
 class Law(ABC):
     """A sampling law: its privacy, its draw, the tests of its evidence, and what it excludes.
 
@@ -226,6 +238,10 @@ class Law(ABC):
         rule = self.excludes_use(use)
         if rule is not None:
             raise InputError.one(field, rule, self.name if found is None else found)
+
+    def seated(self, group: str, names: Sequence[object]) -> tuple[int, np.ndarray]:
+        """The clients of a group, and the order of their names in which they have its places."""
+        return len(names), np.arange(len(names))
 
     def places(self, round_: int, clients: int) -> Sequence[int]:
         """Hashable positions of those of 0..clients-1 who can be drawn in a round (from 1).

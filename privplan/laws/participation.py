@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-BLOCK = 2**21
-"""Most numbers of a table that a test holds at a time."""
-
 
 def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
     """Two-sided exact binomial test of how many participations there were in all."""
@@ -29,43 +26,50 @@ def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
     return float(min(1.0, 2 * min(below, above)))
 
 
-def dispersion_p_value(counts: Sequence[int], trials: int, ratio: float) -> float:
-    """Whether counts vary as independent binomial draws would.
+Draws = tuple[Sequence[int], np.ndarray, np.ndarray, int]
+"""Counts of one law, its whole numbers, the logarithms of their masses, and so many more zeros."""
 
-    The statistic is the sum of (count - mean)^2; the answer is twice the smaller of two Chernoff
-    bounds, each the best over a grid of exponents, so it is never too small. Cohort sizes of a
-    fixed-size law that was booked as Poisson have a statistic near zero; participations of
-    clients of whom some are preferred have one that is too large.
+
+def dispersion_p_value(counts: Sequence[int], trials: int | Sequence[int], ratio: float) -> float:
+    """Whether counts vary as independent binomial draws would, each from so many trials.
+
+    The statistic is the sum of (count - mean)^2, each in units of its variance; the answer is twice
+    the smaller of two Chernoff bounds, each the best over a grid of exponents, so it is never too
+    small. Cohort sizes of a fixed-size law that was booked as Poisson have a statistic near zero;
+    participations of clients of whom some are preferred have one that is too large.
     """
     if not 0 < ratio < 1:
         return 1.0
-    sizes = likely_sizes(trials, ratio)
-    return spread_p_value(counts, sizes, binomial_log_mass(sizes, trials, ratio))
+    alike: dict[int, list[int]] = {}
+    each = [trials] * len(counts) if isinstance(trials, int) else trials
+    for count, of in zip(counts, each, strict=True):
+        alike.setdefault(of, []).append(count)
+    draws: list[Draws] = []
+    for of, found in alike.items():  # the chance of any other size is below 1e-100
+        mean, reach = int(of * ratio), math.ceil(40 * math.sqrt(of * ratio * (1 - ratio)) + 40)
+        sizes = np.arange(max(0, mean - reach), min(of, mean + reach) + 1)
+        draws.append((found, sizes, binomial_log_mass(sizes, of, ratio), 0))
+    return spread_p_value(*draws)
 
 
-def likely_sizes(trials: int, ratio: float) -> np.ndarray:
-    """Numbers of successes; the chance of any other one is below 1e-100 and is neglected."""
-    reach = math.ceil(40 * math.sqrt(trials * ratio * (1 - ratio)) + 40)
-    mean = int(trials * ratio)
-    return np.arange(max(0, mean - reach), min(trials, mean + reach) + 1)
+def spread_p_value(*draws: Draws) -> float:
+    """``dispersion_p_value`` for draws from any laws on whole numbers."""
+    from scipy.special import logsumexp
 
-
-def spread_p_value(
-    counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarray, zeros: int = 0
-) -> float:
-    """``dispersion_p_value`` for draws from any law on whole numbers, and so many more zeros."""
-    mass = np.exp(log_mass)
-    mean = float(mass @ sizes / mass.sum())
-    variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
-    if variance < 1e-12:
-        return 1.0
-    squares = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
-    statistic, number = squares / variance, len(counts) + zeros
-    square = (sizes - mean) ** 2 / variance
     exponents = np.geomspace(1e-3, 1e3, 200)
-    low = _chernoff(log_mass, square, -exponents, statistic, number)
-    high = _chernoff(log_mass, square, exponents[exponents < 0.45], statistic, number)
-    return float(min(1.0, 2 * min(low, high)))
+    exponents = np.concatenate([-exponents, exponents[exponents < 0.45]])
+    bounds = np.zeros(len(exponents))  # logarithms of E[exp(t (X - x))], x the statistic
+    for counts, sizes, log_mass, zeros in draws:
+        mass = np.exp(log_mass)
+        mean = float(mass @ sizes / mass.sum())
+        variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
+        if variance < 1e-12:
+            continue
+        squares = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
+        square, number = (sizes - mean) ** 2 / variance, len(counts) + zeros
+        moments = np.array([logsumexp(log_mass + one * square) for one in exponents])
+        bounds += number * moments - exponents * squares / variance
+    return float(min(1.0, 2 * np.exp(min(0.0, bounds.min()))))
 
 
 def participation_law(rounds: Mapping[float, int]) -> np.ndarray:
@@ -79,20 +83,6 @@ def participation_law(rounds: Mapping[float, int]) -> np.ndarray:
             mass = (sizes == round(count * ratio)).astype(float)
         law = np.convolve(law, mass)
     return law
-
-
-def _chernoff(
-    log_mass: np.ndarray, square: np.ndarray, exponents: np.ndarray, statistic: float, rounds: int
-) -> float:
-    """Smallest of E[exp(t X)]^rounds exp(-t statistic) over the exponents t, at most 1."""
-    least, rows = 0.0, max(1, BLOCK // len(square))
-    for first in range(0, len(exponents), rows):
-        block = exponents[first : first + rows]
-        terms = log_mass[None, :] + block[:, None] * square[None, :]
-        top = terms.max(axis=1)
-        log_moment = top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
-        least = min(least, (rounds * log_moment - block * statistic).min())
-    return float(np.exp(least))
 
 
 def binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarray:

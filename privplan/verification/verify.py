@@ -283,10 +283,11 @@ def _group_verdict(
         return bounds(lambda: accountant(by).epsilon(of, group.delta, relation))
 
     history = history_of(run.ledger.records, group.name)
-    client, own = worst_client(run.ledger.records, group.name)
+    of_group = run.ledger.records, group.name, run.clients[group.name]
+    client, own = worst_client(*of_group)
     spent = epsilon(history)
     worst_off = spent if own == history else epsilon(own)
-    _, released = worst_client(run.ledger.records, group.name, complete=True)
+    _, released = worst_client(*of_group, complete=True)
     if released != own:
         worst_off = Interval(epsilon(released).lower, worst_off.upper)
     rdp, sound = accountant("rdp"), _is_sound(run)

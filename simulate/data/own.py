@@ -190,6 +190,7 @@ class Data:
                 starts,
                 tuple(np.split(numbers, cuts)),
                 numbers,
+                names=tuple(members),
             )
         train_y = torch.from_numpy(self.labels(classes)[train_rows])
         test_y = torch.from_numpy(part.labels(classes)[test_rows])

@@ -154,10 +154,11 @@ def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
     """Positions of a round's participants within each group, sorted."""
     sampler = experiment.algorithm.sampler
     first = round_ if sampler.law is None else sampler.law.law.stream_round(round_)
+    seats = experiment.partition.seats or [one.clients for one in experiment.algorithm.plan.groups]
     return [
         sampler.draw(
             experiment.private_stream(Purpose.SAMPLING, first, index, group=group.name),
-            group.clients,
+            seats[index],
             group.sampling_ratio,
             round_,
         )

@@ -194,7 +194,7 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             chosen = [np.array(within, np.int64)]
         else:
             source = world.source(SAMPLING, SamplingLaw(law).law.stream_round(round_), index)
-            chosen = [drawn_cohort(law, source, size, ratio, round_)]
+            chosen = [drawn_cohort(law, source, world.run.partition.seats[index], ratio, round_)]
         norm = plan.spec.clipping_norm if plan.clipping is None else plan.clipping.bound
         norm, rule = norm * plan.clip_factor(group), rule_of(method.weight, plan)
         for positions in chosen:
@@ -245,8 +245,9 @@ def drawn_cohort(
     """Sorted positions: by poisson, cyclic_poisson, fixed_size, full, or another law's own draw."""
     if not OWN_DRAWS.fullmatch(law):
         return SamplingLaw(law).law.draw(source, clients, ratio, round_)
-    turns = turns_of(law)
-    places = np.arange((round_ - 1) % turns, clients, turns)
+    sizes = getattr(clients, "parts", (clients,))
+    part = (round_ - 1) % len(sizes)
+    places = sum(sizes[:part]) + np.arange(sizes[part])
     if law == "full":
         return places
     own = len(places)

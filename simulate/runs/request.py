@@ -16,7 +16,7 @@ from privplan.streams import NoiseKey, key_beside
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.data.dataset import Dataset, validation_split
 from simulate.data.own import Data
-from simulate.data.partition.clients import ClientPartition
+from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment, with_precision
@@ -203,7 +203,7 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
     elif request.partition != "iid":
         rule = "must be left out with data that name the client of each record"
         raise InputError.one("partition", rule, request.partition)
-    return data, assigned
+    return data, seated(assigned, request.plan)
 
 
 def _built_in(name: str) -> bool:

@@ -35,6 +35,7 @@ from privplan.evidence import (
     vector_digest,
 )
 from privplan.files import locked, write_bytes, write_text
+from privplan.laws.law import Clients
 from privplan.ledger import Witness, chained, history_of, read_ledger
 from privplan.limits import regular
 from privplan.plan import Plan
@@ -240,6 +241,11 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         seed=experiment.seed,
         device=experiment.device.type,
         configuration=configuration,
+        parts={
+            group.name: clients.parts
+            for group, clients in zip(plan.groups, experiment.partition.seats, strict=False)
+            if isinstance(clients, Clients)
+        },
         versions={
             "python": platform.python_version(),
             **{name: version(name) for name in ("privplan", "torch", "numpy")},

@@ -110,15 +110,39 @@ def test_preferred_clients_spread_the_participations():
     sizes, log_law = np.arange(41), np.log(law)
     even = rng.binomial(40, 0.1, 500)
     mixed = rng.binomial(40, np.repeat([0.05, 0.15], 250))
-    assert spread_p_value(even.tolist(), sizes, log_law) > 1e-3
-    assert spread_p_value(mixed.tolist(), sizes, log_law) < FALSE_ALARM
-    assert spread_p_value(even.tolist(), sizes, log_law) == pytest.approx(
-        dispersion_p_value(even.tolist(), 40, 0.1)
-    )
+    chance = spread_p_value((even.tolist(), sizes, log_law, 0))
+    assert chance > 1e-3
+    assert spread_p_value((mixed.tolist(), sizes, log_law, 0)) < FALSE_ALARM
+    assert chance == pytest.approx(dispersion_p_value(even.tolist(), 40, 0.1))
 
 
 LAW = SamplingLaw("cyclic_poisson:4").law
-CLIENTS = 203
+CLIENTS, ORDER = LAW.seated("all", range(203))
+
+
+def test_turns_are_a_keyed_hash():
+    """By ``openssl mac -macopt hexkey:(BLAKE2b of the group) -macopt size:8 BLAKE2BMAC``."""
+    most = SamplingLaw("cyclic_poisson:9973").law
+    assert most.turn("strict", "client 7") == 0xFC6180430104E5DA % 9973
+    assert most.turn("loose", "Zoë") == 0xB29349C9CBE41B90 % 9973
+    assert most.turn("strict", 0) == 0x51656CC2552E03A0 % 9973
+    sizes = LAW.seated("all", range(40_000))[0].parts
+    assert stats.chisquare(sizes).pvalue > 1e-3
+
+
+@given(names=st.sets(st.text(), min_size=1, max_size=30), group=st.text(), data=st.data())
+def test_removing_another_client_moves_nobody(names, group, data):
+    """Each client's turn, found from its place in the run, is the same with and without others."""
+
+    def turns(of):
+        clients, order = LAW.seated(group, of)
+        at = {turn: LAW.places(turn + 1, clients) for turn in range(4)}
+        assert sorted(order) == list(range(len(of)))
+        return {of[order[place]]: turn for turn, places in at.items() for place in places}
+
+    everybody = turns(sorted(names))
+    kept = data.draw(st.lists(st.sampled_from(sorted(names)), unique=True, min_size=1))
+    assert turns(sorted(kept)) == {name: everybody[name] for name in kept}
 
 
 def cohorts(rounds, ratio, seed):
@@ -129,7 +153,7 @@ def cohorts(rounds, ratio, seed):
 def test_only_the_clients_of_a_turn_are_drawn():
     drawn = cohorts(400, 0.3, 1)
     for index, cohort in enumerate(drawn):
-        assert set(cohort % 4) <= {index % 4}
+        assert {LAW.turn("all", ORDER[place]) for place in cohort} <= {index % 4}
         assert len(set(cohort)) == len(cohort)
     times = np.bincount(np.concatenate(drawn), minlength=CLIENTS)
     assert abs(times.mean() - 30) < 5 * np.sqrt(100 * 0.3 * 0.7 / CLIENTS)

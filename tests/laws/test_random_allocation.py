@@ -115,7 +115,7 @@ def test_a_run_is_planned_trained_verified_and_replayed(tmp_path: Path) -> None:
     records = read_ledger(folder, plan.digest).records
     for group in plan.groups:
         assert history_of(records, group.name) == plan.history(group)
-        assert worst_client(records, group.name)[1].rounds == 2
+        assert worst_client(records, group.name, group.clients)[1].rounds == 2
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
     checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}

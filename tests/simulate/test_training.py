@@ -1,23 +1,29 @@
 """``simulate.train``: own models on own data, resumed and refused; losses and metrics of tasks."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 
+import privplan
 import simulate
 from privplan.errors import InputError
+from privplan.laws.cyclic import CyclicPoisson
 from privplan.report import tables
+from privplan.spec.spec import Spec
 from privplan.streams import NoiseKey
+from privplan.verification.verify import judge, load_run
 from simulate.models.network import Objective
 from simulate.models.own import OwnModel
 from simulate.own_parts import OwnParts
 from simulate.replay.replay import Replay
 from simulate.runs.run import InterruptedRunError
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of
-from tests.simulate.own_runs import Net, arrays, data, plan
+from tests.simulate.own_runs import SPEC, STRICT, Net, arrays, data, plan
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +84,30 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
     (tmp_path / "run.key").rename(tmp_path / "other.key")
     with pytest.raises(InputError, match="must be a file that can be read"):
         simulate.train(solved, **asked)
+
+
+def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
+    """``verify`` reads them from the record, and a replay computes them from the names."""
+    spec = yaml.safe_load(SPEC) | {"rounds": 6, "sampling": "cyclic_poisson:2", "cohort": 4}
+    solved = privplan.solve(Spec.parse(spec))
+    own, given = OwnParts(data(), OwnModel(Net, {}, "Net", False)), {"model": Net, "data": data()}
+
+    def replayed(run):
+        return Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome
+
+    run = simulate.train(solved, folder=tmp_path / "run", **given)
+    told = run.record.parts
+    law = solved.spec.sampling.law
+    assert told["strict"][0] == sum(law.turn("strict", name) == 0 for name in range(STRICT))
+    assert (run.verdict.kept, replayed(run)) == (True, "passed")
+    wrong = run.record.model_copy(update={"parts": {**told, "strict": (STRICT, 0)}})
+    failed = judge(replace(load_run(run.folder), record=wrong)).failed
+    assert "cohorts" in {check.name for check in failed}
+    even = lambda law, group, names: (len(names), np.arange(len(names)))  # noqa: E731
+    monkeypatch.setattr(CyclicPoisson, "seated", even)
+    run = simulate.train(solved, folder=tmp_path / "by-place", **given)
+    monkeypatch.undo()
+    assert (replayed(run), "cohorts" in str(judge(load_run(run.folder)).failed)) == ("failed", True)
 
 
 def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):

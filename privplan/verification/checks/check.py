@@ -20,6 +20,7 @@ import numpy as np
 
 from privplan.auditing import AuditEvidence
 from privplan.evidence import EVIDENCE, EvidenceHeader, read_evidence
+from privplan.laws.law import Clients
 from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
@@ -186,6 +187,19 @@ class Run(Shown):
         seed = self.record.simulation_seed
         scheme = self.record.configuration.get("streams", 1)
         return seed if scheme == 1 else private_seed(seed, self.plan.spec_digest, group)
+
+    @cached_property
+    def clients(self) -> dict[str, int]:
+        """Clients of each group, with its parts that take turns; the record's where data name them.
+
+        Where the record does not tell them nobody has a turn, so participants are out of turn.
+        """
+        law = self.plan.spec.sampling.law
+        found = {one.name: law.seated(one.name, range(one.clients))[0] for one in self.plan.groups}
+        if self.record.partition == "clients":
+            known = [name for name, clients in found.items() if isinstance(clients, Clients)]
+            found |= {name: Clients(self.record.parts.get(name, ())) for name in known}
+        return found
 
     @property
     def other_streams(self) -> str | None:

@@ -51,7 +51,7 @@ def sampling(run: Run) -> Check:
                         used = f"{share.sampling_ratio:.6g}, planned {ratio:.6g}"
                         yield f"{group.name}: sampling ratio {used}"
                 if not run.once(_is_of_seed):
-                    yield from _unlikely_sizes(group, shares, ratio, FALSE_ALARM / tests)
+                    yield from _unlikely_sizes(run, group, shares, ratio, FALSE_ALARM / tests)
 
     law, unit = run.plan.spec.sampling, run.plan.spec.unit
     sizes = "batch" if unit == "record" else "cohort"
@@ -66,7 +66,7 @@ def sampling(run: Run) -> Check:
 
 
 def _unlikely_sizes(
-    group: GroupPlan, shares: list[GroupShare], ratio: float, level: float
+    run: Run, group: GroupPlan, shares: list[GroupShare], ratio: float, level: float
 ) -> Iterator[str]:
     """Cohort sizes against the law."""
     counts = [share.drawn_size for share in shares if share.drawn_size is not None]
@@ -78,7 +78,8 @@ def _unlikely_sizes(
             expected = ratio * trials
             yield f"{group.name}: {sum(counts)} records in batches, about {expected:.0f} expected"
         return
-    for fault in shares[0].sampling.law.cohort_faults(counts, group.clients, ratio, level):
+    law, clients = shares[0].sampling.law, run.clients[group.name]
+    for fault in law.cohort_faults(counts, clients, ratio, level):
         yield f"{group.name}: {fault}"
 
 
@@ -95,7 +96,7 @@ def cohorts(run: Run) -> Check:
         for group in run.plan.groups:
             for release, share in run.shares(group.name):
                 fault = _inconsistent(share, group.clients)
-                places = share.sampling.law.places(release.round, group.clients)
+                places = share.sampling.law.places(release.round, run.clients[group.name])
                 others = [one for one in share.participants or () if one not in places]
                 if fault is None and others:
                     fault = f"client {others[0]} is in the sum, and it was not its turn"
@@ -167,7 +168,7 @@ def participation(run: Run) -> Check:
                 sizes = np.arange(len(law))
                 with np.errstate(divide="ignore"):
                     absent = group.clients - len(counts)
-                    chance = spread_p_value(counts.tolist(), sizes, np.log(law), absent)
+                    chance = spread_p_value((counts.tolist(), sizes, np.log(law), absent))
                 if chance < level:
                     yield (
                         f"{group.name}: participations vary between clients unlike {planned.title}"
@@ -226,8 +227,8 @@ def cohort_independence(run: Run) -> Check:
             cohorts = dict(_cohorts(run, group))
             parts: dict[Sequence[int], list[int]] = {}  # rounds that draw from the same clients
             for round_ in cohorts:
-                parts.setdefault(law.places(round_, group.clients), []).append(round_)
-            for places, rounds in parts.items():
+                parts.setdefault(law.places(round_, run.clients[group.name]), []).append(round_)
+            for places, rounds in [one for one in parts.items() if len(one[0])]:
                 where = f", rounds {', '.join(map(str, rounds[:2]))}, ... counted from 1"
                 numbers = range(1, len(rounds) + 1) if len(parts) > 1 else rounds
                 own = [
@@ -329,7 +330,7 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
             (one.round, size) for one, share in pairs if (size := share.drawn_size) is not None
         ]
         total = sum(size for _, size in known)
-        trials = sum(len(law.places(round_, group.clients)) for round_, _ in known)
+        trials = sum(len(law.places(round_, run.clients[group.name])) for round_, _ in known)
         if known and total_p_value([total], trials, ratio) < level / len(found):
             yield f"{total} participations where about {ratio * trials:.0f} are expected"
 
@@ -356,7 +357,7 @@ def cohorts_regenerated(run: Run) -> Check:
                 ratio, _ = at_round(run, group, release)
                 first = law.stream_round(release.round)
                 source = stream(own, Purpose.SAMPLING, first, index)
-                drawn = law.draw(source, group.clients, ratio, release.round)
+                drawn = law.draw(source, run.clients[group.name], ratio, release.round)
                 if not np.array_equal(share.participants, drawn):
                     others = len(np.setxor1d(drawn, share.participants))
                     yield (

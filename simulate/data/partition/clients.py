@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
 
 import numpy as np
 
+from privplan.plan import Plan
 from privplan.streams import Purpose, stream
 
 
@@ -16,7 +17,11 @@ class ClientPartition(Protocol):
 
     @property
     def members(self) -> tuple[np.ndarray, ...]:
-        """The clients of each group, in the order of the plan's groups."""
+        """The clients of each group, in the order of the plan's groups; by place in the group."""
+
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """The number of clients of each group, with their turns; empty before ``seated``."""
 
     def records(self, client: int) -> np.ndarray:
         """Indices of a client's training records; at least one."""
@@ -53,6 +58,8 @@ class Partition:
     starts: np.ndarray  # where each client's records begin in ``order`` [clients + 1]
     members: tuple[np.ndarray, ...]
     people: np.ndarray | None = None  # the person that each client is [clients], if any
+    seats: tuple[int, ...] = ()
+    names: tuple[np.ndarray, ...] | None = None  # of the clients of each group; None for numbers
 
     def records(self, client: int) -> np.ndarray:
         """As ``ClientPartition.records``."""
@@ -85,6 +92,7 @@ class LazyPartition:
     size: int  # records of each client
     seed: int  # the run's
     members: tuple[np.ndarray, ...]
+    seats: tuple[int, ...] = ()
 
     def records(self, client: int) -> np.ndarray:
         """As ``ClientPartition.records``: distinct records, from the client's own stream."""
@@ -105,6 +113,16 @@ class LazyPartition:
         """As ``ClientPartition.label_distribution``: its expectation, that of the data set."""
         shares: np.ndarray = np.bincount(labels, minlength=classes) / len(labels)
         return shares
+
+
+def seated(partition: ClientPartition, plan: Plan) -> ClientPartition:
+    """The partition with the turns of its clients: of their names, or of their numbers in it."""
+    names = getattr(partition, "names", None) or [range(len(one)) for one in partition.members]
+    law = plan.spec.sampling.law
+    found = [law.seated(group.name, own) for group, own in zip(plan.groups, names, strict=True)]
+    seats, orders = zip(*found, strict=True)
+    members = [one[order] for one, order in zip(partition.members, orders, strict=True)]
+    return replace(cast(Partition, partition), members=tuple(members), seats=seats)
 
 
 def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:

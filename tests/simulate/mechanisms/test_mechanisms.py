@@ -287,6 +287,21 @@ def test_clients_out_of_turn_are_found(plan, tmp_path, monkeypatch):
     assert {"cohorts", "cohorts regenerated", "sampling law"} <= failed
 
 
+def test_turns_that_follow_places_are_found(plan, tmp_path, monkeypatch):
+    """Every third place has a turn, so that one client more or less moves those behind it."""
+    by_place = lambda law, round_, clients: range((round_ - 1) % 3, clients, 3)  # noqa: E731
+    every = lambda law, source, clients, ratio, round_: (  # noqa: E731
+        (places := law.places(round_, clients)).start
+        + 3 * Poisson.draw(law, source, len(places), ratio, round_)
+    )
+    monkeypatch.setattr(CyclicPoisson, "places", by_place)
+    monkeypatch.setattr(CyclicPoisson, "draw", every)
+    execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
+    monkeypatch.undo()
+    failed = {check.name for check in judge(load_run(tmp_path / "run")).failed}
+    assert {"cohorts", "cohorts regenerated"} <= failed
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
