@@ -27,12 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def epsilon_of_selection(
-    history: History,
-    delta: float,
-    relation: Relation,
-    *,
-    mean: float,
-    shape: float,
+    history: History, delta: float, relation: Relation, *, mean: float, shape: float
 ) -> float:
     """Upper bound on the epsilon of releasing the best of K runs."""
     checked_delta(delta)

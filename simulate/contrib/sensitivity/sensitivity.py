@@ -87,10 +87,7 @@ def bench_plans() -> Mapping[str, Plan]:
 
 
 def bench_experiment(
-    algorithm: str,
-    plan: Plan,
-    hyperparameters: Hyperparameters | None = None,
-    seed: int = 0,
+    algorithm: str, plan: Plan, hyperparameters: Hyperparameters | None = None, seed: int = 0
 ) -> Experiment:
     """An experiment on the digits."""
     if plan.spec.rounds < 2:
