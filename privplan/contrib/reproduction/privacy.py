@@ -31,12 +31,6 @@ def noises(epsilon: float, ratio: float, rounds: int, delta: float) -> Iterator[
     for row, (law, relation) in LAWS.items():
         if relation == "add_remove":
             noise = noise_multiplier(
-                epsilon,
-                delta,
-                sampling_ratio=ratio,
-                rounds=rounds,
-                sampling=law,
-                relation=relation,
-                accountant="pld",
+                epsilon, delta, sampling_ratio=ratio, rounds=rounds, sampling=law
             )
             yield f"noise multiplier needed, {row}", noise
