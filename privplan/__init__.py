@@ -6,6 +6,7 @@ The public names load on first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 STABLE = {
@@ -40,17 +41,6 @@ PROVISIONAL = {
     "certify": "privplan.accounting.certificate",
     "judge": "privplan.verification.verify",
 }
-INSTEAD = {
-    "train": "simulate.train(plan, dataset='digits')",
-    "compare": "simulate.compare(plan, ['planned', 'FedAvg'])",
-    "simulate": "import simulate, a package of its own",
-    "attack": "on the command line: privplan attack plan.json",
-    "plan": "privplan.solve(spec)",
-    "load_plan": "privplan.Plan.load(path)",
-    "load_spec": "privplan.Spec.load(path)",
-    "epsilon": "privplan.account(...).epsilon",
-}
-"""What to write instead of names that are looked for and do not exist."""
 _WHERE = {**STABLE, **PROVISIONAL}
 
 __all__ = sorted(_WHERE)
@@ -60,10 +50,9 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version(__name__)
     if name not in _WHERE:
-        from privplan.errors import did_you_mean
+        from privplan.errors import NoSuchNameError
 
-        hint = f"; write {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, _WHERE)
-        raise AttributeError(f"module 'privplan' has no attribute {name!r}{hint}")
+        raise NoSuchNameError(sys.modules[__name__], name)
     return getattr(import_module(_WHERE[name]), name)
 
 

@@ -118,7 +118,7 @@ def what_if(
     >>> privplan.what_if(plan.spec, {"groups.strict.epsilon": [1, 2]}).shape[0]
     6
     """
-    from privplan.planning.sweep import Vary, sweep
+    from privplan.planning.sweep import Vary, in_full, sweep
     from privplan.report.plots import sweep_panels
     from privplan.report.show import Picture, frame_of
 
@@ -126,9 +126,10 @@ def what_if(
         rule = 'must be values by name, such as {"groups.strict.epsilon": [0.5, 1, 2]}'
         raise InputError.one("vary", rule, vary)
     numbers = {name: one if isinstance(one, Iterable) else [one] for name, one in vary.items()}
-    varies = [Vary(name, tuple(map(float, values))) for name, values in numbers.items()]
-    rows = sweep(spec_of(spec).plain(), varies, workers=workers)
-    return frame_of(rows, lambda: Picture(partial(sweep_panels, rows, list(vary))))
+    data, each = spec_of(spec).plain(), numbers.items()
+    varies = [Vary(in_full(data, name), tuple(map(float, values))) for name, values in each]
+    rows, paths = sweep(data, varies, workers=workers), [one.path for one in varies]
+    return frame_of(rows, lambda: Picture(partial(sweep_panels, rows, paths)))
 
 
 @checked_call
@@ -171,7 +172,7 @@ def forecast(
     from privplan.forecast.model import forecaster_with, with_forecast
     from privplan.plan import Plan
 
-    solved = plan if isinstance(plan, Plan) else Plan.load(plan)
+    solved = Plan.load(plan)
     model = forecaster_with(str(proxy), known_accuracy, coverage)
     held = read_coverage(coverage, solved.spec, model.table.classes)
     return cast("Forecast", with_forecast(solved, model, held).forecast)
@@ -193,10 +194,11 @@ def verify(
     'kept'
     """
     from privplan.plan import Plan
+    from privplan.record import run_folder
     from privplan.verification.verify import execute_again, judge, load_run
 
-    folder = _folder(run, "verify")
-    approved = () if plan is None else (plan if isinstance(plan, Plan) else Plan.load(plan),)
+    approved = () if plan is None else (Plan.load(plan),)
+    folder = run_folder(run)
     loaded = replace(load_run(folder), trusted=approved)
     again = execute_again(folder, None if rounds is None else str(rounds), loaded.record, {})
     return judge(loaded, *again)
@@ -218,7 +220,9 @@ def replay(
     >>> privplan.replay("run", rounds=1).outcome
     'passed'
     """
-    folder = _folder(run, "replay")
+    from privplan.record import run_folder
+
+    folder = run_folder(run)
     try:
         chapter = import_module("simulate.replay.replay")
     except ImportError as error:
@@ -228,16 +232,6 @@ def replay(
     report = cast("ReplayReport", again.run(rounds, seed, lambda done, total: None))
     report.save(folder)
     return report
-
-
-def _folder(run: Any, name: str) -> Path:
-    """The folder of a run."""
-    found = getattr(run, "folder", run)
-    if isinstance(found, Path | str):
-        return Path(found)
-    raise InputError.one(
-        "run", f"must be a folder, as in privplan.{name}('run')", type(run).__name__
-    )
 
 
 def spec_of(given: Any) -> Spec:

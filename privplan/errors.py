@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 
 class PrivplanError(Exception):
@@ -129,11 +130,101 @@ class MissingDataError(PrivplanError):
 
 SYNONYMS = {
     "sample_rate": "sampling_ratio", "q": "sampling_ratio", "sigma": "noise_multiplier",
-    "noise": "noise_multiplier", "steps": "rounds", "target_epsilon": "epsilon",
-    "target_delta": "delta", "n": "clients", "unknown": "solve_for",
+    "noise": "noise_multiplier", "get_noise_multiplier": "noise_multiplier", "steps": "rounds",
+    "eps": "epsilon", "target_epsilon": "epsilon", "compute_epsilon": "epsilon",
+    "get_epsilon": "epsilon", "target_delta": "delta", "n": "clients", "unknown": "solve_for",
+    "summary": "explain", "table": "to_frame", "to_pandas": "to_frame", "to_csv": "to_frame",
+    "show": "plot", "ok": "kept", "passed": "kept", "accuracy": "score", "parameters": "model",
+    "from_dict": "parse", "from_yaml": "load", "read": "load", "open": "load", "load_plan": "load",
+    "load_spec": "load", "to_dict": "plain", "to_yaml": "save", "plan": "solve", "run": "train",
+    "simulate": "train", "verdict": "verify", "init": "preset",
 }  # fmt: skip
-"""What other libraries call an argument."""
+"""What other libraries call an argument, or a part of a value or of the package."""
+REPLACE = 'write spec.replace(rounds=80, groups={"strict": {"epsilon": 1}})'
+_REALISED = "privplan.verify('run').groups['strict'].realised_upper"
+INSTEAD = {
+    "Spec": 'privplan.Spec.parse({"name": ..., "groups": [...]}), or privplan.Spec.load(path)',
+    "Plan": "privplan.solve(spec), or privplan.Plan.load(path)",
+    "load": "privplan.Plan.load(path), privplan.Spec.load(path) or privplan.load_run(folder)",
+    "Group": '{"name": "strict", "clients": 100, "epsilon": 2} in Spec.parse',
+    "train": "simulate.train(plan, dataset='digits')",
+    "compare": "simulate.compare(plan, ['planned', 'FedAvg'])",
+    "explain": "plan.explain()",
+    "plot": "plan.plot()",
+    "plain": ".to_json()",
+    "verify": "privplan.verify('run')",
+    "to_json": "json.dumps(spec.plain())",
+    "history": "plan.history('strict')",
+    "epsilon": "privplan.account(history, delta=1e-5).epsilon",
+    "noise_multiplier": "privplan.calibrate(1, delta=1e-5, sampling_ratio=0.02, rounds=50)",
+    "score": "run.record.accuracy",
+    "predict": "run.model()(records)",
+    "Spec.save": "yaml.safe_dump(spec.plain())",
+    "Plan.epsilon": "plan.certificate['strict'].epsilon",
+    "Plan.noise_multiplier": "plan.groups['strict'].noise_multiplier",
+    "GroupVerdict.epsilon": ".budget, .planned or .realised_upper",
+    "TrainedRun.save": "torch.save(run.model().state_dict(), 'model.pt')",
+    **{f"{kind}.epsilon": _REALISED for kind in ("Run", "TrainedRun", "Verdict")},
+}
+"""What to write for a name that does not exist, of a kind of value or of all."""
 NUMBERS = {"noise_multiplier", "sampling_ratio", "delta", "epsilon", "clients"}
+
+
+def _instead(owner: Any, asked: str) -> str:
+    from importlib.metadata import entry_points
+
+    import privplan
+
+    name = SYNONYMS.get(asked, asked)
+    own = [one for one in dir(owner) if not one.startswith("_")]
+    named = owner.names if "names" in own else ()
+    found = (
+        INSTEAD.get(f"{_kind(owner)}.{name}")
+        or (f"{getattr(owner, '__name__', '')}.{name}" if name in own else None)
+        or (f"[{asked!r}]" if asked in named else None)
+        or INSTEAD.get(name)
+        or (example(getattr(privplan, name)) if name in privplan.STABLE else None)
+    )
+    if found is None and name in entry_points(group="privplan.commands").names:
+        found = f"on the command line: privplan {name} --help"
+    known = did_you_mean(asked, own) or "; docs/api.md lists all names"
+    return f"; write {found}" if found else known
+
+
+def _kind(owner: Any) -> str:
+    return str(getattr(owner, "__name__", type(owner).__name__))
+
+
+def example(function: Callable[..., Any]) -> str | None:
+    """The call of a function in the first example of its docstring."""
+    call = rf">>> .*?(\w+\.{function.__name__}\((?:[^()]|\([^()]*\))*\))"
+    found = re.search(call, function.__doc__ or "")
+    return found[1] if found else None
+
+
+class NoSuchNameError(AttributeError):
+    """A value, class or module lacks a name; what to write instead is found when it is read."""
+
+    def __str__(self) -> str:
+        owner, name = self.args
+        return f"{_kind(owner)} has no attribute {name!r}{_instead(owner, name)}"
+
+
+class Guided:
+    """A value whose missing names say what to write."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # or every name would seem to be there
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)  # private attributes of pydantic
+            except AttributeError:
+                if hasattr(type(self), name):  # a property that failed
+                    return object.__getattribute__(self, name)
+                raise NoSuchNameError(self, name) from None
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,8 +247,9 @@ def checked_call(function: F) -> F:
         try:
             signature.bind(*values, **named)
         except TypeError as error:
-            names = ", ".join(name for name in known if name != "self")
-            raise InputError.one(f"{function.__name__}({names})", str(error), named) from None
+            call = example(function)
+            hint = f"; write {call}" if call else ""
+            raise PrivplanError(f"{function.__name__}: {error}{hint}") from None
         return function(*values, **named)
 
     return called  # type: ignore[return-value]

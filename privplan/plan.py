@@ -434,12 +434,17 @@ class Plan(Shown, Checked):
         return plan
 
     @classmethod
-    def load(cls, path: Path | str) -> Plan:
-        """Read ``plan.json``, or that of a run folder.
+    def load(cls, path: Any) -> Plan:
+        """Read ``plan.json``, or that of a run folder; a plan is returned as it is.
 
         Raises:
             InputError: when it cannot be read, is not JSON, has faults, or was edited.
         """
+        if isinstance(path, Plan):
+            return path
+        if not isinstance(path, Path | str):
+            rule = "must be a plan, such as privplan.solve(spec), or the path of its file"
+            raise InputError.one("plan", rule, type(path).__name__)
         path = Path(path) / "plan.json" if Path(path).is_dir() else path
         text = read_text(path, "plan")
         try:

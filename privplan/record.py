@@ -296,11 +296,17 @@ class RunRecord(Checked):
         return parse(cls, read_json(Path(folder) / RECORD, "record"))
 
 
-def refuse_other_folder(folder: Path) -> None:
-    """Raise InputError for what is no run folder, or holds what no run writes."""
+def run_folder(run: Any) -> Path:
+    """The folder of a run, or InputError for what is none, or holds what no run writes."""
+    given = getattr(run, "folder", run)
+    if not isinstance(given, Path | str):
+        rule = "must be a run, or its folder, as in privplan.verify('run')"
+        raise InputError.one("run", rule, type(given).__name__)
+    folder = Path(given)
     if not folder.is_dir():
         raise InputError.one("run", "must be a run folder", str(folder))
     refuse_strange(folder)
+    return folder
 
 
 # --- What no release can be: rules between the fields of one ledger line. ------------------------

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from types import FunctionType
-from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -30,7 +30,20 @@ from pydantic import (
     model_validator,
 )
 
-from privplan.errors import Fault, InputError, did_you_mean
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+from privplan.errors import (
+    INSTEAD,
+    REPLACE,
+    Fault,
+    Guided,
+    InputError,
+    NoSuchNameError,
+    did_you_mean,
+)
 
 
 def _not_a_bool(value: Any) -> Any:
@@ -97,20 +110,25 @@ def is_empty(value: Any) -> bool:
 Item = TypeVar("Item")
 
 
-class Named(tuple[Item, ...]):
+class Named(Guided, tuple[Item, ...]):
     """Parts in order, by index or by the name of their group."""
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [str(getattr(one, "name", None) or getattr(one, "group", "")) for one in self]
 
     def __getitem__(self, key: Any) -> Item:  # type: ignore[override]
         if not isinstance(key, str):
             return super().__getitem__(key)  # type: ignore[no-any-return,unused-ignore]
-        named = {getattr(one, "name", getattr(one, "group", "")): one for one in self}
+        named = dict(zip(self.names, self, strict=True))
         if key not in named:
             rule = f"must be one of {', '.join(named)}{did_you_mean(key, named)}"
             raise InputError.one("group", rule, key)
         return named[key]
 
 
-class Shown:
+class Shown(Guided):
     """What Python and notebooks show of a value; ``privplan.report.show`` knows how."""
 
     __slots__ = ()
@@ -136,8 +154,36 @@ def _shown(what: str, value: object) -> Any:
     return getattr(import_module("privplan.report.show"), what)(value)
 
 
-class Value(BaseModel):
+class _Kind(ModelMetaclass):
+    """Classes of values, which say what to write where they are called or read wrongly."""
+
+    def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
+        if values or cls.__name__ == "Spec":
+            rule = f"must be {INSTEAD.get(cls.__name__, 'given its fields by name')}"
+            raise InputError.one(f"{cls.__name__}(...)", rule, values or ", ".join(fields))
+        return super().__call__(**fields)
+
+    def __getattr__(cls, name: str) -> Any:  # noqa: N805
+        try:
+            return super().__getattr__(name)  # type: ignore[misc]
+        except AttributeError:
+            raise NoSuchNameError(cls, name) from None
+
+
+class Value(Guided, BaseModel, metaclass=_Kind):
     """A frozen value that refuses unknown fields, and numbers that JSON cannot hold."""
+
+    def __getitem__(self, key: Any) -> Any:
+        part = f".{key}" if key in type(self).model_fields else f".groups[{key!r}]"
+        raise TypeError(f"{type(self).__name__} has no parts in brackets; write {part}")
+
+    if not TYPE_CHECKING:  # or every field could be set
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            try:
+                super().__setattr__(name, value)
+            except ValidationError:
+                raise InputError.one(name, f"cannot be changed; {REPLACE}", value) from None
 
     def __dir__(self) -> list[str]:
         """The names of the project without those of pydantic."""

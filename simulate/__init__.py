@@ -5,6 +5,7 @@ The public names load on first use, so that importing the package does not impor
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 _WHERE = {
@@ -21,7 +22,9 @@ __all__ = sorted(_WHERE)
 
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
-        raise AttributeError(f"module 'simulate' has no attribute {name!r}")
+        from privplan.errors import NoSuchNameError
+
+        raise NoSuchNameError(sys.modules[__name__], name)
     return getattr(import_module(_WHERE[name]), name)
 
 

@@ -164,9 +164,7 @@ def train(
     ('kept', True)
     """
     source = _source(data, dataset)
-    if not isinstance(plan, Plan | Path | str):
-        rule = "must be a plan, such as privplan.solve(spec), or the path of its file"
-        raise InputError.one("plan", rule, type(plan).__name__)
+    solved = Plan.load(plan)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
     own = None
@@ -178,7 +176,7 @@ def train(
             model, model_args or {}, getattr(model, "__qualname__", type(model).__name__), fix
         )
     request = Request(
-        plan if isinstance(plan, Plan) else Plan.load(plan),
+        solved,
         algorithm,
         source,
         Path(folder),
@@ -244,7 +242,7 @@ def compare(
     >>> [row.algorithm for row in found]
     ['planned', 'FedAvg']
     """
-    solved = plan if isinstance(plan, Plan) else Plan.load(plan)
+    solved = Plan.load(plan)
     where = None if data_dir is None else Path(data_dir)
     base = checked_call(Request)(solved, "", dataset, Path(folder), data_dir=where, **options)
     words = algorithms if isinstance(algorithms, str) else ",".join(algorithms)

@@ -100,6 +100,9 @@ class Certificate(Shown, Named[CertificateRow]):
         bounds = [one.epsilon_upper for one in self if one.guarantee]
         return max(bounds, default=math.inf)
 
+    def __getitem__(self, key: Any) -> Any:
+        return self.of(key) if isinstance(key, str) else super().__getitem__(key)
+
     def of(self, group: str) -> Certificate:
         """The rows of a group."""
         return Certificate(row for row in self if row.group == Named(self)[group].group)

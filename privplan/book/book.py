@@ -25,10 +25,10 @@ class Book(Shown):
         self._url = store.address_of(str(address or ""))
         self.address = store.shown(self._url)
 
+    @checked_call
     def add(self, run: Any, population: str = "", *, infinite: bool = False) -> str:
         """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon."""
-        folder = Path(getattr(run, "folder", run))
-        return store.add(self._url, booking_of(folder, population, infinite=infinite)).outcome
+        return store.add(self._url, booking_of(run, population, infinite=infinite)).outcome
 
     @property
     def runs(self) -> tuple[BookedRun, ...]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from privplan.accounting.release import GAUSSIAN, History, Relation, Release, Sa
 from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
 from privplan.plan import Plan
-from privplan.record import LEDGER
+from privplan.record import LEDGER, run_folder
 from privplan.values import (
     Count,
     Natural,
@@ -113,8 +113,9 @@ class Booking:
         return self.links[(lines - 1) * LINK : lines * LINK].hex() == chain
 
 
-def booking_of(folder: Path, population: str, *, infinite: bool = False) -> Booking:
-    """Judge a run folder, and read it for the book."""
+def booking_of(given: Any, population: str, *, infinite: bool = False) -> Booking:
+    """Judge a run, or its folder, and read it for the book."""
+    folder = run_folder(given)
     run = load_run(folder)
     run.plan.refuse_in_book()
     where = str(folder / LEDGER)

@@ -49,30 +49,14 @@ REMOVED = {
     "frontier": "privplan what-if SPEC --frontier",
     "horizon": "privplan solve --from-book",
     "keys": "privplan attest keys",
-    **{f"{one} --format": "the line that it prints" for one in ("open", "reserve", "commit")},
-    "open --members": "an account for each group",
-    "open --refill-days": "an account for each period",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
-    "proxy pretrain": "model.initial in the spec, with parameters that you trained",
     "tradeoff": "privplan account --tradeoff",
-    "account -o": "--tradeoff PICTURE",
-    "attack --round": "the plan of the run, in the setting in which most is released",
-    "compare --against": "--book, which refuses a run whose noise another run had",
     "book export": "privplan.Book().to_frame() in Python",
-    "solve --second-opinion": "privplan.solve(spec, second_opinion=True), or account --all",
-    "solve --no-second-opinion": "solve without it",
-    "report --registry": "--format json, or --format markdown",
-    "solve --anchor": "--known-accuracy PLAN=PERCENT",
     "solve --max-uploads": "--for uploads=N",
     "solve --target-accuracy": "--for accuracy=PERCENT",
     "solve --target-noise": "--for noise=NORM",
-    "verify --horizon": "privplan book show",
     "what-if --forecast": "privplan solve SPEC --forecast PROXY",
-    **{
-        f"solve --{option}": "the numbers of privplan check-data in the spec"
-        for option in ("data", "model", "model-args", "fix", "task", "label", "client", "group",
-                       "groups", "features", "statistics")
-    },
+    "solve --data": "the numbers of privplan check-data in the spec",
 }  # fmt: skip
 """Commands and options that were removed in 0.2, and what to use."""
 

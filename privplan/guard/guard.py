@@ -219,7 +219,7 @@ class Guard:
         framework: str = "guard",
         witnessing: Witnessing | None = None,
     ) -> None:
-        self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+        self.plan = Plan.load(plan)
         self.folder = Path(ledger)
         self._book, self._population = book, population
         self._totals: dict[str, GroupTotal] = {}

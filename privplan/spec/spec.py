@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -14,7 +14,7 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, is_client
 from privplan.accounting.tradeoff import implied_risk, limit_of
-from privplan.errors import Fault, InputError, TooLittleNoiseError, did_you_mean
+from privplan.errors import REPLACE, Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Grouping, budgets_of_file, cut
@@ -127,6 +127,8 @@ def _changed(old: Any, new: Any, field: str) -> Any:
             if name not in named:
                 rule = f"must be one of {', '.join(named)}{did_you_mean(name, named)}"
                 raise InputError.one(field, rule, name)
+            if not isinstance(change, dict):
+                raise InputError.one(f"{field}.{name}", 'must be such as {"epsilon": 1}', change)
             if change.get("clients") == 0:  # nobody: the group is left out
                 del named[name]
                 continue
@@ -217,13 +219,6 @@ class Spec(Shown, Checked):
         exclude_if=lambda signers: not signers,
     )
 
-    def __new__(cls, *_: Any, **fields: Any) -> Self:
-        """Refuse fields, which ``parse`` completes and checks."""
-        if fields:
-            rule = 'must be Spec.parse({"name": ..., "groups": [...]}), or Spec.load(path)'
-            raise InputError.one("Spec(...)", rule, ", ".join(fields))
-        return super().__new__(cls)
-
     def plain(self) -> dict[str, Any]:
         """The data of which ``parse`` makes this spec again, without what follows from others."""
         data = self.model_dump(mode="json")
@@ -248,7 +243,7 @@ class Spec(Shown, Checked):
         data, changes = self.plain(), {**(changes or {}), **fields}
         for name in changes:
             if name.partition(".")[0] not in Spec.model_fields:
-                near = did_you_mean(name, Spec.model_fields)
+                near = did_you_mean(name, Spec.model_fields) or f"; {REPLACE}"
                 raise InputError.one(name, f"is not a known field{near}", changes[name])
         if isinstance(data.get("recipe"), dict):  # what is given is not decided
             parts = {f"local.{one}" for one in changes.get("local") or ()}

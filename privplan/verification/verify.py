@@ -20,7 +20,7 @@ from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
-from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
+from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, run_folder
 from privplan.registry import Registry, points
 from privplan.values import Named, Shown, Value, is_none
 from privplan.verification.checks.check import (
@@ -179,6 +179,9 @@ class Verdict(Shown, Value):
             for check in self.checks
             if check.outcome == "not shown" and not check.required and check.name not in optional
         )
+
+    def __bool__(self) -> bool:
+        raise TypeError("a verdict is neither true nor false; write verdict.kept")
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -424,14 +427,13 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
 
 
 @checked_call
-def load_run(folder: Path | str) -> Run:
+def load_run(folder: Any) -> Run:
     """Read a run folder, whose ledger must not end in an incomplete line.
 
     >>> privplan.load_run("run").record.status
     'complete'
     """
-    folder = Path(folder)
-    refuse_other_folder(folder)
+    folder = run_folder(folder)
     plan = Plan.load(folder / PLAN)
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"

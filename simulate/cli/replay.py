@@ -112,10 +112,10 @@ def command(
     supported, or evidence is missing. For a run on own data or of an own model repeat its options.
     """
     from privplan.cli import render
-    from privplan.record import refuse_other_folder
+    from privplan.record import run_folder
     from simulate.replay.replay import Replay
 
-    refuse_other_folder(run)
+    run_folder(run)
     own = own_of(ctx, options)
     with render.progress("rounds") as progress:
         report = Replay(run, data_dir, own, noise_key).run(rounds or None, selection_seed, progress)

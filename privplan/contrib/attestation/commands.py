@@ -85,12 +85,12 @@ def anchor(run: Path, log: Path | None, tsa: str | None, form: str) -> None:
     from privplan.contrib.attestation.anchors import anchor as anchored
     from privplan.errors import InputError
     from privplan.plan import Plan
-    from privplan.record import PLAN, refuse_other_folder
+    from privplan.record import PLAN, run_folder
 
     if (log is None) == (tsa is None):
         given = "nothing" if log is None else "both"
         raise InputError.one("log", "exactly one of --log and --tsa must be given", given)
-    refuse_other_folder(run)
+    run_folder(run)
     plan = Plan.load(run / PLAN)
     chosen = TimeStamps(post_to(tsa)) if tsa is not None else LocalLog(log or Path())
     made = anchored(run, plan, chosen)
