@@ -2,6 +2,7 @@
 
 Random sliders are moved by a step; a time is from the key to the new plan on the page. Beside it,
 CPU of the server for a move with all that follows the plan: what one more epsilon buys, the YAML.
+The plan that the page shows at last is compared with that of ``solve``.
 
     python benchmarks/app.py [--moves 200]
 """
@@ -24,7 +25,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import yaml
+
+from privplan import solve
 from privplan.contrib import app
+from privplan.report.tables import answer
 from privplan.spec.presets import preset
 
 
@@ -168,11 +173,15 @@ def main() -> None:
         spec = Path(folder) / "spec.yaml"
         spec.write_text(preset(app.READY), encoding="utf-8")
         found = move(spec, Path(folder), moves)
+    plan = solve(yaml.safe_load(found.spec))
+    wanted = [cell for row in answer(plan)[1][2] for cell in row]
     print(
         f"median of {moves} moves {statistics.median(found.times):.0f} ms, of the first 50 "
         f"{statistics.median(found.times[:50]):.0f} ms; {found.cpu:.2f} s of CPU a move; "
-        f"{len(found.errors)} errors in the console; load {os.getloadavg()[0]:.1f} on "
-        f"{os.cpu_count()} cores"
+        f"{len(found.errors)} errors in the console; asked: {', '.join(found.hosts)}; "
+        f"the last plan's {len(wanted)} cells "
+        f"{'are' if found.cells == wanted else 'are NOT'} those of solve; "
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
 
 
