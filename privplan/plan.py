@@ -19,7 +19,7 @@ from pydantic import (
 
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import Certificate, CertificateRow
-from privplan.accounting.release import History, Release, Unit, identity
+from privplan.accounting.release import History, Release, SamplingLaw, Unit, identity
 from privplan.errors import Fault, InputError
 from privplan.files import (
     PLAN,
@@ -117,6 +117,8 @@ class GroupPlan(Value):
     clients: Count
     epsilon: Positive
     delta: Probability
+    # the most clients, or records, of one person
+    contributions: Count = Field(1, exclude_if=lambda most: most == 1)
     sampling_ratio: Fraction  # chance to take part in a round, or in one of a client's turn (q_m)
     expected_cohort: Positive  # clients in a round (r_m = q_m N_m)
     noise_multiplier: Positive  # noise on the sum over the clipping norm (sigma_m)
@@ -279,8 +281,11 @@ class Plan(Shown, Checked):
         if names != asked:
             text = f"must be those of the spec ({', '.join(asked)})"
             yield Fault("groups", text, ", ".join(names) or "none")
-        for group in self.groups:
+        for group, own in zip(self.groups, self.spec.groups, strict=False):
             where = f"groups.{group.name}"
+            if group.contributions != own.contributions:
+                text = f"must be the spec's, {own.contributions}"
+                yield Fault(f"{where}.contributions", text, group.contributions)
             if group.segments is not None:
                 rounds = sum(segment.rounds for segment in group.segments)
                 if rounds != self.spec.rounds:
@@ -333,6 +338,10 @@ class Plan(Shown, Checked):
         """Whom the budgets protect."""
         return self.spec.unit
 
+    def law_of(self, group: GroupPlan) -> SamplingLaw:
+        """The law by which a group is sampled, for persons with its contributions."""
+        return self.spec.sampling.of_person(group.contributions, self.unit)
+
     def clip_factor(self, group: GroupPlan) -> float:
         """The group's own clipping norm over the spec's; 1 where it has none."""
         if group.clipping_norm is None:
@@ -375,7 +384,8 @@ class Plan(Shown, Checked):
         record's own chance to be in a batch; that the clients take turns is not random and
         amplifies nothing.
         """
-        law, group = self.spec.sampling, self.group(group) if isinstance(group, str) else group
+        group = self.group(group) if isinstance(group, str) else group
+        law = self.law_of(group)
         if group.releases is not None:
             release = Release(group.noise_multiplier, group.record_sampling_ratio or 1.0, law)
             return History.repeated(release, group.releases)

@@ -147,7 +147,8 @@ def noised_by_client() -> Mechanism:
             rule = "must follow a local rule that draws noise on every step, such as dp_sgd"
             raise InputError.one("algorithm.mechanism", rule, update.group.name)
         ratio = update.group.record_sampling_ratio
-        sent = _share(update, weight, SamplingLaw.POISSON, 1.0 if ratio is None else ratio)
+        law = SamplingLaw.POISSON.of_person(update.group.contributions, "record")
+        sent = _share(update, weight, law, 1.0 if ratio is None else ratio)
         of_records = {
             "cohort": int(spent.taken[0]),
             "records": int(spent.records[0]),

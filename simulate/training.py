@@ -123,7 +123,6 @@ def train(
     fix: bool = False,
     callbacks: Sequence[Callback] = (),
     track: Sequence[str] = (),
-    precision: str = "float32",
     noise: str | None = None,
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
@@ -155,7 +154,6 @@ def train(
         fix: whether group normalisation replaces batch normalisation.
         callbacks: see ``simulate.Callback``.
         track: names of trackers: ``tensorboard``, ``mlflow``, ``wandb``.
-        precision: of products in local training on a GPU, ``float32`` or ``tf32``.
         noise: ``secure``, ``secure-discrete`` or, for rehearsals that everybody who has the seed
             can undo, ``seeded``; secure for own data and seeded for a data set when None.
 
@@ -191,7 +189,6 @@ def train(
         loss=loss,
         metric=metric,
         track=tuple(track),
-        precision=precision,
         noise=noise,
     )
     experiment = prepare(request)
@@ -236,7 +233,7 @@ def compare(
 
     ``seeds`` are counted from 0, or named. One row per algorithm has ``mean`` and ``deviation`` of
     the score and ``spent(group)``; ``to_frame()`` has a line per seed and group. ``options`` are
-    those of ``train``: ``partition``, ``device``, ``canaries``, ``precision``.
+    those of ``train``: ``partition``, ``device``, ``canaries``.
 
     >>> found = simulate.compare(plan, ["planned", "FedAvg"], seeds=1)
     >>> [row.algorithm for row in found]

@@ -108,6 +108,8 @@ def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
 
     if sampling.law.everyone:
         return NOISE_RANGE[0]
+    if (clients := sampling.law.contributions) > 1:
+        return clients * _ABOVE_LEAST / LARGEST_SHIFT
     found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
     pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
     return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT

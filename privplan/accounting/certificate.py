@@ -236,14 +236,19 @@ class Composition:
         return warnings
 
 
-def checked_law(name: str) -> SamplingLaw:
-    """The sampling law of that name."""
+def checked_law(name: str, contributions: int = 1, relation: str = "add_remove") -> SamplingLaw:
+    """The sampling law of that name, for persons with up to so many clients."""
     try:
-        return SamplingLaw(name)
+        law = SamplingLaw(name)
     except (ValueError, TypeError):
         known = [str(one) for one in SamplingLaw]
         rule = f"must be one of {', '.join(known)}{did_you_mean(name, known)}"
         raise InputError.one("sampling", rule, name) from None
+    if not 1 <= contributions <= (most := law.law.most_contributions(checked_relation(relation))):
+        limit = f"in [1, {most}]" if most > 1 else "1"
+        rule = f"must be {limit} under {law.law.phrase} and {relation}"
+        raise InputError.one("contributions", rule, contributions)
+    return law.of_person(contributions)
 
 
 @checked_call
@@ -257,10 +262,11 @@ def composition(
     sampling: str = "poisson",
     relation: str = "add_remove",
     clients: int | None = None,
+    contributions: int = 1,
 ) -> Composition:
     """The composition of a history, or else of ``rounds`` equal releases, checked."""
     faults = []
-    law = checked_law(sampling).law
+    law = checked_law(sampling, contributions, relation).law
     if history is not None:
         if not isinstance(history, History):
             rule = "must be a History such as plan.history(GROUP)"
@@ -268,6 +274,7 @@ def composition(
         own: dict[str, object] = {"noise_multiplier": noise_multiplier, "rounds": rounds}
         own["sampling_ratio"] = sampling_ratio
         own["sampling"] = None if sampling == "poisson" else sampling
+        own["contributions"] = None if contributions == 1 else contributions
         rule = "must be left out with a history, which has its own"
         if stated := [Fault(name, rule, one) for name, one in own.items() if one is not None]:
             raise InputError(stated)
@@ -287,7 +294,7 @@ def composition(
     if faults or noise_multiplier is None or rounds is None:
         raise InputError(faults)
     if history is None:
-        release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(sampling))
+        release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(law.name))
         history = History.repeated(release, law.rounds_of_client(rounds))
     return Composition(history, _delta(delta, clients), checked_relation(relation), clients)
 
@@ -298,7 +305,9 @@ def calibrated_composition(
     """The value of one unknown that just keeps the budget, and the composition with it."""
     left_out = dict.fromkeys(("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"))
     given = {**left_out, "sampling": "poisson", "relation": "add_remove", **given}
-    law = checked_law(given["sampling"]).law
+    one = given.pop("contributions", 1), given["relation"]
+    given["sampling"] = sampling = checked_law(given["sampling"], *one)
+    law = sampling.law
     if law.everyone and given["sampling_ratio"] is None and unknown != "sampling_ratio":
         given["sampling_ratio"] = 1.0
     faults = parameter_faults(unknown, given)

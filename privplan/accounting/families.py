@@ -204,7 +204,7 @@ class Laplace(Count):
         upper = np.append(down, high) + np.insert(up, 0, low)
         middles = np.concatenate([ends[:1], ends[:-1] + half, ends[-1:]])
         lower = np.concatenate([[low], mass, [high]])
-        return _twice(_stated(ends, upper, 1), _stated(middles, lower, -1))
+        return _twice(stated(ends, upper, 1), stated(middles, lower, -1))
 
 
 class DiscreteLaplace(Count):
@@ -219,7 +219,7 @@ class DiscreteLaplace(Count):
         masses[[0, -1]] = math.exp(-epsilon * moved), 1.0  # with all values beyond
         masses /= 1 + math.exp(-epsilon)
         losses = np.array(epsilon * (moved - 2 * k), np.float64)
-        return _twice(_stated(losses, masses, 1), _stated(losses, masses, -1))
+        return _twice(stated(losses, masses, 1), stated(losses, masses, -1))
 
 
 class RandomizedResponse(DiscreteLaplace):
@@ -250,17 +250,18 @@ class DiscreteGaussianCount(Count):
         if s > self.EXACT:
             upper = Pair(Kind.REMOVE, moved / math.sqrt(s * s - 16) * (1 + _ROUNDING), 1.0)
             known: Floats = np.array([-1.0, 1.0]) / (s * math.sqrt(2 * math.pi))  # by the sign
-            return _twice(upper, _stated(2 * np.arctanh(known), (1 + known) / 2, -1))
+            return _twice(upper, stated(2 * np.arctanh(known), (1 + known) / 2, -1))
         k = np.arange(math.ceil(37 * s), -math.ceil(37 * s) - 1, -1)
         masses = np.exp(-(k**2) / (2 * s * s))
         losses, masses = moved * (moved - 2 * k) / (2 * s * s), masses / math.fsum(masses)
-        return _twice(_stated(losses, masses, 1), _stated(losses, masses, -1))
+        return _twice(stated(losses, masses, 1), stated(losses, masses, -1))
 
 
-def _stated(losses: Floats, masses: Floats, side: int) -> DiscretePair:
+def stated(losses: Floats, masses: Floats, side: int, margin: float = _ROUNDING) -> DiscretePair:
     """A pair whose losses and masses exceed those given (side 1) or fall below them (side -1)."""
-    losses = losses + side * _ROUNDING * (1 + np.abs(losses))
-    return DiscretePair(tuple(losses.tolist()), tuple((masses * (1 + side * _ROUNDING)).tolist()))
+    losses, where = np.unique(losses + side * margin * (1 + np.abs(losses)), return_inverse=True)
+    gathered = np.bincount(where, masses * (1 + side * margin))
+    return DiscretePair(tuple(losses.tolist()), tuple(gathered.tolist()))
 
 
 def _twice(upper: AnyPair, lower: AnyPair) -> DominatingPairs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from privplan.errors import Fault, InputError
@@ -34,7 +34,7 @@ def is_client(unit: str) -> bool:
 
 def named_law(sampling: str, unit: Unit) -> str:
     """The sampling law with what it draws: ``poisson``, or ``poisson of records``."""
-    return sampling if unit == "client" else f"{sampling} of {unit}s"
+    return sampling if unit == "client" or f"{unit}s of" in sampling else f"{sampling} of {unit}s"
 
 
 def identity(digest: str, unit: str, relation: str) -> str:
@@ -81,11 +81,26 @@ class Release:
             raise InputError(faults)
 
 
+def _of_person(counts: Counter[Release], like: SamplingLaw) -> Counter[Release]:
+    """The releases to a person with as many clients as ``like`` counts."""
+    found: Counter[Release] = Counter()
+    most, unit = like.law.contributions, "record" if "records of" in like else "client"
+    for release, count in counts.items():
+        try:
+            law = release.sampling.of_person(most, unit)
+        except ValueError:
+            rule = f"must cover {most} {unit}s of one person, as other releases do"
+            raise InputError.one("sampling", rule, str(release.sampling)) from None
+        found[replace(release, sampling=law)] += count
+    return found
+
+
 class History(Shown):
     """A multiset of releases: the order of releases and how they are batched do not matter.
 
     Equal releases are merged into one count, so two histories are equal exactly when
-    they hold the same releases the same number of times.
+    they hold the same releases the same number of times. A history is of one person: where a
+    release counts several clients of it, all do.
 
     Args:
         counts: pairs of a release and how many times it happened (0 or more).
@@ -109,6 +124,9 @@ class History(Shown):
             if isinstance(count, bool) or int(count) != count or count < 0:
                 raise InputError.one("rounds", "must be a whole number, 0 or more", count)
             merged[release] += int(count)
+        persons = {release.sampling.law.contributions: release.sampling for release in merged}
+        if len(persons) > 1:
+            merged = _of_person(merged, persons[max(persons)])
         self._counts = tuple(sorted((r, n) for r, n in merged.items() if n))
 
     @classmethod

@@ -56,6 +56,9 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help=" | ".join(SAMPLING),
         ),
+        click.option(
+            "--contributions", type=int, default=1, help="Most clients that one person has."
+        ),
         click.option("--delta", type=float, help="Failure probability, in (0, 1)."),
     ):
         function = option(function)

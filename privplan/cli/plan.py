@@ -235,29 +235,23 @@ def solve_command(
 
 @click.command(name="explain", epilog="Example: privplan explain plan.json")
 @click.argument("plan", metavar="PLAN")
-@click.option("--bound", "only", metavar="NAME", help="Only that bound; all with a known term.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-def explain_command(plan: str, only: str | None, form: str) -> None:
+def explain_command(plan: str, form: str) -> None:
     """Show each term of the bounds of PLAN as a formula and a number, and its reasons."""
     from privplan.accounting.calibrate import PLD
     from privplan.plan import Plan
-    from privplan.planning.explain import bound, explain
+    from privplan.planning.explain import explain
     from privplan.report.tables import explanation
 
-    if only is not None:
-        bound(only)
     solved = Plan.load(plan)
-    rows = [row for row in explain(solved) if only in (None, row.bound)]
-    if only is not None and not rows:
-        rule = f"must be one that covers {solved.spec.sampling} sampling and the plan's unit"
-        raise InputError.one("bound", rule, only)
+    rows = explain(solved)
     if form == "json":
         render.data([vars(row) for row in rows])
         return
     lacking = []
     for name in dict.fromkeys(row.bound for row in rows):
         terms = [row for row in rows if row.bound == name]
-        if only is None and all(row.value is None for row in terms):
+        if all(row.value is None for row in terms):
             lacking.append(name)
             continue
         needs = [f"needs {', '.join(row.needs)}" for row in terms]
@@ -266,7 +260,7 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
             for row, need in zip(terms, needs, strict=True)
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
-    if only is None and solved.guarantee == PLD:  # these are of a single run
+    if solved.guarantee == PLD:  # these are of a single run
         from privplan.errors import UnsupportedError
         from privplan.planning.explain import risks_of
         from privplan.report.tables import risk_table
@@ -276,8 +270,8 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
     if lacking:
-        render.text(f"constants are missing for: {', '.join(lacking)} (--bound shows which)")
-    for line in explanation(solved) if only is None else ():
+        render.text(f"constants are missing for: {', '.join(lacking)} (--format json names them)")
+    for line in explanation(solved):
         render.text(line)
 
 
@@ -438,8 +432,7 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
     "--frontier",
     "whole",
     is_flag=True,
-    help="Instead of --vary: noise against rounds, cohort, epsilons and groups; shadow prices; "
-    "wrong constants.",
+    help="Instead of --vary: noise against rounds, cohort, epsilons and groups; shadow prices.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")

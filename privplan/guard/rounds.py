@@ -172,7 +172,7 @@ def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tupl
             GroupShare(
                 group=group.name,
                 clients=group.clients,
-                sampling=plan.spec.sampling,
+                sampling=plan.law_of(group),
                 sampling_ratio=ratio,
                 clip_bound=plan.clip_bound(group),
                 factor=rule(now, plan),
@@ -342,7 +342,7 @@ class GroupBudget:
     def planned(self, round_: int) -> Release:
         """The release of a round as a client of the group sees it."""
         ratio, sigma = self._plan.at_round(self.group, round_)
-        return Release(sigma, ratio, self._plan.spec.sampling)
+        return Release(sigma, ratio, self._plan.law_of(self.group))
 
     def epsilon(self, releases: History) -> Interval:
         """Bounds for releases of this run and the others; the upper one by their rule."""
@@ -356,7 +356,7 @@ class GroupBudget:
         """The budget that releases of this run exceed, and the epsilon found; None if they fit."""
         own = self._composed(releases).upper
         if own > self.group.epsilon:
-            law, relation = self._plan.spec.sampling, self._plan.spec.relation
+            law, relation = self._plan.law_of(self.group), self._plan.spec.relation
             cell = f"({law} sampling, {relation}, accountant {GUARANTEE})"
             return f"{self.group.epsilon:g} at delta {self.group.delta:.4g} {cell}", own
         past = self._past

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from privplan.errors import UnsupportedError
 from privplan.laws.law import (
     LAWS,
     DominatingPairs,
@@ -35,22 +36,39 @@ class Poisson(Law):
         Add/remove and zero-out (where, too, a client contributes or does not) are Zhu, Dong and
         Wang 2022, Theorem 11, composed per direction.
         """
-        replace = relation == Relation.REPLACE_ONE
+        replace, several = relation == Relation.REPLACE_ONE, self.contributions > 1
         if ratio == 1:
-            pair = Pair(Kind.REMOVE, 2 * shift if replace else shift, 1.0)
+            pair = Pair(Kind.REMOVE, self.sensitivity(relation) * shift, 1.0)
             return exact(pair, pair)
+        if several and not replace:
+            from privplan.accounting.pld.several import several_pairs
+
+            return several_pairs(shift, ratio, self.contributions)
+        if several:
+            raise UnsupportedError(f"no pairs are known for {self.phrase} under {relation}")
         if replace:
             pair = Pair(Kind.SWAP, shift, ratio)
             return exact(pair, pair)
         return exact(Pair(Kind.REMOVE, shift, ratio), Pair(Kind.ADD, shift, ratio))
 
+    def most_contributions(self, relation: Relation) -> int:
+        """The pairs of ``privplan.accounting.pld.several``; none are known under replace-one."""
+        return 1 if relation == Relation.REPLACE_ONE else 100
+
+    def renyi(
+        self, relation: Relation, noise_multiplier: float, ratio: float
+    ) -> tuple[RenyiBound, ...] | None:
+        """None for persons whose clients are drawn."""
+        drawn = self.contributions > 1 and ratio < 1
+        return None if drawn else super().renyi(relation, noise_multiplier, ratio)
+
     def has_central_limit(self, relation: Relation) -> bool:
-        """No published limit under replace-one."""
-        return relation != Relation.REPLACE_ONE
+        """No published limit under replace-one, nor of persons."""
+        return relation != Relation.REPLACE_ONE and self.contributions == 1
 
     def has_theorem_1(self, relation: Relation) -> bool:
-        """Not under replace-one."""
-        return relation != Relation.REPLACE_ONE
+        """Where there is a central limit."""
+        return self.has_central_limit(relation)
 
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
@@ -182,6 +200,10 @@ class Full(Law):
         """One Gaussian, exact: at distance 2 C under replace-one, else C."""
         pair = Pair(Kind.REMOVE, self.sensitivity(relation) * shift, 1.0)
         return exact(pair, pair)
+
+    def most_contributions(self, relation: Relation) -> int:
+        """All clients of a person take part in each round."""
+        return 100
 
     def has_central_limit(self, relation: Relation) -> bool:
         """The Gaussian is its own limit."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from privplan.errors import Fault
 from privplan.laws.builtin import Poisson
-from privplan.laws.law import FAMILIES, Clients, LawFamily, Use
+from privplan.laws.law import FAMILIES, Clients, LawFamily, Relation, Use
 from privplan.laws.participation import (
     dispersion_p_value,
     participation_law,
@@ -174,6 +174,10 @@ class CyclicPoisson(Poisson):
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """Those of one part."""
         return max(Counter((one - 1) % self.turns for one in rounds).values(), default=0)
+
+    def most_contributions(self, relation: Relation) -> int:
+        """Clients of one person may be of different parts, whose rounds share noise."""
+        return 1
 
     def mixture(self, momentum: float) -> tuple[float, ...]:
         """B factors, for noise that later rounds take back in part."""

@@ -6,6 +6,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
@@ -177,6 +178,8 @@ class Law(ABC):
         uniform_cohorts: whether cohorts of different rounds are independent, and each is a
             uniform subset of the round's ``places``, given its size.
         recipe_momentum: momentum of the server of the default recipe.
+        contributions: the most clients, or records, of one person that the privacy covers; set by
+            ``SamplingLaw.of_person``.
     """
 
     name: str
@@ -187,6 +190,7 @@ class Law(ABC):
     independent_clients: bool = False
     uniform_cohorts: bool = False
     recipe_momentum: float = 0.0
+    contributions: int = 1
 
     @property
     def phrase(self) -> str:
@@ -304,9 +308,13 @@ class Law(ABC):
         known = tuple(dict.fromkeys(bound for bound in bounds if bound is not None))
         return known if len(bounds) == sum(bound is not None for bound in bounds) else None
 
+    def most_contributions(self, relation: Relation) -> int:
+        """The largest ``contributions`` with a privacy; 1 where persons are not covered."""
+        return 1
+
     def sensitivity(self, relation: Relation) -> int:
         """The most that neighbouring sums differ by, in clipping norms."""
-        return 2 if relation == Relation.REPLACE_ONE else 1
+        return self.contributions * (2 if relation == Relation.REPLACE_ONE else 1)
 
     def has_central_limit(self, relation: Relation) -> bool:
         """Whether the limit ``q sqrt(T (exp(1/sigma^2) - 1))`` of Bu et al. 2020 applies.
@@ -383,9 +391,19 @@ FAMILIES: Registry[LawFamily] = Registry("sampling", "privplan.law_families", "p
 """Families of sampling laws by name, which a number completes."""
 
 
+_OF_PERSON = re.compile(r"(.+) \(up to ([2-9]|[1-9][0-9]{1,2}) (?:client|record)s of one person\)")
+
+
 @lru_cache(maxsize=1024)
 def _numbered(name: str) -> Law | None:
-    """The law of a name with a number; None for any other name."""
+    """The law of a name with a number, or of persons; None for any other name."""
+    if persons := _OF_PERSON.fullmatch(name):
+        if persons[1] not in LAWS.names() and _numbered(persons[1]) is None:
+            return None
+        law = copy(SamplingLaw(persons[1]).law)
+        law.name, law.contributions = name, int(persons[2])
+        law.title = f"{law.title}{name.removeprefix(persons[1])}"
+        return law if law.contributions <= law.most_contributions(Relation.ADD_REMOVE) else None
     family, colon, number = name.partition(":")
     if not colon or not FAMILIES.has_exactly(family):
         return None
@@ -430,6 +448,13 @@ class SamplingLaw(str, metaclass=_Names):
     def law(self) -> Law:
         """The law of this name."""
         return _numbered(self) or LAWS.get(self)
+
+    def of_person(self, contributions: int, unit: str = "client") -> SamplingLaw:
+        """The law with the privacy of a person who has up to so many clients, or records."""
+        found = _OF_PERSON.fullmatch(self)
+        name = found[1] if found else str(self)
+        more = f" (up to {contributions} {unit}s of one person)"
+        return SamplingLaw(name if contributions == 1 else name + more)
 
     @classmethod
     def _validated(cls, value: object) -> SamplingLaw:

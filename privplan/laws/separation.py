@@ -44,7 +44,7 @@ class MinSeparation(RandomAllocation, Full):
     @property
     def single(self) -> str:
         """One release is that of full participation."""
-        return Full.name
+        return Full.name if self.contributions == 1 else self.name
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """A cohort, which follows from the separation, and groups without a client in a round."""

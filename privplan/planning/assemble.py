@@ -110,7 +110,7 @@ def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
         if worst > group.epsilon:
             raise InfeasibleError(
                 f"groups.{group.name}.epsilon: {group.epsilon:g} is overspent: {GUARANTEE} "
-                f"certifies only {worst:.6g} (delta {group.delta:.3g}, {plan.spec.sampling}, "
+                f"certifies only {worst:.6g} (delta {group.delta:.3g}, {plan.law_of(group)}, "
                 f"{plan.spec.relation})"
             )
         rows += certified
@@ -157,6 +157,7 @@ def assemble(
             clients=spec.groups[m].clients,
             epsilon=problem.epsilons[m],
             delta=problem.deltas[m],
+            contributions=spec.groups[m].contributions,
             sampling_ratio=float(ratios[m]),
             expected_cohort=float(chosen.cohorts[m]),
             noise_multiplier=float(sure.noise[m]),
@@ -223,7 +224,7 @@ def failed_conditions(problem: Problem, cohorts: Floats, noise: Floats) -> list[
     """Warnings on the conditions of Theorem 1 that fail, one line per group."""
     lines, ratios = [], problem.ratios(cohorts)
     for m, name in enumerate(problem.names):
-        history = history_of(problem, float(ratios[m]), noise[m])
+        history = history_of(problem, m, float(ratios[m]), noise[m])
         failed = closed_form.failed_conditions(history, problem.deltas[m], problem.relation)
         if failed:
             lines.append(

@@ -72,6 +72,7 @@ def one_sum(
             clients=problem.clients[m],
             epsilon=problem.epsilons[m],
             delta=problem.deltas[m],
+            contributions=spec.groups[m].contributions,
             sampling_ratio=float(ratios[m]),
             expected_cohort=float(cohorts[m]),
             noise_multiplier=float(noise[m]),

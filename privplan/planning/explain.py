@@ -16,7 +16,6 @@ from privplan.accounting.release import History, Relation
 from privplan.accounting.tradeoff import TradeOff, limit_of, profile_of, tightest_budget, tradeoff
 from privplan.errors import (
     InfeasibleError,
-    InputError,
     PrivplanError,
     TooLittleNoiseError,
     UnsupportedError,
@@ -82,14 +81,6 @@ def symbolic_bounds(groups: int = 1, joint: bool = False) -> dict[str, Bound]:
     own = {name: one.bound(groups, joint) for name, one in all_objectives().items()}
     found = {name: one for name, one in own.items() if one is not None}
     return {**found, **{name: make(groups, joint) for name, make in BOUNDS.items()}}
-
-
-def bound(name: str, groups: int = 1, joint: bool = False) -> Bound:
-    """The bound of a name; see ``symbolic_bounds``."""
-    bounds = symbolic_bounds(groups, joint)
-    if name not in bounds:
-        raise InputError.one("bound", f"must be one of {', '.join(bounds)}", name)
-    return bounds[name]
 
 
 def explain_records(plan: Plan) -> list[Explained]:
@@ -189,11 +180,11 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
             f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
             "than pld's; planning.accountant: pld spends it"
         )
-    least = least_certified(plan.spec.sampling, Relation(plan.spec.relation))
+    least = least_certified(plan.law_of(group), Relation(plan.spec.relation))
     at_least = group.noise_multiplier <= _SAME * least
     less = _with_less(plan, group)
     if less > group.epsilon:
-        times = plan.spec.sampling.law.rounds_of_client(rounds)
+        times = plan.spec.sampling.law.rounds_of_client(rounds) * group.contributions
         if group.sampling_ratio <= covered_ratio(group.delta, times):
             return (
                 f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
@@ -220,8 +211,8 @@ def _with_less(plan: Plan, group: GroupPlan) -> float:
     """
     if plan.spec.unit != "client" or group.segments:
         return 0.0
-    problem = problem_of(plan.spec)
-    less = history_of(problem, group.sampling_ratio, group.noise_multiplier / _SAME)
+    problem, at = problem_of(plan.spec), plan.groups.index(group)
+    less = history_of(problem, at, group.sampling_ratio, group.noise_multiplier / _SAME)
     try:
         return by_name(GUARANTEE).epsilon(less, group.delta, problem.relation).upper
     except TooLittleNoiseError:

@@ -1,4 +1,4 @@
-"""Frontiers: noise against rounds, cohort and budgets, and the cost of wrong constants.
+"""Frontiers: noise against rounds, cohort and budgets.
 
 Each point is a plan that is solved with one number changed. Noise is that of the weighted mean
 update in norm: the square root of d times its standard deviation per coordinate.
@@ -15,10 +15,8 @@ from typing import Any
 
 from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.planning.choices import decide_free_choices, task_of
-from privplan.planning.error import Allocation, mean_noise_multiplier, terms
-from privplan.planning.objectives import objective_of
 from privplan.planning.problem import check_limits, problem_of, provisioned_noise_multiplier
-from privplan.planning.search import Task, allocate
+from privplan.planning.search import allocate
 from privplan.spec.grouping import MOST_GROUPS, groupings, read_budgets
 from privplan.spec.planning import is_objective, objective_names
 from privplan.spec.spec import Spec
@@ -33,13 +31,11 @@ class FrontierPoint:
     """A plan with one number changed."""
 
     # what is varied: ``rounds``, ``cohort``, ``epsilon``, ``shadow_price``, ``without``, ``knee``,
-    # ``wrong_constant``, or ``groups`` (the number of groups that individual budgets are merged
-    # into)
+    # or ``groups`` (the number of groups that individual budgets are merged into)
     question: str
-    what: str  # the value, group or constant
+    what: str  # the value or group
     noise: float | None  # noise of the mean update, in norm; None when there is no plan
-    # relative change of the noise (of the objective for a wrong constant) against the plan of the
-    # spec
+    # relative change of the noise against the plan of the spec
     change: float | None
     note: str = ""  # the reason why there is no plan, or the meaning of the point
 
@@ -65,7 +61,7 @@ def frontier(
         progress(done, len(variations))
         points.append(_point(question, what, changed, base, scale))
     progress(len(variations), len(variations))
-    return [*points, *_knee(points), *_wrong(spec), *_groups(spec, base)]
+    return [*points, *_knee(points), *_groups(spec, base)]
 
 
 def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
@@ -169,33 +165,6 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
         point = _point("groups", str(number), {**data, "groups": found.plain()}, base, 1.0)
         points.append(replace(point, note=point.note or note))
     return points
-
-
-def _wrong(spec: Spec) -> list[FrontierPoint]:
-    """Regret of planning with an assumed constant wrong by a factor of 2."""
-    assumed = objective_of(spec).assumed
-    if not assumed:
-        return []
-    right = task_of(spec, problem_of(spec))
-    best = _total(right, allocate(right))
-    points = []
-    for name, symbol in assumed.items():
-        for factor in (0.5, 2.0):
-            wrong = getattr(right.coefficients, name) * factor**2
-            coefficients = replace(right.coefficients, **{name: wrong})
-            found = allocate(replace(right, coefficients=coefficients))
-            cost = max(_total(right, found) / best - 1, 0.0)
-            nu = mean_noise_multiplier(found.weights, found.cohorts, found.noise, right.release)
-            norm = nu * spec.clipping_norm * math.sqrt(spec.model.parameters)
-            note = "regret of the objective"
-            points.append(
-                FrontierPoint("wrong_constant", f"{symbol} x {factor:g}", norm, cost, note)
-            )
-    return points
-
-
-def _total(task: Task, found: Allocation) -> float:
-    return terms(found.weights, found.cohorts, found.noise, task.coefficients, task.release).total
 
 
 def _noise(spec: Spec) -> float:

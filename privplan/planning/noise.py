@@ -33,7 +33,7 @@ from privplan.accounting.gdp import mu_of
 from privplan.accounting.pld.accountant import PldAccountant, Reading, compose
 from privplan.accounting.pld.inversion import estimate
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
-from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.release import History, Relation, Release, SamplingLaw, named_law
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
 from privplan.laws.law import Kind, Pair
 from privplan.planning.problem import Limits, Problem
@@ -72,6 +72,11 @@ class Budget:
     relation: Relation
 
     @property
+    def chances(self) -> int:
+        """How often a person can be drawn."""
+        return self.rounds * self.sampling.law.contributions
+
+    @property
     def sensitivity(self) -> float:
         """Distance of neighbouring sums in clipping norms."""
         return float(self.sampling.law.sensitivity(self.relation))
@@ -108,13 +113,13 @@ class Budget:
 
 @lru_cache(maxsize=64)
 def _swap(sampling: SamplingLaw, relation: Relation) -> bool:
-    if sampling.law.everyone:
+    if sampling.law.everyone or sampling.law.contributions > 1:
         return False
     pair = dominating_pairs(Release(1.0, 0.5, sampling), relation).upper[0]
     return isinstance(pair, Pair) and pair.kind == Kind.SWAP
 
 
-def _central(x: Floats, sensitivity: float, swap: bool) -> tuple[Floats, Floats]:
+def _central(x: Floats, sensitivity: float | Floats, swap: bool) -> tuple[Floats, Floats]:
     """Log sigma with mu^2 / (q^2 T) = x in the central limit, and its slope in log q.
 
     The variance of the loss of a round is q^2 (exp(s^2 / sigma^2) - 1) for a mixture against its
@@ -136,7 +141,7 @@ def budget_of(problem: Problem, group: int) -> Budget:
         problem.epsilons[group],
         problem.deltas[group],
         problem.rounds,
-        problem.sampling,
+        problem.laws[group] if problem.laws else problem.sampling,
         problem.relation,
     )
 
@@ -302,7 +307,7 @@ def least_noise(
 
 def _by_estimate(budget: Budget, ratio: float, near: float | None, rtol: float) -> float | None:
     """The least noise by ``pld``, from the root of the estimate; None where that does not serve."""
-    if ratio <= covered_ratio(budget.delta, budget.rounds):
+    if ratio <= covered_ratio(budget.delta, budget.chances):
         noise = rounded_up(least_certified(budget.sampling, budget.relation))
         return noise if _spent(budget, ratio, noise) <= budget.epsilon else None
     start = None if near is None else math.log(near)
@@ -370,7 +375,7 @@ def certify_noise(
     def certified(group: int) -> tuple[Sequence[CertificateRow], float]:
         """The rows of a group, and the epsilon that its guarantee certifies."""
         found = certify(
-            history_of(problem, ratios[group], noise[group]),
+            history_of(problem, group, ratios[group], noise[group]),
             group=problem.names[group],
             delta=problem.deltas[group],
             relation=problem.relation,
@@ -386,7 +391,8 @@ def certify_noise(
     rows: list[CertificateRow] = []
     warnings: list[str] = []
     for group, (name, epsilon) in enumerate(zip(problem.names, problem.epsilons, strict=True)):
-        cell = f"(delta {problem.deltas[group]:.3g}, {problem.law}, {problem.relation})"
+        law = named_law(budget_of(problem, group).sampling, problem.unit)
+        cell = f"(delta {problem.deltas[group]:.3g}, {law}, {problem.relation})"
         found, spent = certified(group)
         if spent > epsilon:
             raised = max(least_noise(problem, group, ratios[group]), noise[group])
@@ -418,12 +424,13 @@ def single_group(problem: Problem, group: int) -> Problem:
         clipping_norm=1.0,
         dimension=1,
         fixed_noise=(),
+        laws=problem.laws[group : group + 1],
     )
 
 
-def history_of(problem: Problem, ratio: float, noise: float) -> History:
+def history_of(problem: Problem, group: int, ratio: float, noise: float) -> History:
     """Releases in which a client of a group takes part."""
-    return History.repeated(Release(float(noise), float(ratio), problem.sampling), problem.rounds)
+    return budget_of(problem, group).history(ratio, noise)
 
 
 # --- Noise multipliers as functions of the sampling ratio. ---------------------------------------
@@ -503,8 +510,9 @@ class NoiseCurves:
             self._polynomial[: len(one.polynomial), m, 0] = one.polynomial
         self._reach = np.array([one.reach for one in curves])[:, None]
         self._parabola = np.array([one.parabola for one in curves]).T[:, :, None]
-        budget = curves[0].budget
-        self._pair, self._least = (budget.sensitivity, budget.swap), budget.least
+        distance = np.array([[one.budget.sensitivity] for one in curves])
+        self._pair = distance, curves[0].budget.swap
+        self._least = np.array([[one.budget.least] for one in curves])
 
     def at(self, ratios: Floats) -> tuple[Floats, Floats]:
         """sigma(q) and d log sigma / d log q, for one or more ratios of each group."""
@@ -537,7 +545,7 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
     curves = []
     for m, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
         budget = budget_of(problem, m)
-        covered = covered_ratio(budget.delta, budget.rounds) if accountant == GUARANTEE else 0.0
+        covered = covered_ratio(budget.delta, budget.chances) if accountant == GUARANTEE else 0.0
         if problem.fixed_noise and (fixed := problem.fixed_noise[m]) is not None:
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (math.log(fixed),)))
         elif high <= covered:
@@ -594,16 +602,14 @@ def on_one_side(problem: Problem, limits: Limits, equal: Floats) -> Limits:
     """
     least, most = limits.min_cohorts.copy(), limits.max_cohorts.copy()
     for m, (clients, delta) in enumerate(zip(problem.clients, problem.deltas, strict=True)):
-        jump = covered_ratio(delta, problem.rounds) * clients
+        chances = budget_of(problem, m).chances
+        jump = covered_ratio(delta, chances) * clients
         if equal[m] <= jump:
             most[m] = max(min(most[m], jump), least[m])
-        elif (
-            least[m]
-            < _BEYOND * covered_ratio(min(_TIMES_DELTA * delta, 1.0), problem.rounds) * clients
-        ):
-            taking_part = 1 - (1 - min(equal[m] / clients, 1.0)) ** problem.rounds
+        elif least[m] < _BEYOND * covered_ratio(min(_TIMES_DELTA * delta, 1.0), chances) * clients:
+            taking_part = 1 - (1 - min(equal[m] / clients, 1.0)) ** chances
             chance = min(_TIMES_DELTA * delta, (delta + taking_part) / 2)
-            bound = clients * covered_ratio(chance, problem.rounds)
+            bound = clients * covered_ratio(chance, chances)
             if problem.sampling.law.whole_cohorts:
                 bound = min(math.ceil(bound), math.floor(equal[m]))
             least[m] = max(least[m], min(bound, equal[m]))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.calibrate import LEAST_RATIO
-from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
+from privplan.accounting.release import Relation, SamplingLaw, Unit
 from privplan.errors import InfeasibleError
 from privplan.planning.bounds import StepConstants, step_constants
 from privplan.planning.error import Allocation, fill, mean_noise_multiplier
@@ -46,11 +46,7 @@ class Problem:
     calibration: str = "exact"  # how noise multipliers are found, as in ``Planning.calibration``
     unit: Unit = "client"
     fixed_noise: tuple[float | None, ...] = ()  # None where calibrated; empty when all are
-
-    @property
-    def law(self) -> str:
-        """The sampling law and the unit that it samples, for messages."""
-        return named_law(str(self.sampling), self.unit)
+    laws: tuple[SamplingLaw, ...] = ()  # with the persons of each group; empty for none
 
     @property
     def population(self) -> float:
@@ -87,6 +83,7 @@ def problem_of(spec: Spec) -> Problem:
         calibration=spec.planning.calibration,
         unit=spec.unit,
         fixed_noise=tuple(group.noise_multiplier for group in spec.groups),
+        laws=tuple(map(spec.law_of, spec.groups)),
     )
 
 

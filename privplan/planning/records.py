@@ -121,6 +121,7 @@ def solve_records(
                 clients=group.clients,
                 epsilon=group.epsilon,
                 delta=problem.deltas[m],
+                contributions=group.contributions,
                 sampling_ratio=share,
                 expected_cohort=share * group.clients,
                 noise_multiplier=float(sure.noise[0]),
@@ -177,6 +178,9 @@ def record_level(
         for group in spec.groups
         if records.get(group.name, 0) < 1
     ]
+    where, rule = "groups.{}.contributions", "must be 1 for a method that protects records"
+    persons = [one for one in spec.groups if one.contributions > 1]
+    faults += [Fault(where.format(one.name), rule, one.contributions) for one in persons]
     if faults:
         raise InputError(faults)
     data = without_recipe(spec.model_dump(mode="json"))

@@ -86,7 +86,7 @@ def _some(items: Sequence[Any]) -> tuple[list[Any], str]:
 
 def law_of(plan: Plan) -> str:
     """What an epsilon of a plan depends on besides its group, for the label of an axis."""
-    drawn = named_law(plan.spec.sampling, plan.unit)
+    drawn = named_law(plan.spec.laws, plan.unit)
     return _law(plan.groups, drawn, plan.spec.relation, plan.guarantee)
 
 
@@ -157,7 +157,7 @@ def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -
 def verdict_panel(verdict: Verdict) -> Panel:
     """Budget and realised epsilon of every group, from below and above."""
     first = verdict.groups[0]
-    drawn = named_law(first.sampling, verdict.unit)
+    drawn = named_law(verdict.laws, verdict.unit)
     rows = [
         (one.group, one.budget, one.realised_lower or 0.0,
          math.inf if one.realised_upper is None else one.realised_upper)
@@ -306,7 +306,7 @@ def _planned(plan: Plan, group: GroupPlan, rounds: int) -> History:
     """What a client of the group will have been part of after so many rounds of the plan."""
     from privplan.accounting.release import History, Release
 
-    law = plan.spec.sampling
+    law = plan.law_of(group)
     parts = Counter(plan.at_round(group, at) for at in range(1, rounds + 1))
     if group.segments is None:
         parts = Counter(dict.fromkeys(parts, law.law.rounds_of_client(rounds)))

@@ -74,7 +74,7 @@ def _spec(spec: Any) -> View:
         {"group": one.name, **one.model_dump(exclude={"name"}), "delta": spec.delta_of(one)}
         for one in spec.groups
     ]
-    law = f"{spec.sampling} sampling, {spec.relation}, unit {spec.unit}"
+    law = f"{spec.laws} sampling, {spec.relation}, unit {spec.unit}"
     cohort = f"{spec.expected_cohort:g} clients a round"
     title = f"Spec {spec.name}: {spec.rounds} rounds, {cohort}, model {spec.model.name}"
     shown = ("group", "clients", "epsilon", "delta")

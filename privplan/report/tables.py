@@ -44,9 +44,10 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
     upper = {one.group: one.epsilon_upper for one in plan.certificate if one.guarantee}
     near = max(plan.groups, key=lambda group: upper[group.name] / group.epsilon)
     spent = f"epsilon at most {at_most(upper[near.name])} of {near.epsilon:g}"
-    lines = [f"every budget holds; nearest to its own is a {plan.unit} of {near.name}: {spent}"]
+    whom = "person" if near.contributions > 1 else plan.unit
+    lines = [f"every budget holds; nearest to its own is a {whom} of {near.name}: {spent}"]
     if any(upper[group.name] > group.epsilon for group in plan.groups):
-        lines = [f"a budget does not hold: a {plan.unit} of {near.name} spends {spent}"]
+        lines = [f"a budget does not hold: a {whom} of {near.name} spends {spent}"]
     of_clients, clients = plan.unit == "client", plan.spec.population
     if of_clients:
         norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
@@ -73,7 +74,7 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
     cells["multiplier"] = lambda one: f"{one.noise_multiplier:.4g}"
     cells["counts"] = lambda one: f"{one.weight * clients / one.clients:.0%}"
     caption = (
-        f"epsilon at delta{f' {deltas[0]}' * (len(deltas) == 1)}, {plan.spec.sampling} sampling, "
+        f"epsilon at delta{f' {deltas[0]}' * (len(deltas) == 1)}, {plan.spec.laws} sampling, "
         f"by {plan.guarantee}; {plan.identity}; multiplier: of the noise; counts: weight over the "
         "share of the clients"
     )
@@ -89,7 +90,7 @@ def promise_line(plan: Plan) -> str:
     )
     return (
         f"unverified: nothing ran; plan {plan.spec.name} promises epsilon {spent}; "
-        f"{rows[0].sampling} sampling, by {plan.guarantee}; {plan.identity}; "
+        f"{plan.spec.laws} sampling, by {plan.guarantee}; {plan.identity}; "
         f"next: privplan simulate PLAN --algorithm planned{plan.spec.model.options} -o run; "
         "privplan verify run"
     )
@@ -125,7 +126,7 @@ def plan_table(plan: Plan) -> Table:
         cells["rounds x q"] = lambda g: ", ".join(
             f"{part.rounds} x {part.sampling_ratio:.4%}" for part in g.segments or ()
         )
-    law = f"{spec.sampling} sampling" + (" of records" * of_records)
+    law = f"{named_law(spec.laws, plan.unit)} sampling"
     chosen = ""
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
@@ -202,7 +203,7 @@ def alternatives_table(found: Sequence[Alternative], plan: Plan) -> Table:
     caption = (
         "what a group's clients count, in percent of their number; noise in norm over the clipping "
         f"norm; groups alike: planning.least_share 0; strictest for all: epsilon {epsilon:g} "
-        f"at delta {delta:.3g}, {plan.spec.sampling} sampling, {plan.spec.relation}, by "
+        f"at delta {delta:.3g}, {plan.spec.laws} sampling, {plan.spec.relation}, by "
         f"{plan.spec.planning.accountant}"
     )
     columns = ["group", *(one.name for one in found)]
@@ -218,9 +219,14 @@ def explanation(plan: Plan) -> list[str]:
     free = [line for line in plan.warnings if line.startswith("planning.free: ")]
     known = forecast_lines(plan) if plan.forecast is not None else []
     several = "make one client of a person" if plan.unit == "client" else "plan with unit: client"
+    persons = [
+        f", in {one.name} each person with up to {one.contributions} {plan.unit}s"
+        for one in plan.groups
+        if one.contributions > 1
+    ]
     whom = (
-        f"protected: each {plan.unit}; for k {plan.unit}s of one person only k epsilon holds, "
-        f"at a larger delta ({several})"
+        f"protected: each {plan.unit}{''.join(persons)}; for k {plan.unit}s of one person only k "
+        f"epsilon holds, at a larger delta (state a group's contributions, or {several})"
     )
     return [whom, *lines, *free, *recipe_lines(plan), *known, *book_lines(plan.book)]
 
@@ -391,7 +397,7 @@ def group_table(verdict: Verdict) -> Table:
         ),
     }
     caption = (
-        f"epsilon at delta, {named_law(first.sampling, verdict.unit)} sampling; "
+        f"epsilon at delta, {named_law(verdict.laws, verdict.unit)} sampling; "
         f"{verdict.identity}; realised by {first.accountant} from the ledger alone"
     )
     if not single:
@@ -413,7 +419,7 @@ def audit_table(verdict: Verdict) -> Table:
             rows.append([group.group, view, f"{audits[0].canaries}", bound, *values])
     caption = (
         f"lower bounds on epsilon at delta, each with confidence "
-        f"{100 * first.audit[0].confidence:g}%; {first.sampling} sampling; "
+        f"{100 * first.audit[0].confidence:g}%; {verdict.laws} sampling; "
         f"{verdict.identity}; realised upper by {first.accountant}"
     )
     columns = ["group", "observer sees", "canaries", "realised upper", *named.values()]

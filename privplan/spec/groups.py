@@ -203,6 +203,12 @@ class Group(Value):
     min_weight: Fraction | None = Field(
         None, description="Least weight that the planner may choose."
     )
+    contributions: Count = Field(
+        1,
+        description="The most clients of this group, or with unit: record the most records of its "
+        "clients, that one person has; the budget then protects the person.",
+        exclude_if=lambda most: most == 1,
+    )
     records: Count | None = omitted(
         "Records that each client of the group holds; only with unit: record."
     )

@@ -353,6 +353,15 @@ class Spec(Shown, Checked):
         """Noise of the last model over that of independent noise of the planned size per round."""
         return self.sampling.law.noise_left(self.server_momentum, self.rounds)
 
+    def law_of(self, group: Group) -> SamplingLaw:
+        """The law by which a group is sampled, for persons with its contributions."""
+        return self.sampling.of_person(group.contributions, self.unit)
+
+    @property
+    def laws(self) -> str:
+        """The laws of the groups, with the persons that they protect, joined by ``+``."""
+        return "+".join(dict.fromkeys(map(self.law_of, self.groups)))
+
     def delta_of(self, group: Group) -> float:
         """The group's delta as a number."""
         return self._delta_for(group) if group.delta is None else group.delta
@@ -434,6 +443,22 @@ class Spec(Shown, Checked):
             if found > allowed * (1 + 1e-9):
                 text = f"must imply {group.risk}; with this delta it allows {found:.6g}"
                 yield Fault(f"groups.{group.name}.epsilon", text, group.epsilon)
+
+    @rule
+    def _contributions(self) -> Iterator[Fault]:
+        """Law, accountant and size of a group cover its persons."""
+        law, relation = self.sampling.law, Relation(self.relation)
+        if law.contributions > 1:
+            yield Fault("sampling", "must be a plain law; groups have contributions", law.name)
+        for group in self._groups_with("name", "clients", "records", "contributions"):
+            units = group.clients if self.unit == "client" else group.records or 1
+            most = min(law.most_contributions(relation), units)
+            text = f"at most {most} under {law.phrase}, {relation}, with {units} {self.unit}s"
+            if group.contributions > 1 and self.planning.accountant != PLD:
+                text, most = "1 unless planning.accountant is pld", 1
+            if group.contributions > most:
+                where = f"groups.{group.name}.contributions"
+                yield Fault(where, f"must be {text}", group.contributions)
 
     @rule
     def _delta_in_range(self) -> Iterator[Fault]:
@@ -529,13 +554,13 @@ class Spec(Shown, Checked):
 
     def _spent(self, group: Group) -> float:
         """The epsilon that a group with a fixed noise multiplier spends, by the guarantee."""
-        relation, law = Relation(self.relation), self.sampling.law
-        release = Release(group.noise_multiplier or 0.0, self._ratio_of(group), self.sampling)
-        history = History.repeated(release, law.rounds_of_client(self.rounds))
+        relation, law = Relation(self.relation), self.law_of(group)
+        release = Release(group.noise_multiplier or 0.0, self._ratio_of(group), law)
+        history = History.repeated(release, law.law.rounds_of_client(self.rounds))
         try:
             found = accountant(PLD).epsilon(history, self.delta_of(group), relation).upper
         except TooLittleNoiseError:
-            least = least_certified(self.sampling, relation)
+            least = least_certified(law, relation)
             text = f"must be {least:.3g} or more to be certified under sampling"
         else:
             if 0 < found < math.inf:

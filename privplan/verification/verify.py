@@ -218,6 +218,11 @@ class Verdict(Shown, Value):
         return identity(self.plan_digest, self.unit, self.worst.relation)
 
     @property
+    def laws(self) -> str:
+        """The sampling laws of the groups, with the persons that they protect."""
+        return "+".join(dict.fromkeys(group.sampling for group in self.groups))
+
+    @property
     def failed(self) -> tuple[Check, ...]:
         """Checks that failed."""
         return tuple(check for check in self.checks if check.failed)
@@ -316,7 +321,7 @@ def _group_verdict(
         "planned": _finite(certified[0].epsilon_upper) if certified else None,
         "realised_lower": _finite(worst_off.lower),
         "delta": group.delta,
-        "sampling": run.plan.spec.sampling,
+        "sampling": run.plan.law_of(group),
         "relation": relation,
         "accountant": by,
     }

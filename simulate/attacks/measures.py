@@ -227,7 +227,7 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "delta": own.delta,
         "group": own.name,
-        "sampling": str(plan.spec.sampling),
+        "sampling": str(plan.law_of(own)),
         "relation": str(plan.spec.relation),
         "accountant": by,
     }

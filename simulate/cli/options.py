@@ -78,7 +78,7 @@ DATASETS = (
 """The project's data sets for the help, which would else have to load PyTorch; a test compares."""
 PARTITIONS = (
     "by-class:GROUP=LABEL,LABEL", "dirichlet:ALPHA", "dominant:S%", "iid or iid:SIZE", "natural",
-    "pathological:N,S or pathological:S", "shards:S",
+    "pathological:N,S or pathological:S",
 )  # fmt: skip
 """The project's partitions for the help, as they are written."""
 
@@ -139,13 +139,6 @@ data_options = together(
 
 
 report_options = together(
-    click.option(
-        "--precision",
-        type=click.Choice(["float32", "tf32"]),
-        default="float32",
-        show_default=True,
-        help="Products of local training on a GPU, before clipping; the rest is always float32.",
-    ),
     click.option(
         "--track",
         multiple=True,

@@ -58,12 +58,6 @@ def command() -> None:
     show_default=True,
     help="Clients per round, at most all of own data that name their clients.",
 )
-@click.option(
-    "--records",
-    type=click.IntRange(min=1),
-    help="Records of a client; if left out, as many as the spec's clients would have of this "
-    "data set, at least a mini-batch.",
-)
 @SEED_OPTION
 @FORMAT
 @click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
@@ -78,7 +72,6 @@ def pilot(
     partition: str,
     rounds: int,
     clients: int,
-    records: int | None,
     seed: int,
     form: str,
     output: str | None,
@@ -110,7 +103,7 @@ def pilot(
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
     pilot = Pilot(
-        known, name, rounds, clients, seed, partition, records, data_dir, download,
+        known, name, rounds, clients, seed, partition, data_dir, download,
         own.data, own.model, own.loss,
     )  # fmt: skip
     render.warn(

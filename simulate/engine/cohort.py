@@ -214,7 +214,7 @@ def _reduced(
     return GroupSum(
         group=group,
         total=all_reduce_sum(ranks, partial.total),
-        sampling=sampler.law or SamplingLaw.FULL,
+        sampling=(sampler.law or SamplingLaw.FULL).of_person(group.contributions),
         ratio=sampler.ratio(group.clients, group.sampling_ratio),
         participants=partial.participants,
         bound=sensitivity_bound(experiment.algorithm, group),

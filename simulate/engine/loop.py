@@ -23,7 +23,7 @@ from simulate.algorithm import extra_coordinates, weights
 from simulate.components import GroupSum, Released, State
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, measure
-from simulate.engine.experiment import Experiment, products_in_tf32
+from simulate.engine.experiment import Experiment, exact_products
 from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
 from simulate.parallel import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
@@ -202,7 +202,7 @@ def train(
     """Train until the plan's last round; ``after`` is called after each."""
     progress = progress or initial_state(experiment)
     every, records = evaluation_schedule(experiment)
-    with one_core(), products_in_tf32(False):
+    with one_core(), exact_products():
         while progress.round < experiment.rounds:
             progress = run_round(experiment, progress, ledger, witness)
             _log.debug("round %d: %d releases", progress.round, len(progress.releases))

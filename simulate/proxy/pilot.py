@@ -303,8 +303,6 @@ class Pilot:
     clients: int = 50  # per round; at least three of each group, at most all that own data name
     seed: int = 0
     partition: str = "iid"  # decides the measured heterogeneity
-    # per client; None for as many as the spec's clients would have, at least a mini-batch
-    records: int | None = None
     data_dir: Path | None = None
     download: bool = False
     own_data: Data | None = None  # instead of the data set
@@ -338,9 +336,9 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
     assigned: ClientPartition | None = None
     if own is None:
         data = load(pilot.dataset, pilot.data_dir, pilot.download)
-        plan = _plan(pilot, len(data.train_y), pilot.records)
+        plan = _plan(pilot, len(data.train_y))
     else:
-        plan = _plan(pilot, len(own.records), 1 if own.clients is not None else pilot.records)
+        plan = _plan(pilot, len(own.records))
         data, assigned = own.prepared(plan.groups)
     name, task = pilot.spec.model.name, MULTI_CLASS if own is None else own.task
     if pilot.own_model is None:
@@ -364,10 +362,10 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
     ), updates_by_group
 
 
-def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
+def _plan(pilot: Pilot, total: int) -> Plan:
     """A plan that protects nobody: proportional groups, as many clients as data allow."""
     spec = pilot.spec
-    records = given or max(spec.local.batch_size, total // spec.population)
+    records = max(spec.local.batch_size, total // spec.population)
     shares = np.array([group.clients for group in spec.groups]) / spec.population
     sizes = np.floor(shares * (total // records)).astype(int)
     wanted = np.round(shares * pilot.clients).astype(int)
@@ -396,8 +394,9 @@ def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
         )
         for group, size, cohort, share in zip(spec.groups, sizes, cohorts, shares, strict=True)
     )
+    own = tuple(group.model_copy(update={"contributions": 1}) for group in spec.groups)
     return Plan(
-        spec=spec.model_copy(update={"sampling": SamplingLaw.FIXED_SIZE}),
+        spec=spec.model_copy(update={"sampling": SamplingLaw.FIXED_SIZE, "groups": own}),
         groups=groups,
         objective=ObjectiveValue(name="pilot", value=0.0),
         bound={},

@@ -201,7 +201,8 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             clients = np.asarray(world.run.partition.members[index])[positions]
             owned = len(world.run.partition.records(int(clients[0]))) if group.records else None
             share = GroupShare(
-                group=group.name, clients=size, sampling=SamplingLaw(law),
+                group=group.name, clients=size,
+                sampling=SamplingLaw(law).of_person(group.contributions, plan.unit),
                 factor=1.0 if rule is None else rule(group, plan),
                 sampling_ratio=executed_ratio(law, size, ratio), cohort=len(positions),
                 participants=tuple(positions.tolist()), records=owned, largest_norm=0.0, clipped=0,

@@ -19,7 +19,7 @@ from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
-from simulate.engine.experiment import Experiment, with_precision
+from simulate.engine.experiment import Experiment
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
 from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_all_ranks
@@ -52,7 +52,6 @@ class Request:
     loss: Any = None  # as simulate.tasks.objective_of takes it
     metric: Any = None  # as simulate.tasks.metric_of takes it
     track: tuple[str, ...] = ()  # names of trackers
-    precision: str = "float32"  # of products in local training on a GPU, or tf32
     # one of NOISES; if left out secure for own data, whose people are to be protected, else seeded
     noise: str | None = None
     # where the key of a new run is written, or read to continue a run; None for beside the folder
@@ -112,7 +111,6 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         members = zip(request.plan.groups, assigned.members, strict=True)
         records = {group.name: int(assigned.sizes(part).min()) for group, part in members}
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
-    built = with_precision(built, request.precision, device, unit)
     name = built.plan.spec.model.name
     if own is None:
         network = model(name)

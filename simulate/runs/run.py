@@ -67,7 +67,7 @@ from simulate.tracking import Callback, opened
 
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
 _CONFIGURATION = (
-    "aggregation", "numbers", "data", "canaries", "own_model", "metric", "task", "precision",
+    "aggregation", "numbers", "data", "canaries", "own_model", "metric", "task",
     "noise", "noise_commitment",
 )  # fmt: skip
 
@@ -230,8 +230,6 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         configuration["own_model"] = request.own_model.digest()
         if request.task != MULTI_CLASS:
             configuration["task"] = request.task
-    if request.precision != "float32":
-        configuration["precision"] = request.precision
     return RunRecord(
         plan_digest=plan.digest,
         algorithm=algorithm.name,

@@ -23,11 +23,10 @@ from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.processes import Progress
-from privplan.spec.planning import QuantileClipping
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
 from privplan.values import Value, digest
-from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry, Hyperparameters, algorithm
+from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry, Hyperparameters
 from simulate.engine.loop import evaluate, one_core
 from simulate.runs.compare import TUNING, ComparisonRow, compare, require_own
 from simulate.runs.request import Request, prepare
@@ -39,8 +38,6 @@ CLIPPING = (0.1, 2.0)
 """Least and largest clipping norm that is tried, over the plan's."""
 RATE = (1 / 3, 3.0)
 """Least and largest local learning rate that is tried, over the plan's."""
-QUANTILE = (0.1, 0.9)
-"""Least and largest share of updates that an adaptive clipping norm leaves whole."""
 FACTOR = 4.0
 """Largest factor between a hyperparameter that is tried and its default, in either direction."""
 
@@ -50,25 +47,19 @@ class Point(Value):
 
     clipping: float = 1.0  # of the first norm where it follows a quantile
     rate: float = 1.0
-    quantile: float | None = None  # that the clipping norm follows; None where it is fixed
     values: dict[str, float] = Field(default_factory=dict)  # the method's own hyperparameters
 
 
 class SearchSpace:
     """The values of a method that are tuned, each on a logarithmic scale.
 
-    Hyperparameters that the user gave stay; a method without privacy has no norm to tune, and a
-    quantile only where its clipping norm follows one.
+    Hyperparameters that the user gave stay; a method without privacy has no norm to tune.
     """
 
-    def __init__(
-        self, entry: AlgorithmEntry, given: Mapping[str, float], quantile: float | None = None
-    ) -> None:
+    def __init__(self, entry: AlgorithmEntry, given: Mapping[str, float]) -> None:
         clips = entry.unit != "none" and entry.released != "nothing"
         known = {"clipping": (1.0, *CLIPPING)} if clips else {}  # default, least and largest value
         known["rate"] = (1.0, *RATE)
-        if clips and quantile is not None:
-            known["quantile"] = (quantile, min(QUANTILE[0], quantile), max(QUANTILE[1], quantile))
         for name, one in entry.hyperparameters.items():
             if not one.integer and name not in given and one.default > 0:
                 low, high = max(one.low, one.default / FACTOR), min(one.high, one.default * FACTOR)
@@ -76,23 +67,21 @@ class SearchSpace:
         self.ranges = {name: (low, high) for name, (_, low, high) in known.items()}
         self.default = {name: middle for name, (middle, _, _) in known.items()}
         defaults = {name: one.default for name, one in entry.hyperparameters.items()}
-        self._own, self._quantile = {**defaults, **given}, quantile if clips else None
+        self._own = {**defaults, **given}
 
     def point(self, found: Mapping[str, Any]) -> Point:
         """The values of a trial, with those that are not varied."""
         return Point(
             clipping=found.get("clipping", 1.0),
             rate=found.get("rate", 1.0),
-            quantile=found.get("quantile", self._quantile),
             values={name: found.get(name, value) for name, value in self._own.items()},
         )
 
 
 def retuned(plan: Plan, point: Point) -> Plan:
-    """The plan with another clipping norm, quantile and local learning rate; same guarantees.
+    """The plan with another clipping norm and local learning rate; same guarantees.
 
-    Noise multipliers are in units of the clipping norm, and the noise on the count that follows a
-    quantile is the same for every quantile, so no guarantee depends on any of these values.
+    Noise multipliers are in units of the clipping norm, so no guarantee depends on either.
     """
     spec = plan.spec
     rate = min(spec.local.learning_rate * point.rate, 1e6)
@@ -107,14 +96,6 @@ def retuned(plan: Plan, point: Point) -> Plan:
     )
     changed = spec.model_copy(update={"local": local, "clipping_norm": norm})
     update = {"spec": changed, "groups": groups, "mean_noise_std": plan.mean_noise_std * factor}
-    if point.quantile is not None:
-        chosen = {"quantile": point.quantile}
-        if plan.clipping is not None:
-            update["clipping"] = plan.clipping.model_copy(update=chosen)
-        # without a request the method follows a quantile by default: here it has another one
-        requested = (spec.planning.clipping or QuantileClipping()).model_copy(update=chosen)
-        planning = spec.planning.model_copy(update={"clipping": requested})
-        update["spec"] = changed.model_copy(update={"planning": planning})
     return plan.model_copy(update=update)
 
 
@@ -176,11 +157,7 @@ def tune(
         if (metric := prepare(one).metric) is not None:
             rule = "must be left out of a tuned comparison, whose measure is the accuracy"
             raise InputError.one("metric", rule, metric.name)
-        # the private quantile that the method's clipping norm follows, if any
-        clips_clients = ALGORITHMS.get(name).unit_under(base.plan) == "client"
-        followed = algorithm(name, base.plan).plan.clipping if clips_clients else None
-        quantile = None if followed is None else followed.quantile
-        spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values, quantile)
+        spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values)
 
     def trial(name: str, key: str, params: dict[str, Any]) -> tuple[Request, Point]:
         return requests[name], spaces[name].point(params)
@@ -252,11 +229,9 @@ def tuned_comparison(
     chosen = {}
     for name, one in found.items():
         spec, point = requests[name].plan.spec, one.point
-        followed = {} if point.quantile is None else {"quantile": point.quantile}
         chosen[name] = {
             "C": spec.clipping_norm,
             "rate": spec.local.learning_rate,
-            **followed,
             **point.values,
             "runs": one.runs,
             "validation": one.score,

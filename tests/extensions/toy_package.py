@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -64,7 +64,6 @@ class NearPopulation(Noise):
     unit = "near-population error"
     default_release = "per_group"
     required = ("constants",)
-    assumed: ClassVar = {"bias": "b"}
 
     def coefficients(self, spec, problem):
         """Those of the noise, and the bias."""

@@ -295,7 +295,7 @@ def command_line(arguments):
 
 
 PIECES = st.sampled_from(
-    ["iid", "dirichlet:", "by-class:", "shards:", "pathological:", "dominant:", "natural", "%",
+    ["iid", "dirichlet:", "by-class:", "pathological:", "dominant:", "natural", "%",
      "strict=", "1,2", "0.5", "1e400", "-1", "inf", "nan", "=", ":", ",", "5"]
 )  # fmt: skip
 VARIES = st.one_of(

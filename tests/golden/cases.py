@@ -117,7 +117,7 @@ def _runs():
         ),
         "time-adaptive": ("digits-short", "--algorithm Time-adaptive --seed 11"),
         "idp-scale": ("digits-short", "--algorithm IDP-FedAvg-Scale --seed 12"),
-        "fed-smp": ("digits-short", "--algorithm Fed-SMP --seed 13 --partition shards:2"),
+        "fed-smp": ("digits-short", "--algorithm Fed-SMP --seed 13 --partition pathological:2"),
     }
     for name, (source, options) in runs.items():
         simulate = f"simulate plan.json {options} --device cpu -o run"

@@ -7,7 +7,7 @@ import sympy
 
 from privplan.plan import Plan
 from privplan.planning.bounds import missing, symbol
-from privplan.planning.explain import bound, budget_values, explain, reasons
+from privplan.planning.explain import budget_values, explain, reasons, symbolic_bounds
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
@@ -15,7 +15,7 @@ from tests.planning.problems import make_spec
 
 def test_remark_3_is_where_the_derivative_in_k_vanishes():
     """k*/d = 1 - 2 w sigma^2 / (eta tau mu4 r^2)."""
-    total = sum(bound("problem_1", 2).terms.values())
+    total = sum(symbolic_bounds(2)["problem_1"].terms.values())
     k, w, s, r = (symbol(f"{name}_1") for name in ["k", "w", "sigma", "r"])
     eta, tau = symbol("eta"), symbol("tau")
     mu4 = 32 * eta * tau + eta + eta / tau
@@ -26,7 +26,7 @@ def test_remark_3_is_where_the_derivative_in_k_vanishes():
 
 def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
     """With sigma^2 = c q^2 and w = r^2 / sum r^2, q ~ 1 / sqrt(c) whatever the group sizes."""
-    total = bound("problem_1", 2).terms["privacy_noise"].subs(symbol("v"), 1)
+    total = symbolic_bounds(2)["problem_1"].terms["privacy_noise"].subs(symbol("v"), 1)
     q, c, n = ([symbol(f"{name}_{m}") for m in (1, 2)] for name in ("q", "c", "N"))
     r = [q[m] * n[m] for m in range(2)]
     square = r[0] ** 2 + r[1] ** 2
@@ -44,7 +44,7 @@ def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
 
 def test_best_rounds_of_theorem_3_balance_progress_and_noise():
     """With sigma^2 = c T, the derivative in T vanishes at sqrt(progress / noise per round)."""
-    one = bound("gdpfed_plus", 1)
+    one = symbolic_bounds()["gdpfed_plus"]
     rounds = symbol("T")
     noise = one.terms["privacy_noise"].subs(symbol("sigma_1"), sympy.sqrt(symbol("c") * rounds))
     (found,) = sympy.solve(sympy.diff(one.terms["progress"] + noise, rounds), rounds)
@@ -81,7 +81,7 @@ def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
 
 
 def test_numbers_need_every_symbol():
-    term = bound("hyperfl").terms["progress"]
+    term = symbolic_bounds()["hyperfl"].terms["progress"]
     assert missing(term, {"L": 1.0}) == ["Delta", "G", "M_eta", "T"]
 
 

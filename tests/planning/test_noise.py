@@ -70,7 +70,7 @@ def test_least_noise_keeps_the_budget(factor, ratio):
     noise = least_noise(problem, 0, ratio, near=near)
 
     def spent(sigma):
-        history = history_of(problem, ratio, sigma)
+        history = history_of(problem, 0, ratio, sigma)
         return accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper
 
     assert spent(noise) <= 1.5 < spent(noise * (1 - 3e-4))
@@ -197,9 +197,9 @@ def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relati
     )
     noise = least_noise(problem, 0, ratio, "pld")
     assert noise < 0.11
-    history = history_of(problem, ratio, noise)
+    history = history_of(problem, 0, ratio, noise)
     assert accountant("pld").epsilon(history, delta, problem.relation).upper <= 0.1
-    less = history_of(problem, ratio, noise * 0.99)
+    less = history_of(problem, 0, ratio, noise * 0.99)
     with pytest.raises(TooLittleNoiseError):
         accountant("pld").epsilon(less, delta, problem.relation)
 
@@ -210,9 +210,9 @@ def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relati
 def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation):
     problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
     noise = least_noise(problem, 0, 0.1, "pld")
-    history = history_of(problem, 0.1, noise)
+    history = history_of(problem, 0, 0.1, noise)
     assert accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper < 1e5
-    less = history_of(problem, 0.1, noise * 0.99)
+    less = history_of(problem, 0, 0.1, noise * 0.99)
     with pytest.raises(TooLittleNoiseError):
         accountant("pld").epsilon(less, problem.deltas[0], problem.relation)
 

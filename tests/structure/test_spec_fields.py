@@ -2,7 +2,7 @@
 
 from privplan.spec.spec import Spec
 
-MOST = 86
+MOST = 87
 
 
 def fields(schema):

@@ -351,6 +351,7 @@ def _between(
         gap = uppers[worst] - lowest
         enough = max(uppers[worst], _FLOOR * reading.spread)
         known = worst.pairs in [below.pairs for _, below in directions]
+        known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
         if gap <= tolerance * enough or not known or gap > _HOPELESS * last_gap:
             break
         last_gap = gap

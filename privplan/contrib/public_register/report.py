@@ -82,7 +82,7 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
         },
         "mechanism": {
             **_mechanism(plan, run),
-            "law": named_law(str(spec.sampling), plan.unit),
+            "law": named_law(spec.laws, plan.unit),
             "clipping": "fixed norm" if plan.clipping is None
             else "follows a quantile, which is released with noise and paid for",
             "weights": {group.name: group.weight for group in plan.groups},

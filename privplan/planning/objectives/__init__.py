@@ -8,7 +8,6 @@ formulas) and the convergence bounds, never a search or a planner.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -38,9 +37,6 @@ class Objective(ObjectiveRequirements, ABC):
     """
 
     unit: str  # quantity and unit of the value, for tables
-    # coefficients that rest on assumed constants: attribute of ``Coefficients`` to symbol of the
-    # constant, whose square the coefficient is proportional to
-    assumed: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
@@ -156,7 +152,6 @@ class Balanced(Noise):
     """Squared error of the mean update: noise, sampling, bias from non-population weights."""
 
     unit = "error of the mean update (squared norm of an update)"
-    assumed = MappingProxyType({"bias": "h", "sampling": "s"})
 
     def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
         """A as for ``noise``, price s^2 for sampling, h^2 for bias."""

@@ -40,7 +40,7 @@ def sampling(run: Run) -> Check:
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
-            found = stretches(run, group)
+            found, law = stretches(run, group), run.plan.law_of(group)
             tests = 3 * len(run.plan.groups) * max(1, len(found))
             for ratio, pairs in found.items():
                 shares = [share for _, share in pairs]
@@ -53,9 +53,9 @@ def sampling(run: Run) -> Check:
                 if not run.once(_is_of_seed):
                     yield from _unlikely_sizes(run, group, shares, ratio, FALSE_ALARM / tests)
 
-    law, unit = run.plan.spec.sampling, run.plan.spec.unit
-    sizes = "batch" if unit == "record" else "cohort"
-    well = f"{law}: {sizes} sizes fit the planned ratios, false alarms at most {FALSE_ALARM:g}"
+    laws = ", ".join(dict.fromkeys(map(run.plan.law_of, run.plan.groups)))
+    sizes = "batch" if run.plan.spec.unit == "record" else "cohort"
+    well = f"{laws}: {sizes} sizes fit the planned ratios, false alarms at most {FALSE_ALARM:g}"
 
     def missing() -> Iterator[str]:
         yield from unreleased(run)

@@ -212,13 +212,11 @@ def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int,
 
 
 # -------------------------------------------------------------------------------------------------
-# Label skew: Dirichlet mixes, shards, a fixed number of classes, and dominant classes per client.
+# Label skew: Dirichlet mixes, a fixed number of classes, and dominant classes per client.
 #
 # Sources: T.-M. H. Hsu, H. Qi, M. Brown, Measuring the Effects of Non-Identical Data Distribution
-# (2019), for ``dirichlet``; H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas,
-# Communication-Efficient Learning of Deep Networks from Decentralized Data (2017), Section 3, for
-# ``shards``; the experiments of DP2-FedSAM (Section VI) for ``pathological``; the experiments of
-# HyperFL (Appendix D.1) for ``dominant``.
+# (2019), for ``dirichlet``; the experiments of DP2-FedSAM (Section VI) for ``pathological``; the
+# experiments of HyperFL (Appendix D.1) for ``dominant``.
 
 
 def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
@@ -244,21 +242,6 @@ def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
                 position += len(taken)
             used += counts
     return Partition(order, starts, request.members)
-
-
-def assign_shards(request: PartitionRequest, shards: int) -> Partition:
-    """A random choice of ``shards`` pieces per client of the records sorted by label.
-
-    A shard may contain two or more labels, so a client has few labels, not always at most
-    ``shards``; ``pathological`` enforces that limit. Records of one label are shuffled first.
-    """
-    request.require_records(shards)
-    generator = request.generator()
-    shuffled = generator.permutation(len(request.labels))
-    by_label = shuffled[np.argsort(request.labels[shuffled], kind="stable")]
-    pieces = np.split(by_label, even_starts(len(by_label), request.clients * shards)[1:-1])
-    chosen = generator.permutation(len(pieces)).reshape(request.clients, shards)
-    return request.stored([np.concatenate([pieces[one] for one in row]) for row in chosen])
 
 
 def assign_pathological(request: PartitionRequest, clients: int | None, classes: int) -> Partition:
@@ -381,8 +364,6 @@ def _parse(name: str, rest: str) -> Assignment:
         case "dirichlet":
             if 0 < (alpha := float(rest)) < math.inf:
                 return partial(assign_dirichlet, alpha=alpha)
-        case "shards":
-            return partial(assign_shards, shards=positive_int(rest))
         case "pathological":
             *clients, classes = map(positive_int, rest.split(","))
             if len(clients) < 2:
@@ -411,7 +392,6 @@ for _form, _meaning in (
         "dirichlet:ALPHA",
         "label mixes from a Dirichlet distribution, ALPHA above 0; the smaller, the more skewed",
     ),
-    ("shards:S", "records sorted by label and cut up; each client gets S pieces"),
     ("pathological:N,S or pathological:S", "each of the plan's N clients holds S classes, no more"),
     (
         "dominant:S%",

@@ -188,7 +188,7 @@ WRONG = {
         "mine.npz --statistics stats.json", "mine.csv --label ill",
         "mine.csv TABLE --statistics list.json", "mine.csv TABLE --statistics damaged.json",
     ],
-    "partition": ["mine.npz --partition shards:2"],
+    "partition": ["mine.npz --partition pathological:2"],
     "dataset": ["mine.npz --dataset digits"],
     "client": ["mine.csv TABLE --client nobody"],
     "statistics.bmi": ["mine.csv TABLE --statistics no-bmi.json"],

@@ -30,7 +30,7 @@ def label_counts(held):
 
 
 WRITTEN = [
-    "iid", "dirichlet:0.3", "by-class:strict=0,8,9", "shards:2", "pathological:400,2",
+    "iid", "dirichlet:0.3", "by-class:strict=0,8,9", "pathological:400,2",
     "pathological:3",
 ]  # fmt: skip
 
@@ -75,9 +75,8 @@ def test_partitions_that_do_not_fit_are_refused():
     for text in ("iid", "dirichlet:1", "by-class:strict=1", "dominant:20"):
         with pytest.raises(InputError, match="must not exceed the 300 training records"):
             partition(scheme(text), LABELS[:300], WIDE, seed=0)
-    for text in ("shards:11", "pathological:11"):
-        with pytest.raises(InputError, match=r"4000 training records .* at 11 per client"):
-            partition(scheme(text), LABELS, WIDE, seed=0)
+    with pytest.raises(InputError, match=r"4000 training records .* at 11 per client"):
+        partition(scheme("pathological:11"), LABELS, WIDE, seed=0)
     with pytest.raises(InputError, match="must name the plan's 400 clients in pathological:N,S"):
         partition(scheme("pathological:500,2"), LABELS, WIDE, seed=0)
     with pytest.raises(InputError, match="must leave records of 5 classes for each client"):
@@ -147,21 +146,6 @@ def test_natural_clients_are_whole_people():
         partition(scheme("natural"), LABELS, WIDE, seed=3)
 
 
-def test_a_shard_is_a_run_of_the_records_sorted_by_label():
-    held = partition(scheme("shards:2"), LABELS, WIDE, seed=3)
-    assert set(np.diff(held.starts)) == {10}
-    rank = np.sort(LABELS)  # what the records are sorted by
-    runs = [np.sort(LABELS[held.records(one)[half]]) for one in range(CLIENTS) for half in HALVES]
-    cut = rank.reshape(2 * CLIENTS, 5)
-    np.testing.assert_array_equal(sorted(map(tuple, runs)), sorted(map(tuple, cut)))
-    few = (label_counts(held) > 0).sum(axis=1)
-    assert (few <= 2).mean() > 0.9  # all but those with a shard across a border
-    assert len(set(map(tuple, label_counts(held)))) > 40  # the pairs are drawn at random
-
-
-HALVES = (slice(0, 5), slice(5, 10))
-
-
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=3, max_size=6),
     clients=st.integers(1, 6),
@@ -199,7 +183,7 @@ def test_dominant_classes_make_up_the_rest_of_a_client():
     assert len(set(np.diff(held.starts))) == 1
 
 
-@pytest.mark.parametrize("text", ["iid:20", "dominant:20%", "shards:2"])
+@pytest.mark.parametrize("text", ["iid:20", "dominant:20%"])
 def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
     asked = Request(short_plan, "FedAvg", "digits", tmp_path / "run", partition=text)
     record = execute(asked).record

@@ -9,7 +9,6 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
@@ -20,8 +19,6 @@ from torch.nn import functional
 
 from privplan.errors import InputError
 from simulate import parallel as threads
-from simulate.algorithms.registry import algorithm
-from simulate.engine.experiment import products_in_tf32, with_precision
 from simulate.local import dp_sgd as per_record
 from simulate.local import sgd
 from simulate.local.dp_sgd import clipped_sums
@@ -311,36 +308,3 @@ def test_a_resnet_is_the_published_one():
     assert next(tensors, None) is None
     with torch.no_grad():
         torch.testing.assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-4)
-
-
-CUDA = torch.device("cuda")
-
-
-def test_only_local_training_has_reduced_precision(short_plan):
-    def allowed():
-        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-
-    plain, seen = algorithm("planned", short_plan), []
-    local = replace(plain.local, train=lambda batch: seen.append(allowed()))
-    spied = with_precision(replace(plain, local=local), "tf32", CUDA, "client")
-    with products_in_tf32(False):
-        spied.local.train(None)
-        assert allowed() == (False, False)
-    assert seen == [(True, True)]
-    assert (spied.transforms, spied.mechanism) == (plain.transforms, plain.mechanism)
-    assert with_precision(plain, "float32", CUDA, "client") is plain
-
-
-@pytest.mark.parametrize(
-    ("precision", "device", "unit", "rule"),
-    [
-        ("tf32", torch.device("cpu"), "client", "must be float32 on cpu"),
-        ("tf32", CUDA, "record", "clips records in local training"),
-        ("bf16", CUDA, "client", "must be one of float32, tf32"),
-    ],
-)
-def test_precision_is_refused_where_it_has_no_meaning_or_touches_a_bound(
-    precision, device, unit, rule, short_plan
-):
-    with pytest.raises(InputError, match=rule):
-        with_precision(algorithm("planned", short_plan), precision, device, unit)

@@ -5,14 +5,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import optuna
 import pytest
 import torch
 
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning.solver import solve
-from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import validation_split
 from simulate.data.registry import load
@@ -80,28 +77,6 @@ def test_every_method_has_a_space_within_its_own_ranges(name):
         fixed = SearchSpace(entry, {key: 0.5})
         assert key not in fixed.ranges
         assert fixed.point({}).values[key] == 0.5
-
-
-@pytest.mark.parametrize("name", ["GDPFed+", pytest.param("planned", marks=pytest.mark.slow)])
-def test_the_private_quantile_is_tuned_at_equal_guarantees(name, short_plan, tmp_path):
-    data = short_plan.spec.model_dump(mode="json")
-    follows = {"quantile": 0.7, "share": 0.05, "learning_rate": 0.3}
-    given = solve(Spec.parse({**data, "planning": {**data["planning"], "clipping": follows}}))
-    base = Request(given, "", "digits", tmp_path, device="cpu")
-    found = tune(base, [name], trials=4)[name]
-    study = optuna.load_study(study_name=name, storage=f"sqlite:///{tmp_path}/tuning.db")
-    tried = [one.params["quantile"] for one in study.trials]
-    assert tried[0] == 0.7
-    assert len(set(tried)) == 4
-    assert all(0.1 <= one <= 0.9 for one in tried)
-    plan = algorithm(name, tuned_request(base, found).plan).plan
-    assert plan.clipping.quantile == found.point.quantile
-    before = algorithm(name, given).plan
-    other = retuned(before, Point(quantile=0.2))
-    assert other.certificate == before.certificate
-    assert other.clipping == before.clipping.model_copy(update={"quantile": 0.2})
-    fixed = tune(replace(base, plan=short_plan, folder=tmp_path / "fixed"), [name], trials=2)[name]
-    assert fixed.point.quantile is None
 
 
 def test_all_leaves_out_methods_of_another_unit_when_tuned(short_plan, tmp_path):
