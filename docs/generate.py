@@ -27,7 +27,7 @@ def on_site(text: str, folder: str = "") -> str:
     """A page with its links as the site has them: to other pages, or to nothing outside of it."""
     for name in ROOT_PAGES:
         text = text.replace(f"](../{name}.md", f"]({name.lower()}.md")
-    text = re.sub(r"\[([^\]]*)\]\((?:\.\./)?(?:examples|docs/plugin-template)/[^)]*\)", r"\1", text)
+    text = re.sub(r"\[([^\]]*)\]\((?:\.\./)*(?:examples|docs/plugin-template)/[^)]*\)", r"\1", text)
     return text.replace(f"]({folder}", "](") if folder else text
 
 
@@ -186,10 +186,12 @@ def components_page() -> str:
         "algorithm by your own.\n\n`simulate.algorithm.compose(name, plan, ...)` takes "
         "`sampler`, `split`, `local`, `transforms`, `mechanism`, `aggregator`, `server` and "
         "`personalisation`; one that is left out is FedAvg's. "
-        "[A method of your own](../compare.md#a-method-of-your-own) is an example.\n\n"
+        "[A method of your own](own-method.md) has examples.\n\n"
         f"## Ready to use\n\n| kind | component | what it does |\n|---|---|---|\n{table}\n\n"
         "## Interfaces\n\nAn own component is a value of one of these classes.\n\n"
-        ":::{literalinclude} ../../simulate/components.py\n:language: python\n:::\n"
+        ":::{literalinclude} ../../simulate/components.py\n:language: python\n:::\n\n"
+        "## Models\n\nA local rule gets the network as one of these, without its parameters.\n\n"
+        ":::{literalinclude} ../../simulate/models/network.py\n:pyobject: Model\n:::\n"
     )
 
 

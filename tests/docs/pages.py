@@ -159,6 +159,7 @@ PAGES = {
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),
     "docs/own-data.md": Page(names=_own_data),
+    "docs/reference/own-method.md": Page(edits=SHORT, slow=True),
     "docs/planning.md": Page(slow=True),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),
     "docs/evidence/reproduction.md": Page(),
