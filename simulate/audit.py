@@ -118,7 +118,8 @@ class Canaries:
         law, ratio = algorithm.sampler.law, group.sampling_ratio
         if law is not None and law.law.whole_cohorts:
             ratio = math.floor(self.each * ratio) / self.each
-        source = stream(self.seed, Purpose.CANARY, 2, round_, index)
+        first = round_ if law is None else law.law.stream_round(round_)
+        source = stream(self.seed, Purpose.CANARY, 2, first, index)
         drawn = algorithm.sampler.draw(source, self.each, ratio, round_)
         chosen: np.ndarray = drawn[self.included[index][drawn]]
         return chosen
@@ -173,7 +174,7 @@ def score_changes(
     The observer is the adversary of the guarantee: it knows the plan, every direction and the
     updates of all other clients, which it subtracts. Along a canary's direction the difference is
     normal with the planned standard deviation (or a smaller one if the ledger books it); its mean
-    is the clipping bound, with probability equal to the sampling ratio, or zero.
+    is the clipping bound, with the chance to take part in a round, or zero.
     """
     if canaries is None:
         return 0.0
@@ -197,9 +198,8 @@ def score_changes(
                     release.record.noise_std / bound, group.noise_multiplier / LARGEST_NOISE_RATIO
                 )
                 sigma = min(group.noise_multiplier, booked)
-                changes[index] += _log_ratio(
-                    projections[index] / bound, group.sampling_ratio, sigma
-                )
+                chance = group.sampling_ratio * plan.spec.sampling.law.drawable(1)
+                changes[index] += _log_ratio(projections[index] / bound, chance, sigma)
     return changes
 
 

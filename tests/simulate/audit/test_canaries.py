@@ -79,6 +79,21 @@ def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan):
     assert all(len(canaries.sending(built, 0, group, round_)) == 1 for round_ in range(1, 9))
 
 
+@pytest.mark.parametrize("law", ["random_allocation:4", "min_separation:4"])
+def test_canaries_come_once_in_four_rounds(law, short_plan):
+    """Each that is in, once in each block of four or every four rounds; nobody else."""
+    built, canaries = algorithm("planned", short_plan), make_canaries(3, 100, 3, 2410)
+    object.__setattr__(built, "sampler", by_law(SamplingLaw(law)))
+    group = short_plan.groups[0].model_copy(update={"sampling_ratio": 1.0})
+    sent = [canaries.sending(built, 0, group, round_) for round_ in range(1, 9)]
+    for block in (sent[:4], sent[4:]):
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate(block)), np.flatnonzero(canaries.included[0])
+        )
+    alike = [np.array_equal(one, other) for one, other in zip(sent[:4], sent[4:], strict=True)]
+    assert alike == [law == "min_separation:4"] * 4
+
+
 def test_the_ledger_counts_canaries_beside_the_participants(audited, short_plan):
     records = read_ledger(audited, short_plan.digest).records
     counts = {group.name: [] for group in short_plan.groups}
