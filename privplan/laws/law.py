@@ -451,10 +451,11 @@ class SamplingLaw(str, metaclass=_Names):
 
     def of_person(self, contributions: int, unit: str = "client") -> SamplingLaw:
         """The law with the privacy of a person who has up to so many clients, or records."""
+        if contributions == 1:
+            return self
         found = _OF_PERSON.fullmatch(self)
         name = found[1] if found else str(self)
-        more = f" (up to {contributions} {unit}s of one person)"
-        return SamplingLaw(name if contributions == 1 else name + more)
+        return SamplingLaw(f"{name} (up to {contributions} {unit}s of one person)")
 
     @classmethod
     def _validated(cls, value: object) -> SamplingLaw:

@@ -11,6 +11,7 @@ from scipy.stats import binom, norm
 
 import privplan
 from privplan.accounting.accountant import accountant
+from privplan.accounting.certificate import calibrated_composition
 from privplan.accounting.pld.pairs import delta_of
 from privplan.accounting.pld.several import several_pairs
 from privplan.accounting.release import History, Release, SamplingLaw
@@ -113,7 +114,8 @@ def test_what_is_not_covered_is_refused(law):
 
 def test_calibrated_noise_keeps_the_budget():
     given = {"delta": 1e-5, "sampling_ratio": 0.02, "rounds": 50, "contributions": 3}
-    rows = privplan.account(noise_multiplier=privplan.calibrate(0.5, **given), **given)
+    found = calibrated_composition("noise_multiplier", 0.5, accountant="pld", **given)[1]
+    rows = found.certify()
     assert 0.4999 < rows.epsilon <= 0.5
     assert rows[0].sampling == "poisson (up to 3 clients of one person)"
 
