@@ -4,7 +4,7 @@ Blocks of a page are executed in their order, in one folder. ``sh`` and ``consol
 of ``privplan`` in this process, those of ``python`` and ``torchrun`` as processes; ``make`` is
 checked against the Makefile. ``python`` blocks: in one namespace, or written to the file that
 follows the word. ``yaml`` blocks: parsed, and written to that file or to ``spec.yaml``. ``toml``
-blocks: entry points of registries of the project. ``json`` blocks: parsed.
+blocks: entry points of registries of the project. ``json`` blocks: parsed, and written.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,23 +86,6 @@ def _guarded(folder):
     return {}
 
 
-def _own_data(folder):
-    """A folder of 20 patients with 20 records each, and the statistics that the page prints."""
-    x, client = np.random.default_rng(0).normal(size=(400, 4)), np.arange(400) % 20
-    group, y = np.where(client < 12, "strict", "loose"), (x[:, 0] > 0).astype(int)
-    np.savez(folder / "patients.npz", x=x, y=y, client=client, group=group)
-    rows = [
-        f"{50 + 10 * x[i, 0]:.2f},{('f', 'm', '')[i % 3]},{25 + x[i, 1]:.2f},{y[i]},p{client[i]},"
-        f"{group[i]}"
-        for i in range(400)
-    ]
-    (folder / "patients.csv").write_text("\n".join(["age,sex,bmi,ill,patient,unit", *rows]))
-    page = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
-    statistics = page.partition("```json\n")[2].partition("```")[0]
-    (folder / "statistics.json").write_text(statistics)
-    return {}
-
-
 def _view(folder):
     import privplan
     from simulate.attacks.settings import PlanRound
@@ -115,7 +98,8 @@ def _view(folder):
 PLAIN = (
     "concepts/certificate", "concepts/ledger", "concepts/relation", "concepts/release",
     "concepts/sampling-law", "algorithms", "api", "citing", "correlated-noise", "data",
-    "index", "tutorials/flower", "tutorials/meeting", "tutorials/own-data",
+    "index", "own-data", "reference/data-options", "tutorials/flower", "tutorials/meeting",
+    "tutorials/own-data",
 )  # fmt: skip
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"
 PAGES = {
@@ -158,7 +142,6 @@ PAGES = {
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),
-    "docs/own-data.md": Page(names=_own_data),
     "docs/reference/own-method.md": Page(edits=SHORT, slow=True),
     "docs/planning.md": Page(slow=True),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),

@@ -145,6 +145,7 @@ def test_the_blocks_of_the_page_run(name, tmp_path, monkeypatch, capsys):
             _toml(text)
         elif kind == "json":
             json.loads(text)
+            Path(file or "unnamed.json").write_text(text, encoding="utf-8")
     if page.prints is not None:
         assert capsys.readouterr().out == (page.prints or _indented(name))
 
