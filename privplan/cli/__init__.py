@@ -51,10 +51,7 @@ REMOVED = {
     "keys": "privplan attest keys",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
     "tradeoff": "privplan account --tradeoff",
-    "book export": "privplan.Book().to_frame() in Python",
     "solve --max-uploads": "--for uploads=N",
-    "solve --target-accuracy": "--for accuracy=PERCENT",
-    "solve --target-noise": "--for noise=NORM",
     "what-if --forecast": "privplan solve SPEC --forecast PROXY",
     "solve --data": "the numbers of privplan check-data in the spec",
 }  # fmt: skip

@@ -256,6 +256,7 @@ def _lines(
             by_factors(axes, sorted({place for line in found.values() for place in line}))
         elif across.split()[0] == "round":
             axes.set_xlim(0, max((one for line in found.values() for one in line), default=1))
+            axes.locator_params(axis="x", integer=True)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         name_lines(axes, ends)

@@ -114,8 +114,7 @@ def plan_table(plan: Plan) -> Table:
             "q": lambda g: f"{g.sampling_ratio:.4%}",
             "cohort": lambda g: f"{g.expected_cohort:.4g}",
             "sigma": lambda g: f"{g.noise_multiplier:.5g}",
-            "sigma^2": lambda g: f"{g.noise_multiplier**2:.4g}",
-            "kept": lambda g: f"{g.kept_fraction:.4g}",
+            "sent": lambda g: f"{g.kept_fraction:.4g}",
         }
     cells["weight"] = lambda g: f"{g.weight:.4f}"
     if not of_records and plan.release == "joint":
@@ -130,10 +129,13 @@ def plan_table(plan: Plan) -> Table:
     chosen = ""
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
+    sums = {"joint": "one noisy sum of all groups", "per_group": "a noisy sum per group"}
+    words = "sent: part of the model's parameters; scale: factor on updates in the sum; "
     caption = (
-        f"budgets: epsilon at delta, {law}; {plan.identity}; sigma calibrated "
-        f"by {spec.planning.accountant}{chosen}; {spec.rounds} rounds, clipping norm "
-        f"{spec.clipping_norm:g}, release {plan.release}"
+        f"budgets: epsilon at delta, {law}; {plan.identity}; q: sampling ratio; sigma: noise "
+        f"multiplier, by {spec.planning.accountant}{chosen}; {words * (not of_records)}"
+        f"weight: in the model's step; {spec.rounds} rounds, "
+        f"clipping norm {spec.clipping_norm:g}, {sums[plan.release]} a round"
     )
     return _table(f"Plan {spec.name}", plan.groups, cells, caption)
 
@@ -249,9 +251,9 @@ def plan_lines(plan: Plan) -> list[str]:
     else:
         unit = objective_of(plan.spec).unit
     return [
-        f"objective {plan.objective.name}: {plan.objective.value:.8g}",
+        f"objective {plan.objective.name}, less is better: {plan.objective.value:.8g}",
         f"{unit}: {terms}",
-        f"noise of the mean update: {plan.mean_noise_std:.4g} a coordinate, {norm:.4g} in norm",
+        f"noise of the mean update: {plan.mean_noise_std:.4g} a parameter, {norm:.4g} in norm",
         *([correlated] if rounds > 1 else []),
         f"status: {plan.status}",
         *recipe_lines(plan),
@@ -303,7 +305,7 @@ def sweep_caption(rows: Sequence[dict[str, Any]]) -> str:
     caption = (
         f"epsilon: at most, at delta {law[0]}, {law[1]} sampling, {law[2]}, unit {law[3]}, by "
         f"{law[4]}; counts: weight over the share of the clients; noise: of the mean update, in "
-        f"norm; objective: {law[5]}"
+        f"norm; objective: {law[5]}, less is better"
     )
     if CHANCES[0] in solved[0]:
         caption += "; advantage and TPR at 1% FPR: no attack exceeds them"
@@ -398,7 +400,8 @@ def group_table(verdict: Verdict) -> Table:
     }
     caption = (
         f"epsilon at delta, {named_law(verdict.laws, verdict.unit)} sampling; "
-        f"{verdict.identity}; realised by {first.accountant} from the ledger alone"
+        f"{verdict.identity}; planned: at most, by the plan; realised by {first.accountant} from "
+        "the ledger alone; headroom: budget less realised upper"
     )
     if not single:
         caption += ", for the best of the runs of tuning; one run, pld: this run alone"

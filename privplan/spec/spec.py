@@ -221,7 +221,7 @@ class Spec(Shown, Checked):
 
     def plain(self) -> dict[str, Any]:
         """The data of which ``parse`` makes this spec again, without what follows from others."""
-        data = self.model_dump(mode="json")
+        data = self.model_dump(mode="json", exclude_none=True)
         for group, one in zip(self.groups, data["groups"], strict=True):
             if group.risk is not None:
                 del one["epsilon"], one["delta"]

@@ -229,7 +229,10 @@ def latex(rows: Sequence[ComparisonRow]) -> str:
 def given_table(rows: Sequence[ComparisonRow]) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: what each algorithm was given besides the budgets."""
     caption = "recipe: C is the clipping norm, step the server's factor on the mean update; "
-    caption += "ratios: the rule or the objective that decides who takes part how often"
+    caption += (
+        "ratios: the rule or the objective that decides who takes part how often; release: one "
+    )
+    caption += "noisy sum of all groups (joint), one per group, or sums without noise (exact)"
     cells = [[row.algorithm, *row.given] for row in rows]
     return "what each algorithm was given", ["algorithm", *Given._fields], cells, caption
 
@@ -314,7 +317,7 @@ def _caption(rows: Sequence[ComparisonRow]) -> str:
         shared = "cohorts and noise of each run are of a key of its own"
     return (
         f"epsilon: largest realised upper bound at {'; '.join(laws)}; unit: whom the budget "
-        f"protects, clients or single records; kept: verdicts; {shared}"
+        f"protects, clients or single records; kept: runs with that verdict; {shared}"
     )
 
 
