@@ -13,7 +13,7 @@ from scipy.stats import norm
 from privplan.accounting.curve import compose
 from privplan.accounting.pld.accountant import compose as compose_once
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.errors import InputError, TooLittleNoiseError
+from privplan.errors import InputError, PrivplanError, TooLittleNoiseError
 
 releases = st.builds(
     Release,
@@ -190,7 +190,7 @@ def test_edges():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c: c.step(), r"step\(release, rounds\): missing a required argument"),
+        (lambda c: c.step(), "step: missing a required argument"),
         (lambda c: c.step(sample_rate=0.1), "sample_rate: is not an argument"),
         (lambda c: c.step(Release(1, 0.1), 1.5), "rounds: must be a whole number"),
         (lambda c: c.step(Release(1, 0.1), 10**7), "rounds: must be at most 10000000 in all"),
@@ -202,7 +202,7 @@ def test_edges():
 )
 def test_wrong_input_is_one_line(call, message):
     curve = compose(Release(1.0, 0.1))
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(PrivplanError, match=message) as caught:
         call(curve)
     assert "\n" not in str(caught.value)
     assert curve.rounds == 1
