@@ -21,12 +21,11 @@ _WHOM = """Whom shall a budget protect?
   3: each record
 Answer"""
 _PROTECTED = {
-    "11": "all data of one person. Of somebody with k clients only k times epsilon holds: "
-    "make one client of them",
+    "11": "all data of one person. Who has several clients: contributions in a group, else 1",
     "21": "a whole client: whether it took part at all. Few clients need much noise",
     "22": "a person with all records. Count people as clients, and name their column with "
     "--client when you train",
-    "23": "one record. Of a person with k records only k times epsilon holds, at a larger delta",
+    "23": "one record. Several records of a person: contributions in a group, else 1",
 }
 _LOCAL = {
     "client": "{steps: 5, batch_size: 5, learning_rate: 0.1}    # mini-batch SGD on a client",
@@ -35,10 +34,10 @@ _LOCAL = {
 
 
 def _text(given: dict[str, Any]) -> str:
-    groups = "\n".join(
-        "  - {" + ", ".join(f"{name}: {json.dumps(value)}" for name, value in one.items()) + "}"
-        for one in given["groups"]
-    )
+    most = str(given["contributions"])
+    persons = f", contributions: {most}" * (most != "1")
+    rows = [", ".join(f"{k}: {json.dumps(v)}" for k, v in one.items()) for one in given["groups"]]
+    groups = "\n".join(f"  - {{{row}{persons}}}" for row in rows)
     cohort = (
         f"cohort: {given['cohort']}    # expected clients per round\n" if given["cohort"] else ""
     )
@@ -70,7 +69,7 @@ def interview() -> str:
 
     given: dict[str, Any] = {
         "kind": "11", "unit": "client", "name": "study", "groups": [], "delta": "n^-1.1",
-        "rounds": 50, "cohort": 0, "model": "own", "parameters": 10_000,
+        "rounds": 50, "cohort": 0, "model": "own", "parameters": 10_000, "contributions": 1,
     }  # fmt: skip
 
     def choice(question: str, among: str) -> str:
@@ -123,6 +122,8 @@ def interview() -> str:
     ask("delta", "Delta, the chance that the promise fails")
     ask("model", "Model: a name of the simulator, or a label for your own")
     ask("parameters", "Its number of parameters")
+    if kind in ("11", "23"):
+        ask("contributions", f"The most {given['unit']}s that one person has")
     return _text(given)
 
 

@@ -31,13 +31,14 @@ def test_keeps_a_file_that_exists_unless_forced(tmp_path):
 def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
     client, path = unit == "client", tmp_path / "spec.yaml"
     answers = "1\na 9 -1\na 90 1" if client else "2\n4\n3\na 90\na 90 500 1"
-    answers += "\n\n\n\n" + "7\n" * client + "\n\n\n"
+    answers += "\n\n\n\n" + "7\n" * client + "\n\n\nmany\n2\n"
     for given, code in ((answers[:7], 130), (answers, 0)):
         assert not path.exists()
         words = ["init", "--interactive", "-o", str(path)]
         assert CliRunner().invoke(main, words, input=given).exit_code == code
     group = solve(Spec.load(path)).groups[0]
     assert (group.clients, group.epsilon, Spec.load(path).unit) == (90, 1, unit)
+    assert group.contributions == 2
 
 
 def test_bounds_as_json(tmp_path):
