@@ -195,11 +195,11 @@ def verify(
     """
     from privplan.plan import Plan
     from privplan.record import run_folder
-    from privplan.verification.verify import execute_again, judge, load_run
+    from privplan.verification.verify import execute_again, judge, load_run, with_key
 
     approved = () if plan is None else (Plan.load(plan),)
     folder = run_folder(run)
-    loaded = replace(load_run(folder), trusted=approved)
+    loaded = with_key(replace(load_run(folder), trusted=approved))
     again = execute_again(folder, None if rounds is None else str(rounds), loaded.record, {})
     return judge(loaded, *again)
 

@@ -77,11 +77,14 @@ class NoiseKey:
         return cls(content)
 
     @classmethod
-    def load_committed(cls, path: Path, commitment: object, what: str) -> NoiseKey:
-        """Read the key of a run."""
-        if commitment is None:
-            raise InputError.one(what, "is only for runs with secure noise", str(path))
-        key = cls.load(path, what)
+    def of_run(cls, folder: Path, commitment: object, given: Path | None) -> NoiseKey | None:
+        """The key of a run that is given, or the one beside its folder; None without."""
+        beside, what = key_beside(folder), "noise-key"
+        if commitment is None and given is not None:
+            raise InputError.one(what, "is only for runs with secure noise", str(given))
+        if commitment is None or (given is None and not beside.is_file()):
+            return None
+        key = cls.load(given or beside, what)
         if key.commitment != commitment:
             rule = f"must be the key of the run, with commitment {commitment}"
             raise InputError.one(what, rule, key.commitment)

@@ -296,6 +296,13 @@ def explain_command(plan: str, form: str) -> None:
     type=click.Choice(["executed"]),
     help="Exit code 5 unless rounds were executed again.",
 )
+@click.option(
+    "--noise-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Key of a run with secure noise, RUN.key if left out; without it cohorts and noise are "
+    "not drawn again.",
+)
 @click.option("--details", is_flag=True, help="Show every check.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
@@ -305,6 +312,7 @@ def verify_command(
     plan: Path | None,
     rounds: str | None,
     require: str | None,
+    noise_key: Path | None,
     details: bool,
     form: str,
 ) -> None:
@@ -317,7 +325,7 @@ def verify_command(
     from privplan.plan import Plan
     from privplan.record import ACCURACY
     from privplan.report import tables
-    from privplan.verification.verify import execute_again, judge, load_run
+    from privplan.verification.verify import execute_again, judge, load_run, with_key
 
     approved = () if plan is None else (Plan.load(plan),)
     if run.is_file():
@@ -330,7 +338,8 @@ def verify_command(
             render.text(line)
         ctx.exit(5)
     loaded = replace(load_run(run), trusted=(*approved, *ctx.meta.get(TRUSTED, ())))
-    verdict = judge(loaded, *execute_again(run, rounds, loaded.record, ctx.meta))
+    loaded, options = with_key(loaded, noise_key), {**ctx.meta, "noise_key": noise_key}
+    verdict = judge(loaded, *execute_again(run, rounds, loaded.record, options))
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))

@@ -6,15 +6,16 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, computed_field
 
-from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.accountant import Interval, accountant, at_most
 from privplan.accounting.release import History, Relation, SamplingLaw, Unit, identity
 from privplan.auditing import AuditEvidence, EmpiricalEpsilon, empirical_epsilons, exceeded
-from privplan.errors import InputError, PrivplanError, checked_call
+from privplan.errors import Fault, InputError, PrivplanError, checked_call
 from privplan.evidence import ReplayReport
 from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
@@ -22,6 +23,7 @@ from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, run_folder
 from privplan.registry import Registry, points
+from privplan.streams import NoiseKey
 from privplan.values import Named, Shown, Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
@@ -374,7 +376,7 @@ def budget(run: Run) -> Check:
             if not group.kept:
                 upper = group.realised_upper
                 yield (
-                    f"{group.group}: epsilon {'infinite' if upper is None else f'{upper:.4g}'} at "
+                    f"{group.group}: epsilon {'infinite' if upper is None else at_most(upper)} at "
                     f"delta {group.delta:.3g} ({group.sampling}, {group.relation}, "
                     f"{group.accountant}) exceeds the budget {group.budget:g}"
                 )
@@ -439,7 +441,15 @@ def load_run(folder: Any) -> Run:
     'complete'
     """
     folder = run_folder(folder)
-    plan = Plan.load(folder / PLAN)
+    try:
+        plan = Plan.load(folder / PLAN)
+    except InputError as error:
+        where, ends = (
+            f"{folder / PLAN}: ",
+            "; without the plan that it executed a run has no verdict",
+        )
+        faults = (Fault(where + one.field, one.rule + ends, one.found) for one in error.faults)
+        raise InputError(faults) from None
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"
         raise InputError.one("plan.groups", rule, plan.spec.population)
@@ -458,6 +468,13 @@ def load_run(folder: Any) -> Run:
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)
 
 
+def with_key(run: Run, given: Path | None = None) -> Run:
+    """The run with the secret key of its cohorts and noise: given, or beside its folder."""
+    committed = run.record.configuration.get("noise_commitment")
+    key = NoiseKey.of_run(run.folder or Path(), committed, given)
+    return run if key is None else replace(run, trusted=(*run.trusted, key))
+
+
 SECONDS = 10.0
 """Time for executing rounds again where their number is left out."""
 EXECUTORS = "privplan.executors"
@@ -469,23 +486,26 @@ how many rounds it executed.
 """
 
 
+def number_of_rounds(text: str) -> int | None:
+    """A number of rounds as it is typed; None for ``all``."""
+    if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InputError.one("rounds", "must be all or a whole number", text)
+    return None if text == "all" else int(text)
+
+
 def execute_again(
     folder: Path, rounds: str | None, record: RunRecord, options: dict[str, Any]
 ) -> tuple[int, str]:
     """How many rounds of a run were executed again now, and why none was."""
-    text = "all" if rounds is None else rounds
-    if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise InputError.one("rounds", "must be all or a whole number", rounds)
-    executors = list(points(EXECUTORS))
+    most, executors = number_of_rounds(rounds or "all"), list(points(EXECUTORS))
     for reason, holds in (
-        ("--rounds 0", text.isdigit() and not int(text)),
+        ("--rounds 0", most == 0),
         ("a deployment cannot be executed again", record.seed is None),
         ("the run is not finished", record.status != "complete"),
         ("the simulator is not installed", not executors),
     ):
         if holds:
             return 0, reason
-    most = None if text == "all" else int(text)
     try:
         execute = executors[0].load()
         return execute(folder, most, SECONDS if rounds is None else None, options), ""

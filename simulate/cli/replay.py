@@ -12,24 +12,6 @@ import click
 from privplan.cli import in_section
 from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
-
-class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A number of rounds from 1, or ``all``."""
-
-    name = "K|all"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """The number of rounds; 0 for all."""
-        text = str(value)
-        if text == "all":
-            return 0
-        if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text)):
-            self.fail(f"must be a number from 1 or all, found {text!r}", param, ctx)
-        return int(text)
-
-
 GIVEN = "simulate.replay"
 """Key of ``click.Context.meta``: data folder and own parts that ``verify`` was given."""
 
@@ -43,23 +25,15 @@ def execute(
         How many rounds were executed.
     """
     from privplan.cli import render
-    from privplan.errors import InputError, MissingDataError
-    from privplan.record import RunRecord
-    from privplan.streams import NoiseKey
+    from privplan.errors import MissingDataError
     from simulate.replay.replay import Replay
 
     given = dict(meta.get(GIVEN, {}))
-    data_dir, key = given.pop("data_dir", None), given.pop("noise_key", None)
-    if key is not None:
-        committed = RunRecord.load(folder).configuration.get("noise_commitment")
-        try:
-            NoiseKey.load_committed(key, committed, "noise-key")
-        except InputError as error:  # bad input, which is no reason for a weaker verdict
-            raise click.UsageError(str(error)) from None
+    data_dir = given.pop("data_dir", None)
     named = any(given.get(one) is not None for one in ("data", "model"))
     own = own_of(click.get_current_context(), given) if named else None
     with render.progress("rounds executed again") as progress:
-        replay = Replay(folder, data_dir, own, key)
+        replay = Replay(folder, data_dir, own, meta.get("noise_key"))
         report = replay.run(rounds, None, progress, seconds)
     if report.rounds or report.outcome != "not shown":
         report.save(folder)
@@ -75,7 +49,7 @@ def execute(
     epilog="Example: privplan replay run --rounds 3",
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--rounds", type=_Rounds(), default="5", show_default=True, help="Rounds to train.")
+@click.option("--rounds", metavar="K|all", default="5", show_default=True, help="To train.")
 @DATA_DIR
 @own_options
 @click.option(
@@ -95,7 +69,7 @@ def command(
     ctx: click.Context,
     /,
     run: Path,
-    rounds: int,
+    rounds: str,
     data_dir: Path | None,
     selection_seed: int | None,
     noise_key: Path | None,
@@ -113,12 +87,13 @@ def command(
     """
     from privplan.cli import render
     from privplan.record import run_folder
+    from privplan.verification.verify import number_of_rounds
     from simulate.replay.replay import Replay
 
     run_folder(run)
-    own = own_of(ctx, options)
+    own, most = own_of(ctx, options), number_of_rounds(rounds)
     with render.progress("rounds") as progress:
-        report = Replay(run, data_dir, own, noise_key).run(rounds or None, selection_seed, progress)
+        report = Replay(run, data_dir, own, noise_key).run(most, selection_seed, progress)
     known = report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))
@@ -153,6 +128,6 @@ def _passed_on(option: click.Parameter) -> click.Parameter:
     return found
 
 
-_OWN = ("rounds", "selection_seed", "form", "run", "help")
+_OWN = ("rounds", "selection_seed", "noise_key", "form", "run", "help")
 OF_VERIFY = [_passed_on(one) for one in command.params if one.name not in _OWN]
-"""Options of data, own parts and the key, which ``privplan verify`` takes too."""
+"""Options of data and own parts, which ``privplan verify`` takes too."""

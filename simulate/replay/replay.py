@@ -25,7 +25,7 @@ from privplan.evidence import Comparison, Difference, ReplayReport
 from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
-from privplan.streams import NoiseKey, key_beside
+from privplan.streams import NoiseKey
 from simulate.data.partition.clients import client_arrays
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
@@ -207,12 +207,8 @@ class Replay:
         self.known = self.evidence.rounds if self.evidence else {}
         self.missing = "" if self.evidence else "hashes of releases and models (evidence.jsonl)"
         self.world: World | None = None
-        settings, key = record.configuration, None
-        beside = key_beside(folder)
-        if noise_key is None and settings.get("noise_commitment") and beside.is_file():
-            noise_key = beside
-        if noise_key is not None:
-            key = NoiseKey.load_committed(noise_key, settings.get("noise_commitment"), "noise-key")
+        settings = record.configuration
+        key = NoiseKey.of_run(folder, settings.get("noise_commitment"), noise_key)
         method, own = method_of(plan, record), own or OwnParts()
         what = "canaries" if settings.get("canaries") else again.unsupported(plan)
         if what or method is None:

@@ -279,5 +279,5 @@ def test_a_plan_edited_by_hand_is_refused(tmp_path, field):
     (tmp_path / PLAN).write_text(json.dumps(data))
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 2
-    assert "edited by hand" in done.stderr
+    assert "plan.json: plan.digest: must be the hash of the plan, which was edited" in done.stderr
     assert len(done.stderr.splitlines()) == 1

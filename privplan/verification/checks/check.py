@@ -25,7 +25,7 @@ from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
 from privplan.registry import Registry
-from privplan.streams import private_seed
+from privplan.streams import NoiseKey, Purpose, private_seed, stream
 from privplan.values import Shown, Value
 
 Shares = list[tuple[ReleaseRecord, GroupShare]]
@@ -182,11 +182,18 @@ class Run(Shown):
         given = self.record.versions.get("privplan", "0.1")
         return self.folder is not None and self.record.seed is not None and given[:3] != "0.1"
 
-    def private_seed(self, group: str = "") -> int:
-        """The seed of the run's cohorts (by group) and noise, under its scheme."""
-        seed = self.record.simulation_seed
-        scheme = self.record.configuration.get("streams", 1)
-        return seed if scheme == 1 else private_seed(seed, self.plan.spec_digest, group)
+    @cached_property
+    def key(self) -> NoiseKey | None:
+        """The secret key of cohorts and noise, where the reader has it."""
+        return next((one for one in self.trusted if isinstance(one, NoiseKey)), None)
+
+    def source(self, purpose: Purpose, *at: int, group: str = "") -> Any:
+        """The stream of the run's cohorts or noise, from its start: of its key, or of its seed."""
+        if self.key is not None:
+            return self.key.stream(purpose, *at)
+        seed, scheme = self.record.simulation_seed, self.record.configuration.get("streams", 1)
+        own = seed if scheme == 1 else private_seed(seed, self.plan.spec_digest, group)
+        return stream(own, purpose, *at)
 
     @cached_property
     def clients(self) -> dict[str, int]:
@@ -203,7 +210,9 @@ class Run(Shown):
 
     @property
     def other_streams(self) -> str | None:
-        """Why streams of the seed cannot be generated here; None if they can."""
+        """Why streams of the seed cannot be generated here; None if they can, or of the key."""
+        if self.key is not None:
+            return None
         recorded, here = self.record.versions.get("numpy"), np.__version__
         if recorded is None:
             return "the version of numpy in the record"

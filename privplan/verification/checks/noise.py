@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
 from privplan.accounting.families import NOISE_FAMILIES
+from privplan.discrete_gaussian import discrete_gaussian
 from privplan.evidence import (
     CELLS,
     CLOSE,
@@ -25,7 +27,7 @@ from privplan.evidence import (
     read_noise_evidence,
 )
 from privplan.record import ReleaseRecord
-from privplan.streams import Purpose, fingerprint, stream
+from privplan.streams import Purpose, fingerprint
 from privplan.verification.checks.check import (
     EVIDENCE_FALSE_ALARM,
     FALSE_ALARM,
@@ -401,7 +403,7 @@ SINGLE = 2.0**-23
 
 @register("noise regenerated", order=104)
 def noise_regenerated(run: Run) -> Check:
-    """The noise of each release is what the seed's generator gives, where it stood and drew.
+    """The noise of each release is what the generator of seed or key gives, where it stood.
 
     The generated noise is compared with the ledger's sum of squares, with the residual and with
     the measured projections, up to single precision.
@@ -412,42 +414,50 @@ def noise_regenerated(run: Run) -> Check:
         return passed(name, NO_GAUSSIAN)
     if run.other_streams is not None:
         return not_shown(name, [run.other_streams], required=False)
-    seed = run.private_seed()
-    if run.keyed:  # a state where the seed puts it is no state of a key
+    if run.keyed and run.key is None:  # a state where the seed puts it is no state of a key
         faults = (
             f"round {release.round}, release {index + 1}: the generator stood where the seed puts "
             "it, the record names a secret key"
             for index, release in releases
-            if release.noise_state == fingerprint(stream(seed, Purpose.NOISE, release.round, index))
+            if release.noise_state == fingerprint(run.source(Purpose.NOISE, release.round, index))
         )
         return first(faults, name, "", ["the key of the noise"], required=False)
     measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
     every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
     offset = int(run.ledger.chain[:8] or "0", 16) % every
     stateless = sum(not release.noise_state for _, release in releases)
+    whose = "key" if run.key else "seed"
     large = [release.dimension > LARGEST for _, release in releases]
 
     def problems() -> Iterator[str]:
         for number, (index, release) in enumerate(releases):
-            source = stream(seed, Purpose.NOISE, release.round, index)
+            source = run.source(Purpose.NOISE, release.round, index)
             where = f"round {release.round}, release {index + 1}"
             if release.noise_state and release.noise_state != fingerprint(source):
-                yield f"{where}: the generator did not stand where the seed puts it"
+                yield f"{where}: the generator did not stand where the {whose} puts it"
             elif number % every == offset and not large[number]:
-                drawn = source.standard_normal(release.dimension) * release.noise_std
-                why = _other_noise(release, measured.get((release.round, index)), drawn)
+                drawn = _drawn(source, release)
+                why = _other_noise(release, measured.get((release.round, index)), drawn, whose)
                 if why is not None:
                     yield f"{where}: {why}"
 
     missing = [f"states of the generator ({stateless} of {len(releases)})"] if stateless else []
     missing += lacking(f"noise of at most {LARGEST} coordinates", large)
     checked = len(range(offset, len(releases), every))
-    reason = f"{len(releases)} states and the noise of {checked} releases are those of the seed"
+    reason = f"{len(releases)} states and the noise of {checked} releases are those of the {whose}"
     return first(problems(), name, reason, missing, required=False)
 
 
+def _drawn(source: Any, release: ReleaseRecord) -> np.ndarray:
+    """The noise of a release [n], drawn from its stream."""
+    if release.grid is None:
+        return np.asarray(source.standard_normal(release.dimension) * release.noise_std)
+    scale = release.noise_std / release.grid
+    return discrete_gaussian(source, scale, release.dimension) * release.grid
+
+
 def _other_noise(
-    release: ReleaseRecord, measured: NoiseEvidence | None, drawn: np.ndarray
+    release: ReleaseRecord, measured: NoiseEvidence | None, drawn: np.ndarray, whose: str
 ) -> str | None:
     """How a release's evidence differs from generated noise [n]; None where it does not."""
     squares = float(np.square(drawn).sum())
@@ -455,18 +465,18 @@ def _other_noise(
         return None
     if not math.isclose(release.noise_sum_squares, squares, rel_tol=1e-9):
         ratio = math.sqrt(release.noise_sum_squares / squares)
-        return f"the recorded noise is not the seed's, its norm {ratio:.9g} times as large"
+        return f"the recorded noise is not the {whose}'s, its norm {ratio:.9g} times as large"
     norm = math.sqrt(squares)
     error = SINGLE * (norm + (longest_sum(release) or 0.0))
     if release.residual is not None:
         residual = math.sqrt(release.residual.sum_squares)
         if abs(residual - norm) > error:
-            return f"the released noise is {residual / norm:.6g} times as large as the seed's"
+            return f"the released noise is {residual / norm:.6g} times as large as the {whose}'s"
     if measured is not None and measured.coordinates == len(drawn):
         expected = projected(drawn / release.noise_std, measured.sample > 0)
         difference = np.abs(expected - np.asarray(measured.projections)).max()
         if difference > DECIMALS + error / release.noise_std:
-            return f"the released noise is not the seed's (by {difference:.2g} on a projection)"
+            return f"the released noise is not the {whose}'s (by {difference:.2g} on a projection)"
     return None
 
 

@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from privplan.laws.participation import spread_p_value, total_p_value
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose
 from privplan.verification.checks.check import (
     EVIDENCE_FALSE_ALARM,
     FALSE_ALARM,
@@ -85,7 +85,8 @@ def _unlikely_sizes(
 
 def _is_of_seed(run: Run) -> bool:
     """Whether all cohorts are those of the seed: how likely they were then shows nothing."""
-    return run.plan.spec.unit == "client" and run.once(cohorts_regenerated).passed
+    seeded = run.plan.spec.unit == "client" and not run.keyed  # a key may have been chosen
+    return seeded and run.once(cohorts_regenerated).passed
 
 
 @register("cohorts", order=130)
@@ -337,36 +338,36 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
 
 @register("cohorts regenerated", order=131)
 def cohorts_regenerated(run: Run) -> Check:
-    """The participants of each round are those that the sampling law draws from the seed."""
+    """The participants of each round are those that the law draws from the seed or the key."""
     name = "cohorts regenerated"
     if run.plan.spec.unit == "record":
         return passed(name, "does not apply, clients take turns; see rounds")
-    why = "the key of the cohorts" if run.keyed else run.other_streams
+    why = "the key of the cohorts" if run.keyed and not run.key else run.other_streams
     if why is not None:
         return not_shown(name, [why], required=False)
     shares = [share for release in run.ledger.records for share in release.shares]
     unnamed = sum(share.participants is None for share in shares)
+    whose = "key" if run.key else "seed"
 
     def problems() -> Iterator[str]:
         law = run.plan.spec.sampling.law
         for index, group in enumerate(run.plan.groups):
-            own = run.private_seed(group.name)
             for release, share in run.shares(group.name):
                 if share.participants is None:
                     continue
                 ratio, _ = at_round(run, group, release)
                 first = law.stream_round(release.round)
-                source = stream(own, Purpose.SAMPLING, first, index)
+                source = run.source(Purpose.SAMPLING, first, index, group=group.name)
                 drawn = law.draw(source, run.clients[group.name], ratio, release.round)
                 if not np.array_equal(share.participants, drawn):
                     others = len(np.setxor1d(drawn, share.participants))
                     yield (
-                        f"round {release.round}, {group.name}: the seed draws another cohort "
+                        f"round {release.round}, {group.name}: the {whose} draws another cohort "
                         f"({others} clients differ)"
                     )
 
     missing = [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
-    reason = f"{len(shares)} cohorts are those of the seed"
+    reason = f"{len(shares)} cohorts are those of the {whose}"
     return first(problems(), name, reason, missing, required=False)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from privplan.evidence import NOISE_EVIDENCE, ReplayReport
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.streams import NoiseKey
-from privplan.verification.verify import judge, load_run
+from privplan.verification.checks.noise import noise_regenerated
+from privplan.verification.checks.sampling import cohorts_regenerated
+from privplan.verification.verify import judge, load_run, with_key
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -104,6 +107,26 @@ def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_pa
     assert answer("verify", run, "--noise-key", key).startswith("kept, executed again (all")
     other = refused("verify", run, "--noise-key", tmp_path / "other.key")
     assert other.startswith("noise-key: must be the key of the run")
+    found = [answer("verify", run, "--rounds", "0", *one) for one in ((), ("--noise-key", key))]
+    assert ["not drawn again" in one for one in found] == [True, False]
+
+
+@pytest.mark.parametrize("noise", ["secure", "secure-discrete"])
+def test_checks_draw_cohorts_and_noise_again_with_the_key(noise, tmp_path):
+    asked = request(tmp_path, noise=noise)
+    execute(asked)
+    run = with_key(load_run(asked.folder), asked.noise_key_file)
+    assert all(check(run).passed for check in (cohorts_regenerated, noise_regenerated))
+    one, *others = run.ledger.records
+    shares = (one.shares[0].model_copy(update={"participants": (0,)}), *one.shares[1:])
+    for check, why, fields in (
+        (noise_regenerated, "not the key's", {"noise_sum_squares": one.noise_sum_squares * 1.0001}),
+        (noise_regenerated, "did not stand where the key puts it", {"noise_state": "0" * 24}),
+        (cohorts_regenerated, "the key draws another cohort", {"shares": shares}),
+    ):
+        records = (one.model_copy(update=fields), *others)
+        found = check(replace(run, ledger=run.ledger.model_copy(update={"records": records})))
+        assert (found.failed, why in found.reason) == (True, True)
 
 
 def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path):
