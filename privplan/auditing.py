@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from scipy.special import bdtrc, betaincinv, ndtr, ndtri
 
+from privplan.accounting.accountant import at_most, outwards
 from privplan.errors import InputError
 from privplan.files import read_json, write_text
 from privplan.laws.participation import binomial_log_mass
@@ -172,8 +173,8 @@ def exceeded(
                 lower = auditor.answer(scores, traces.truth, delta, confidence)
                 if lower > upper:
                     yield (
-                        f"{traces.group}: canaries lost epsilon {lower:.4g} at least ({name}, "
-                        f"{view}), where {upper:.4g} is the most that was released"
+                        f"{traces.group}: canaries lost epsilon {outwards(lower, False):.12g} at "
+                        f"least ({name}, {view}), where {at_most(upper)} is the most released"
                     )
 
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_serializer,
 )
 
+from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import Certificate, CertificateRow
 from privplan.accounting.release import History, Release, SamplingLaw, Unit, identity
@@ -75,9 +76,10 @@ class BookBudget(Value):
         more = self.noise_multiplier / self.exact_noise_multiplier - 1
         return (
             f"{self.group}: adaptivity costs {max(more, 0.0):.1%} more noise: exact composition, "
-            f"valid only for runs that were all fixed before the first result, counts "
-            f"{self.exact_total:.6g} instead of {self.total:.6g} and would need noise multiplier "
-            f"{self.exact_noise_multiplier:.6g} instead of {self.noise_multiplier:.6g}"
+            "valid only for runs that were all fixed before the first result, counts "
+            f"{at_most(self.exact_total, 6)} instead of {at_most(self.total, 6)} and would need"
+            f" noise multiplier {self.exact_noise_multiplier:.6g} instead of "
+            f"{self.noise_multiplier:.6g}"
         )
 
 
@@ -86,8 +88,8 @@ def book_lines(budgets: Iterable[BookBudget] | None) -> list[str]:
     lines = []
     for one in budgets or ():
         lines.append(
-            f"{one.group}: {one.total:.6g} of {one.budget:g} over all runs, {one.spent:.6g} "
-            f"before this one ({one.phrase})"
+            f"{one.group}: {at_most(one.total, 6)} of {one.budget:g} over all runs, "
+            f"{at_most(one.spent, 6)} before this one ({one.phrase})"
         )
         lines += [one.adaptivity] if one.adaptivity else []
     return lines
@@ -428,7 +430,7 @@ class Plan(Shown, Checked):
         written = data.get("digest")
         plan = cls.of_content({key: value for key, value in data.items() if key != "digest"})
         if written != plan.digest:
-            rule = "must be the hash of the plan; it was edited by hand, so solve the spec again"
+            rule = "must be the hash of the plan, which was edited by hand"
             raise InputError.one("plan.digest", rule, written)
         return plan
 

@@ -149,6 +149,6 @@ def outwards(value: float, up: bool, digits: int = 0) -> float:
     return (math.ceil if up else math.floor)(value * scale) / scale
 
 
-def at_most(value: float) -> str:
-    """An upper bound on epsilon, rounded up."""
-    return "no bound" if math.isinf(value) else f"{outwards(value, True):.12g}"
+def at_most(value: float, digits: int = 0) -> str:
+    """An upper bound on epsilon, rounded up as ``outwards`` does."""
+    return f"{outwards(value, True, digits):.12g}" if digits or value < math.inf else "no bound"

@@ -39,6 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
+from privplan.accounting.accountant import at_most
 from privplan.accounting.release import History, Relation
 from privplan.book import spending as filters
 from privplan.book.spending import Composition, Filter
@@ -412,8 +413,8 @@ def _refusal(row: Row[Any], units: int) -> str:
     )
     return (
         f"{row.name}: of epsilon {row.epsilon:g} at delta {row.delta:.4g} ({row.rule} filter), "
-        f"{spent:.6g} is spent and {committed:.6g} with reservations; with this run it would "
-        f"be {after:.6g}"
+        f"{at_most(spent, 6)} is spent and {at_most(committed, 6)} with reservations; with "
+        f"this run it would be {at_most(after, 6)}"
     )
 
 

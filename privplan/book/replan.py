@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from privplan.accounting.accountant import at_most
 from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
 from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets, has_accounts
@@ -195,12 +196,12 @@ def _refusal(requested: Plan, group: GroupPlan, past: Composition) -> str:
     exactly = ""
     if past.rule != "exact" and not past.units:
         bound = past.exact().epsilon(History())
-        exactly = f" ({bound:.6g} if all runs had been fixed before the first result)"
+        exactly = f" ({at_most(bound, 6)} if all runs had been fixed before the first result)"
     return (
-        f"{past.where}: the book counts epsilon {spent:.6g} of the budget {past.budget:g}"
+        f"{past.where}: the book counts epsilon {at_most(spent, 6)} of the budget {past.budget:g}"
         f"{exactly}, which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
-        f"{own:.6g} and come to {total:.6g} in all; nearest feasible budget {nearest:g} "
-        f"({past.cell(planned)})"
+        f"{at_most(own, 6)} and come to {at_most(total, 6)} in all; nearest feasible "
+        f"budget {nearest:g} ({past.cell(planned)})"
     )
 
 
@@ -227,11 +228,11 @@ def _noted(
         lines.append(
             f"{full_name(population, group.name)}: of {one.budget:g} over all runs, this run may "
             f"spend {group.epsilon:.6g} by itself; with {past} it comes to "
-            f"{one.epsilon(history):.6g} ({one.cell(history)})"
+            f"{at_most(one.epsilon(history), 6)} ({one.cell(history)})"
         )
         lines += [
-            f"{other.where}: with this run {other.epsilon(history):.6g} of {other.budget:g} "
-            f"({other.cell(history)})"
+            f"{other.where}: with this run {at_most(other.epsilon(history), 6)} of "
+            f"{other.budget:g} ({other.cell(history)})"
             for other in others
         ]
         booked.append(budget := _booked(group, one, history))

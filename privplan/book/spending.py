@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.accountant import Interval, accountant, at_most, outwards
 from privplan.accounting.calibrate import LEAST_RATIO, MOST_ROUNDS, NOISE_RANGE
 from privplan.accounting.certificate import laws
 from privplan.accounting.families import not_gaussian
@@ -486,10 +486,11 @@ def remaining(
     if not composition.fits(History()):
         under = ""
         if composition.rule != "exact":
-            under = f"; {composition.phrase} counts {composition.epsilon(History()):.6g}"
+            under = f"; {composition.phrase} counts {at_most(composition.epsilon(History()), 6)}"
         raise InfeasibleError(
             f"{account.where}: nothing is left of epsilon {epsilon:g}; spent between "
-            f"{bounds.lower:.6g} and {bounds.upper:.6g} ({account.cell(History(), delta)}){under}"
+            f"{outwards(bounds.lower, False, 6):.6g} and {at_most(bounds.upper, 6)} "
+            f"({account.cell(History(), delta)}){under}"
         )
     noise, total = _least_noise(composition, release, count), None
     if noise is not None:

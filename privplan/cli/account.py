@@ -165,6 +165,7 @@ def calibrate_command(
 
     At its value the accountant's upper bound is at most the budget.
     """
+    from privplan.accounting.accountant import at_most
     from privplan.accounting.certificate import calibrated_composition
     from privplan.cli import render
 
@@ -181,7 +182,7 @@ def calibrate_command(
     if solve_for == "noise_multiplier" and spent < _SPENT * epsilon:
         render.warn(
             f"noise_multiplier: {value:.8g} is the least that can be calibrated by {accountant} "
-            f"here; it spends {spent:.6g} of epsilon {epsilon:g}"
+            f"here; it spends {at_most(spent, 6)} of epsilon {epsilon:g}"
         )
     for warning in rows.warnings:
         render.warn(warning)

@@ -267,10 +267,9 @@ def budgets(form: str, address: str | None) -> None:
     if form == "json":
         render.data([asdict(one) for one in states])
         return
-    columns = ["account", "rule", "budget", "delta", "spent", "with reservations"]
+    columns, six = ["account", "rule", "budget", "delta", "spent", "with reservations"], report.six
     rows = [
-        [s.name, s.rule, f"{s.epsilon:g}", f"{s.delta:.4g}", f"{s.spent:.6g}",
-         f"{s.committed:.6g}"]
+        [s.name, s.rule, f"{s.epsilon:g}", f"{s.delta:.4g}", six(s.spent), six(s.committed)]
         for s in states
-    ]  # fmt: skip
+    ]
     render.table("Budgets", columns, rows)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from privplan.accounting.accountant import Interval
+from privplan.accounting.accountant import Interval, outwards
 from privplan.accounting.release import History, Relation
 from privplan.errors import Fault, InputError
 from privplan.files import locked, read_text, write_text
@@ -407,7 +407,7 @@ class Guard:
             if refused is not None:
                 limit, found = refused
                 rule = f"must stay within the budget {limit} with the release of round {self.round}"
-                return str(Fault(f"groups.{name}.epsilon", rule, float(f"{found:.6g}")))
+                return str(Fault(f"groups.{name}.epsilon", rule, outwards(found, True, 6)))
         return None
 
     def release(self, round_: int, sums: Sums | None = None) -> Released:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting import closed_form
+from privplan.accounting.accountant import at_most
 from privplan.accounting.certificate import CertificateRow, certify, disagreements
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Clipping, GroupPlan, ObjectiveValue, Plan
@@ -110,8 +111,8 @@ def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
         if worst > group.epsilon:
             raise InfeasibleError(
                 f"groups.{group.name}.epsilon: {group.epsilon:g} is overspent: {GUARANTEE} "
-                f"certifies only {worst:.6g} (delta {group.delta:.3g}, {plan.law_of(group)}, "
-                f"{plan.spec.relation})"
+                f"certifies only {at_most(worst, 6)} (delta {group.delta:.3g}, "
+                f"{plan.law_of(group)}, {plan.spec.relation})"
             )
         rows += certified
     return tuple(rows)

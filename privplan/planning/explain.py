@@ -10,21 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from privplan.accounting.accountant import accountant as by_name
+from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
-from privplan.accounting.release import History, Relation
+from privplan.accounting.release import History
 from privplan.accounting.tradeoff import TradeOff, limit_of, profile_of, tightest_budget, tradeoff
 from privplan.errors import (
     InfeasibleError,
     PrivplanError,
-    TooLittleNoiseError,
     UnsupportedError,
 )
 from privplan.plan import Forecast, GroupPlan, Plan
 from privplan.planning.bounds import BOUNDS, Bound, missing, number
 from privplan.planning.choices import relative_noise, task_of
 from privplan.planning.error import Allocation
-from privplan.planning.noise import GUARANTEE, covered_ratio, history_of
+from privplan.planning.noise import covered_ratio
 from privplan.planning.objectives import all_objectives, objective_of
 from privplan.planning.problem import (
     Problem,
@@ -160,8 +159,8 @@ def unspent_lines(plan: Plan) -> list[str]:
         if spent < ENOUGH * group.epsilon:
             by = {row.accountant: row.epsilon_upper for row in rows}
             lines.append(
-                f"groups.{group.name}.epsilon: {spent:.4g} of {group.epsilon:.4g} is spent, "
-                f"{1 - spent / group.epsilon:.0%} is left: "
+                f"groups.{group.name}.epsilon: {at_most(spent, 4)} of {group.epsilon:.4g} is "
+                f"spent, {1 - spent / group.epsilon:.0%} is left: "
                 f"{_reason(plan, group, stated.noise_multiplier, by)}"
             )
     return lines
@@ -180,21 +179,14 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
             f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
             "than pld's; planning.accountant: pld spends it"
         )
-    least = least_certified(plan.law_of(group), Relation(plan.spec.relation))
-    at_least = group.noise_multiplier <= _SAME * least
-    less = _with_less(plan, group)
-    if less > group.epsilon:
-        times = plan.spec.sampling.law.rounds_of_client(rounds) * group.contributions
-        if group.sampling_ratio <= covered_ratio(group.delta, times):
-            return (
-                f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
-                "noise keeps the budget, and less than this is not certified"
-            )
-        if at_least or math.isinf(less):
-            return f"less noise than {group.noise_multiplier:.4g} cannot be certified"
-        return "no smaller noise multiplier keeps the budget at its sampling ratio"
-    if at_least:
-        return f"less noise than {group.noise_multiplier:.4g} is not planned"
+    times = plan.spec.sampling.law.rounds_of_client(rounds) * group.contributions
+    if group.sampling_ratio <= covered_ratio(group.delta, times):
+        return (
+            f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
+            "noise keeps the budget, and less than this is not certified"
+        )
+    if group.noise_multiplier <= _SAME * least_certified(plan.law_of(group), plan.spec.relation):
+        return f"less noise than {group.noise_multiplier:.4g} is neither certified nor planned"
     share = group.clients / plan.spec.population
     if plan.release == "joint":
         return (
@@ -202,21 +194,6 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
             "of all groups less noise would mean more weight"
         )
     return "no smaller noise multiplier keeps the budget under this sampling law"
-
-
-def _with_less(plan: Plan, group: GroupPlan) -> float:
-    """Certified epsilon with slightly less noise; inf where there is none, 0 where not computed.
-
-    Epsilon falls by steps where delta covers almost all of the loss, as for rare participation.
-    """
-    if plan.spec.unit != "client" or group.segments:
-        return 0.0
-    problem, at = problem_of(plan.spec), plan.groups.index(group)
-    less = history_of(problem, at, group.sampling_ratio, group.noise_multiplier / _SAME)
-    try:
-        return by_name(GUARANTEE).epsilon(less, group.delta, problem.relation).upper
-    except TooLittleNoiseError:
-        return math.inf
 
 
 # --- Why a plan is as it is, in sentences: who decides, what groups cost, what budgets buy. ------

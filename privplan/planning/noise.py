@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.accountant import Accountant
+from privplan.accounting.accountant import Accountant, at_most
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import (
     LEAST_RATIO,
@@ -298,7 +298,7 @@ def least_noise(
             )
     except InfeasibleError as error:
         spent = _spent(budget, ratio, NOISE_RANGE[1], accountant)
-        nearest = f"the nearest feasible epsilon is {math.nextafter(spent, math.inf):.4g}"
+        nearest = f"the nearest feasible epsilon is {at_most(math.nextafter(spent, math.inf))}"
         raise InfeasibleError(f"groups.{name}.epsilon: {error}; {nearest}") from None
     except InputError as error:
         raise InfeasibleError(f"groups.{name}: {error}") from None
@@ -406,7 +406,7 @@ def certify_noise(
             if spent > epsilon:
                 raise InfeasibleError(
                     f"groups.{name}.epsilon: {epsilon:g} is overspent: {GUARANTEE} certifies only "
-                    f"{spent:.6g} {cell}"
+                    f"{at_most(spent, 6)} {cell}"
                 )
         rows += found
     return CertifiedNoise(noise, tuple(rows), tuple(warnings))

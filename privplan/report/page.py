@@ -43,13 +43,6 @@ def page_of(source: Path | str, executed: Executed = lambda folder, record: (0, 
     """The page of a plan file, a run folder or a comparison's folder, as one HTML document.
 
     ``executed`` executes rounds of a run again, as ``privplan verify`` does.
-
-    Example:
-        >>> page_of("missing")
-        Traceback (most recent call last):
-        ...
-        privplan.errors.InputError: report: must be a plan file, a run folder or a comparison's \
-folder, found 'missing'
     """
     where, run, verdict = Path(source), None, None
     methods, compared, answers = [], [], []

@@ -471,9 +471,10 @@ def tradeoff_panels(found: TradeOff, title: str) -> list[Panel]:
         f"{rate:.3g} at {level:g} false positives"
         for level, rate in zip(LEVELS, found.true_positives, strict=True)
     )
-    alt = f"{title}: no attack has an advantage above {found.advantage:.4g}; true positives {rates}"
+    most = at_most(found.advantage)
+    alt = f"{title}: no attack has an advantage above {most}; true positives {rates}"
     return [
         Panel("tradeoff", shortened(title, 44), f"{alt}.", partial(draw, "linear"), 3.4),
-        Panel("tradeoff-log", f"Advantage at most {found.advantage:.4g}", f"{alt}, on logarithmic "
+        Panel("tradeoff-log", f"Advantage at most {most}", f"{alt}, on logarithmic "
               "axes.", partial(draw, "log"), 3.4),
     ]  # fmt: skip

@@ -17,12 +17,7 @@ from privplan.spec.spec import with_changes
 
 
 def slider_page(data: dict[str, Any], paths: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
-    """The page of a sweep of a spec's plain data: a slider for each of ``paths``.
-
-    Example:
-        >>> "no plan" in slider_page({"name": "a"}, ["rounds"], [{"rounds": 0.0, "error": "b"}])
-        True
-    """
+    """The page of a sweep of a spec's plain data: a slider for each of ``paths``."""
     values = [list(dict.fromkeys(row[path] for row in rows)) for path in paths]
     each = itertools.groupby(rows, key=lambda row: [row[path] for path in paths])
     # The spec is cut where a varied number stands; the page puts the number of its slider there.

@@ -150,12 +150,10 @@ def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Tab
     cells: dict[str, Cell] = {
         "group": lambda row: row.group,
         "accountant": lambda row: row.accountant,
-        "at least": lambda row: (
-            "-"
-            if about(row) or not row.epsilon_lower
-            else f"{outwards(row.epsilon_lower, False, 6):.6g}"
+        "at least": lambda r: (
+            "-" if about(r) or not r.epsilon_lower else six(r.epsilon_lower, False)
         ),
-        "at most": lambda row: f"{about(row)}{outwards(row.epsilon_upper, True, 6):.6g}",
+        "at most": lambda row: f"{about(row)}{six(row.epsilon_upper)}",
         "delta": lambda row: f"{row.delta:.3g}",
         "law": lambda row: row.law,
         "relation": lambda row: row.relation,
@@ -167,7 +165,7 @@ def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Tab
 
 
 def _rate(place: int, risk: GroupRisk) -> str:
-    return f"{risk.curve.true_positives[place]:.4f}"
+    return f"{math.ceil(1e4 * risk.curve.true_positives[place]) / 1e4:.4f}"
 
 
 def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
@@ -175,7 +173,7 @@ def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
     cells: dict[str, Cell] = {"group": lambda one: one.group}
     if any(one.asked is not None for one in risks):
         cells["asked"] = lambda one: one.asked or "-"
-    cells["advantage"] = lambda one: f"{one.curve.advantage:.4f}"
+    cells["advantage"] = lambda one: f"{math.ceil(1e4 * one.curve.advantage) / 1e4:.4f}"
     cells |= {f"TPR at FPR {level:g}": partial(_rate, at) for at, level in enumerate(LEVELS)}
     cells["mu down to delta"] = lambda one: (
         "-" if math.isinf(one.curve.mu) else f"{one.curve.mu:.4g}"
@@ -417,7 +415,7 @@ def audit_table(verdict: Verdict) -> Table:
     for group in verdict.groups:
         for view in dict.fromkeys(one.view for one in group.audit):
             audits = [one for one in group.audit if one.view == view]
-            values = [f"{one.epsilon:.4f}" for one in audits]
+            values = [lower(one.epsilon) for one in audits]
             bound = upper(group.realised_upper)
             rows.append([group.group, view, f"{audits[0].canaries}", bound, *values])
     caption = (
@@ -513,12 +511,13 @@ def run_name(verdict: Verdict) -> str:
 # --- Tables and text lines of a budget book. -----------------------------------------------------
 
 
+def six(value: float | None, up: bool = True) -> str:
+    """A bound with six digits, rounded outwards; None means infinite."""
+    return "inf" if value is None else f"{outwards(value, up, 6):.6g}"
+
+
 def spending_table(spent: Sequence[Spending]) -> Table:
     """What each group has spent, one row per group."""
-
-    def six(value: float | None, up: bool = True) -> str:
-        return "inf" if value is None else f"{outwards(value, up, 6):.6g}"
-
     cells: dict[str, Cell] = {
         "group": lambda one: full_name(one.population, one.group),
         "runs": lambda one: one.runs,
@@ -562,11 +561,10 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"{where}: budget epsilon {remaining.budget:g} at delta {remaining.delta:.4g} over all "
         f"runs ({remaining.sampling} sampling, {remaining.relation}, "
         f"accountant {remaining.accountant}, for each {remaining.unit})",
-        f"spent: at least {outwards(remaining.spent_lower, False, 6):.6g}, "
-        f"at most {outwards(remaining.spent_upper, True, 6):.6g}",
-        f"spent under the rule for further runs ({remaining.rule}): "
-        f"{outwards(remaining.spent, True, 6):.6g}",
-        f"headroom: {outwards(remaining.headroom, False, 6):.6g}",
+        f"spent: at least {six(remaining.spent_lower, False)}, "
+        f"at most {six(remaining.spent_upper)}",
+        f"spent under the rule for further runs ({remaining.rule}): {six(remaining.spent)}",
+        f"headroom: {six(remaining.headroom, False)}",
     ]
     shape = (
         f"a next run at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "
@@ -576,6 +574,6 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         return [*lines, f"{shape}: does not fit, whatever its noise"]
     lines.append(
         f"{shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; then "
-        f"{remaining.total:.6g} with the book"
+        f"{six(remaining.total)} with the book"
     )
     return lines

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.accounting.accountant import at_most
 from privplan.files import write_bytes, write_text
 from privplan.report.style import Panel, Theme, picture
 from simulate.attacks.measures import (
@@ -221,7 +222,7 @@ def _cells(line: Mapping[str, Any]) -> list[str]:
         str(line["attack"]),
         str(line["clients"]),
         f"{line['noise_multiplier']:.3g}",
-        epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}, {line['unit']}",
+        epsilon if isinstance(epsilon, str) else f"{at_most(epsilon, 3)}, {line['unit']}",
         "" if labels is None else f"{labels['correct'][0]:.2f}",
         *(_score_cells(reached) if reached else ["", "", ""]),
         f"{line['verdict']}: {', '.join(found)}" if found else str(line["verdict"]),
@@ -296,7 +297,7 @@ def membership_table(
                     [
                         one["algorithm"],
                         one["unit"],
-                        epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}",
+                        epsilon if isinstance(epsilon, str) else at_most(epsilon, 3),
                         "planned" if factor == 1 else f"{factor:g} of planned",
                         score,
                         f"{line['fpr']:g}",

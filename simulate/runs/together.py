@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from privplan.accounting.accountant import accountant
+from privplan.accounting.accountant import accountant, at_most
 from privplan.accounting.certificate import laws
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, named_law
 from privplan.ledger import history_of
@@ -59,6 +59,6 @@ def together(spent: Iterable[Spent]) -> Iterator[str]:
         count, budget = sum(times for _, _, times in same), max(one.epsilon for one in groups)
         law = f"{named_law(laws(whole), unit)} sampling, {relation}, accountant {GUARANTEE}"
         yield (
-            f"{name}: {count} runs on the same people, together epsilon {found:.4g} for each "
-            f"{unit} (budget of one run {budget:g}) at delta {delta:.3g}, {law}"
+            f"{name}: {count} runs on the same people, together epsilon {at_most(found, 5)} for "
+            f"each {unit} (budget of one run {budget:g}) at delta {delta:.3g}, {law}"
         )

@@ -27,6 +27,7 @@ def command(spec: str, runs: float, law: str, shape: float | None, form: str) ->
     """
     from privplan.cli import render
     from privplan.contrib.private_tuning.cost import PrivateTuning, costs
+    from privplan.report.tables import lower, upper
     from privplan.spec.spec import Spec
     from privplan.values import parse
 
@@ -36,15 +37,8 @@ def command(spec: str, runs: float, law: str, shape: float | None, form: str) ->
         render.data([vars(one) for one in found])
         return
     rows = [
-        [
-            one.group,
-            f"{one.budget:g}",
-            f"{one.left:.4g}",
-            f"{one.best:.4g}",
-            f"{one.whole:.4g}",
-            f"{one.delta:.3g}",
-        ]
-        for one in found
+        [a.group, f"{a.budget:g}", lower(a.left), upper(a.best), upper(a.whole), f"{a.delta:.3g}"]
+        for a in found
     ]
     columns = ["group", "budget", "left for a run", "best of all", "without it", "delta"]
     caption = "epsilon; without it: of the best of all runs that spend the whole budget each"

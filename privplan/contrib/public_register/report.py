@@ -15,6 +15,7 @@ from privplan.accounting.release import named_law
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.report.page import NOT_COVERED
+from privplan.report.tables import lower, upper
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import Verdict, judge, load_run
 
@@ -188,7 +189,7 @@ def page(report: dict[str, Any]) -> str:
 def _interval(bounds: list[float | None] | None) -> str:
     if bounds is None:
         return "not executed"
-    return " to ".join("inf" if one is None else f"{one:.4f}" for one in bounds)
+    return f"{lower(bounds[0])} to {upper(bounds[1])}"
 
 
 def _cell(text: str) -> str:

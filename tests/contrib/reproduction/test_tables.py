@@ -31,14 +31,7 @@ from privplan.contrib.reproduction.epsilon_distribution import TABLE_7, drawn, w
 from privplan.contrib.reproduction.papers import dp2_fedsam
 from privplan.contrib.reproduction.papers.robust_hdp import noise_scale
 from privplan.contrib.reproduction.runs import _described, _solved, run_table
-from privplan.contrib.reproduction.tables import (
-    PAPERS,
-    Method,
-    Setting,
-    Table,
-    executed,
-    tables,
-)
+from privplan.contrib.reproduction.tables import PAPERS, Method, Setting, Table, executed, tables
 from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
 from privplan.spec.presets import preset

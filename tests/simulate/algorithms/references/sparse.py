@@ -7,10 +7,7 @@ import torch
 from torch import nn
 
 from simulate.aggregators import add_shift, literal, mean, normalised, top_k
-from simulate.components import (
-    LocalResult,
-    LocalRule,
-)
+from simulate.components import LocalResult, LocalRule
 from simulate.engine.loop import run_round
 from simulate.local.sgd import pgn, plain_sgd
 from simulate.runs.ledger_writer import MemoryLedger
