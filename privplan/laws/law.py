@@ -79,7 +79,8 @@ class DiscretePair:
         if len(masses) != len(losses) or min(masses) < 0 or not 0 < total <= 1 + 1e-12:
             rule = "must be one probability per loss, with a sum in (0, 1]"
             raise InputError.one("masses", rule, masses)
-        if math.fsum(m * math.exp(-x) for m, x in zip(masses, losses, strict=True)) > 1 + 1e-9:
+        given = zip(masses, losses, strict=True)
+        if math.fsum(m * math.exp(min(-x, 700.0)) for m, x in given) > 1 + 1e-9:
             raise InputError.one("masses", "must give Q a mass of at most 1", masses)
 
     @property

@@ -550,7 +550,9 @@ class Spec(Shown, Checked):
         """The sampling ratio of a group with given or uniform ratios."""
         if self.planning.ratios == "given":
             return group.sampling_ratio or 0.0
-        return self.expected_cohort / self.sampling.law.drawable(self.population)
+        drawable = self.sampling.law.drawable  # as the planner divides it, to the last digit
+        everybody = sum(drawable(one.clients) for one in self.groups)
+        return self.expected_cohort * drawable(group.clients) / everybody / drawable(group.clients)
 
     def _spent(self, group: Group) -> float:
         """The epsilon that a group with a fixed noise multiplier spends, by the guarantee."""

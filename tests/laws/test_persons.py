@@ -120,6 +120,18 @@ def test_calibrated_noise_keeps_the_budget():
     assert rows[0].sampling == "poisson (up to 3 clients of one person)"
 
 
+def test_large_budgets_and_fixed_noise_are_planned():
+    groups = [members("strict", 50, 500.0, contributions=3), members("loose", 60, 2.0)]
+    first = privplan.solve(
+        make_spec(groups=groups, cohort=10, planning={"ratios": "balanced", "accountant": "pld"})
+    )
+    assert 0.15 <= first.groups[0].noise_multiplier < 0.151
+    groups = [{"name": str(one), "clients": 40 + one, "noise_multiplier": one} for one in (2, 3)]
+    planning = {"ratios": "uniform", "accountant": "pld"}
+    plan = privplan.solve(make_spec(groups=groups, cohort=10, planning=planning))
+    assert [one.noise_multiplier for one in plan.groups] == [2, 3]
+
+
 def test_faults_of_a_spec_are_named():
     groups = [members("strict", 200, 1.0, contributions=201), members("loose", 300, 4.0)]
     with pytest.raises(InputError, match=r"groups.strict.contributions: must be 1 unless"):
