@@ -39,6 +39,8 @@ MOST_ROUNDS = 10_000_000
 PLD = "pld"
 _STEEP = 1e-2
 """Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
+_MANY = 100_000
+"""Rounds from which a bound is computed no more closely than decides on the budget."""
 LEAST_EPSILON = 1e-6
 """Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2
@@ -142,7 +144,8 @@ def solve(
                 raise
             return math.inf
 
-    if target.accountant.name == PLD and target.epsilon < _STEEP:
+    many = history(low).rounds >= _MANY or history(high).rounds >= _MANY
+    if target.accountant.name == PLD and (many or target.epsilon < _STEEP):
         from privplan.accounting.pld.accountant import PldAccountant
 
         target = replace(target, accountant=PldAccountant(decide=target.epsilon))

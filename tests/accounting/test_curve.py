@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from privplan.accounting.curve import compose
@@ -163,6 +164,54 @@ def test_full_participation_beside_sampling(tolerance):
     assert many.lower <= 77.455 <= many.upper <= many.lower * (1 + 1e-3)
     found = compose([(often, 5), (Release(1.0, 0.01), 2)]).delta(exact)
     assert found.lower <= 1e-5 <= found.upper <= found.lower * (1 + 1e-3)
+
+
+def exact_delta(rounds, epsilon, swap):
+    """The inverse Laplace transform of the moments of the loss, by trapezoidal rules.
+
+    E[(1 - e^(epsilon - L))+] is the integral of E[e^(s (L - epsilon))] / (s (s + 1)) over a
+    vertical line, over 2 pi i. Rounds are triples of sigma, q and their number.
+    """
+
+    def log_moments(s, sign):
+        total = 0.0
+        for sigma, q, count in rounds:
+            y = np.arange(-14 - 2 / sigma, 14 + 2 / sigma, 0.05)
+            one, other = np.log1p(q * np.expm1([y / sigma, -y / sigma] - np.array(0.5 / sigma**2)))
+            first, loss = (one, one - other) if swap else (max(sign, 0) * one, sign * one)
+            terms = np.log(0.05 * norm.pdf(y)) + first + np.multiply.outer(s, loss)
+            total = total + count * logsumexp(terms, axis=-1)
+        return total
+
+    found = []
+    for sign in (1, -1)[: 2 - swap]:
+        lines = np.geomspace(1e-2, 1e3, 100)
+        exponents = log_moments(lines, sign).real - lines * epsilon - np.log(lines * (1 + lines))
+        line = lines[exponents.argmin()]
+        s = line + 1j * np.arange(800) * min(line, 1.0) / 6
+        terms = np.exp(log_moments(s, sign) - s * epsilon) / (s * (s + 1))
+        found.append((terms.real.sum() - terms[0].real / 2) * s[1].imag / math.pi)
+    return max(found)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "epsilon", "relation"),
+    [
+        ([(2.51, 0.623, 22), (16.8, 0.0049, 1)], 4.4, "replace_one"),
+        ([(3.6, 1.0, 11), (7.3, 0.125, 17)], 1.68, "add_remove"),
+        ([(0.84, 1.0, 6), (1.62, 1.0, 2), (1.92, 0.0149, 1)], 25.0, "add_remove"),
+        ([(1.3, 0.2, 30)], 5.0, "add_remove"),
+    ],
+)
+def test_deltas_of_short_histories_are_exact(rounds, epsilon, relation):
+    swap = relation == "replace_one"
+    exact = exact_delta(rounds, epsilon, swap)
+    curve = compose([(Release(sigma, q), count) for sigma, q, count in rounds], relation)
+    found, again = curve.delta(epsilon), curve.epsilon(exact)
+    assert found.lower <= exact * (1 + 1e-7) <= found.upper * (1 + 2e-7)
+    assert found.upper - found.lower <= 1e-3 * found.upper
+    assert again.lower <= epsilon * (1 + 1e-7) <= again.upper * (1 + 2e-7)
+    assert again.upper - again.lower <= 1e-3 * again.upper
 
 
 @pytest.mark.parametrize(("noise", "delta"), [(1e30, 1e-5), (1e12, 1e-9), (0.9948, 1.66e-4)])

@@ -21,6 +21,7 @@ from privplan.accounting.pld.convolution import (
     best_tilt,
     compose_at,
     cumulant,
+    cumulants,
     tilted_moments,
 )
 from privplan.accounting.pld.lattice import EVEN, Spacing, discretise, lower, second_moment, upper
@@ -40,6 +41,7 @@ _SPREAD_OUT = 0.4
 """How much wider points may stand far from the tilted loss, per step and deviation."""
 _COARSENING = 1.1
 _ROUNDING = 1e-15
+_LEAST_TAIL = 1e-20
 _SHARE = 0.35
 """Share of the tolerance that the lattice of one bound takes."""
 
@@ -135,7 +137,7 @@ class Reading:
 
 
 @lru_cache(maxsize=64)
-def reading_at_delta(direction: Direction, delta: float, tolerance: float) -> Reading:
+def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
     """Plan to evaluate epsilon at ``delta`` within a relative ``tolerance``; only a plan.
 
     A lattice of step s adds ``s^2 / 6`` to the variance of a round from above and takes
@@ -152,17 +154,6 @@ def reading_at_delta(direction: Direction, delta: float, tolerance: float) -> Re
     change = _SHARE * tolerance * max(epsilon, 0.05 * spread) / (1 + tilt)
     tail = min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3) * delta / direction.rounds
     return _plan(direction, parts, tilt, moments, change, tail)
-
-
-@lru_cache(maxsize=64)
-def reading_at_epsilon(direction: Direction, epsilon: float, tolerance: float) -> Reading:
-    """Plan to evaluate delta at ``epsilon`` within a relative ``tolerance``; only a plan."""
-    parts = _coarse(direction, 1e-20 / direction.rounds)
-    tilt = best_tilt(parts, epsilon, at_loss=True)
-    chernoff = math.exp(min(0.0, cumulant(parts, tilt) - tilt * epsilon))
-    tail = min(0.01 * tolerance, 1e-4) * max(chernoff, 1e-200) / direction.rounds
-    change = 2 * tolerance / (tilt * (1 + tilt))
-    return _plan(direction, parts, tilt, tilted_moments(parts, tilt), change, tail)
 
 
 def _coarse(direction: Direction, tail: float) -> list[Part]:
@@ -225,7 +216,9 @@ _HOPELESS = 0.8
 _WORTH = 8.0
 """A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 DELTA_TOLERANCE = 1e-3
-_NEAR_DELTA = 0.1
+LEAST_TOLD = 1e-19
+"""Deltas below are only known to be below: of Chernoff's bound, with all that tails leave out."""
+_TILTS: Array = np.exp2(np.arange(-6.0, 2.0))
 _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
 _ESTIMATE_TOLERANCE = 3e-4
@@ -289,17 +282,39 @@ class ComposedLoss:
         return max(_epsilon(direction, delta, plan, 1.0) for direction in distinct), plan
 
     def delta(self, epsilon: float, tolerance: float = DELTA_TOLERANCE) -> Interval:
-        """Bounds on delta at ``epsilon``; their relative distance is aimed to be ``tolerance``."""
+        """Bounds on delta at ``epsilon``, ``tolerance`` apart or closer, relative to the upper one.
+
+        That is the aim; a delta below ``LEAST_TOLD`` has the lower bound 0. The direction that has
+        the largest upper bound is composed ever more finely, as for epsilon.
+        """
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
             return Interval(*one_round.gaussian_delta(self.mu, epsilon))
-        distinct = {direction for pair in self.directions for direction in pair}
-        near = min(_near(self.directions[0][0], epsilon), 0.5)
-        found = {direction: _delta(direction, epsilon, near, tolerance) for direction in distinct}
-        above = max(found[above] for above, _ in self.directions)
-        below = max(found[below] for _, below in self.directions)
-        return Interval(min(above, below), above)
+        uppers = {above: _most_delta(above, epsilon) for above, _ in self.directions}
+        plans: dict[Direction, tuple[float, float]] = {}  # delta to be sharp at, scale of the step
+        lower, gaps = 0.0, dict.fromkeys(uppers, math.inf)
+        for _ in range(3 * _REFINEMENTS):
+            worst = max(uppers, key=lambda direction: uppers[direction])
+            if worst.rounds > 1 and uppers[worst] < LEAST_TOLD:
+                break
+            near, scale = plans.get(worst, (uppers[worst], 1.0))
+            uppers[worst] = min(uppers[worst], _delta(worst, epsilon, near, tolerance, scale))
+            for above, below in self.directions:
+                if above == worst:
+                    lower = max(lower, _delta(below, epsilon, near, tolerance, scale))
+            if uppers[worst] < near / 2:
+                plans[worst] = uppers[worst], 1.0
+                continue
+            upper = max(uppers.values())
+            gap = upper - lower
+            if gap <= tolerance * upper or gap > _HOPELESS * gaps[worst]:
+                break
+            gaps[worst] = gap
+            finer = min(0.7, max(0.02, 0.85 * math.sqrt(tolerance * upper / gap)))
+            plans[worst] = near, scale * finer
+        upper = max(uppers.values())
+        return Interval(min(lower, upper), upper)
 
 
 def _between(
@@ -329,7 +344,7 @@ def _between(
     scales = {above: 1.0 if above == distinct[0] else _ACCOUNTANT_COARSE for above in distinct}
     first = _reading(distinct[0], delta, tolerance)
     uppers = {above: _epsilon(above, delta, first, scales[above]) for above in distinct}
-    lowest, last_gap = least, math.inf
+    lowest, gaps = least, dict.fromkeys(distinct, math.inf)
     for _ in range(_REFINEMENTS):
         worst = max(uppers, key=lambda direction: uppers[direction])
         if uppers[worst] == 0:
@@ -352,12 +367,13 @@ def _between(
         enough = max(uppers[worst], _FLOOR * reading.spread)
         known = worst.pairs in [below.pairs for _, below in directions]
         known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
-        if gap <= tolerance * enough or not known or gap > _HOPELESS * last_gap:
+        if gap <= tolerance * enough or not known or gap > _HOPELESS * gaps[worst]:
             break
-        last_gap = gap
+        gaps[worst] = gap
         shrink = math.sqrt(tolerance * enough / gap) if math.isfinite(gap) else 0.5
+        before = scales[worst]
         scales[worst] *= min(0.7, max(0.02, 0.85 * shrink))
-        finer = _epsilon(worst, delta, reading, scales[worst])
+        finer = _epsilon(worst, delta, reading, scales[worst], before)
         if math.isinf(finer):
             break
         uppers[worst] = min(uppers[worst], finer)
@@ -391,10 +407,12 @@ def _nearly_equal(above: Direction, below: Direction) -> bool:
 
 def _reading(direction: Direction, delta: float, tolerance: float) -> Reading:
     """The plan of a direction, which the bounds from above and from below share."""
-    return reading_at_delta(Direction(direction.pairs, from_above=True), delta, tolerance)
+    return reading_at(Direction(direction.pairs, from_above=True), delta, tolerance)
 
 
-def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float) -> float:
+def _epsilon(
+    direction: Direction, delta: float, reading: Reading, scale: float, most: float = math.inf
+) -> float:
     """One bound from one direction; coarser where memory is short, less tilted if needed."""
     if direction.rounds == 1:
         return one_round.epsilon_of(direction.pairs[0][0], delta, from_above=direction.from_above)
@@ -403,6 +421,8 @@ def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float)
         composed = composed_at(direction, reading, scale)
         if composed is None:
             scale *= 2
+            if scale > _HOPELESS * most:
+                break
             continue
         if not direction.from_above:
             return composed.epsilon_lower(delta)
@@ -413,25 +433,36 @@ def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float)
     return found
 
 
-def _near(direction: Direction, epsilon: float) -> float:
-    """About the delta of a direction, from above."""
-    reading = reading_at_epsilon(direction, epsilon, _NEAR_DELTA)
-    composed = composed_at(direction, reading, 1.0)
-    return 1e-6 if composed is None else composed.delta(epsilon, 1)
+def _most_delta(direction: Direction, epsilon: float) -> float:
+    """Chernoff's bound on the delta of a direction from above; the value itself of one round."""
+    if direction.rounds == 1:
+        return one_round.delta_of(direction.pairs[0][0], epsilon)[1]
+    parts = _coarse(direction, _LEAST_TAIL / direction.rounds)
+    tilts = 2.0 ** np.arange(-20.0, 30.0)
+    bound = float((cumulants(parts, tilts) - tilts * epsilon).min())
+    infinite = sum(float(counts @ one.infinite) for one, counts in parts)
+    return min(1.0, (1 + 1e-9) * math.exp(min(0.0, bound)) + infinite)
 
 
-def _delta(direction: Direction, epsilon: float, near: float, tolerance: float) -> float:
+def _delta(
+    direction: Direction, epsilon: float, near: float, tolerance: float, scale: float = 1.0
+) -> float:
     """One bound on delta from one direction, sharpest ``near`` that delta."""
     if direction.rounds == 1 and epsilon >= 0:
         return one_round.delta_of(direction.pairs[0][0], epsilon)[int(direction.from_above)]
-    # near that delta the plan of epsilon is the sharper one; too fine a lattice may say nothing
+    # near that delta the plan of epsilon is the sharper one; another tilt may round less
     aim = tolerance / max(_SHARPER, 3 * math.log(1 / max(near, 1e-200)))
-    for one in (aim, tolerance):
-        composed = composed_at(direction, _reading(direction, near, one), 1.0)
-        found = None if composed is None else composed.delta(epsilon, 2 * direction.from_above - 1)
-        if found:
-            return found
-    return float(direction.from_above) if found is None else found
+    reading = _reading(direction, min(near, 0.5), aim)
+    for _ in range(_RETRIES):
+        spacing = replace(reading.spacing, growth=reading.spacing.growth * scale)
+        parts = direction.parts(reading.step * scale, reading.tail, spacing)
+        tilts = reading.tilt * _TILTS
+        doubts = cumulants(parts, tilts) - tilts * epsilon - np.log(tilts)
+        composed = compose_at(parts, float(tilts[doubts.argmin()]))
+        if composed is not None:
+            return composed.delta(epsilon, 2 * direction.from_above - 1)
+        scale *= 2
+    return float(direction.from_above)
 
 
 def compose(history: History, relation: Relation, *, tolerance: float = TOLERANCE) -> ComposedLoss:

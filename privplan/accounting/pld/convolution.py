@@ -157,20 +157,19 @@ def tilted_masses(one: Lattice, tilt: float) -> tuple[Array, Array]:
     return weighted, top + np.log(total)
 
 
-def best_tilt(parts: Sequence[Part], goal: float, *, at_loss: bool = False) -> float:
+def best_tilt(parts: Sequence[Part], goal: float) -> float:
     """A tilt near that of Chernoff's bound, a power of the square root of 2.
 
-    The goal is ``log(1 / delta)``, or the loss to evaluate at with ``at_loss``. The smallest tilt
-    at which the bound on delta is at most ``e^_FORGONE`` times the best: the window then centres a
-    little above that loss, and rare large losses, which a larger tilt would bring in, stay out.
+    The goal is ``log(1 / delta)``. The smallest tilt at which the bound on delta is at most
+    ``e^_FORGONE`` times the best: the window then centres a little above that loss, and rare large
+    losses, which a larger tilt would bring in, stay out.
     """
     octave = round(-math.log2(tilted_moments(parts, 0.0).spread))
     tilts = 2.0 ** np.arange(octave - 20, octave + 10.25, 0.5)
     moments = cumulants(parts, tilts)
-    values = moments - tilts * goal if at_loss else (moments + goal) / tilts
+    values = (moments + goal) / tilts
     best = int(np.argmin(values))
-    loss = goal if at_loss else float(values[best])
-    bounds = moments - tilts * loss
+    bounds = moments - tilts * values[best]
     close = bounds[: best + 1] <= bounds[best] + _FORGONE
     return float(tilts[best - int(np.argmin(close[::-1])) + 1] if not close.all() else tilts[0])
 

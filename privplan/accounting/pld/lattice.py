@@ -37,8 +37,8 @@ _MOVES = 12
 def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array, Array]:
     """The measure of the convex hull: no negative masses; and the slack that is left over.
 
-    Negative crumbs are moved up one point at a time, which lowers the profile, since
-    ``max(0, 1 - x e^-l)`` grows with the loss; what is left then comes off delta.
+    Negative crumbs are moved up until a point outweighs them, which lowers the profile, since
+    ``max(0, 1 - x e^-l)`` grows with the loss; what is left at the end comes off delta.
     """
     for row in np.flatnonzero((masses < -_WORTH_A_HULL).any(axis=1)):
         masses[row] = _hull(masses[row], step, index)
@@ -49,8 +49,16 @@ def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array,
         masses = masses - negative
         masses[:, 1:] += negative[:, :-1]
         masses[:, -1] += negative[:, -1]
-    crumbs = -np.minimum(masses, 0.0).sum(axis=1)
-    return np.maximum(masses, 0.0), crumbs
+    crumbs = np.zeros(len(masses))
+    for line, start in np.argwhere(masses < 0).tolist():  # few, and far from points with more mass
+        at, short = int(start), 0.0
+        while at < masses.shape[1] and (short := short + float(masses[line, at])) < 0:
+            masses[line, at], at = 0.0, at + 1
+        if short < 0:
+            crumbs[line] -= short
+        else:
+            masses[line, at] = short
+    return masses, crumbs
 
 
 def _hull(masses: Array, step: float, index: NDArray[np.int64]) -> Array:
