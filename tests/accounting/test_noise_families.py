@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as theirs_of
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 from scipy import stats
+from scipy.optimize import brentq
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
@@ -158,6 +160,25 @@ def test_both_bounds_enclose_the_loss_of_dp_accounting():
     ours = accountant("pld").epsilon(History.repeated(release, rounds), delta, Relation.ADD_REMOVE)
     assert ours.lower - 1e-4 <= theirs <= ours.upper + 1e-4
     assert ours.upper - ours.lower < 1e-3
+
+
+def test_both_bounds_enclose_the_exact_sum_of_one_release():
+    """A client that moves one coordinate by 3,000 steps, by a sum over the integers."""
+    scale, moved, delta = 4096, 3000, 1e-5
+    x = np.arange(-12 * scale, 12 * scale + moved, dtype=float)
+    mass = np.exp(-(((x - moved) / scale) ** 2) / 2)
+    loss = moved * (2 * x - moved) / (2 * scale**2)
+
+    def excess(epsilon):
+        gained = mass * -np.expm1(np.minimum(epsilon - loss, 0.0))
+        return math.fsum(gained) / math.fsum(mass) - delta
+
+    exact = brentq(excess, 0.1, 20.0, xtol=1e-14, rtol=1e-14)
+    one = record(scale, 1.0, moved)
+    release = Release(one.release_for(one.shares[0]).noise_multiplier, 1.0, "full", one.family)
+    history = History.repeated(release, 1)
+    found = accountant("pld").epsilon(history, delta, Relation.ADD_REMOVE)
+    assert found.lower <= exact <= found.upper <= found.lower * (1 + 2e-6)
 
 
 @pytest.mark.parametrize("std", [0.7363, 1.0473203110013856, 3.25, 19.0])

@@ -239,7 +239,7 @@ class ComposedLoss:
     directions: Directions  # pairs from above and from below, of each direction, when sampled
     tolerance: float  # relative distance of the bounds on epsilon that is aimed at
     unbounded: bool = False  # whether something was released without noise
-    least: float = 0.0  # the mu of the rounds without sampling, which bounds epsilon from below
+    least: float = 0.0  # of the rounds without sampling, from below: it bounds epsilon from below
 
     def epsilon(
         self, delta: float, enough: float | None = None, decide: float | None = None
@@ -252,7 +252,8 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
-            return Interval(*one_round.gaussian_epsilon(self.mu, delta))
+            lower = one_round.gaussian_epsilon(self.least, delta)[0]
+            return Interval(lower, one_round.gaussian_epsilon(self.mu, delta)[1])
         if enough is not None:
             for scale in (1.0, _FINER):
                 upper = _from_above(self.directions, delta, self.tolerance, scale)
@@ -290,7 +291,8 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
-            return Interval(*one_round.gaussian_delta(self.mu, epsilon))
+            lower = one_round.gaussian_delta(self.least, epsilon)[0]
+            return Interval(lower, one_round.gaussian_delta(self.mu, epsilon)[1])
         uppers = {above: _most_delta(above, epsilon) for above, _ in self.directions}
         plans: dict[Direction, tuple[float, float]] = {}  # delta to be sharp at, scale of the step
         lower, gaps = 0.0, dict.fromkeys(uppers, math.inf)
@@ -474,8 +476,12 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
     bounds = [(dominating_pairs(release, relation), count) for release, count in real]
     every = [pair for found, _ in bounds for pair in (*found.upper, *found.lower)]
     gaussian = [pair for pair in every if isinstance(pair, Pair)]
+    ways = [
+        ([(b.upper[way], n) for b, n in bounds], [(b.lower[way], n) for b, n in bounds])
+        for way in (0, 1)
+    ]
     if all(map(_unsampled, every)):
-        return ComposedLoss(_mu([(found.upper[0], n) for found, n in bounds]), (), tolerance)
+        return ComposedLoss(_mu(ways[0][0]), (), tolerance, least=_mu(ways[0][1]))
     largest = max((pair.shift for pair in gaussian), default=0.0)
     if largest > LARGEST_SHIFT:
         raise TooLittleNoiseError(
@@ -483,11 +489,7 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
             f"under sampling, found {1 / largest:g}"
         )
     directions = [
-        (
-            Direction(_merged([(b.upper[way], n) for b, n in bounds]), True),
-            Direction(_merged([(b.lower[way], n) for b, n in bounds]), False),
-        )
-        for way in (0, 1)
+        (Direction(_merged(above), True), Direction(_merged(below), False)) for above, below in ways
     ]
     full = [(pair, n) for pair, n in directions[0][1].pairs if _unsampled(pair)]
     return ComposedLoss(None, tuple(dict.fromkeys(directions)), tolerance, least=_mu(full))
