@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from privplan.accounting.accountant import Interval, checked_delta, checked_relation
@@ -86,7 +85,7 @@ class PrivacyCurve:
 
     Every answer is a proven lower and upper bound, whatever the tolerance: a coarser tolerance
     means a wider interval; a question may name its own. An answer composes the history as it is
-    at that moment; those to the last questions are kept, by history.
+    at that moment; the last epsilons are kept, by history.
     """
 
     def __init__(
@@ -148,8 +147,8 @@ class PrivacyCurve:
             TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
         """
         delta = checked_delta(checked_number("delta", delta))
-        by = PldAccountant(tolerance=self._aimed_at(tolerance))
-        return by.epsilon(self.history, delta, self._relation)
+        aim = self._tolerance if tolerance is None else checked_tolerance(tolerance)
+        return PldAccountant(tolerance=aim).epsilon(self.history, delta, self._relation)
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> Interval:
         """Bounds on the smallest delta at ``epsilon``, 0 or more.
@@ -163,10 +162,7 @@ class PrivacyCurve:
             raise InputError.one("epsilon", "must be 0 or more, and finite", epsilon)
         aim = max(self._tolerance, DELTA_TOLERANCE)
         aim = aim if tolerance is None else checked_tolerance(tolerance)
-        return _delta(self.history, self._relation, epsilon, aim)
-
-    def _aimed_at(self, tolerance: float | None) -> float:
-        return self._tolerance if tolerance is None else checked_tolerance(tolerance)
+        return composed_loss(self.history, self._relation).delta(epsilon, aim)
 
     def __repr__(self) -> str:
         """What is composed."""
@@ -195,8 +191,3 @@ def compose(
     True
     """
     return PrivacyCurve(relation, tolerance=tolerance).step(history)
-
-
-@lru_cache(maxsize=256)
-def _delta(history: History, relation: Relation, epsilon: float, tolerance: float) -> Interval:
-    return composed_loss(history, relation).delta(epsilon, tolerance)

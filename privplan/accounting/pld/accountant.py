@@ -16,7 +16,6 @@ from privplan.accounting.pld import pairs as one_round
 from privplan.accounting.pld.convolution import (
     MOST_POINTS,
     Composed,
-    Moments,
     Part,
     best_tilt,
     compose_at,
@@ -142,7 +141,10 @@ def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
 
     A lattice of step s adds ``s^2 / 6`` to the variance of a round from above and takes
     ``s^2 / 12`` from below; a change dv of the composed variance moves epsilon by
-    ``(1 + tilt) dv / 2``, since the mean moves with it.
+    ``(1 + tilt) dv / 2``, since the mean moves with it. Points are dense where the tilted loss
+    lies, and the composed window fits into memory. Rounds whose loss varies less than the step
+    cost less than ``step^2 / 4``, as they lie on a point; but from below they say nothing, so they
+    may only make up a part of ``change``, how far apart the variances of both bounds may be.
     """
     delta = max(delta, 1e-200)  # so that no tail underflows
     parts = _coarse(direction, 1e-4 * delta / direction.rounds)
@@ -153,29 +155,6 @@ def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
     epsilon = (cumulant(parts, tilt) + math.log(1 / delta) - prefactor) / tilt
     change = _SHARE * tolerance * max(epsilon, 0.05 * spread) / (1 + tilt)
     tail = min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3) * delta / direction.rounds
-    return _plan(direction, parts, tilt, moments, change, tail)
-
-
-def _coarse(direction: Direction, tail: float) -> list[Part]:
-    step = _COARSE * direction.deviation()
-    above = Direction(direction.pairs, from_above=True)
-    return above.parts(step, tail, Spacing(0.0, 0.0, _COARSE_GROWTH))
-
-
-def _plan(
-    direction: Direction,
-    parts: list[Part],
-    tilt: float,
-    moments: Moments,
-    change: float,
-    tail: float,
-) -> Reading:
-    """Keep the points dense where the tilted loss lies, and the composed window in memory.
-
-    ``change`` is how far apart the variances from above and from below may be. Rounds whose loss
-    varies less than the step cost less than ``step^2 / 4``, as they lie on a point; but from below
-    they say nothing, so they may only make up a part of ``change``.
-    """
     least = 1e-3 * tilted_moments(parts, 0.0).spread
     typical = max(moments.spread, least) / math.sqrt(direction.rounds)
     step = math.sqrt(4 * change / direction.rounds)
@@ -193,6 +172,12 @@ def _plan(
     growth = _SPREAD_OUT * step / typical
     low, high = moments.means.min() - 2.5 * typical, moments.means.max() + 2.5 * typical
     return Reading(tilt, step, tail, Spacing(float(low), float(high), growth), moments.spread)
+
+
+def _coarse(direction: Direction, tail: float) -> list[Part]:
+    step = _COARSE * direction.deviation()
+    above = Direction(direction.pairs, from_above=True)
+    return above.parts(step, tail, Spacing(0.0, 0.0, _COARSE_GROWTH))
 
 
 def composed_at(direction: Direction, reading: Reading, scale: float) -> Composed | None:

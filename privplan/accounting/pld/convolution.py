@@ -241,11 +241,6 @@ class Composed:
         goal = delta + float(self.error[first - 1]) + self.outside
         return max(0.0, self._within(first, goal) - self.blur)
 
-    def doubt(self, epsilon: float) -> float:
-        """Bound on the error of delta at an epsilon, apart from the rounding of the losses."""
-        first = int(np.searchsorted(self.losses, epsilon, side="right"))
-        return float(self.error[max(first - 1, 0)]) + self.outside
-
     def _within(self, first: int, goal: float) -> float:
         """The epsilon of the cell that ends at ``first`` where ``values`` passes ``goal``."""
         low, high = float(self.losses[first - 1]), float(self.losses[first])

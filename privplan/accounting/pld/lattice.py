@@ -31,7 +31,6 @@ from privplan.laws.law import DiscretePair, Kind
 
 _WORTH_A_HULL = 1e-13
 _PASSES = 60
-_MOVES = 12
 
 
 def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -42,15 +41,8 @@ def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array,
     """
     for row in np.flatnonzero((masses < -_WORTH_A_HULL).any(axis=1)):
         masses[row] = _hull(masses[row], step, index)
-    for _ in range(_MOVES):
-        negative = np.minimum(masses, 0.0)
-        if not negative.any():
-            return masses, np.zeros(len(masses))
-        masses = masses - negative
-        masses[:, 1:] += negative[:, :-1]
-        masses[:, -1] += negative[:, -1]
     crumbs = np.zeros(len(masses))
-    for line, start in np.argwhere(masses < 0).tolist():  # few, and far from points with more mass
+    for line, start in np.argwhere(masses < 0).tolist():
         at, short = int(start), 0.0
         while at < masses.shape[1] and (short := short + float(masses[line, at])) < 0:
             masses[line, at], at = 0.0, at + 1
