@@ -12,7 +12,6 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from privplan.accounting.curve import compose
-from privplan.accounting.pld.accountant import compose as compose_once
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, PrivplanError, TooLittleNoiseError
 
@@ -32,14 +31,6 @@ def meet(one, other):
     return one.lower <= other.upper and other.lower <= one.upper
 
 
-@given(histories, relations, deltas)
-@settings(max_examples=20)
-def test_bounds_meet_those_of_certificates(history, relation, delta):
-    found = compose(history, relation).epsilon(delta)
-    assert 0 <= found.lower <= found.upper
-    assert meet(found, compose_once(History(history), relation).epsilon(delta))
-
-
 @given(releases, st.integers(2, 40), relations, deltas)
 @settings(max_examples=12)
 def test_n_fold_is_n_times_one(release, rounds, relation, delta):
@@ -47,16 +38,6 @@ def test_n_fold_is_n_times_one(release, rounds, relation, delta):
     in_parts = compose([(release, rounds)], relation)
     one_by_one = compose([release] * rounds, relation)
     assert at_once.epsilon(delta) == in_parts.epsilon(delta) == one_by_one.epsilon(delta)
-
-
-@given(histories, relations, deltas, st.randoms())
-@settings(max_examples=12)
-def test_order_does_not_matter(history, relation, delta, random):
-    mixed = list(history)
-    random.shuffle(mixed)
-    one, other = compose(history, relation), compose(mixed, relation)
-    assert one.history == other.history
-    assert one.epsilon(delta) == other.epsilon(delta)
 
 
 @pytest.mark.slow
@@ -76,13 +57,10 @@ def test_step_by_step_meets_at_once(history, relation, delta):
 
 @given(histories, relations, st.sampled_from([0.0, 0.3, 1.0, 4.0]))
 @settings(max_examples=12)
-def test_delta_meets_that_of_certificates_and_inverts_epsilon(history, relation, epsilon):
+def test_delta_inverts_epsilon(history, relation, epsilon):
     curve = compose(history, relation)
     found = curve.delta(epsilon)
     assert 0 <= found.lower <= found.upper <= 1
-    once = compose_once(History(history), relation).delta(epsilon)
-    assert found.lower <= once.upper * (1 + 1e-9)
-    assert once.lower <= found.upper * (1 + 1e-9)
     if 1e-12 < found.upper < 1:
         assert curve.epsilon(found.upper * (1 + 1e-9)).lower <= epsilon
 
@@ -109,13 +87,6 @@ def test_a_finer_tolerance_on_request_narrows_the_bounds():
     assert fine.upper - fine.lower <= 1e-5 * fine.upper
     assert coarse.upper - coarse.lower <= 1e-3 * coarse.upper
     assert meet(coarse, fine)
-
-
-def test_a_rare_large_loss_has_a_lower_bound():
-    curve = compose([(Release(2.0, 0.01), 2)])
-    curve.epsilon(1e-5)
-    found = curve.epsilon(1e-9)
-    assert 0 < found.upper - found.lower <= 1e-3 * found.upper
 
 
 def exact_epsilon(first, others, delta):
