@@ -31,15 +31,6 @@ def meet(one, other):
     return one.lower <= other.upper and other.lower <= one.upper
 
 
-@given(releases, st.integers(2, 40), relations, deltas)
-@settings(max_examples=12)
-def test_n_fold_is_n_times_one(release, rounds, relation, delta):
-    at_once = compose(release, relation).step(release, rounds - 1)
-    in_parts = compose([(release, rounds)], relation)
-    one_by_one = compose([release] * rounds, relation)
-    assert at_once.epsilon(delta) == in_parts.epsilon(delta) == one_by_one.epsilon(delta)
-
-
 @pytest.mark.slow
 @given(histories, relations, deltas)
 @settings(max_examples=12)

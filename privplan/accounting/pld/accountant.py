@@ -141,10 +141,9 @@ def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
 
     A lattice of step s adds ``s^2 / 6`` to the variance of a round from above and takes
     ``s^2 / 12`` from below; a change dv of the composed variance moves epsilon by
-    ``(1 + tilt) dv / 2``, since the mean moves with it. Points are dense where the tilted loss
-    lies, and the composed window fits into memory. Rounds whose loss varies less than the step
-    cost less than ``step^2 / 4``, as they lie on a point; but from below they say nothing, so they
-    may only make up a part of ``change``, how far apart the variances of both bounds may be.
+    ``(1 + tilt) dv / 2``, since the mean moves with it. Rounds whose loss varies less than the step
+    cost less, as they lie on a point; but from below they say nothing, so they may only make up a
+    part of ``change``. Points are dense where the tilted loss lies.
     """
     delta = max(delta, 1e-200)  # so that no tail underflows
     parts = _coarse(direction, 1e-4 * delta / direction.rounds)
@@ -268,10 +267,9 @@ class ComposedLoss:
         return max(_epsilon(direction, delta, plan, 1.0) for direction in distinct), plan
 
     def delta(self, epsilon: float, tolerance: float = DELTA_TOLERANCE) -> Interval:
-        """Bounds on delta at ``epsilon``, ``tolerance`` apart or closer, relative to the upper one.
+        """Bounds on delta at ``epsilon``; their relative distance is aimed to be ``tolerance``.
 
-        That is the aim; a delta below ``LEAST_TOLD`` has the lower bound 0. The direction that has
-        the largest upper bound is composed ever more finely, as for epsilon.
+        The direction with the largest upper bound is composed ever more finely, as for epsilon.
         """
         if self.unbounded:
             return Interval(1.0, 1.0)
@@ -300,8 +298,7 @@ class ComposedLoss:
             gaps[worst] = gap
             finer = min(0.7, max(0.02, 0.85 * math.sqrt(tolerance * upper / gap)))
             plans[worst] = near, scale * finer
-        upper = max(uppers.values())
-        return Interval(min(lower, upper), upper)
+        return Interval(min(lower, max(uppers.values())), max(uppers.values()))
 
 
 def _between(
