@@ -125,10 +125,14 @@ def _command(record: RunRecord) -> str:
     """The command that trains a simulated run again; empty for a deployment."""
     if record.seed is None:
         return ""
-    given = {"algorithm": record.algorithm, "dataset": record.dataset,
-             "partition": record.partition, "seed": record.seed}  # fmt: skip
+    known, partition = record.configuration, record.partition
+    given = {"algorithm": record.algorithm, "data" * bool(known.get("own_data")) or "dataset":
+             record.dataset, "partition": "" if partition == "clients" else partition,
+             "seed": record.seed}  # fmt: skip
     words = [word for name, value in given.items() if value != ""
              for word in (f"--{name}", str(value))]  # fmt: skip
-    numbers = record.configuration.get("numbers") or {}
+    numbers = known.get("numbers") or {}
     words += [word for name, value in numbers.items() for word in ("--set", f"{name}={value}")]
-    return shlex.join(["privplan", "simulate", "plan.json", *words, "-o", "run"])
+    more = "  # with the other options of the data and the model, here and below"
+    own = "own_data" in known or "own_model" in known
+    return shlex.join(["privplan", "simulate", "plan.json", *words, "-o", "run"]) + more * own

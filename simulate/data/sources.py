@@ -493,7 +493,7 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         raise InputError.one("task", rule, options.task)
     for name in ("label", "client", "group", "features", "statistics"):
         if getattr(options, name):
-            rule = "must be left out with a folder, whose layout is CLIENT/CLASS/*.png"
+            rule = "must be left out with a folder of images; join several tables into one file"
             raise InputError.one(name, rule, str(getattr(options, name)))
     by_client = sorted(folder.glob("*/*/*.[pP][nN][gG]"))
     by_class = sorted(folder.glob("*/*.[pP][nN][gG]"))

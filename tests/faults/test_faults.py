@@ -208,5 +208,5 @@ def test_ctrl_c_at_a_terminal(tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    [line] = said.splitlines()
+    *_, line = said.splitlines()  # after how far it is, on a slow machine
     assert "same command" in line
