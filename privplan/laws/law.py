@@ -275,11 +275,12 @@ class Law(ABC):
         """The round whose random stream draws a round's cohort."""
         return round_
 
-    def mixture(self, momentum: float) -> tuple[float, ...]:
+    def mixture(self, momentum: float, rounds: int) -> tuple[float, ...]:
         """Factors on a round's sum and on those before it in what is released, of norm 1 at most.
 
         Args:
             momentum: of the server.
+            rounds: of the whole run.
         """
         return (1.0,)
 

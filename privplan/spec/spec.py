@@ -346,7 +346,7 @@ class Spec(Shown, Checked):
     @property
     def mixture(self) -> tuple[float, ...]:
         """Factors on a round's sum and on those before it in what is released; (1,) for a sum."""
-        return self.sampling.law.mixture(self.server_momentum)
+        return self.sampling.law.mixture(self.server_momentum, self.rounds)
 
     @property
     def noise_left(self) -> float:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import sqrtm, toeplitz
+from scipy.optimize import minimize
 
 from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.certificate import calibrated_composition, composition
@@ -17,7 +18,7 @@ from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.rdp import rdp_of_release
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.laws.cyclic import coefficients, inverse_series, remaining_noise
+from privplan.laws.cyclic import coefficients, remaining_noise, series
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.laws.participation import (
     dispersion_p_value,
@@ -252,12 +253,13 @@ def test_the_square_root_of_a_server_with_momentum(momentum):
     root = np.real(sqrtm(server))[:, 0]
     for bands in (1, 3, 7):
         expected = root[:bands] / np.linalg.norm(root[:bands])
-        assert coefficients(bands, momentum) == pytest.approx(expected, rel=1e-6)
+        assert series(bands, momentum, 0.5) == pytest.approx(expected, rel=1e-6)
+    assert coefficients(12, momentum, 12) == series(12, momentum, 0.5)  # a memory of all rounds
 
 
 @given(bands=st.integers(1, 40), momentum=st.floats(0, 0.99), rounds=st.integers(1, 60))
 def test_columns_have_norm_one_at_most(bands, momentum, rounds):
-    columns = matrix(coefficients(bands, momentum), rounds)
+    columns = matrix(coefficients(bands, momentum, rounds), rounds)
     assert (np.sum(columns**2, axis=0) <= 1).all()
     for turn in range(min(bands, rounds)):  # rounds of one client: each moves other releases
         own = columns[:, turn::bands]
@@ -268,8 +270,8 @@ def test_columns_have_norm_one_at_most(bands, momentum, rounds):
 @pytest.mark.parametrize("bands", [2, 5])
 def test_the_noise_of_the_last_model(bands, momentum):
     rounds = 30
-    inverse = np.linalg.inv(matrix(coefficients(bands, momentum), rounds))
-    assert inverse_series(coefficients(bands, momentum), rounds) == pytest.approx(inverse[:, 0])
+    chosen = coefficients(bands, momentum, rounds)
+    inverse = np.linalg.inv(matrix(chosen, rounds))
     model, velocity = np.zeros(rounds), np.zeros(rounds)
     for row in inverse:  # each entry of the vectors is the noise of one round
         velocity = momentum * velocity + (1 - momentum) * row
@@ -278,8 +280,24 @@ def test_the_noise_of_the_last_model(bands, momentum):
     for t in range(rounds):
         way += 1 - momentum ** (t + 1)
     expected = np.linalg.norm(model) / way * math.sqrt(rounds)
-    assert remaining_noise(bands, momentum, rounds) == pytest.approx(expected)
-    assert remaining_noise(bands, momentum, rounds) < remaining_noise(1, momentum, rounds) == 1
+    assert remaining_noise(chosen, momentum, rounds) == pytest.approx(expected)
+    assert expected < 1
+
+
+@pytest.mark.parametrize(("bands", "rounds"), [(2, 50), (5, 50), (5, 500), (25, 500)])
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_no_banded_toeplitz_matrix_leaves_much_less(bands, rounds, momentum):
+    def noise(free):
+        given_ = np.append(1.0, free)
+        return remaining_noise(tuple(given_ / np.linalg.norm(given_)), momentum, rounds)
+
+    ours = coefficients(bands, momentum, rounds)
+    start = np.array(ours[1:]) / ours[0]
+    best = minimize(noise, start, method="L-BFGS-B").fun
+    assert best <= remaining_noise(ours, momentum, rounds) <= best * 1.004
+    assert remaining_noise(ours, momentum, rounds) <= remaining_noise(
+        series(bands, momentum, 0.5), momentum, rounds
+    )
 
 
 def test_a_client_s_privacy_is_that_of_one_release_per_turn():
@@ -289,7 +307,7 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn():
     patterns of participation are a mixture, and the releases C x + z are compared with C x' + z.
     """
     bands, rounds, ratio, sigma, samples = 3, 9, 0.4, 1.1, 400_000
-    c = matrix(coefficients(bands, 0.5), rounds)
+    c = matrix(coefficients(bands, 0.5, rounds), rounds)
     generator = np.random.default_rng(5)
     taken = np.arange(0, rounds, bands)  # the first turn, whose columns are complete
     patterns = [
