@@ -15,7 +15,7 @@ from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
 from privplan.book.spending import Remaining, Spending, full_name
 from privplan.plan import Plan, book_lines
-from privplan.planning.choices import recipe_lines
+from privplan.planning.choices import recipe_lines, relative_noise
 from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import CHANCES, DECIDED
 from privplan.record import ACCURACY
@@ -50,16 +50,17 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
         lines = [f"a budget does not hold: a {whom} of {near.name} spends {spent}"]
     of_clients, clients = plan.unit == "client", plan.spec.population
     if of_clients:
-        norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
+        strict = min(range(len(plan.groups)), key=lambda at: plan.groups[at].epsilon)
         compared = [
-            f"{one.name} {one.noise:.4g}, with {near.name} counting "
-            f"{one.counts[plan.groups.index(near)]:.0%}"
+            f"{one.name} {one.noise:.4g}, with {plan.groups[strict].name} counting "
+            f"{one.counts[strict]:.0%}"
             for one in others
             if one.name != "this plan"
         ]
         beside = f" ({'; '.join(compared)})" * bool(compared)
-        noise = f"{norm / plan.spec.clipping_norm:.4g} clipping norms{beside}"
-        lines.append(f"noise of a round's mean update: {noise}")
+        what = "of a round's mean update" if len(plan.spec.mixture) == 1 else "as if independent"
+        noise = f"{relative_noise(plan):.4g} clipping norms{beside}"
+        lines.append(f"noise {what}: {noise}")
     deltas = sorted({f"{group.delta:.3g}" for group in plan.groups})
     cells: dict[str, Cell] = {
         "group": lambda one: one.name,
