@@ -54,7 +54,6 @@ from privplan.laws.participation import (
 # larger a: the multiple of 0.02 that leaves least noise in the last model of the planned rounds.
 
 Floats = NDArray[np.float64]
-_EXPONENTS = tuple(step / 50 for step in range(25, 51))
 
 
 @lru_cache(maxsize=1024)
@@ -73,7 +72,7 @@ def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
 def coefficients(bands: int, momentum: float, rounds: int) -> tuple[float, ...]:
     """The series that leaves the last model least noise."""
     return min(
-        (series(bands, momentum, exponent) for exponent in _EXPONENTS),
+        (series(bands, momentum, step / 50) for step in range(25, 51)),
         key=lambda given: remaining_noise(given, momentum, rounds),
     )
 
