@@ -22,7 +22,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privplan.errors import Fault
 from privplan.laws.builtin import Poisson
@@ -53,8 +52,6 @@ from privplan.laws.participation import (
 # Lampert, NeurIPS 2024, Section 3), best where B reaches all rounds. A shorter memory wants a
 # larger a: the multiple of 0.02 that leaves least noise in the last model of the planned rounds.
 
-Floats = NDArray[np.float64]
-
 
 @lru_cache(maxsize=1024)
 def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
@@ -71,10 +68,8 @@ def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
 @lru_cache(maxsize=256)
 def coefficients(bands: int, momentum: float, rounds: int) -> tuple[float, ...]:
     """The series that leaves the last model least noise."""
-    return min(
-        (series(bands, momentum, step / 50) for step in range(25, 51)),
-        key=lambda given: remaining_noise(given, momentum, rounds),
-    )
+    found = [series(bands, momentum, step / 50) for step in range(25, 51)]
+    return min(found, key=lambda given: remaining_noise(given, momentum, rounds))
 
 
 def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> float:

@@ -58,7 +58,9 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
             if one.name != "this plan"
         ]
         beside = f" ({'; '.join(compared)})" * bool(compared)
-        what = "of a round's mean update" if len(plan.spec.mixture) == 1 else "as if independent"
+        what = "of a round's mean update"
+        if (rounds := len(plan.spec.mixture)) > 1:
+            what = f"correlated over {rounds} rounds, in the last model as much as independent"
         noise = f"{relative_noise(plan):.4g} clipping norms{beside}"
         lines.append(f"noise {what}: {noise}")
     deltas = sorted({f"{group.delta:.3g}" for group in plan.groups})
@@ -234,15 +236,8 @@ def explanation(plan: Plan) -> list[str]:
 
 def plan_lines(plan: Plan) -> list[str]:
     """Objective, bound, status and recipe, one line each."""
-    norm, rounds = (
-        plan.mean_noise_std * math.sqrt(plan.spec.model.parameters),
-        len(plan.spec.mixture),
-    )
+    norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
-    correlated = (
-        f"noise correlated over {rounds} rounds: in the last model as much as independent noise of "
-        f"norm {norm * plan.spec.noise_left:.4g} per round would leave"
-    )
     if plan.unit == "record":
         unit = _RECORDS
     elif plan.objective.name in FIXED_RATIOS or plan.objective.name != plan.spec.planning.ratios:
@@ -253,7 +248,6 @@ def plan_lines(plan: Plan) -> list[str]:
         f"objective {plan.objective.name}, less is better: {plan.objective.value:.8g}",
         f"{unit}: {terms}",
         f"noise of the mean update: {plan.mean_noise_std:.4g} a parameter, {norm:.4g} in norm",
-        *([correlated] if rounds > 1 else []),
         f"status: {plan.status}",
         *recipe_lines(plan),
     ]
