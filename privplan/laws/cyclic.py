@@ -53,7 +53,6 @@ from privplan.laws.participation import (
 # larger a: the multiple of 0.02 that leaves least noise in the last model of the planned rounds.
 
 
-@lru_cache(maxsize=1024)
 def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
     """c_0, ..., c_{B-1}, of norm 1 at most."""
     sums, steps = [1.0], [1.0]
@@ -61,7 +60,7 @@ def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
         sums.append(sums[-1] * (exponent + k - 1) / k)
         steps.append(steps[-1] * momentum * (2 * k - 1) / (2 * k))
     found = np.convolve(sums, steps)[:bands]
-    length = math.sqrt(math.fsum(float(one) ** 2 for one in found)) * (1 + 2.0**-48)
+    length = math.hypot(*found) * (1 + 2.0**-48)
     return tuple(float(one) / length for one in found)
 
 
@@ -77,13 +76,12 @@ def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> f
 
     Both for the same way of the model without noise: momentum leaves the last steps unfinished.
     """
-    from scipy.linalg import solve_banded  # slow to load, and most laws have no use for it
+    from scipy.linalg import solve_banded  # slow to load
 
     # the model after round T holds 1 - beta^(T - t + 1) of the noise of round t
-    reached = 1 - momentum ** np.arange(1, rounds + 1) if momentum else np.ones(rounds)
-    below = min(len(given), rounds) - 1
-    matrix = np.repeat(np.array(given[: below + 1])[:, None], rounds, axis=1)
-    held = solve_banded((below, 0), matrix, reached)
+    reached = 1 - momentum ** np.arange(1, rounds + 1)
+    matrix = np.repeat(np.array(given[:rounds])[:, None], rounds, axis=1)
+    held = solve_banded((len(matrix) - 1, 0), matrix, reached)
     return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())
 
 

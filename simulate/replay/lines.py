@@ -263,10 +263,9 @@ def turns_of(law: str) -> int:
 
 
 def mixture(plan: Plan) -> tuple[float, ...]:
-    """Factors on a round's sum and on the B - 1 before it, of norm 1 at most.
+    """Factors on the sums of B rounds: of norm 1, from (1 - x)^(-a) (1 - beta x)^(-1/2).
 
-    B coefficients of (1 - x)^(-a) (1 - beta x)^(-1/2), a the multiple of 0.02 from 0.5 to 1 that
-    leaves the last model of all rounds least noise.
+    Of all a = 0.5, 0.52, ..., 1 the one that leaves the last model of all rounds least noise.
     """
     turns = turns_of(plan.spec.sampling)
     return _mixture(turns, plan.spec.server_momentum, plan.spec.rounds) if turns > 1 else (1.0,)
