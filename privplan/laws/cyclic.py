@@ -47,10 +47,9 @@ from privplan.laws.participation import (
 # per participation, also where updates depend on earlier releases (Denisov, McMahan, Rush, Smith,
 # Thakurta, NeurIPS 2022, Theorem 2.1), and n costs nothing more than z.
 #
-# c is the start of the series of (1 - x)^(-a) (1 - beta x)^(-1/2), divided by its norm. With
-# a = 1/2 it is the square root of a server with momentum beta that adds up its steps (Kalinin,
-# Lampert, NeurIPS 2024, Section 3), best where B reaches all rounds. A shorter memory wants a
-# larger a: the multiple of 0.02 that leaves least noise in the last model of the planned rounds.
+# c is the start of the series of (1 - x)^(-a) (1 - beta x)^(-1/2), divided by its norm, beta the
+# momentum of the server. a = 1/2 is best where B reaches all rounds (Kalinin, Lampert, NeurIPS
+# 2024); a is the multiple of 0.02 that leaves least noise in the last model of the rounds.
 
 
 def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
