@@ -42,13 +42,10 @@ COMMANDS = {
 
 REMOVED = {
     "algorithms": "privplan simulate --algorithms",
-    "forecast-proxy": "privplan proxy forecast",
     "pilot": "privplan proxy pilot",
     "tune": "privplan proxy tune",
-    "anchor": "privplan attest anchor",
     "frontier": "privplan what-if SPEC --frontier",
     "horizon": "privplan solve --from-book",
-    "keys": "privplan attest keys",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
     "tradeoff": "privplan account --tradeoff",
     "solve --max-uploads": "--for uploads=N",
