@@ -42,8 +42,6 @@ COMMANDS = {
 
 REMOVED = {
     "algorithms": "privplan simulate --algorithms",
-    "pilot": "privplan proxy pilot",
-    "tune": "privplan proxy tune",
     "frontier": "privplan what-if SPEC --frontier",
     "horizon": "privplan solve --from-book",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
