@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 DIGITS = ("init --preset digits -o spec.yaml", "solve spec.yaml -o plan.json")
+PLANNED = ("init --preset digits-planned -o spec.yaml", DIGITS[1])
 SHORT = {"rounds: 60 ": "rounds: 3 ", "rounds: 50 ": "rounds: 2 "}
 """Edits of ``spec.yaml`` that make the runs of a page short."""
 
@@ -120,10 +121,8 @@ PAGES = {
         before=(*DIGITS, RUN), edits=SHORT, codes={"solve": (0, 3), "book left": (0, 3)}
     ),
     "docs/budgets.md": Page(
-        words={
-            "reserve plan.json --run spring --population hospital": "budgets",
-            "commit RESERVATION --plan plan.json --rounds 30 --population hospital": "budgets",
-        },
+        before=PLANNED,
+        words={"commit RESERVATION --plan plan.json --rounds 30 --population hospital": "budgets"},
     ),
     "docs/compare.md": Page(edits=SHORT, words={"--seeds 3": "--seeds 1"}, slow=True),
     **{f"docs/{name}.md": Page() for name in PLAIN},
@@ -137,7 +136,7 @@ PAGES = {
     "docs/evidence/planning.md": Page(
         words={"--seeds 5 --data-dir DATA --draw accuracy-by-split.png": "--help"}, slow=True
     ),
-    "docs/guard.md": Page(names=_guarded, prints=""),
+    "docs/guard.md": Page(prints=""),
     "docs/evidence/hyperfl.md": Page(before=DIGITS, names=_view),
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
