@@ -403,7 +403,7 @@ def sweep_panels(
         weights.setdefault(label, {})[row[paths[0]]] = row["weight"]
     across = shortened(paths[0], 50)
     return [
-        _lines("noise", "Noise of the mean update", (across, "norm, in units of an update"),
+        _lines("noise", "Noise of the mean update", (across, "norm"),
                noise, logarithmic=logarithmic),
         _lines("weights", "Weight of each group", (across, "weight in the model's step"),
                weights, logarithmic=logarithmic),

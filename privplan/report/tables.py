@@ -298,7 +298,7 @@ def sweep_caption(rows: Sequence[dict[str, Any]]) -> str:
     caption = (
         f"epsilon: at most, at delta {law[0]}, {law[1]} sampling, {law[2]}, unit {law[3]}, by "
         f"{law[4]}; counts: weight over the share of the clients; noise: of the mean update, in "
-        f"norm; objective: {law[5]}, less is better"
+        f"norm (solve says it over the clipping norm); objective: {law[5]}, less is better"
     )
     if CHANCES[0] in solved[0]:
         caption += "; advantage and TPR at 1% FPR: no attack exceeds them"
