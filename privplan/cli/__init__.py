@@ -46,11 +46,8 @@ REMOVED = {
     "horizon": "privplan solve --from-book",
     "pretrain": "model.initial in the spec, with parameters that you trained on public data",
     "tradeoff": "privplan account --tradeoff",
-    "solve --max-uploads": "--for uploads=N",
-    "what-if --forecast": "privplan solve SPEC --forecast PROXY",
-    "solve --data": "the numbers of privplan check-data in the spec",
 }  # fmt: skip
-"""Commands and options that were removed in 0.2, and what to use."""
+"""Commands that were removed in 0.2, and what to use."""
 
 
 VERBOSITY = "privplan.verbosity"
@@ -232,10 +229,6 @@ class _Commands(SuggestingGroup):
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             code = error.exit_code
-        except click.NoSuchOption as error:
-            name = f"{error.ctx.info_name if error.ctx else ''} {error.option_name}"
-            line = _removed(name) if name in REMOVED else error.format_message()
-            code = _refuse(line, PrivplanError.exit_code)
         except click.ClickException as error:
             code = _refuse(" ".join(error.format_message().split()), PrivplanError.exit_code)
         except PrivplanError as error:

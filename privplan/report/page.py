@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -39,17 +40,22 @@ Executed = Callable[[Path, RunRecord], tuple[int, str]]
 """How many rounds of a run were executed again now, and why none was."""
 
 
-def page_of(source: Path | str, executed: Executed = lambda folder, record: (0, "")) -> str:
+def page_of(
+    source: Path | str,
+    executed: Executed = lambda folder, record: (0, ""),
+    trusted: tuple[object, ...] = (),
+) -> str:
     """The page of a plan file, a run folder or a comparison's folder, as one HTML document.
 
-    ``executed`` executes rounds of a run again, as ``privplan verify`` does.
+    ``executed`` executes rounds of a run again, and ``trusted`` has the plan that was approved, as
+    for ``privplan verify``.
     """
     where, run, verdict = Path(source), None, None
     methods, compared, answers = [], [], []
     if where.is_file():
         plan, panels = Plan.load(where), []
     elif (where / RECORD).is_file():
-        run = load_run(where)
+        run = replace(load_run(where), trusted=trusted)
         verdict, plan = judge(run, *executed(where, run.record)), run.plan
         panels = [plots.verdict_panel(verdict), *plots.score_panels(run.record, plan)]
     else:

@@ -23,9 +23,15 @@ from privplan.cli import in_section, render
     help="json and markdown have the fields of public registries.",
 )
 @click.option("--rounds", metavar="all|N|0", help="Rounds to execute again, as in verify.")
+@click.option("--plan", metavar="PLAN", help="The plan that was approved, as in verify.")
 @click.pass_context
 def command(
-    context: click.Context, source: str, output: str | None, form: str, rounds: str | None
+    context: click.Context,
+    source: str,
+    output: str | None,
+    form: str,
+    rounds: str | None,
+    plan: str | None,
 ) -> None:
     """One page on PLAN, RUN or RESULTS (of compare) for readers who read no code.
 
@@ -33,7 +39,9 @@ def command(
     an attacker could do, what was not checked, and how to reproduce it. It needs no network.
     """
     from privplan.contrib.public_register.report import page, registry_report
+    from privplan.errors import InputError
     from privplan.files import refuse_overwriting, write_text
+    from privplan.plan import Plan
     from privplan.report.page import page_of
     from privplan.verification.verify import execute_again
 
@@ -41,7 +49,11 @@ def command(
     read = [one for one in Path(source).rglob("*") if one.suffix != ".html"]
     refuse_overwriting([source, *read], [output])
     if form == "html":
-        text = page_of(source, lambda run, of: execute_again(run, rounds, of, context.meta))
+        approved = () if plan is None else (Plan.load(plan),)
+        again = lambda run, of: execute_again(run, rounds, of, context.meta)  # noqa: E731
+        text = page_of(source, again, approved)
+    elif plan is not None:
+        raise InputError.one("plan", "is only for --format html", plan)
     else:
         report = registry_report(source)
         text = json.dumps(report, indent=1, allow_nan=False) + "\n"
