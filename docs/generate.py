@@ -195,6 +195,73 @@ def components_page() -> str:
     )
 
 
+OPTIONS = {
+    "asked": "What to find; the other numbers are given.",
+    "device": "Where to train: auto takes a GPU where there is one. This version never ran on one.",
+    "expires_days": "Days after which nothing can be spent from the reservation.",
+    "first_seed": "The first seed; the others follow it.",
+    "form": "How the answer is printed.",
+    "output": "Folder or file that is written.",
+    "relation": "Which data sets are neighbours: with one client more or less, or with one "
+    "replaced by another (replace_one) or by one that sends zero (zero_out).",
+    "role": "Whose key it is.",
+    "rounds": "Number of rounds.",
+    "seed": "Seed of the random numbers.",
+    "seeds": "Runs of each method, each with a seed of its own.",
+    "solve_for": "What to find; the other numbers are given.",
+}  # fmt: skip
+"""What options mean that say nothing in the terminal, where their name must do."""
+ARGUMENTS = {
+    "ACCOUNT": "POPULATION/GROUP, or the name of a ceiling.",
+    "CONFIG|SCRIPT|LOG": "File of another framework.",
+    "DATA": "File, folder or package.module:function, as --data of simulate takes it.",
+    "FILE": "File of the key.",
+    "NAME=VALUE,...": "Numbers of the spec and their values, such as strict=1,2,4 or rounds=20,40.",
+    "PLAN": "A plan, plan.json.",
+    "PLAN|RUN|RESULTS": "A plan, the folder of a run, or that of a comparison.",
+    "RESERVATION": "What book reserve printed.",
+    "RUN": "Folder of a run.",
+    "SPEC": "A spec, spec.yaml; what-if and app take a plan, too.",
+    "TABLE": "Name of a table, such as gdpfed-plus-table-1; without one all are listed.",
+}
+"""What the arguments of commands are."""
+
+
+def explain_options(group: Any) -> None:
+    """Completes the options of all commands: their help, names in it, and what they take."""
+    import click
+
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            explain_options(command)
+            continue
+        for option in (one for one in command.params if isinstance(one, click.Option)):
+            option.get_help_record(context)  # fills in the names of a registry
+            option.help = option.help or OPTIONS[option.name]
+            if option.metavar is None and not (option.is_flag or option.count):
+                kinds = {"choice": "CHOICE", "integer": "N", "integer range": "N", "text": "TEXT"}
+                kinds |= {"float": "NUMBER", "float range": "NUMBER"}
+                option.metavar = kinds.get(option.type.name, "PATH")
+
+
+def explain_arguments(app: Any, context: Any, lines: list[str]) -> None:
+    """Says what an argument of a command is, not only whether it is required."""
+    known = ""
+    for at, line in enumerate(lines):
+        known = line.partition("option:: ")[2].strip("[]") or known
+        if found := re.fullmatch(r"( *(?:Optional|Required)) argument(?:\(s\))?", line):
+            lines[at] = f"{found[1]}. {ARGUMENTS[known]}"
+
+
+def example_as_code(app: Any, context: Any, lines: list[str]) -> None:
+    """Sets the example of a command as code."""
+    text = " ".join(lines).strip()
+    if text.startswith("Example: "):
+        lines[:] = ["Example:", "", ".. code-block:: sh", "", f"   {text[9:]}", ""]
+
+
 def _call(found: Any) -> str:
     from inspect import signature
 

@@ -38,7 +38,7 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 @click.command(
-    name="solve", epilog="Example: privplan solve spec.yaml --for noise=0.8 -o plan.json"
+    name="solve", epilog="Example: privplan solve spec.yaml --for noise=0.1 -o plan.json"
 )
 @click.argument("spec", metavar="SPEC")
 @click.option("-o", "--output", metavar="PLAN", help="Write the plan there (plan.json).")

@@ -119,7 +119,7 @@ data_options = together(
         cls=_RegistryOption,
         names=PARTITIONS,
         group="privplan.partitions",
-        help="Partition of the training records over clients: {}; docs/data.md explains each.",
+        help="Partition of the training records over clients: {}; see the page on data sets.",
     ),
     click.option(
         "--aggregation",

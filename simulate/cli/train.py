@@ -228,11 +228,11 @@ def compare_command(
 ) -> None:
     """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
 
-    PLAN may be a spec, which each method then plans by its own rule. Each run has its own folder;
-    finished runs are reused and interrupted ones resumed. With --tune each method first gets its
-    own clipping norm, learning rate and hyperparameters, chosen on training records that are held
-    out; all then spend the same epsilon. On own data it says before and after what all runs spend
-    together.
+    PLAN may be a spec, which is solved. Methods with a rule of their own plan the same budgets by
+    it, as the column plan shows. Each run has its own folder; finished runs are reused and
+    interrupted ones resumed. With --tune each method first gets its own clipping norm, learning
+    rate and hyperparameters, chosen on held-out training records; all then spend the same epsilon.
+    On own data it says before and after what all runs spend together.
     """
     from privplan.cli import render
     from privplan.errors import InputError
