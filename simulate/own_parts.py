@@ -48,6 +48,10 @@ class OwnParts:
         self, record: RunRecord, plan: Plan, data_dir: Path | None, folder: Path
     ) -> RunParts:
         """The data set, the records of each client, the model and the metric of a run."""
+        task = str(record.configuration.get("task", self.task))
+        if self.data is not None and self.task != task:
+            rule = f"must be that of the run, with --task {task} beside --data"
+            raise InputError.one("task", rule, self.task)
         metric = self.metric_of(record)
         data, assigned = self.data_of(record, plan, data_dir)
         begun = started(self.model_of(record, data), plan.spec.model.initial, folder)
@@ -67,7 +71,8 @@ class OwnParts:
             data = load(record.dataset, data_dir)
         expected = record.configuration.get("data")
         if data.digest != expected:
-            rule = f"must be the data of the run, with digest {expected}"
+            read = ", read with the options it had (--features, --statistics, --test, --test-share)"
+            rule = f"must be the data of the run{read * (assigned is not None)}, digest {expected}"
             raise InputError.one("dataset", rule, data.digest)
         if assigned is None:
             chosen, labels = scheme(record.partition), data.train_labels.numpy()

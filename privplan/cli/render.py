@@ -242,7 +242,7 @@ def refuse_options(context: click.Context, names: Iterable[str], rule: str) -> N
     faults = []
     for name in names:
         if on_command_line(context, name):
-            value = context.params[name]
+            value = context.params.get(name, "no --data")  # of an option that is passed on
             shown = " ".join(value) if isinstance(value, tuple) else str(value)
             faults.append(Fault(options[name], rule, shown))
     if faults:

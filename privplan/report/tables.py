@@ -438,6 +438,7 @@ def headline(verdict: Verdict) -> str:
         found = f"kept as recorded (not executed again for this verdict{why})"
         if verdict.earlier:
             found += f"; replay.json says {verdict.earlier} of {verdict.rounds} rounds were before"
+        found += f"; its {verdict.metric} is only claimed" * (verdict.accuracy is not None)
     elif verdict.executed == verdict.rounds:
         found = f"kept, executed again (all {verdict.rounds} rounds)"
     else:
@@ -480,9 +481,10 @@ def class_line(verdict: Verdict) -> str:
 
 def closing_lines(verdict: Verdict) -> list[str]:
     """Which plan, the levels of evidence and the source of the noise, and the score."""
+    when = "again" if verdict.executed else "before this verdict"
     proofs = {
         "declared": "declared (what the run wrote)",
-        "replayed": "replayed (rounds executed again)",
+        "replayed": f"replayed (rounds executed {when})",
         "attested": "attested (releases signed before use)",
     }
     levels = ", ".join(proofs[level] for level in verdict.evidence)

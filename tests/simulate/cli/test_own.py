@@ -317,13 +317,23 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
     verified = run(f"verify {folder}")
     assert "test mae " in verified.output
     assert "accuracy" not in verified.output
+    assert "its mae is only claimed" in verified.output
+    alone = run(f"verify {folder} --model own_code:Line --task regression")
+    assert "verdict: task: is only for --data" in alone.output
     replayed = run(f"replay {folder} --rounds 1 {options}")
     assert replayed.exit_code == 0, replayed.output
     for words, line in (
         ("", "data: must be given again for a run on own data, with --data"),
         (own, "metric: must be mae, as in the run, found 'rmse'"),
         (options.replace("Line", "Net"), "model: must be the model of the run"),
-        (options.replace("real", "mine"), "dataset: must be the data of the run"),
+        (
+            options.replace("real", "mine"),
+            "dataset: must be the data of the run, read with the opt",
+        ),
+        (
+            f"{options} --data mine.npz --task multi-class",
+            "task: must be that of the run, with --ta",
+        ),
     ):
         refused = run(f"replay {folder} {words}")
         assert refused.exit_code == 2, refused.output
