@@ -6,7 +6,6 @@ Values have the other half of the interface as methods, such as ``Spec.replace``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -195,13 +194,12 @@ def verify(
     """
     from privplan.plan import Plan
     from privplan.record import run_folder
-    from privplan.verification.verify import execute_again, judge, load_run, with_key
+    from privplan.verification.verify import judged, load_run
 
     approved = () if plan is None else (Plan.load(plan),)
     folder = run_folder(run)
-    loaded = with_key(replace(load_run(folder), trusted=approved))
-    again = execute_again(folder, None if rounds is None else str(rounds), loaded.record, {})
-    return judge(loaded, *again)
+    text = None if rounds is None else str(rounds)
+    return judged(load_run(folder), text, trusted=approved)
 
 
 @checked_call

@@ -325,7 +325,7 @@ def verify_command(
     from privplan.plan import Plan
     from privplan.record import ACCURACY
     from privplan.report import tables
-    from privplan.verification.verify import execute_again, judge, load_run, with_key
+    from privplan.verification.verify import judged, load_run
 
     approved = () if plan is None else (Plan.load(plan),)
     if run.is_file():
@@ -337,9 +337,8 @@ def verify_command(
         else:
             render.text(line)
         ctx.exit(5)
-    loaded = replace(load_run(run), trusted=(*approved, *ctx.meta.get(TRUSTED, ())))
-    loaded, options = with_key(loaded, noise_key), {**ctx.meta, "noise_key": noise_key}
-    verdict = judge(loaded, *execute_again(run, rounds, loaded.record, options))
+    loaded, trusted = load_run(run), (*approved, *ctx.meta.get(TRUSTED, ()))
+    verdict = judged(loaded, rounds, ctx.meta, trusted, noise_key)
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +22,7 @@ from privplan.forecast.target import forecast_lines, reached_line
 from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.explain import GroupRisk, risks_of
-from privplan.record import PLAN, RECORD, RunRecord
+from privplan.record import PLAN, RECORD
 from privplan.report import plots, tables
 from privplan.report.style import DARK, LIGHT
 from privplan.verification.checks.check import Run
@@ -36,27 +35,20 @@ NOT_COVERED = (
     "side channels of the software: timing, floating-point rounding, logs",
 )
 """What no guarantee of this project covers."""
-Executed = Callable[[Path, RunRecord], tuple[int, str]]
-"""How many rounds of a run were executed again now, and why none was."""
 
 
-def page_of(
-    source: Path | str,
-    executed: Executed = lambda folder, record: (0, ""),
-    trusted: tuple[object, ...] = (),
-) -> str:
+def page_of(source: Path | str, judged: Callable[[Run], Verdict] = judge) -> str:
     """The page of a plan file, a run folder or a comparison's folder, as one HTML document.
 
-    ``executed`` executes rounds of a run again, and ``trusted`` has the plan that was approved, as
-    for ``privplan verify``.
+    ``judged`` judges a run, by default without executing rounds again.
     """
     where, run, verdict = Path(source), None, None
     methods, compared, answers = [], [], []
     if where.is_file():
         plan, panels = Plan.load(where), []
     elif (where / RECORD).is_file():
-        run = replace(load_run(where), trusted=trusted)
-        verdict, plan = judge(run, *executed(where, run.record)), run.plan
+        run = load_run(where)
+        verdict, plan = judged(run), run.plan
         panels = [plots.verdict_panel(verdict), *plots.score_panels(run.record, plan)]
     else:
         plans = [Plan.load(one) for one in sorted(where.glob(f"*/*/{PLAN}"))]
@@ -83,7 +75,7 @@ def page_of(
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"up": _up, "sentence": lambda text: text[:1].upper() + text[1:]}
+    environment.filters |= {"up": _up, "quote": shlex.quote, "sentence": _sentence}
     page = environment.get_template("page.html.j2").render(
         plan=plan,
         record=run.record if run else None,
@@ -93,7 +85,6 @@ def page_of(
         answers=answers,
         chances=_chances(plan, run, verdict),
         pictures=[(one.title, Markup(one.inline())) for one in panels],
-        command=_command(run.record) if run else "",
         forecast=forecast_lines(plan),
         reached=reached_line,
         not_covered=NOT_COVERED,
@@ -105,6 +96,10 @@ def page_of(
         tables=tables,
     )
     return page.lstrip()
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _up(value: float, digits: int = 1) -> str:
@@ -125,20 +120,3 @@ def _chances(plan: Plan, run: Run | None, verdict: Verdict | None) -> list[Group
         return risks_of(plan, spent) if plan.guarantee == PLD else []
     except UnsupportedError:
         return []
-
-
-def _command(record: RunRecord) -> str:
-    """The command that trains a simulated run again; empty for a deployment."""
-    if record.seed is None:
-        return ""
-    known, partition = record.configuration, record.partition
-    given = {"algorithm": record.algorithm, "data" * bool(known.get("own_data")) or "dataset":
-             record.dataset, "partition": "" if partition == "clients" else partition,
-             "seed": record.seed}  # fmt: skip
-    words = [word for name, value in given.items() if value != ""
-             for word in (f"--{name}", str(value))]  # fmt: skip
-    numbers = known.get("numbers") or {}
-    words += [word for name, value in numbers.items() for word in ("--set", f"{name}={value}")]
-    more = "  # with the other options of the data and the model, here and below"
-    own = "own_data" in known or "own_model" in known
-    return shlex.join(["privplan", "simulate", "plan.json", *words, "-o", "run"]) + more * own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -468,13 +468,6 @@ def load_run(folder: Any) -> Run:
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)
 
 
-def with_key(run: Run, given: Path | None = None) -> Run:
-    """The run with the secret key of its cohorts and noise: given, or beside its folder."""
-    committed = run.record.configuration.get("noise_commitment")
-    key = NoiseKey.of_run(run.folder or Path(), committed, given)
-    return run if key is None else replace(run, trusted=(*run.trusted, key))
-
-
 SECONDS = 10.0
 """Time for executing rounds again where their number is left out."""
 EXECUTORS = "privplan.executors"
@@ -511,3 +504,21 @@ def execute_again(
         return execute(folder, most, SECONDS if rounds is None else None, options), ""
     except (PrivplanError, ImportError) as error:
         return 0, str(error).splitlines()[0]
+
+
+def judged(
+    run: Run,
+    rounds: str | None = None,
+    options: dict[str, Any] | None = None,
+    trusted: Iterable[object] = (),
+    noise_key: Path | None = None,
+) -> Verdict:
+    """The verdict on a run folder with what its reader trusts, after rounds were executed again.
+
+    The key of its cohorts and noise is the given one, or the one beside its folder.
+    """
+    folder = run.folder or Path()
+    key = NoiseKey.of_run(folder, run.record.configuration.get("noise_commitment"), noise_key)
+    run = replace(run, trusted=(*trusted, *filter(None, [key])))
+    given = {**(options or {}), "noise_key": noise_key}
+    return judge(run, *execute_again(folder, rounds, run.record, given))

@@ -54,17 +54,9 @@ def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path):
             assert (share.largest_norm, share.clipped) == (None, None)
     verdict = Guard(plan, tmp_path, evidence="public").verdict()
     assert verdict.outcome == "unverified"
-    assert {check.name for check in verdict.not_shown} == {
-        "noise coverage",
-        "noise distribution",
-        "noise independence",
-        "clipping",
-        "noise drawn",
-        "sums",
-        "sampling law",
-        "cohorts",
-        "participation",
-    }
+    names = "noise coverage, noise distribution, noise independence, clipping, noise drawn, sums"
+    names = f"{names}, sampling law, cohorts, participation".split(", ")
+    assert {check.name for check in verdict.not_shown} == set(names)
     assert {row[-1] for row in group_table(verdict)[2]} == {"unverified"}
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from privplan.cli import in_section, render
+from privplan.cli import TRUSTED, in_section, render
+from privplan.cli.plan import verify_command
 
 
 @in_section("verify")
@@ -22,16 +23,15 @@ from privplan.cli import in_section, render
     show_default=True,
     help="json and markdown have the fields of public registries.",
 )
-@click.option("--rounds", metavar="all|N|0", help="Rounds to execute again, as in verify.")
-@click.option("--plan", metavar="PLAN", help="The plan that was approved, as in verify.")
 @click.pass_context
 def command(
     context: click.Context,
     source: str,
     output: str | None,
     form: str,
+    plan: Path | None,
     rounds: str | None,
-    plan: str | None,
+    noise_key: Path | None,
 ) -> None:
     """One page on PLAN, RUN or RESULTS (of compare) for readers who read no code.
 
@@ -39,26 +39,28 @@ def command(
     an attacker could do, what was not checked, and how to reproduce it. It needs no network.
     """
     from privplan.contrib.public_register.report import page, registry_report
-    from privplan.errors import InputError
     from privplan.files import refuse_overwriting, write_text
     from privplan.plan import Plan
     from privplan.report.page import page_of
-    from privplan.verification.verify import execute_again
+    from privplan.verification.verify import judged
 
     output = output or ("report.html" if form == "html" else None)
     read = [one for one in Path(source).rglob("*") if one.suffix != ".html"]
     refuse_overwriting([source, *read], [output])
+    approved = () if plan is None else (Plan.load(plan),)
+    trusted = (*approved, *context.meta.get(TRUSTED, ()))
     if form == "html":
-        approved = () if plan is None else (Plan.load(plan),)
-        again = lambda run, of: execute_again(run, rounds, of, context.meta)  # noqa: E731
-        text = page_of(source, again, approved)
-    elif plan is not None:
-        raise InputError.one("plan", "is only for --format html", plan)
+        text = page_of(source, lambda run: judged(run, rounds, context.meta, trusted, noise_key))
     else:
-        report = registry_report(source)
+        report = registry_report(source, lambda run: judged(run, "0", {}, trusted, noise_key))
         text = json.dumps(report, indent=1, allow_nan=False) + "\n"
         text = page(report) if form == "markdown" else text
     if output is not None:
         write_text(output, text)
         text = f"wrote {output}"
     render.text(text.rstrip("\n"))
+
+
+command.params += [
+    one for one in verify_command.params if one.name in ("plan", "rounds", "noise_key")
+]

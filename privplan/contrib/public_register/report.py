@@ -8,6 +8,7 @@ is not covered. A value that neither plan nor run holds is stated as not stated,
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _RELATIONS = {
 }
 
 
-def registry_report(path: Path | str) -> dict[str, Any]:
+def registry_report(path: Path | str, judged: Callable[[Run], Verdict] = judge) -> dict[str, Any]:
     """The report of a plan file or a run folder, as plain data for strict JSON."""
     where = Path(path)
     if not where.exists():
@@ -36,7 +37,7 @@ def registry_report(path: Path | str) -> dict[str, Any]:
     if not where.is_dir():
         return _report(Plan.load(where), None)
     run = load_run(where)
-    return _report(run.plan, judge(run), run)
+    return _report(run.plan, judged(run), run)
 
 
 def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from privplan.plan import Plan
 from privplan.processes import in_processes
 from privplan.record import RunRecord
 from simulate.data.sources import DataOptions, imported, load_own, read_csv
+from tests.command import answer
 from tests.simulate.own_runs import CLIENTS, STRICT, arrays, plan
 
 MODULE = """
@@ -320,20 +321,20 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
     assert "its mae is only claimed" in verified.output
     alone = run(f"verify {folder} --model own_code:Line --task regression")
     assert "verdict: task: is only for --data" in alone.output
-    replayed = run(f"replay {folder} --rounds 1 {options}")
-    assert replayed.exit_code == 0, replayed.output
+    answer(*shlex.split(f"report {folder} --plan line.json --rounds 1 {options} -o page.html"))
+    words = Path("page.html").read_text()
+    assert "1 of 5 rounds were executed again for this page" in words
+    [line] = re.findall("privplan (simulate plan.json .*) -o run", words)
+    line = line.replace("plan.json", "line.json").replace("MODULE:CLASS", "own_code:Line")
+    answer(*shlex.split(f"{line} --loss torch.nn:L1Loss -o again"))
+    first, again = (RunRecord.load(one).configuration for one in (folder, Path("again")))
+    assert first["data"] == again["data"]
     for words, line in (
         ("", "data: must be given again for a run on own data, with --data"),
         (own, "metric: must be mae, as in the run, found 'rmse'"),
         (options.replace("Line", "Net"), "model: must be the model of the run"),
-        (
-            options.replace("real", "mine"),
-            "dataset: must be the data of the run, read with the opt",
-        ),
-        (
-            f"{options} --data mine.npz --task multi-class",
-            "task: must be that of the run, with --ta",
-        ),
+        (options.replace("real", "mine"), "dataset: must be the data of the run, read with"),
+        (f"{options} --data mine.npz --task multi-class", "task: must be that of the run, with"),
     ):
         refused = run(f"replay {folder} {words}")
         assert refused.exit_code == 2, refused.output

@@ -13,7 +13,7 @@ from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.streams import NoiseKey
 from privplan.verification.checks.noise import noise_regenerated
 from privplan.verification.checks.sampling import cohorts_regenerated
-from privplan.verification.verify import judge, load_run, with_key
+from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -115,7 +115,7 @@ def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_pa
 def test_checks_draw_cohorts_and_noise_again_with_the_key(noise, tmp_path):
     asked = request(tmp_path, noise=noise)
     execute(asked)
-    run = with_key(load_run(asked.folder), asked.noise_key_file)
+    run = replace(load_run(asked.folder), trusted=(NoiseKey.load(asked.noise_key_file),))
     assert all(check(run).passed for check in (cohorts_regenerated, noise_regenerated))
     one, *others = run.ledger.records
     shares = (one.shares[0].model_copy(update={"participants": (0,)}), *one.shares[1:])
