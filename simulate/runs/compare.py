@@ -193,9 +193,8 @@ def answer(rows: Sequence[ComparisonRow]) -> list[str]:
         return []
     best = max(paid, key=lambda row: row.mean)
     alike = [row.algorithm for row in paid if row is not best and not _apart(best, row)]
-    found = (
-        f"the most accurate that keeps the budgets: {best.algorithm}, {_score(best, best.mean)}%"
-    )
+    top = f"{best.algorithm}, {_score(best, best.mean)}%"
+    found = f"the most accurate that keeps the budgets: {top}"
     lines = [found + f"; these seeds do not tell it apart from {', '.join(alike)}" * bool(alike)]
     for row in rows:
         if row.mean >= best.mean and row is not best:
@@ -534,9 +533,12 @@ def _given(run: Run) -> Given:
     bounds = [share.clip_bound for one in run.ledger.records[:1] for share in one.shares]
     clips = entry.unit != "none" or any(bounds)
     rate = 1.0 if spec.server is None else spec.server.learning_rate or 1.0
-    recipe = [f"C {spec.clipping_norm:g}" if clips else "no clipping", f"step {rate:.4g}"]
-    recipe.append("last model" if spec.averaging is None else f"{spec.averaging.method} of models")
+    model = "last model" if spec.averaging is None else f"{spec.averaging.method} of models"
+    clip = f"C {spec.clipping_norm:g}" if clips else "no clipping"
     ratios = plan.objective.name
     ratios = spec.planning.ratios if ratios == FIXED_RATIOS[0] else ratios
-    release = "exact" if entry.unit == "none" else plan.release
-    return Given(", ".join(recipe), ratios, spec.weighting, release)
+    weights, release = spec.weighting, "exact" if entry.unit == "none" else plan.release
+    if entry.unit != "none" and not entry.function.__module__.startswith("simulate."):
+        made = entry.build(plan)
+        weights, release = made.aggregator.name, "joint" if made.mechanism.joint else "per_group"
+    return Given(f"{clip}, step {rate:.4g}, {model}", ratios, weights, release)
