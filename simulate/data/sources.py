@@ -203,7 +203,9 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
         raise InputError.one("statistics", rule + "all columns are standardised", "nothing")
     if not names:
         raise InputError.one("features", "must name a column", names)
-    faults = []
+    absent = () if statistics is AS_THEY_ARE else [one for one in statistics if one not in columns]
+    rule = f"must be of a column of the table, which has {', '.join(columns)}"
+    faults = [Fault(f"statistics.{name}", rule, name) for name in absent]
     for name in names:
         if name not in columns:
             rule = f"must be among the columns {', '.join(columns)}"

@@ -19,7 +19,7 @@ from simulate.data.own import Data
 from simulate.models.fast import Compiled, compiled
 from simulate.models.modular import Modular, outputs_of
 from simulate.models.network import CROSS_ENTROPY, Objective, SeededRandomness, fitted, with_seeds
-from simulate.tasks import MULTI_CLASS
+from simulate.tasks import MULTI_CLASS, objective_of
 
 # --- Checks of the user's module: every fault at once, each with its remedy. ---------------------
 
@@ -290,11 +290,11 @@ class OwnModel:
         """Raises what ``model`` would raise, as far as it is known before a plan."""
         module = self._seeded()
         faults = list(structure_faults(module))
-        if data is not None and data.task == MULTI_CLASS:
+        if data is not None:
             dataset, _ = replace(data, client=None, group=None).prepared(())
-            faults += behaviour(
-                module, probe_of(dataset), len(dataset.classes), CROSS_ENTROPY
-            ).faults
+            classes = len(dataset.classes) if data.task == MULTI_CLASS else None
+            objective = objective_of(data.task, None, dataset.targets)
+            faults += behaviour(module, probe_of(dataset), classes, objective).faults
         if faults:
             raise InputError(faults)
 

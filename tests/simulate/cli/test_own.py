@@ -91,6 +91,7 @@ def write_own_data(folder):
     for name, change in {
         "stats": {},
         "no-bmi": {"bmi": None},
+        "more": {"lab4": {"mean": 0, "std": 1}},
         "flat": {"age": {"mean": 50, "std": 0}},
         "worded": {"age": {"mean": "fifty", "std": 1}},
         "filled": {"sex": {"categories": ["f", "m"], "fill": "x"}},
@@ -193,6 +194,7 @@ WRONG = {
     "dataset": ["mine.npz --dataset digits"],
     "client": ["mine.csv TABLE --client nobody"],
     "statistics.bmi": ["mine.csv TABLE --statistics no-bmi.json"],
+    "statistics.lab4": ["mine.csv TABLE --statistics more.json"],
     "statistics.age.std": ["mine.csv TABLE --statistics flat.json"],
     "statistics.age.mean": ["mine.csv TABLE --statistics worded.json"],
     "statistics.sex.fill": ["mine.csv TABLE --statistics filled.json"],
@@ -207,7 +209,10 @@ ALONE = (
 """Options of ``simulate`` that need ``--data`` or ``--model``; the field is the option."""
 CHECKED = {
     "data": ["own_code:leaves"], "data.group": ["mine.npz --client y"],
-    "model": ["--model own_code:pairs", "--model own_code:Normed"], "fix": ["mine.npz --fix"],
+    "model": [
+        "--model own_code:pairs", "--model own_code:Normed",
+        "real.npz --model own_code:Faces --task regression",
+    ], "fix": ["mine.npz --fix"],
     "model-args": ["--model own_code:Net --model-args []"],
 }  # fmt: skip
 """Words after ``check-data``, by the field that the refusal names."""
