@@ -139,7 +139,7 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Fl
         ww = np.where(free, ww, 1.0) + (stiff * by_w**2).sum(axis=0)
         rw = (-2 * spread - 4 * apart * rise) * (moving & free) + (stiff * by_r * by_w).sum(axis=0)
         middle, apart_by = (rr + ww) / 2, np.hypot((rr - ww) / 2, rw)
-        lift = np.maximum(1e-8 * (middle + apart_by) - (middle - apart_by), 0.0)
+        lift = np.maximum(1e-8 * (np.abs(middle) + apart_by) - (middle - apart_by), 0.0)
         rr, ww = rr + lift, ww + lift
         # what couples the groups: the peak, and both sums
         sides = np.array(
