@@ -25,7 +25,7 @@ from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, RECORD, RunRecord
 from privplan.report.plots import comparison_panels
 from privplan.report.style import FORMATS, picture
-from privplan.report.tables import no_score, upper
+from privplan.report.tables import headline, no_score, upper
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.spec.spec import Spec
 from privplan.spec.training import Recipe, without_recipe
@@ -186,11 +186,13 @@ def printed_table(
 
 
 def answer(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Which method is the most accurate within the budgets, and which others are above it."""
+    """Which method is the most accurate within the budgets, what is above it, and what is lost."""
+    bad = [v for row in rows if row.note[:3] != "not" for v in row.verdicts if v.outcome != "kept"]
+    lost = [*{v.algorithm: f"{v.algorithm}: {headline(v)}" for v in bad[::-1]}.values()][::-1]
     within = [row for row in rows if all(one.outcome == "kept" for one in row.verdicts)]
     paid = [row for row in within if any(row.spent(name) for name in row.groups)]
     if rows[0].metric != ACCURACY or any(math.isnan(row.mean) for row in rows) or not paid:
-        return []
+        return lost
     best = max(paid, key=lambda row: row.mean)
     alike = [row.algorithm for row in paid if row is not best and not _apart(best, row)]
     top = f"{best.algorithm}, {_score(best, best.mean)}%"
@@ -205,7 +207,7 @@ def answer(rows: Sequence[ComparisonRow]) -> list[str]:
                 lines.append(f"{reached} without noise: its epsilon is infinite")
             else:
                 lines.append(f"{reached}, and its budgets are {outcomes(row.verdicts)} kept")
-    return lines
+    return lines + lost
 
 
 def _apart(first: ComparisonRow, second: ComparisonRow) -> bool:

@@ -8,13 +8,13 @@ from simulate.runs.compare import ComparisonRow, answer, latex
 
 
 def _row(name, scores, outcome="kept", upper=1.0):
-    group = SimpleNamespace(group="a_b", realised_upper=upper, delta=1e-3, sampling="poisson",
-                            relation="add_remove", accountant="pld")  # fmt: skip
-    record = [
-        SimpleNamespace(accuracy=one, metric="accuracy", accuracy_by_group={}) for one in scores
-    ]
+    law = {"sampling": "poisson", "relation": "add_remove", "accountant": "pld", "delta": 1e-3}
+    group = SimpleNamespace(group="a_b", realised_upper=upper, name="sums", reason="why", **law)
+    other = {"metric": "accuracy", "accuracy_by_group": {}}
+    record = [SimpleNamespace(accuracy=one, **other) for one in scores]
+    of = {"noise": "seeded", "level": outcome, "failed": [group], "algorithm": name}
     verdict = SimpleNamespace(outcome=outcome, groups=[group], not_finite=False, rehearsal=False,
-                              plan_digest="0123456789ab", noise="seeded")  # fmt: skip
+                              plan_digest="0123456789ab", **of)  # fmt: skip
     return ComparisonRow(name, "client", tuple(record), (verdict,) * len(scores), ())
 
 
@@ -26,7 +26,7 @@ def _row(name, scores, outcome="kept", upper=1.0):
         ([_row("GDPFed+", [0.7, 0.89])], ["planned, 80.00%; these seeds do not tell it apart"]),
         ([_row("FedAvg", [0.9, 0.9], "broken", None)], ["planned", "90.00% without noise"]),
         ([_row("Local-only", [0.9, 0.9], upper=0.0)], ["planned", "no plan pays here"]),
-        ([_row("faulty", [0.9, 0.9], "broken")], ["planned", "its budgets are 0/2 kept"]),
+        ([_row("it", [0.9, 0.9], "broken")], ["planned", "0/2 kept", "it: NOT kept: sums: why"]),
     ],
 )
 def test_the_answer_names_the_best_and_what_is_above_it(others, said):
