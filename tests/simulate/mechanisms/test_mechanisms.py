@@ -209,7 +209,7 @@ def group_sums(totals):
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_server_has_the_sums_and_the_solved_noise(joint):
     """Each step is that of the sums, plus C^{-1} of independent draws."""
-    mixture = coefficients(BANDS, 0.5)
+    mixture = coefficients(BANDS, 0.5, ROUNDS)
     inner = gaussian_joint() if joint else gaussian_per_group()
     mechanism, aggregator = mixed_sums(inner, mixture), unmixed(mean(), mixture)
     weights = {group.name: 0.25 for group in tiny.plan().groups}
