@@ -331,6 +331,7 @@ MOST_COMPARED = 50
 """Groups of a plan that is compared; no reader looks through more."""
 LOUD = 3.0
 """Norm of the noise over the clipping norm above which a plan says what would lower it."""
+LOOSE = 20  # an epsilon above it is said to protect hardly
 HARDLY = 0.1
 """Weight over the share of the clients below which they hardly count."""
 
@@ -397,9 +398,11 @@ def _relative(spec: Spec, found: Allocation) -> float:
 
 def attention_lines(plan: Plan) -> list[str]:
     """Where noise drowns the signal, with what would lower it, and clients that hardly count."""
-    spec, lines = plan.spec, []
+    spec, loose = plan.spec, [one.name for one in plan.groups if one.epsilon > LOOSE]
+    means = f"an epsilon above {LOOSE} lets a guess's odds rise by e^{LOOSE}: hardly a protection"
+    lines = [f"{', '.join(loose)}: {means}"] * bool(loose)
     if spec.unit != "client":
-        return []
+        return lines
     few = [one for one in plan.groups if one.weight < HARDLY * one.clients / spec.population]
     if few:
         share = sum(one.clients for one in few) / spec.population

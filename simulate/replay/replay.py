@@ -212,7 +212,7 @@ class Replay:
         method, own = method_of(plan, record), own or OwnParts()
         what = "canaries" if settings.get("canaries") else again.unsupported(plan)
         if what or method is None:
-            why = NOT_EXECUTED.get(record.algorithm, "it is no algorithm of the simulator")
+            why = NOT_EXECUTED.get(record.algorithm, "it has no second implementation here")
             self.missing = f"{record.algorithm} cannot be executed again: {what or why}"
             return
         parts = own.parts_of(record, plan, data_dir, folder)
