@@ -27,7 +27,7 @@ SIGNATURES = {
     "Plan.explain": "self",
     "simulate.train": "plan, data, dataset, data_dir, model, model_args, algorithm, seed, folder, "
     "partition, hyperparameters, device, canaries, report, loss, metric, fix, callbacks, track, "
-    "precision, noise",
+    "noise",
     "simulate.compare": "plan, algorithms, dataset, data_dir, seeds, folder, jobs, options",
 }
 """Arguments of the stable functions; a change here is a change of the interface."""
