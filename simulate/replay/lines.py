@@ -263,32 +263,25 @@ def turns_of(law: str) -> int:
 
 
 def mixture(plan: Plan) -> tuple[float, ...]:
-    """Factors on the sums of B rounds: of norm 1, from (1 - x)^(-a) (1 - beta x)^(-1/2).
-
-    Of all a = 0.5, 0.52, ..., 1 the one that leaves the last model of all rounds least noise.
-    """
-    turns = turns_of(plan.spec.sampling)
-    return _mixture(turns, plan.spec.server_momentum, plan.spec.rounds) if turns > 1 else (1.0,)
+    """Factors on the sums of B rounds, of norm 1: of (1 - x)^(-a) (1 - beta x)^(-1/2)."""
+    # of all a = 0.5, 0.52, ..., 1 the one that leaves the last model of all rounds least noise
+    return _mixture(turns_of(plan.spec.sampling), plan.spec.server_momentum, plan.spec.rounds)
 
 
 @lru_cache
 def _mixture(turns: int, momentum: float, rounds: int) -> tuple[float, ...]:
-    def series(a: float) -> list[float]:
+    found = []
+    root = [math.comb(2 * k, k) / 4**k * momentum**k for k in range(turns)]
+    for a in (step / 50 for step in range(25, 51)):
         power = [math.prod((a + j) / (j + 1) for j in range(k)) for k in range(turns)]
-        root = [math.comb(2 * k, k) / 4**k * momentum**k for k in range(turns)]
-        terms = [[power[at - k] * root[k] for k in range(at + 1)] for at in range(turns)]
-        norm = math.hypot(*map(math.fsum, terms)) * (1 + 2.0**-48)
-        return [math.fsum(one) / norm for one in terms]
-
-    def noise(given: list[float]) -> float:
-        held: list[float] = []
-        for t in range(rounds):
+        terms = [sum(power[at - k] * root[k] for k in range(at + 1)) for at in range(turns)]
+        norm, held = math.hypot(*terms) * (1 + 2.0**-48), list[float]()
+        given = tuple(one / norm for one in terms)
+        for t in range(rounds):  # what the last model holds of the noise of each round
             taken = sum(one * old for one, old in zip(given[1:], reversed(held), strict=False))
             held.append((1 - momentum ** (t + 1) - taken) / given[0])
-        return math.hypot(*held)
-
-    best = min((series(step / 50) for step in range(25, 51)), key=noise)
-    return tuple(best)
+        found.append((math.hypot(*held), given))
+    return min(found)[1] if turns > 1 else (1.0,)
 
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:

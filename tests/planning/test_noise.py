@@ -84,7 +84,7 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     caches: list[Any] = [
         planning_noise._coarse_curve,
         pld_accountant._bounds,
-        pld_accountant.reading_at_delta,
+        pld_accountant.reading_at,
     ]
     for cached in caches:
         cached.cache_clear()

@@ -113,6 +113,6 @@ def test_the_example(tmp_path, monkeypatch):
             path.write_text(text + done)
         outputs.append(" ".join(done.split()))
     assert "passed: " in outputs[-2]
-    assert "replayed (rounds executed again), attested (releases signed before use)" in outputs[-1]
+    assert "(rounds executed before this verdict), attested (releases signed" in outputs[-1]
     assert "simulation only" not in outputs[-1]
     assert "1 heads, the last after" in outputs[-1]
