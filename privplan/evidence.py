@@ -556,9 +556,13 @@ class ReplayReport(Value):
         return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
 
     def joined(self, earlier: ReplayReport) -> ReplayReport:
-        """This replay and an earlier one of the same run: a difference stays, rounds add up."""
-        bound = ("plan_digest", "chain", "record", "of")
-        if any(getattr(self, name) != getattr(earlier, name) for name in bound):
+        """This replay and an earlier one of the same run: a difference stays, rounds add up.
+
+        Where all rounds were trained again and agree, an earlier difference was not the run's.
+        """
+        bound, whole = ("plan_digest", "chain", "record", "of"), len(self.rounds) == self.of
+        other = any(getattr(self, name) != getattr(earlier, name) for name in bound)
+        if other or (self.outcome == "passed" and whole):
             return self
         order = ("failed", "passed", "not shown")
         worst = min(earlier, self, key=lambda one: order.index(one.outcome))

@@ -80,7 +80,7 @@ def command(
 
     Cohorts, noise states and constants are compared in all rounds; models, releases and all other
     ledger evidence in rounds selected at random. The result is added to replay.json:
-    a difference stays until the run itself changes.
+    a difference stays until the run itself changes, or all rounds agree.
 
     Exit code 0: all agree. 4: something differs; the round is named. 5: the algorithm is not
     supported, or evidence is missing. For a run on own data or of an own model repeat its options.

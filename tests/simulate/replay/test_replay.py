@@ -82,13 +82,9 @@ def test_an_honest_run_passes(algorithm, how, tmp_path):
 
 def test_a_server_that_took_another_step_is_found(tmp_path, monkeypatch):
     plan = short_plan("poisson", "joint", "momentum")
-    make = SERVER_OPTIMISERS.get("momentum")
+    make, known = SERVER_OPTIMISERS.get("momentum"), SERVER_OPTIMISERS._components
     halved = {"momentum": 0.45}
-    monkeypatch.setitem(
-        SERVER_OPTIMISERS._components,
-        "momentum",
-        lambda options: make(options.model_copy(update=halved)),
-    )
+    monkeypatch.setitem(known, "momentum", lambda one: make(one.model_copy(update=halved)))
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=3))
     report = replayed(tmp_path / "run")
     assert report.outcome == "failed"
@@ -232,12 +228,16 @@ def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
     verdict = judge(load_run(run))
     assert [check.name for check in verdict.failed] == ["replay"]
     assert "replayed" not in verdict.evidence
-    other = replayed(run)  # not supported, and of another record: the earlier report goes
-    assert other.outcome == "not shown"
-    assert other.save(run)
+    assert replayed(run).save(run).outcome == "not shown"  # of another record: the earlier goes
     record.save(run)
     report.model_copy(update={"record": ""}).save(run)
     assert "replayed" not in judge(load_run(run)).evidence
+
+
+def test_a_difference_stays_until_all_rounds_agree(run):
+    some, whole = replayed(run, rounds=1), replayed(run)
+    wrong = some.model_copy(update={"outcome": "failed"})
+    assert (some.joined(wrong).outcome, whole.joined(wrong).outcome) == ("failed", "passed")
 
 
 def test_a_changed_vector_does_not_have_its_hash(run):
