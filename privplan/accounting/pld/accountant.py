@@ -200,8 +200,8 @@ _HOPELESS = 0.8
 _WORTH = 8.0
 """A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 DELTA_TOLERANCE = 1e-3
-LEAST_TOLD = 1e-19
-"""Deltas below are only known to be below: of Chernoff's bound, with all that tails leave out."""
+_LEAST_RESOLVED = 1e-19
+"""Smaller deltas have a bound from above only: Chernoff's, with all that tails leave out."""
 _TILTS: Array = np.exp2(np.arange(-6.0, 2.0))
 _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
@@ -281,7 +281,7 @@ class ComposedLoss:
         lower, gaps = 0.0, dict.fromkeys(uppers, math.inf)
         for _ in range(3 * _REFINEMENTS):
             worst = max(uppers, key=lambda direction: uppers[direction])
-            if worst.rounds > 1 and uppers[worst] < LEAST_TOLD:
+            if worst.rounds > 1 and uppers[worst] < _LEAST_RESOLVED:
                 break
             near, scale = plans.get(worst, (uppers[worst], 1.0))
             uppers[worst] = min(uppers[worst], _delta(worst, epsilon, near, tolerance, scale))

@@ -36,21 +36,21 @@ _PASSES = 60
 def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array, Array]:
     """The measure of the convex hull: no negative masses; and the slack that is left over.
 
-    Negative crumbs are moved up until a point outweighs them, which lowers the profile, since
+    Negative masses are moved up until a point outweighs them, which lowers the profile, since
     ``max(0, 1 - x e^-l)`` grows with the loss; what is left at the end comes off delta.
     """
     for row in np.flatnonzero((masses < -_WORTH_A_HULL).any(axis=1)):
         masses[row] = _hull(masses[row], step, index)
-    crumbs = np.zeros(len(masses))
+    shortfall = np.zeros(len(masses))
     for line, start in np.argwhere(masses < 0).tolist():
         at, short = int(start), 0.0
         while at < masses.shape[1] and (short := short + float(masses[line, at])) < 0:
             masses[line, at], at = 0.0, at + 1
         if short < 0:
-            crumbs[line] -= short
+            shortfall[line] -= short
         else:
             masses[line, at] = short
-    return masses, crumbs
+    return masses, shortfall
 
 
 def _hull(masses: Array, step: float, index: NDArray[np.int64]) -> Array:
@@ -278,8 +278,8 @@ def lower(
     inner = dominating_pairs.cells(rows, bounds)
     excess, error = inner.excess(levels)
     masses, slack = _below(inner.first_mass(), excess, error, gaps)
-    masses, crumbs = convex(masses, step, index[0])
-    slack += crumbs
+    masses, shortfall = convex(masses, step, index[0])
+    slack += shortfall
     hopeless = slack > (tail if most_slack is None else most_slack)
     masses[hopeless] = np.where(index[0] == 0, 1.0, 0.0)
     every = np.broadcast_to(index, masses.shape)
@@ -388,9 +388,9 @@ def _under(step: float, losses: Array, masses: Array) -> Lattice:
         for each in (masses, excess, doubt)
     )
     found, slack = _below(mass, over, error, step * np.diff(places)[None])
-    found, crumbs = convex(found, step, places)
+    found, shortfall = convex(found, step, places)
     zero = np.zeros(1)
-    return Lattice(step, zero, places[None], found, zero, slack + crumbs)
+    return Lattice(step, zero, places[None], found, zero, slack + shortfall)
 
 
 def _gathered(step: float, index: np.ndarray, masses: Array, infinite: float) -> Lattice:
