@@ -302,7 +302,7 @@ def membership_table(
                         score,
                         f"{line['fpr']:g}",
                         f"{rate:.3f} [{low:.3f}, {high:.3f}]",
-                        f"{line['bound']:.4f}",
+                        at_most(line["bound"]),
                         f"{line['in']}, {line['out']}",
                         "no certificate"
                         if epsilon == "inf"
