@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import glob
-import itertools
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,8 @@ def write_bytes(path: Path | str, content: bytes) -> None:
             dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
         ) as file:
             temporary = Path(file.name)
-            fcntl.flock(
-                file, fcntl.LOCK_EX
-            )  # held until the file is closed, so that no other writer removes it
+            # The lock is held until the file is closed, so that no other writer removes it.
+            fcntl.flock(file, fcntl.LOCK_EX)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -317,11 +316,14 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
         return 1
     if id(node) not in known:
         known[id(node)] = MOST_NODES + 1  # a node met again below itself is recursive
-        parts = itertools.chain.from_iterable(
-            part if isinstance(part, tuple) else (part,) for part in node.value
-        )
+        parts = chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in node.value)
         known[id(node)] = 1 + sum(_size(part, known) for part in parts)
     return known[id(node)]
+
+
+_YAML_FAULTS = (
+    yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError,
+)  # fmt: skip
 
 
 def load_yaml(text: str, what: str) -> Any:
@@ -330,14 +332,7 @@ def load_yaml(text: str, what: str) -> Any:
         raise InputError.one(what, f"must be YAML of at most {MOST_YAML} letters", len(text))
     try:
         return yaml.load(text, Loader=_UniqueKeys)
-    except (
-        yaml.YAMLError,
-        ArithmeticError,
-        LookupError,
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:
+    except _YAML_FAULTS as error:
         line = " ".join(str(error).split())
         raise InputError.one(what, "must be YAML", line[:160]) from None
 
@@ -358,14 +353,7 @@ def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: s
         content = document.load(text)
         edit(content, lambda value: document.load(yaml.safe_dump(value, sort_keys=False)))
         document.dump(content, result)
-    except (
-        YAMLError,
-        ArithmeticError,
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (YAMLError, AttributeError, *_YAML_FAULTS) as error:
         line = " ".join(str(error).split())
         raise InputError.one(what, "must be YAML that can be edited", line[:160]) from None
     if load_yaml(result.getvalue(), what) != wanted:
@@ -382,9 +370,6 @@ RECORD = "the record of a run"
 VERDICT = "a verdict"
 TABLE = "a table of proxy runs"
 
-SPEC_FIELD = "spec"
-"""The field that messages on the file of a spec name."""
-
 _FIELDS = {
     PLAN: ("spec", "certificate"),
     RECORD: ("plan_digest", "algorithm", "rounds_done"),
@@ -397,9 +382,9 @@ _FIELDS = {
 
 def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
     """Plain data of the text of a spec's file."""
-    data = load_yaml(text, SPEC_FIELD)
+    data = load_yaml(text, "spec")
     if not isinstance(data, dict):
-        raise InputError.one(SPEC_FIELD, "must be a mapping of fields", str(path))
+        raise InputError.one("spec", "must be a mapping of fields", str(path))
     return data
 
 

@@ -105,9 +105,8 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
         return {NORM: first, **inner.start(theta)}
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-        counts, _ = weighted_sum(
-            [replace(one, vector=one.vector[-1:]) for one in releases], theta, state
-        )
+        counting = [replace(one, vector=one.vector[-1:]) for one in releases]
+        counts, _ = weighted_sum(counting, theta, state)
         sums = [replace(one, vector=one.vector[:-1]) for one in releases]
         step, state = inner.combine(sums, theta, state)
         share = 0.5 + counts[0].double() / scale_of_count / _expected_weight(plan, releases)
@@ -278,9 +277,8 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
         embeddings = theta[network.parameters : end].view(population, -1)[None, clients]
         weights, to_weights = theta[None, : network.parameters], step[None, : network.parameters]
         slopes = network.pull_back(weights, embeddings, changes[None], to_weights, factor)[0]
-        step[network.parameters : end].view(population, -1).index_add_(
-            0, clients, slopes, alpha=rate
-        )
+        personal = step[network.parameters : end].view(population, -1)
+        personal.index_add_(0, clients, slopes, alpha=rate)
         return step, state
 
     return Aggregator("through the hypernetwork", weight, combine)

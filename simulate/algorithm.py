@@ -226,9 +226,7 @@ def own() -> Personalisation:
 
 def fine_tuned() -> Personalisation:
     """Each client fine-tunes the global model by one round of local SGD, which it never sends."""
-    return Personalisation(
-        "fine-tuned", True, lambda thetas, batch: thetas + batch_sgd(batch, thetas)
-    )
+    return Personalisation("fine-tuned", True, lambda at, batch: at + batch_sgd(batch, at))
 
 
 # --- Algorithms: eight components with neutral defaults, checked when they are composed. ---------
@@ -250,9 +248,8 @@ class Algorithm:
     personalisation: Personalisation  # makes the models that clients use after training
 
     def __post_init__(self) -> None:
-        made = zip(
-            ("mechanism", "aggregator", "server"), (Mechanism, Aggregator, Server), strict=True
-        )
+        kinds = (Mechanism, Aggregator, Server)
+        made = zip(("mechanism", "aggregator", "server"), kinds, strict=True)
         for name, kind in made:
             if not isinstance(found := getattr(self, name), kind):
                 rule = f"must be a {kind.__name__}; call the function that makes it"
@@ -260,18 +257,14 @@ class Algorithm:
         if not self.local.poisson and self.sampler.law != self.plan.spec.sampling:
             rule = f"must draw by the plan's law, {self.plan.spec.sampling}"
             raise InputError.one("algorithm.sampler", rule, str(self.sampler.law))
-        for group in self.plan.groups:
-            sums = self.mechanism.noisy and self.mechanism.release_client is None
-            if sums and sensitivity_bound(self, group) is None:
-                rule = "must follow a transform that bounds each update, such as clip"
-                names = [transform.name for transform in self.transforms]
-                raise InputError.one("algorithm.mechanism", rule, names)
+        names = [transform.name for transform in self.transforms]
         summed = self.mechanism.noisy and self.mechanism.release_client is None
+        if summed and any(sensitivity_bound(self, group) is None for group in self.plan.groups):
+            rule = "must follow a transform that bounds each update, such as clip"
+            raise InputError.one("algorithm.mechanism", rule, names)
         if summed and self.plan.clipping is not None and not extra_coordinates(self):
             rule = "must have plan_clip where the plan's clipping norm follows a quantile"
-            raise InputError.one(
-                "algorithm.transforms", rule, [transform.name for transform in self.transforms]
-            )
+            raise InputError.one("algorithm.transforms", rule, names)
         factors = set(weights(self).values())
         if self.mechanism.joint and len(factors) > 1:
             rule = "must give all groups of a joint sum the same weight"
@@ -329,9 +322,7 @@ def extra_coordinates(algorithm: Algorithm) -> int:
 def groups_in_round(algorithm: Algorithm, round_: int) -> tuple[GroupPlan, ...]:
     """The groups with the sampling ratio and noise multiplier of a round, from 1."""
     plan = algorithm.plan
-    return tuple(
-        group if group.segments is None else _in_round(plan, group, round_) for group in plan.groups
-    )
+    return tuple(g if g.segments is None else _in_round(plan, g, round_) for g in plan.groups)
 
 
 def _in_round(plan: Plan, group: GroupPlan, round_: int) -> GroupPlan:

@@ -188,15 +188,13 @@ def score_changes(
                 difference = difference - part.others
         own = [index for index, part in enumerate(sums) if part.group.name in within]
         wanted = slice(own[0] * canaries.each, (own[-1] + 1) * canaries.each)
-        projections = canaries.unit.products(difference.cpu().numpy(), coordinates, wanted).reshape(
-            changes.shape
-        )
+        found = canaries.unit.products(difference.cpu().numpy(), coordinates, wanted)
+        projections = found.reshape(changes.shape)
         for index, part in enumerate(sums):
             if part.group.name in within:
                 bound, group = plan.clip_bound(part.group), part.group
-                booked = max(
-                    release.record.noise_std / bound, group.noise_multiplier / LARGEST_NOISE_RATIO
-                )
+                least = group.noise_multiplier / LARGEST_NOISE_RATIO
+                booked = max(release.record.noise_std / bound, least)
                 sigma = min(group.noise_multiplier, booked)
                 chance = group.sampling_ratio * plan.spec.sampling.law.drawable(1)
                 changes[index] += _log_ratio(projections[index] / bound, chance, sigma)

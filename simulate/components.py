@@ -215,9 +215,7 @@ class Mechanism:
     # (sums of a round, earlier sums [groups, B - 1, d], the latest first) to what is released
     # instead of each sum. The loop keeps the sums, and measures releases against the mixture that
     # the plan names
-    mix: Callable[[Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda sums, past: tuple(
-        sums
-    )
+    mix: Callable[[Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda sums, _: tuple(sums)
 
 
 @dataclass(frozen=True)

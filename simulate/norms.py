@@ -60,9 +60,8 @@ def add_grid_sum(
 
 def _double_blocks(updates: Tensor) -> Iterator[Tensor]:
     """The updates in double precision, in blocks of rows on a CPU."""
-    rows = (
-        BLOCK_VALUES // max(1, updates.shape[1]) if updates.device.type == "cpu" else len(updates)
-    )
+    on_cpu = updates.device.type == "cpu"
+    rows = BLOCK_VALUES // max(1, updates.shape[1]) if on_cpu else len(updates)
     if len(updates) <= rows:
         yield updates.double()
         return

@@ -179,9 +179,7 @@ def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> lis
     contents: list[bytes] = [b""] * ranks.size
     with _lost_rank_errors():
         dist.all_gather_object(contents, content.getvalue())
-    parts = (
-        torch.load(io.BytesIO(part), map_location=device, weights_only=False) for part in contents
-    )
+    parts = (torch.load(io.BytesIO(p), map_location=device, weights_only=False) for p in contents)
     return [item for part in parts for item in part]
 
 

@@ -170,9 +170,8 @@ def train(
         if not (callable(model) or isinstance(model, nn.Module)):
             rule = "must be a torch.nn.Module, or a class or function that returns one"
             raise InputError.one("model", rule, type(model).__name__)
-        own = OwnModel(
-            model, model_args or {}, getattr(model, "__qualname__", type(model).__name__), fix
-        )
+        name = getattr(model, "__qualname__", type(model).__name__)
+        own = OwnModel(model, model_args or {}, name, fix)
     request = Request(
         solved,
         algorithm,

@@ -127,9 +127,8 @@ def booking_of(given: Any, population: str, *, infinite: bool = False) -> Bookin
     verdict = judge(run)
     if verdict.failed and not infinite:
         first = verdict.failed[0]
-        raise BrokenRunError(
-            str(Fault("run", "must not be broken", f"{folder}: {first.name}: {first.reason}"))
-        )
+        found = f"{folder}: {first.name}: {first.reason}"
+        raise BrokenRunError(str(Fault("run", "must not be broken", found)))
     return booking(run, folder, population, verdict.outcome, supported_cost(verdict))
 
 

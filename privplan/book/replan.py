@@ -89,9 +89,7 @@ def solve_from_book(
             return _noted(plan, bounds, accounts, population)
         aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
         allotted = _next(plan, requested, bounds, allotted, aim)
-        groups = tuple(
-            group.model_copy(update={"epsilon": allotted[group.name]}) for group in spec.groups
-        )
+        groups = tuple(g.model_copy(update={"epsilon": allotted[g.name]}) for g in spec.groups)
         allotted_spec = spec.model_copy(update={"groups": groups})
         plan = solve(allotted_spec)
     names = ", ".join(bounds)
@@ -173,9 +171,8 @@ def _next_square(one: Composition, history: History, now: float, aim: float) -> 
     )
     if found is None:
         return 0.0
-    before, after = (
-        _square(one.alone(scaled(history, factor)), one.delta) for factor in (1.0, math.exp(-found))
-    )
+    factors = 1.0, math.exp(-found)
+    before, after = (_square(one.alone(scaled(history, by)), one.delta) for by in factors)
     return now * after / before if before > 0 else math.inf
 
 

@@ -145,9 +145,7 @@ def spending(account: Account, delta: float) -> Spending:
     history, runs = account.history, account.histories
     spent = account.composed(History(), delta)
     part = math.nextafter(delta / len(runs), 0.0)  # an equal part for each run, rounded down
-    each = {
-        one: accountant(GUARANTEE).epsilon(one, part, account.relation).upper for one in set(runs)
-    }
+    each = {h: accountant(GUARANTEE).epsilon(h, part, account.relation).upper for h in set(runs)}
     try:
         renyi = accountant("rdp").epsilon(history, delta, account.relation).upper
     except UnsupportedError:

@@ -230,9 +230,8 @@ def reserve(plan: str, run: str, population: str, expires_days: float, address: 
     from privplan.book.accounts import DAY, Budgets
 
     charges = _histories(plan, population)
-    render.text(
-        Budgets(address, existing=True).reserve(run, charges, expires_in=expires_days * DAY)
-    )
+    budgets = Budgets(address, existing=True)
+    render.text(budgets.reserve(run, charges, expires_in=expires_days * DAY))
 
 
 @book_command.command(

@@ -200,9 +200,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=None)
 
         def report(done: int, total: int) -> None:

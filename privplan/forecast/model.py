@@ -151,9 +151,8 @@ class _Arrays:
             return np.array([float(getattr(plan, name)) for plan in plans])
 
         self.clip, self.travel, self.rate = map(column, ("clipping_norm", "travel", "rate"))
-        self.averaged, self.noise, self.noise_step = map(
-            column, ("averaged", "noise", "noise_step")
-        )
+        learned = ("averaged", "noise", "noise_step")
+        self.averaged, self.noise, self.noise_step = map(column, learned)
         rounds = column("rounds")
         # the models of an average are averaged - 1 rounds old; half of that fits the digits
         self.rounds = np.maximum(rounds - (self.averaged - 1) / 2, rounds / 4)
@@ -331,9 +330,7 @@ class Forecaster:
         vectors = np.array([_coordinates(point) for point in points])
         self._scale = np.maximum(vectors.std(axis=0), 0.25)
         self._vectors = vectors / self._scale
-        own = [
-            np.delete(self._vectors, at, axis=0) - self._vectors[at] for at in range(len(points))
-        ]
+        own = [np.delete(self._vectors, at, axis=0) - one for at, one in enumerate(self._vectors)]
         nearest = np.array([np.linalg.norm(one, axis=1).min() for one in own])
         self._unit = max(float(np.median(nearest)), 1e-9)
         widths = 1 + nearest / self._unit

@@ -346,9 +346,8 @@ class Guard:
 
         def decide(booked: tuple[BookedRun, ...]) -> Booking | None:
             records = self._storage.records
-            self._affordable = self._compose(
-                past_runs(booked, self._population, self.plan, records)
-            )
+            past = past_runs(booked, self._population, self.plan, records)
+            self._affordable = self._compose(past)
             rest = self._rest()
             self._held = {
                 group.name: history_of(records, group.name) + rest.get(group.name, History())

@@ -243,9 +243,7 @@ def evidenced(
     changes = {
         "noise_sum_squares": float(np.square(noise).sum()),
         "residual": Residual(sum_squares=float(np.square(rest).sum()), along_sum=along),
-        "shares": tuple(
-            _measured(share, given.get(share.group), drawn[share.group]) for share in record.shares
-        ),
+        "shares": tuple(_measured(s, given.get(s.group), drawn[s.group]) for s in record.shares),
     }
     return record.model_copy(update=changes)
 
@@ -348,9 +346,8 @@ class GroupBudget:
         """Bounds for releases of this run and the others; the upper one by their rule."""
         if self._past is None:
             return self._composed(releases)
-        return Interval(
-            self._composed(self._past.past + releases).lower, self._past.epsilon(releases)
-        )
+        lower = self._composed(self._past.past + releases).lower
+        return Interval(lower, self._past.epsilon(releases))
 
     def refusal(self, releases: History) -> tuple[str, float] | None:
         """The budget that releases of this run exceed, and the epsilon found; None if they fit."""

@@ -176,9 +176,7 @@ class Storage:
 
     def _save(self, kind: str, round_: int, arrays: Arrays, lines: list[Any]) -> None:
         """Write a line of JSON with names, shapes, types and checksums, then the arrays' bytes."""
-        parts = [
-            np.ascontiguousarray(one).reshape(-1).view(np.uint8).data for one in arrays.values()
-        ]
+        parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays.values()]
         described = [
             [name, one.dtype.str, list(one.shape), zlib.crc32(part)]
             for (name, one), part in zip(arrays.items(), parts, strict=True)

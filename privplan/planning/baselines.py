@@ -342,9 +342,8 @@ def individual_scale(spec: Spec) -> Plan:
     clients = np.asarray(problem.clients, dtype=float)
     ratios = problem.ratios(drawable(problem, uniform_cohorts(problem)))
     accountant = plain_spec.planning.accountant
-    certified = certify_noise(
-        problem, ratios, calibrated(problem, ratios, accountant), accountant, FAST_ACCOUNTANTS
-    )
+    noise = calibrated(problem, ratios, accountant)
+    certified = certify_noise(problem, ratios, noise, accountant, FAST_ACCOUNTANTS)
     clips = individual_clips(certified.noise, clients, spec.clipping_norm)
     return one_sum(
         plain_spec,

@@ -120,9 +120,8 @@ def weights(
         sizes = np.asarray(clients, dtype=float)
         return np.asarray(sizes / sizes.sum())
     if rule not in WEIGHTS:
-        raise InputError.one(
-            "planning.weights", f"must be one of population, {', '.join(WEIGHTS)}", rule
-        )
+        known = f"must be one of population, {', '.join(WEIGHTS)}"
+        raise InputError.one("planning.weights", known, rule)
     return WEIGHTS[rule](cohorts, noise)
 
 

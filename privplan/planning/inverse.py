@@ -97,9 +97,7 @@ def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = Fals
     if fixed:
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, name)
-    floors = sum(
-        (group.min_sampling_ratio or 0.0) * law.drawable(group.clients) for group in spec.groups
-    )
+    floors = sum((one.min_sampling_ratio or 0.0) * law.drawable(one.clients) for one in spec.groups)
     least, most = max(float(len(spec.groups)), floors), largest_cohort(spec, spec.rounds)
 
     def with_cohort(cohort: float) -> Spec:
@@ -208,9 +206,8 @@ def _check(spec: Spec, targets: Mapping[str, float], forecasts: bool) -> None:
         shown, percent = f"{name}={goal:g}", name.rpartition(".")[2] == "accuracy"
         if name not in known:
             rule = f"must be one of {', '.join(TARGETS)}, uploads or GROUP. with "
-            faults.append(
-                Fault("for", rule + ", ".join(OF_GROUP) + did_you_mean(name, known), shown)
-            )
+            rule += ", ".join(OF_GROUP) + did_you_mean(name, known)
+            faults.append(Fault("for", rule, shown))
         elif not 0 < goal < (100 if percent else math.inf):
             rule = "must be in (0, 100) percent" if percent else "must be positive and finite"
             faults.append(Fault("for", rule, shown))
@@ -264,9 +261,8 @@ def solve_for(
                 refused.append(error)
             else:
                 plans[argument] = plan = plan if forecast is None else forecast(plan)
-                costs[argument] = max(
-                    _excess(name, _reached(plan, name), goal) for name, goal in targets.items()
-                )
+                gaps = (_excess(name, _reached(plan, name), goal) for name, goal in targets.items())
+                costs[argument] = max(gaps)
         return costs[argument]
 
     argument, last = None, None

@@ -346,9 +346,7 @@ def rounded_up(noise: float) -> float:
 
 def calibrated(problem: Problem, ratios: Floats, accountant: str) -> Floats:
     """``least_noise`` of all groups, shape (groups,)."""
-    return np.array(
-        [least_noise(problem, group, ratio, accountant) for group, ratio in enumerate(ratios)]
-    )
+    return np.array([least_noise(problem, m, ratio, accountant) for m, ratio in enumerate(ratios)])
 
 
 # --- The certificate of noise multipliers. -------------------------------------------------------

@@ -143,9 +143,8 @@ def _check_feasible(
             f"groups.*.min_weight: the least weights sum to {floors.sum():.6g}, above 1; the "
             f"nearest that fit are {1 / floors.sum():.6g} of each"
         )
-    for name, clients, low, high in zip(
-        problem.names, problem.clients, requested, most, strict=True
-    ):
+    each = zip(problem.names, problem.clients, requested, most, strict=True)
+    for name, clients, low, high in each:
         if 0 < high < LEAST_RATIO * clients:
             raise InfeasibleError(
                 f"groups.{name}.max_sampling_ratio: must be {LEAST_RATIO:g} or more, found "

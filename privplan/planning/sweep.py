@@ -166,9 +166,7 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[di
         attacks = {group.name: dict.fromkeys(CHANCES) for group in plan.groups}
         with suppress(UnsupportedError):
             risks = risks_of(plan) if plan.guarantee == PLD else ()
-            attacks |= {
-                one.group: {name: one.curve.to_dict()[name] for name in CHANCES} for one in risks
-            }
+            attacks |= {r.group: {name: r.curve.to_dict()[name] for name in CHANCES} for r in risks}
     rows = []
     for group in plan.groups:
         fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
@@ -214,12 +212,10 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
 def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
     """Check that rows of a journal can be those of a point."""
     for row in rows:
-        varied = [row[name] for name in point]
-        numbers = () if "error" in row else (row["weight"], row["noise_norm"])
+        numbers = [row[name] for name in point]
+        numbers += [] if "error" in row else [row["weight"], row["noise_norm"]]
         known = {*point, *EXTRA, *COLUMNS}
-        if not {*row} <= known or not all(
-            isinstance(value, int | float) for value in (*varied, *numbers)
-        ):
+        if not {*row} <= known or not all(isinstance(one, int | float) for one in numbers):
             raise ValueError
 
 

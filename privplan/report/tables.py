@@ -178,9 +178,7 @@ def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
         cells["asked"] = lambda one: one.asked or "-"
     cells["advantage"] = lambda one: f"{math.ceil(1e4 * one.curve.advantage) / 1e4:.4f}"
     cells |= {f"TPR at FPR {level:g}": partial(_rate, at) for at, level in enumerate(LEVELS)}
-    cells["mu down to delta"] = lambda one: (
-        "-" if math.isinf(one.curve.mu) else f"{one.curve.mu:.4g}"
-    )
+    cells["mu down to delta"] = lambda r: "-" if math.isinf(r.curve.mu) else f"{r.curve.mu:.4g}"
     caption = (
         f"{plan.identity}; upper bounds by pld; TPR at FPR x is also the chance to reconstruct "
         "what was guessed with chance x before; mu is read at points of the curve and no guarantee "
@@ -541,14 +539,12 @@ def spending_table(spent: Sequence[Spending]) -> Table:
 
 def cost_line(run: BookedRun) -> str:
     """The verdict on a run that is not kept, and how its releases are booked."""
-    costs = {
+    how = {
         "recorded": "as recorded",
         "full participation": "as if every client took part in every round",
         "infinite": "at infinite epsilon",
     }
-    return (
-        f"the verdict on {run.source} is {run.verdict}: its releases are booked {costs[run.cost]}"
-    )
+    return f"the verdict on {run.source} is {run.verdict}: its releases are booked {how[run.cost]}"
 
 
 def remaining_lines(remaining: Remaining) -> list[str]:

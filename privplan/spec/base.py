@@ -45,10 +45,8 @@ def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
     """The valid values of a dotted field with their full names."""
     first, _, last = field.partition(".")
     if first == "groups":
-        named = [group for group in spec.groups if hasattr(group, "name")]
-        yield from (
-            (f"groups.{one.name}.{last}", getattr(one, last)) for one in named if hasattr(one, last)
-        )
+        named = [one for one in spec.groups if hasattr(one, "name") and hasattr(one, last)]
+        yield from ((f"groups.{one.name}.{last}", getattr(one, last)) for one in named)
     elif last.startswith("free."):
         name = last.removeprefix("free.")
         yield "planning.free", name if name in spec.planning.free else None

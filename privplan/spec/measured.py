@@ -112,10 +112,8 @@ def _shown(value: float) -> float:
 
 def provisional(text: str, folder: Path | str = ".") -> Spec:
     """The spec as it will be once its constants are measured, with 1 in the place of each."""
-    one = Number(value=1.0, low=1.0, high=1.0)
-    numbers = {
-        name: one for name in Measured.model_fields if name not in ("source", "update_norms")
-    }
+    names = Measured.model_fields.keys() - {"source", "update_norms"}
+    numbers = dict.fromkeys(names, Number(value=1.0, low=1.0, high=1.0))
     blank = Measured.model_validate({"source": "", "update_norms": (1.0,), **numbers})
     return Spec.parse(_merged(load_yaml(text, "spec"), blank), folder)
 

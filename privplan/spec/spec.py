@@ -517,13 +517,10 @@ class Spec(Shown, Checked):
     @rule
     def _batch_sizes(self) -> Iterator[Fault]:
         for group in self._groups_with("name", "records", "batch_size"):
-            if (
-                self.unit == "record"
-                and group.records
-                and self.batch_size_of(group) > group.records
-            ):
-                text = f"must not exceed the {group.records} records of a client"
-                yield Fault(f"groups.{group.name}.batch_size", text, self.batch_size_of(group))
+            size, records = self.batch_size_of(group), group.records
+            if self.unit == "record" and records and size > records:
+                text = f"must not exceed the {records} records of a client"
+                yield Fault(f"groups.{group.name}.batch_size", text, size)
 
     @rule
     def _fixed_noise(self) -> Iterator[Fault]:

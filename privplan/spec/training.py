@@ -125,9 +125,7 @@ def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
         return data
     kept = {key: value for key, value in data.items() if key not in recipe["decides"]}
     if LOCAL_RATE in recipe["decides"]:
-        kept["local"] = {
-            key: value for key, value in data["local"].items() if key != "learning_rate"
-        }
+        kept["local"] = {k: v for k, v in data["local"].items() if k != "learning_rate"}
     return {**kept, **recipe.get("replaced", {}), "recipe": "none"}
 
 

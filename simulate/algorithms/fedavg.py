@@ -184,9 +184,7 @@ def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorith
 # under Client-Level Differential Privacy, IEEE Transactions on Mobile Computing, 2023; baseline of
 # DP-FedPGN.
 
-KEPT_BY_MASK = Hyperparameter(
-    0.4, "fraction of the coordinates that are released", low=1e-9, high=1.0
-)
+KEPT_BY_MASK = Hyperparameter(0.4, "fraction of the coordinates that are released", 1e-9, 1.0)
 
 
 @of_clients(
@@ -264,9 +262,7 @@ def dpfedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 ROWS = Hyperparameter(
     2000, "rows p' of a random sub-matrix (Section 3.6; 200000 in the paper)", low=2, integer=True
 )
-MATRICES = Hyperparameter(
-    1, "number Q of sub-matrices, whose estimates are averaged", low=1, high=1e4, integer=True
-)
+MATRICES = Hyperparameter(1, "number Q of sub-matrices, whose estimates are averaged", 1, 1e4, True)
 
 
 @of_records(

@@ -134,9 +134,7 @@ def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # P. Guo, S. Zeng, W. Chen, X. Zhang, W. Ren, Y. Zhou, L. Qu, A New Federated Learning Framework
 # Against Gradient Inversion Attacks, AAAI 2025.
 
-HIDDEN = Hyperparameter(
-    100, "units of the hypernetwork's hidden layer", low=1, high=1e6, integer=True
-)
+HIDDEN = Hyperparameter(100, "units of the hypernetwork's hidden layer", 1, 1e6, integer=True)
 HYPERFL_HEAD_RATE = Hyperparameter(
     1.0,
     "learning rate of the head over that of the hypernetwork; HyperFL: 10 for grey images, "

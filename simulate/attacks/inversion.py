@@ -65,9 +65,8 @@ def dense_layers(model: Model) -> list[tuple[int, slice, slice, tuple[int, int]]
         match layer:
             case Linear(inputs, outputs):
                 end = start + inputs * outputs
-                found.append(
-                    (index, slice(start, end), slice(end, end + outputs), (outputs, inputs))
-                )
+                weights, biases = slice(start, end), slice(end, end + outputs)
+                found.append((index, weights, biases, (outputs, inputs)))
                 start = end + outputs
             case Conv(inputs, outputs, size, _):
                 start += outputs * (inputs * size * size + 1)

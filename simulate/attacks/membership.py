@@ -192,9 +192,8 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
     # The released model, with the initial personal part where there is one.
     own = world.personal_start
     personal = None if own is None else own[None]
-    used = world.algorithm.split.use(
-        world.model, state.theta, personal, np.arange(0 if own is None else 1)
-    )
+    client = np.arange(0 if own is None else 1)
+    used = world.algorithm.split.use(world.model, state.theta, personal, client)
     theta = used if used.dim() == 1 else used[0]
     losses, odds = [], []
     for target in range(attack.targets):

@@ -83,9 +83,8 @@ def sweep(
             torch.set_num_threads(threads)
             finished += 1
             progress(finished * PARTS, total * PARTS)
-        images = tuple(
-            one.images.detach().cpu().float() for one in guesses if one.images is not None
-        )
+        found = (one.images for one in guesses if one.images is not None)
+        images = tuple(one.detach().cpu().float() for one in found)
         result = Result(
             case,
             images if len(images) == len(guesses) else (),

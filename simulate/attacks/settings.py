@@ -96,9 +96,8 @@ class PlanRound:
         """The algorithm on clients with one record each; the cohort is set per release."""
         planned = self._planned.plan
         spec, groups = planned.spec, []
-        local = spec.local.model_copy(
-            update={"steps": 1, "batch_size": 1, "epochs": None, "augmentation": None}
-        )
+        one = {"steps": 1, "batch_size": 1, "epochs": None, "augmentation": None}
+        local = spec.local.model_copy(update=one)
         records = {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
         for group in planned.groups:
             update = records if spec.unit == "record" else {}

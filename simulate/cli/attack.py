@@ -151,9 +151,8 @@ def command(
         if found:
             render.table(*report.membership_table(found), words=True)
         if lines:
-            render.table(
-                title, report.COLUMNS, report.table_rows(lines), report.caption(lines), words=True
-            )
+            rows, caption = report.table_rows(lines), report.caption(lines)
+            render.table(title, report.COLUMNS, rows, caption, words=True)
     if output is not None:
         written = report.write(output, title, header, lines, results)
         if form == "table":

@@ -78,9 +78,8 @@ def command(
         return
     if data is not None:
         kind = {"torch.uint8": "bytes", "torch.float32": "floating point"}
-        shape = (
-            f"{'x'.join(map(str, data.shape))} ({kind.get(str(data.records.dtype), 'token ids')})"
-        )
+        kept = kind.get(str(data.records.dtype), "token ids")
+        shape = f"{'x'.join(map(str, data.shape))} ({kept})"
         tested = "" if data.test is None else f" and {found['testing']} test records"
         render.text(f"data: {data.name}, {len(data.records)} records{tested} of shape {shape}")
         if data.test is None:

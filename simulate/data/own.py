@@ -240,9 +240,7 @@ class Data:
             rule = f"is required with a plan of {len(groups)} groups"
             raise InputError.one("data.group", rule, "none")
         owner = self.groups or dict.fromkeys(names, groups[0].name)
-        members = [
-            np.array([name for name in names if owner[str(name)] == group.name]) for group in groups
-        ]
+        members = [np.array([n for n in names if owner[str(n)] == group.name]) for group in groups]
         faults = [
             Fault("data.group", f"must have the plan's {group.clients} clients in {group.name}", n)
             for group, n in zip(groups, map(len, members), strict=True)
@@ -345,9 +343,8 @@ def pairs_of(source: Any) -> tuple[Any, Any]:
         items = [source[row] for row in range(len(source))]
         pairs = [(np.asarray(x), y) for x, y in items]
     except (TypeError, ValueError):
-        raise InputError.one(
-            "data.x", "must hold pairs of a record and a label", "others"
-        ) from None
+        rule = "must hold pairs of a record and a label"
+        raise InputError.one("data.x", rule, "others") from None
     shapes = {x.shape for x, _ in pairs}
     if len(shapes) != 1:
         raise InputError.one("data.x", "must have records of one shape", sorted(shapes)[:3])
@@ -382,9 +379,8 @@ def records_of(values: Any) -> Tensor:
             array = np.asarray(values)  # torch warns of a read-only array
             values = torch.from_numpy(array if array.flags.writeable else array.copy())
     except (TypeError, ValueError):
-        raise InputError.one(
-            "data.x", "must be numbers in an array", type(values).__name__
-        ) from None
+        found = type(values).__name__
+        raise InputError.one("data.x", "must be numbers in an array", found) from None
     records: Tensor = values.detach().cpu()
     if records.is_complex() or records.ndim < 2:
         rule = "must be real numbers of shape [records, ...]"

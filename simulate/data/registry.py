@@ -66,9 +66,8 @@ def data_folder(data_dir: Path | None) -> Path:
 def folders(location: Location, data: Path) -> list[Path]:
     """Candidate folders of a data set: below the data folder, or this itself if it is named so."""
     known, whole = location.folders, data.absolute().as_posix()
-    return [data / text for text in known] + [data] * any(
-        whole.endswith(f"/{one}") for one in known
-    )
+    itself = any(whole.endswith(f"/{one}") for one in known)
+    return [data / text for text in known] + [data] * itself
 
 
 def find(location: Location, data: Path, *names: str) -> Path | None:
@@ -141,9 +140,8 @@ def fetch_archive(archive: Archive, folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder, suffix=".tmp") as temporary:
             if zipfile.is_zipfile(path):
                 with zipfile.ZipFile(path) as packed:
-                    packed.extractall(
-                        temporary, [name for name in packed.namelist() if archive.only in name]
-                    )
+                    names = [name for name in packed.namelist() if archive.only in name]
+                    packed.extractall(temporary, names)
             else:
                 with tarfile.open(path) as files:
                     files.extractall(temporary, filter="data")
@@ -198,9 +196,8 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
         rule = f"must be one of {', '.join(names)}{did_you_mean(base, names)}"
         raise InputError.one("dataset", rule, name)
     if colon and not (count.isdecimal() and count.isascii() and 0 < len(count) < 10):
-        raise InputError.one(
-            "dataset", f"must be {known} or {known}:RECORDS, RECORDS from 1 to 999999999", name
-        )
+        rule = f"must be {known} or {known}:RECORDS, RECORDS from 1 to 999999999"
+        raise InputError.one("dataset", rule, name)
     folder = data_folder(data_dir)
     _log.info("reading %s from %s", known, folder)
     data = DATASETS.get(known)(folder, download)

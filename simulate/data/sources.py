@@ -86,9 +86,7 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
         file = parquet.ParquetFile(BytesIO(content))
         groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
         columns = [one.column(at) for one in groups for at in range(one.num_columns)]
-        size = sum(
-            max(one.total_uncompressed_size, VALUE_BYTES * one.num_values) for one in columns
-        )
+        size = sum(max(c.total_uncompressed_size, VALUE_BYTES * c.num_values) for c in columns)
         texts = [one.name for one in file.schema_arrow if str(one.type) in _TEXTS]
         if size <= most:  # texts stay in a dictionary until it is known how long they are
             table = parquet.read_table(BytesIO(content), read_dictionary=texts)
@@ -196,11 +194,9 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
     """Inputs of the features' columns [n, inputs], float32, as the module's description says."""
     names = list(features)
     if statistics is None:
-        rule = (
-            "must be given for a table: FILE.json with public mean and std or categories of each "
-        )
-        rule += "column (fitted on private data they would be a release), or the word none where "
-        raise InputError.one("statistics", rule + "all columns are standardised", "nothing")
+        rule = "must be given for a table: FILE.json with public mean and std or categories of "
+        rule += "each column (fitted on private data they would be a release), or the word none "
+        raise InputError.one("statistics", rule + "where all columns are standardised", "nothing")
     if not names:
         raise InputError.one("features", "must name a column", names)
     absent = () if statistics is AS_THEY_ARE else [one for one in statistics if one not in columns]

@@ -53,9 +53,8 @@ class Experiment:
             rule = f"must be {self.model.parameters} for {self.model.name}"
             faults.append(Fault("model.parameters", rule, planned.parameters))
         if self.model.input_shape != self.data.shape:
-            shape, found = (
-                "x".join(map(str, one)) for one in (self.model.input_shape, self.data.shape)
-            )
+            shapes = self.model.input_shape, self.data.shape
+            shape, found = ("x".join(map(str, one)) for one in shapes)
             rule = f"must have images of shape {shape} for {self.model.name}"
             faults.append(Fault("dataset", rule, f"{self.data.name} with {found}"))
         if self.model.stochastic and self.device.type != "cpu":
@@ -200,13 +199,10 @@ class Experiment:
 
     def label_shares(self) -> dict[str, np.ndarray]:
         """Share of each class among the training records of each group, by name of the group."""
-        labels = self.data.train_labels.numpy()
-        shares = {}
-        for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=True):
-            shares[group.name] = self.partition.label_distribution(
-                members, labels, len(self.data.classes)
-            )
-        return shares
+        labels, classes = self.data.train_labels.numpy(), len(self.data.classes)
+        count, members = self.partition.label_distribution, self.partition.members
+        groups = zip(self.algorithm.plan.groups, members, strict=True)
+        return {group.name: count(clients, labels, classes) for group, clients in groups}
 
 
 # --- Precision of matrix products and convolutions on GPUs. --------------------------------------

@@ -113,9 +113,7 @@ def _release(
     release_client = algorithm.mechanism.release_client
     if release_client is not None:
         updates, personal = client_updates(experiment, context)
-        sent = (
-            release_client(context.round, update, factors[update.group.name]) for update in updates
-        )
+        sent = (release_client(context.round, one, factors[one.group.name]) for one in updates)
         measured = measure_client_releases(experiment, context.round, tuple(sent))
         return measured, personal, 0.0, state
     sums, personal = group_sums(experiment, context)
@@ -276,9 +274,8 @@ def measure_releases(
     if differences[0].device.type != "cpu":
         differences = list(torch.stack(differences).cpu())
     result = list(releases)
-    for index, difference, (squares, length, product) in zip(
-        noisy, differences, measures, strict=True
-    ):
+    each = zip(noisy, differences, measures, strict=True)
+    for index, difference, (squares, length, product) in each:
         record = releases[index].record
         if not math.isfinite(squares):
             rule = f"must release finite numbers, as round {record.round} did not"

@@ -179,9 +179,8 @@ def clients_per_chunk(experiment: Experiment) -> int:
     """Number of clients that are trained in one chunk, limited by the memory of their batches."""
     local = experiment.local
     pixels = int(np.prod(experiment.data.shape))
-    bytes_per_client = 4 * local.steps * experiment.batch_rows * pixels + 16 * max(
-        experiment.model.parameters, experiment.dimension
-    )
+    dimension = max(experiment.model.parameters, experiment.dimension)
+    bytes_per_client = 4 * local.steps * experiment.batch_rows * pixels + 16 * dimension
     most = CHUNK_BYTES
     if experiment.device.type == "cuda":  # not of the free memory, on which results would depend
         most = max(most, torch.cuda.get_device_properties(experiment.device).total_memory // 64)
@@ -284,9 +283,8 @@ def _chunks(
 ) -> Iterator[Chunk]:
     """This rank's participants of each group, at most ``step`` at a time."""
     groups = groups_in_round(experiment.algorithm, context.round)
-    for index, (group, found, members) in enumerate(
-        zip(groups, drawn, experiment.partition.members, strict=True)
-    ):
+    each = zip(groups, drawn, experiment.partition.members, strict=True)
+    for index, (group, found, members) in enumerate(each):
         own = found[rank_slice(experiment.ranks, len(found), turn=index)]
         for first in range(0, len(own), step):
             chosen = own[first : first + step]

@@ -88,9 +88,8 @@ def _sums_on_device(
     total, norms = torch.zeros_like(thetas), []
     for rows in torch.split(torch.arange(y.shape[1]), max(1, BLOCK_VALUES // values_per_row)):
         block = slice(int(rows[0]), int(rows[-1]) + 1)
-        sums, block_norms = _block_sums(
-            model, thetas, pixels(x[:, block]), y[:, block], clipping_norm
-        )
+        records, labels = pixels(x[:, block]), y[:, block]
+        sums, block_norms = _block_sums(model, thetas, records, labels, clipping_norm)
         total += sums
         norms.append(block_norms)
     joined = torch.cat(norms, 1) if norms else torch.zeros(y.shape, dtype=torch.float64)
@@ -159,9 +158,7 @@ def noisy_descent(
             workers=batch.workers,
         )
         of_steps.append(sums[1:])
-        drawn = torch.stack(
-            [source.like(row) for source, row in zip(noise, sums.total, strict=True)]
-        )
+        drawn = torch.stack([one.like(row) for one, row in zip(noise, sums.total, strict=True)])
         noisy = (sums.total + drawn) / batch_size
         if rates is None:
             speed = batch.momentum * speed + noisy

@@ -294,9 +294,7 @@ def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
 
 def plain_sgd() -> LocalRule:
     """Plain mini-batch SGD from the global model."""
-    return LocalRule(
-        "sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)), across_groups=True
-    )
+    return LocalRule("sgd", lambda one: LocalResult(batch_sgd(one, one.theta)), across_groups=True)
 
 
 def private_sgd() -> LocalRule:

@@ -302,9 +302,8 @@ def started(model: Model, initial: Initial | None, folder: Path | None = None) -
     with np.errstate(over="ignore"):
         loaded = torch.from_numpy(values.astype(np.float32))
     if not bool(torch.isfinite(loaded).all()):
-        raise InputError.one(
-            f"{FIELD}.file", "must have numbers that are finite in float32", initial.file
-        )
+        rule = "must have numbers that are finite in float32"
+        raise InputError.one(f"{FIELD}.file", rule, initial.file)
     return cast(Model, _Started(model, loaded, head=initial.head == "loaded"))
 
 

@@ -221,13 +221,11 @@ def _gradient_faults(module: nn.Module, probe: Probe, objective: Objective) -> l
     try:
         with torch.enable_grad():
             logits = outputs_of(module(probe.x.clone()))
-            found = torch.autograd.grad(
-                logits.square().sum(), list(trainable.values()), allow_unused=True
-            )
+            weights = list(trainable.values())
+            found = torch.autograd.grad(logits.square().sum(), weights, allow_unused=True)
     except RuntimeError as error:  # such as an operation in place
-        return [
-            Fault("model", "must be differentiable; avoid operations in place", error_line(error))
-        ]
+        rule = "must be differentiable; avoid operations in place"
+        return [Fault("model", rule, error_line(error))]
     unused = [name for name, value in zip(trainable, found, strict=True) if value is None]
     if unused:
         rule = "must use all parameters; remove the unused ones"

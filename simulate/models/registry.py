@@ -206,9 +206,8 @@ def resnet(
 for _layers, _blocks in ((10, (1, 1, 1, 1)), (18, (2, 2, 2, 2)), (34, (3, 4, 6, 3))):
     MODELS.register(f"resnet-{_layers}", partial(resnet, blocks=_blocks))
     if _layers > 10:
-        MODELS.register(
-            f"resnet-{_layers}-imagenet", partial(resnet, blocks=_blocks, imagenet=True)
-        )
+        of_layers = partial(resnet, blocks=_blocks, imagenet=True)
+        MODELS.register(f"resnet-{_layers}-imagenet", of_layers)
 
 
 # --- `lstm`: two layers of 256 over 80 characters, 819,920 parameters, for the next character. ---

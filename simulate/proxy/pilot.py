@@ -220,9 +220,8 @@ def observe_round(
     # all records of each client, padded to the longest, and two mini-batches from streams that no
     # training round uses
     everything = drawn(1, max(len(experiment.partition.records(client)) for client in clients))
-    first, second = (
-        drawn(2 * round_ + index + 1_000_000, experiment.local.batch_size) for index in (1, 2)
-    )
+    batch = experiment.local.batch_size
+    first, second = (drawn(2 * round_ + index + 1_000_000, batch) for index in (1, 2))
 
     def gradient(at: Tensor) -> Tensor:
         return client_gradients(experiment, at, everything).mean(0)
@@ -357,9 +356,8 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
 
     observe = Transform("observe", record_updates, lambda bound, group: bound)
     algorithm = compose("pilot", plan, transforms=(observe,))
-    return Experiment(
-        algorithm, network, data, assigned, pilot.seed, torch.device("cpu")
-    ), updates_by_group
+    cpu = torch.device("cpu")
+    return Experiment(algorithm, network, data, assigned, pilot.seed, cpu), updates_by_group
 
 
 def _plan(pilot: Pilot, total: int) -> Plan:

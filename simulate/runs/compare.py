@@ -140,9 +140,7 @@ def results_csv(rows: Sequence[ComparisonRow]) -> str:
 def _line(
     row: ComparisonRow, record: RunRecord, verdict: Verdict, group: GroupVerdict
 ) -> list[object]:
-    bounds = [
-        "inf" if bound is None else bound for bound in (group.realised_lower, group.realised_upper)
-    ]
+    bounds = ["inf" if one is None else one for one in (group.realised_lower, group.realised_upper)]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
     found = [verdict.word, verdict.plan_digest[:SHORT]]
@@ -230,10 +228,8 @@ def latex(rows: Sequence[ComparisonRow]) -> str:
 def given_table(rows: Sequence[ComparisonRow]) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: what each algorithm was given besides the budgets."""
     caption = "recipe: C is the clipping norm, step the server's factor on the mean update; "
-    caption += (
-        "ratios: the rule or the objective that decides who takes part how often; release: one "
-    )
-    caption += "noisy sum of all groups (joint), one per group, or sums without noise (exact)"
+    caption += "ratios: the rule or the objective that decides who takes part how often; release: "
+    caption += "one noisy sum of all groups (joint), one per group, or sums without noise (exact)"
     cells = [[row.algorithm, *row.given] for row in rows]
     return "what each algorithm was given", ["algorithm", *Given._fields], cells, caption
 

@@ -195,9 +195,8 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
             raise InputError.one("tune", rule, request.partition_name)
         data = validation_split(data, request.validation_share, VALIDATION_SEED)
     if assigned is None:
-        assigned = partition(
-            chosen, data.train_labels.numpy(), groups, request.seed, data.train_people
-        )
+        labels, people = data.train_labels.numpy(), data.train_people
+        assigned = partition(chosen, labels, groups, request.seed, people)
     elif request.partition != "iid":
         rule = "must be left out with data that name the client of each record"
         raise InputError.one("partition", rule, request.partition)

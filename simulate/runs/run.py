@@ -308,9 +308,7 @@ def write_finished(
             "metrics": (*record.metrics[:-1], record.metrics[-1].model_copy(update=last)),
             "accuracy": score,
             "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
-            "accuracy_by_group": {
-                name: value for name, value in groups.items() if finite_or_none(value) is not None
-            },
+            "accuracy_by_group": {k: v for k, v in groups.items() if finite_or_none(v) is not None},
         }
     )
     write_bytes(folder / PLOT, run_picture(finished, experiment.algorithm.plan, spent))

@@ -80,9 +80,7 @@ def search(
     all that scores depend on: a file of another one is refused. Stored runs are not repeated.
     """
     with resumable(None if file is None else file.parent), _opened(file) as storage:
-        studies = {
-            name: _Study(storage, name, identity, one, seed) for name, one in problems.items()
-        }
+        studies = {k: _Study(storage, k, identity, one, seed) for k, one in problems.items()}
         while True:
             for study in studies.values():
                 with ignore_sigint():  # what a score decides is stored in several steps
@@ -186,9 +184,8 @@ class _Study:
         if number == 0:
             return self._problem.first, {}
         seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
-        sampler = self._optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=self._problem.startup
-        )
+        startup = self._problem.startup
+        sampler = self._optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup)
         copy = self._optuna.create_study(direction="maximize", sampler=sampler)
         trials = self._study.get_trials(deepcopy=False)
         copy.add_trials([one for one in trials if one.state.is_finished()])

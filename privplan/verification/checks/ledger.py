@@ -144,10 +144,8 @@ def rounds(run: Run) -> Check:
             state = f"{done} of {planned} are booked, the run is not finished"
             yield f"rounds {done + 1} to {planned}; {state}"
         if protects_records:
-            shares = (share for release in run.ledger.records for share in release.shares)
-            yield from lacking(
-                "the client of each release", (s.participants is None for s in shares)
-            )
+            unnamed = (s.participants is None for r in run.ledger.records for s in r.shares)
+            yield from lacking("the client of each release", unnamed)
 
     reason = f"{planned} rounds, as planned"
     if run.record.status == "stopped":
@@ -288,9 +286,8 @@ def _inputs(run: Run) -> Iterator[Fault]:
         rule = f"must be {most} or more, as released" if most else "must be 0 without their scores"
         yield _fault("configuration.canaries", rule, canaries)
     if (record.noise == "secure") != ("noise" in given):
-        yield _fault(
-            "noise", f"must be as in the configuration, {given.get('noise')}", record.noise
-        )
+        rule = f"must be as in the configuration, {given.get('noise')}"
+        yield _fault("noise", rule, record.noise)
 
 
 def _scores(run: Run) -> Iterator[Fault]:
@@ -379,15 +376,13 @@ def replay(run: Run) -> Check:
     if result.outcome == "failed":
         return failed("replay", result.reason)
     if result.outcome == "not shown" or not result.rounds:
-        return _absent(
-            [result.reason.removeprefix("missing: ") or "rounds that were executed again"]
-        )
+        missing = result.reason.removeprefix("missing: ")
+        return _absent([missing or "rounds that were executed again"])
     if not result.record:  # written by a version that compared less of the record
         return _absent(["a replay that names the record; replay the run again"])
     done, rounds = len(set(result.rounds)), run.plan.spec.rounds
-    return passed(
-        "replay", f"{done} of {rounds} rounds executed again: {result.reason}", "replayed"
-    )
+    reason = f"{done} of {rounds} rounds executed again: {result.reason}"
+    return passed("replay", reason, "replayed")
 
 
 def _absent(missing: Iterable[str]) -> Check:

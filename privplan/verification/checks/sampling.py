@@ -109,10 +109,8 @@ def cohorts(run: Run) -> Check:
                 for round_, share in known.items()
                 if share.participants is not None and share.drawn is None
             }
-            law = run.plan.spec.sampling.law
-            yield from (
-                f"{group.name}: {fault}" for fault in law.attendance_faults(whole, group.clients)
-            )
+            faults = run.plan.spec.sampling.law.attendance_faults(whole, group.clients)
+            yield from (f"{group.name}: {fault}" for fault in faults)
 
     reason = "participants are clients of their group, each once"
     return first(problems(), "cohorts", reason, _unnamed(run))
@@ -327,9 +325,7 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
         return
     found = stretches(run, group)
     for ratio, pairs in found.items():
-        known = [
-            (one.round, size) for one, share in pairs if (size := share.drawn_size) is not None
-        ]
+        known = [(r.round, size) for r, share in pairs if (size := share.drawn_size) is not None]
         total = sum(size for _, size in known)
         trials = sum(len(law.places(round_, run.clients[group.name])) for round_, _ in known)
         if known and total_p_value([total], trials, ratio) < level / len(found):

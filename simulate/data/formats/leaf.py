@@ -105,9 +105,8 @@ class LeafDataset:
 
     def _people(self, data: Path) -> tuple[list[Person], list[Person]]:
         """Training and test records of all people."""
-        train, test, whole = (
-            find(self.location, data, part) for part in ("train", "test", "all_data")
-        )
+        parts = ("train", "test", "all_data")
+        train, test, whole = (find(self.location, data, part) for part in parts)
         roles = find(self.location, data, "roles.json", "roles.json.gz") if self.roles else None
         if roles is not None and train is None and whole is None:
             return split_people(read_roles(roles), self.split)
