@@ -10,6 +10,11 @@ def privplan(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
+def verify(run, *words):
+    """What the command said of a run that it did not execute again."""
+    return privplan("verify", "--rounds=0", "--details", run, *words)
+
+
 def answer(*words):
     """What a command that must succeed prints."""
     done = privplan(*words)

@@ -101,6 +101,5 @@ def test_the_closed_forms_agree_with_the_accountant():
     found = accountant("pld").epsilon(rare(0.5), 1e-3, Relation.ADD_REMOVE)
     expected = brentq(lambda e: delta_of_rare(0.5, e) - 1e-3, 0.0, 5.0)
     assert found.lower - 1e-6 <= expected <= found.upper + 1e-6
-    assert realised(((delta_of_full, 4.0),)) == pytest.approx(
-        math.exp(log_delta_of(math.hypot(1 / FIRST, 1 / 4.0), EPSILON)), rel=1e-3
-    )
+    exact = math.exp(log_delta_of(math.hypot(1 / FIRST, 1 / 4.0), EPSILON))
+    assert realised(((delta_of_full, 4.0),)) == pytest.approx(exact, rel=1e-3)

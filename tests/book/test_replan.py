@@ -71,9 +71,8 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
         group = plan.group(one.group)
         account = account_of(past, "", one.group)
         order = filters.order_of(one.budget, group.delta, account.histories[0])
-        units = filters.cost(
-            "renyi", account.history + plan.history(group), Relation.ADD_REMOVE, order
-        )
+        spent = account.history + plan.history(group)
+        units = filters.cost("renyi", spent, Relation.ADD_REMOVE, order)
         assert 0.99 < units / filters.capacity("renyi", one.budget, group.delta, order) <= 1
         assert one.total == filters.spent_epsilon("renyi", units, group.delta, order)
         exact = account.composed(plan.history(group), group.delta).upper

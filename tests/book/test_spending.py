@@ -108,9 +108,8 @@ def test_units_are_not_mixed(tmp_path):
 def test_equal_names_in_two_populations_are_two_groups(tmp_path):
     north, south = ([run(tmp_path / f"{s}", s)] for s in (1, 2))
     runs = _booked(north, "north") + _booked(south, "south")
-    assert groups_of(runs, None) == [
-        (where, group) for where in ("north", "south") for group in ("loose", "strict")
-    ]
+    names = [(where, group) for where in ("north", "south") for group in ("loose", "strict")]
+    assert groups_of(runs, None) == names
     assert account_of(runs, "north", "strict").history.rounds == 30
     with pytest.raises(InputError, match="'east' has none"):
         account_of(runs, "east", "strict")

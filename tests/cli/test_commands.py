@@ -93,7 +93,7 @@ def _requirements(monkeypatch):
 
 
 def test_a_missing_required_package_is_exit_code_2():
-    done = CliRunner().invoke(main, ["doctor", "--format", "json"])
+    done = privplan("doctor", "--format", "json")
     found = json.loads(done.stdout)
     assert done.exit_code == 2
     by_name = {one["package"]: one for one in found["packages"]}

@@ -69,12 +69,10 @@ def test_one_more_epsilon_buys_what_two_plans_differ_by():
     for one in budget_values(plan, more_by=1):
         given = next(group.epsilon for group in plan.groups if group.name == one.group)
         more = solve(plan.spec.replace(groups={one.group: {"epsilon": given + 1}}))
-        assert one.objective_gain == pytest.approx(
-            1 - more.objective.value / plan.objective.value, abs=2e-3
-        )
-        assert one.noise_gain == pytest.approx(
-            1 - more.mean_noise_std / plan.mean_noise_std, abs=2e-3
-        )
+        gain = 1 - more.objective.value / plan.objective.value
+        assert one.objective_gain == pytest.approx(gain, abs=2e-3)
+        gain = 1 - more.mean_noise_std / plan.mean_noise_std
+        assert one.noise_gain == pytest.approx(gain, abs=2e-3)
 
 
 def test_a_faulty_spec_is_refused_before_anything_is_served(tmp_path):

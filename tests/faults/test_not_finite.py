@@ -51,9 +51,8 @@ def test_none_enters_the_sum(vector):
 
 @pytest.mark.parametrize("last", [(), (clip(5.0),), (sparsify(0.5),), (scale(),)])
 def test_none_that_a_transform_makes_infinite_enters(last):
-    algorithm = replace(
-        build("FedAvg"), local=sending((HUGE, HUGE)), transforms=(stretched(), *last)
-    )
+    last = (stretched(), *last)
+    algorithm = replace(build("FedAvg"), local=sending((HUGE, HUGE)), transforms=last)
     _, records, end = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 1)))
     assert end.theta.isfinite().all()
     assert [share.excluded for share in records[0].shares] == [1, 0]
@@ -80,9 +79,8 @@ def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size, norm):
 
 
 def test_clients_who_send_for_themselves_send_zero_and_are_counted():
-    algorithm = replace(
-        build("FedAvg"), mechanism=exposed_by_client(), local=sending((np.nan, 1.0))
-    )
+    exposed, local = exposed_by_client(), sending((np.nan, 1.0))
+    algorithm = replace(build("FedAvg"), mechanism=exposed, local=local)
     world = tiny.setting(algorithm, pixels=(1, 255, 1, 4))
     updates, _ = client_updates(world, context_of(world))
     assert [update.excluded for update in updates] == [False, True, False, False]

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
+from tests.command import answer, verify
 
 STORED = Path(__file__).parent / "stored"
 EXPECTED = STORED / "expected.json"
@@ -27,9 +26,7 @@ OF_BOOK = ("group", "sampling", "delta", "runs", "releases", "epsilon_lower", "e
 def verified(name, folder):
     """Exit code of ``verify`` and what each group spent."""
     shutil.copytree(STORED / name, folder / "run")
-    done = CliRunner().invoke(
-        main, ["verify", "--rounds=0", "--details", str(folder / "run"), "--format", "json"]
-    )
+    done = verify(folder / "run", "--format=json")
     groups = json.loads(done.stdout)["groups"]
     return {
         "exit": done.exit_code,
@@ -43,11 +40,9 @@ def booked(name, folder):
     shutil.copy(STORED / name, book)
     version = (STORED / name).parent  # a run of a seed that the book does not have yet
     shutil.copytree(next(version / one for one in OTHERS if (version / one).exists()), run)
-    environment = {"PRIVPLAN_BOOK": str(book)}
-    added = CliRunner(env=environment).invoke(main, ["book", "add", str(run)])
-    assert added.exit_code == 0, added.output
-    shown = CliRunner(env=environment).invoke(main, ["book", "show", "--format", "json"])
-    return [{field: row[field] for field in OF_BOOK} for row in json.loads(shown.stdout)]
+    answer("book", "add", run, "--address", book)
+    shown = json.loads(answer("book", "show", "--address", book, "--format", "json"))
+    return [{field: row[field] for field in OF_BOOK} for row in shown]
 
 
 def _compare(found, stored):
@@ -72,8 +67,7 @@ def test_runs_of_earlier_versions_are_verified_as_before(name, tmp_path):
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_of_earlier_versions_are_executed_again(name, tmp_path):
     shutil.copytree(STORED / name, tmp_path / "run")
-    done = CliRunner().invoke(main, ["replay", str(tmp_path / "run"), "--rounds=all"])
-    assert done.exit_code == 0
+    answer("replay", tmp_path / "run", "--rounds=all")
 
 
 @pytest.mark.parametrize("name", BOOKS)

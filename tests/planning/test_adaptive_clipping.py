@@ -101,9 +101,8 @@ def test_every_group_of_a_plan_faces_its_own_noise_multiplier():
 
 def test_counting_costs_its_share_of_the_variance_and_no_epsilon():
     plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
-    counted = solve(
-        make_spec(planning={"accountant": "rdp", "ratios": "noise", "clipping": {"share": 0.19}})
-    )
+    planning = {"accountant": "rdp", "ratios": "noise", "clipping": {"share": 0.19}}
+    counted = solve(make_spec(planning=planning))
     assert counted.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.9, rel=1e-4)
     for row, other in zip(plain.certificate, counted.certificate, strict=True):
         assert row.epsilon_upper == pytest.approx(other.epsilon_upper, rel=1e-3)
@@ -143,8 +142,7 @@ def test_a_median_that_a_paper_does_not_pay_for_is_paid():
 def test_a_plan_whose_count_overspends_is_refused():
     plan = solve(asked(), second_opinion=False)
     assert plan.clipping is not None
-    less = plan.clipping.model_dump() | {
-        "count_noise_multiplier": plan.clipping.count_noise_multiplier / 2
-    }
+    half = {"count_noise_multiplier": plan.clipping.count_noise_multiplier / 2}
+    less = plan.clipping.model_dump() | half
     with pytest.raises(InputError, match="must leave each group its noise multiplier"):
         Plan(**{**dict(plan), "clipping": Clipping(**less)})

@@ -68,9 +68,8 @@ def test_published_terms_are_those_of_the_plan():
 
 
 def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
-    without = {
-        row.term: row.needs for row in explain(solve(make_spec())) if row.bound == "gdpfed_plus"
-    }
+    rows = (row for row in explain(solve(make_spec())) if row.bound == "gdpfed_plus")
+    without = {row.term: row.needs for row in rows}
     assert without["progress"] == ("Delta",)
     constants = {"smoothness": 2.0, "initial_gap": 3.0, "local_variance": 1e-4}
     planning = {"ratios": "bound", "constants": constants, "sparsification": "none"}

@@ -85,9 +85,8 @@ def test_free_rounds_leave_room_for_least_sampling_ratios(shares, uploads, sampl
 def test_a_free_cohort_takes_what_its_limits_allow():
     everybody, _ = decide_free_choices(searched(free=["ratios", "weights", "cohort"]))
     assert everybody.cohort == 500
-    uploads, _ = decide_free_choices(
-        searched(free=["ratios", "weights", "cohort"], max_uploads=700)
-    )
+    free = searched(free=["ratios", "weights", "cohort"], max_uploads=700)
+    uploads, _ = decide_free_choices(free)
     assert uploads.cohort == 70
 
 

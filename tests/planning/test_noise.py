@@ -64,9 +64,8 @@ def test_curves_are_calibrated(budget):
 def test_least_noise_keeps_the_budget(factor, ratio):
     """From any guess: the accountant's upper bound keeps the budget, and 2e-4 less breaks it."""
     problem = make_problem(epsilons=(1.5, 2.0, 4.0))
-    near = factor * noise_multiplier(
-        1.5, problem.deltas[0], sampling_ratio=ratio, rounds=problem.rounds
-    )
+    options = {"sampling_ratio": ratio, "rounds": problem.rounds}
+    near = factor * noise_multiplier(1.5, problem.deltas[0], **options)
     noise = least_noise(problem, 0, ratio, near=near)
 
     def spent(sigma):
@@ -192,9 +191,8 @@ def test_a_cohort_so_small_that_any_noise_keeps_the_budget():
 def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relation):
     ratio = part * covered_ratio(delta, rounds)
     assert 1 - (1 - ratio) ** rounds <= delta
-    problem = make_problem(
-        epsilons=(0.1,) * 3, deltas=(delta,) * 3, rounds=rounds, relation=Relation(relation)
-    )
+    each = {"epsilons": (0.1,) * 3, "deltas": (delta,) * 3}
+    problem = make_problem(**each, rounds=rounds, relation=Relation(relation))
     noise = least_noise(problem, 0, ratio, "pld")
     assert noise < 0.11
     history = history_of(problem, 0, ratio, noise)

@@ -55,9 +55,8 @@ def test_a_group_without_weight_has_a_sum_of_its_own():
 
 def test_one_sum_gives_each_group_the_noise_that_it_really_faces():
     """A floor that lifts a weight makes the other groups face more noise than they need."""
-    plan = solve(
-        make_spec(groups=groups(min_weight=0.6), planning={"accountant": "rdp", "ratios": "noise"})
-    )
+    planning = {"accountant": "rdp", "ratios": "noise"}
+    plan = solve(make_spec(groups=groups(min_weight=0.6), planning=planning))
     stds = [g.noise_multiplier * g.scale for g in plan.groups]
     assert stds[0] == pytest.approx(stds[1], rel=1e-12)
     shares = [g.expected_cohort * g.scale for g in plan.groups]
@@ -67,9 +66,8 @@ def test_one_sum_gives_each_group_the_noise_that_it_really_faces():
 
 def test_dropouts_are_provisioned_for():
     plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
-    tolerant = solve(
-        make_spec(planning={"accountant": "rdp", "ratios": "noise", "dropout_tolerance": 0.2})
-    )
+    planning = {"accountant": "rdp", "ratios": "noise", "dropout_tolerance": 0.2}
+    tolerant = solve(make_spec(planning=planning))
     assert tolerant.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.8**0.5, rel=1e-6)
 
 

@@ -32,9 +32,8 @@ def test_value_by_hand():
     assert plain == pytest.approx(mu4 + mu5 * 9 / 400, rel=1e-14)
     root = 2 * 9 / (0.5 * mu4 * 400)
     reduced = mu4 * (1 + root**2) + mu5 * (1 - root) * 9 / 400
-    assert published_value(problem, cohorts, noise, sparsified=True) == pytest.approx(
-        reduced, rel=1e-14
-    )
+    value = published_value(problem, cohorts, noise, sparsified=True)
+    assert value == pytest.approx(reduced, rel=1e-14)
 
 
 def test_exact_ratios_are_proportional_to_epsilon_over_a_root():

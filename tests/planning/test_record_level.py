@@ -155,9 +155,8 @@ def test_weights_by_rule():
         assert plan.bound["least"] < plan.bound["noise"]
     oracle = solve(records())
     variances = noise_variances(oracle)
-    assert client_weights(oracle) == pytest.approx(
-        oracle_weights(np.repeat(variances, [3, 2]))[[0, 3]]
-    )
+    weights = oracle_weights(np.repeat(variances, [3, 2]))[[0, 3]]
+    assert client_weights(oracle) == pytest.approx(weights)
     assert oracle.bound["least"] == pytest.approx(oracle.bound["noise"])
     mean = 3 * client_weights(oracle)[0] ** 2 * variances[0]
     mean += 2 * client_weights(oracle)[1] ** 2 * variances[1]

@@ -141,9 +141,8 @@ def test_descent_reaches_what_scipy_reaches(size, seed):
 
     start = np.full(size, total / size)
     found = descend(lambda x: (objective(x), 0.02 * x - costs / x**2), start, lower, upper, total)
-    assert objective(descend(differences(objective), start, lower, upper, total)) == pytest.approx(
-        objective(found), rel=1e-8
-    )
+    ours = objective(descend(differences(objective), start, lower, upper, total))
+    assert ours == pytest.approx(objective(found), rel=1e-8)
     theirs = optimize.minimize(
         objective, start, bounds=list(zip(lower, upper, strict=True)),
         constraints=[{"type": "eq", "fun": lambda x: x.sum() - total}], method="SLSQP",

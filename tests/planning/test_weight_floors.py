@@ -18,9 +18,8 @@ MODEL = {"name": "mlp-digits", "parameters": 2410}
 
 def floored(floors, **planning):
     """Groups of 300 clients with epsilon 1, 2, ... and these least weights."""
-    groups: list[dict[str, Any]] = [
-        {"name": f"g{m}", "clients": 300, "epsilon": m + 1.0} for m in range(len(floors))
-    ]
+    each = ({"name": f"g{m}", "epsilon": m + 1.0} for m in range(len(floors)))
+    groups: list[dict[str, Any]] = [{**one, "clients": 300} for one in each]
     for group, weight in zip(groups, floors, strict=True):
         if weight is not None:
             group["min_weight"] = weight
@@ -85,9 +84,8 @@ def test_the_dual_bound_knows_the_floors(least, planning):
     task, curves, _ = _prepared(task)
     clients, floors = task.clients, task.limits.min_weights
     noise = curves.at(found.cohorts / clients)[0]
-    nu = mean_noise_multiplier(
-        weights_of(task, found.cohorts, noise), found.cohorts, noise, task.release
-    )
+    weights = weights_of(task, found.cohorts, noise)
+    nu = mean_noise_multiplier(weights, found.cohorts, noise, task.release)
     tangent = 2 * (error_of(task, found.cohorts, noise) + task.coefficients.bias) / nu
     costs = _descent(task, curves, found.cohorts)[1]
     costs = np.where(floors > 0, costs, costs.min())

@@ -46,13 +46,11 @@ def test_each_position_has_the_numbers_of_its_own_spec(page):
             assert row["epsilon_upper"] == pytest.approx(upper[group.name], rel=1e-12)
             assert row["sampling_ratio"] == group.sampling_ratio
             assert row["noise_multiplier"] == group.noise_multiplier
-            assert row["counts"] == pytest.approx(
-                group.weight / (group.clients / plan.spec.population)
-            )
+            share = group.clients / plan.spec.population
+            assert row["counts"] == pytest.approx(group.weight / share)
             assert row["value"] == plan.objective.value
-            assert row["noise_norm"] == pytest.approx(
-                plan.mean_noise_std * plan.spec.model.parameters**0.5
-            )
+            norm = plan.mean_noise_std * plan.spec.model.parameters**0.5
+            assert row["noise_norm"] == pytest.approx(norm)
             assert row["advantage"] == pytest.approx(risk.curve.advantage)
             assert row["tpr_at_fpr_0.01"] == pytest.approx(risk.curve.true_positives[1])
 
@@ -73,9 +71,8 @@ def test_what_if_and_verify_take_a_plan(tmp_path):
     words = [tmp_path / "run", "loose=3", "--workers", 1, "--format", "json"]
     rows = json.loads(answer("what-if", *words))
     assert [row["epsilon"] for row in rows] == [plan.groups["strict"].epsilon, 3]
-    assert answer("what-if", tmp_path / "run" / "plan.json", *words[1:]) == answer(
-        "what-if", *words
-    )
+    found = answer("what-if", tmp_path / "run" / "plan.json", *words[1:])
+    assert found == answer("what-if", *words)
     done = privplan("verify", tmp_path / "run" / "plan.json")
     assert done.exit_code == 5
     [line] = done.stdout.splitlines()

@@ -176,9 +176,8 @@ def _evidence(run):
 
 def _planned(executed):
     """The upper bound that the plan certifies for each group, and its delta."""
-    return {
-        row.group: (row.epsilon_upper, row.delta) for row in executed.certificate if row.guarantee
-    }
+    rows = (row for row in executed.certificate if row.guarantee)
+    return {row.group: (row.epsilon_upper, row.delta) for row in rows}
 
 
 @contextmanager

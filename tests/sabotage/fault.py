@@ -52,9 +52,8 @@ def released(release):
 
     def breaks(experiment):
         honest = experiment.algorithm.mechanism
-        return with_components(
-            experiment, mechanism=replace(honest, release=partial(release, honest))
-        )
+        wrong = replace(honest, release=partial(release, honest))
+        return with_components(experiment, mechanism=wrong)
 
     return breaks
 

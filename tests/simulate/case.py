@@ -34,9 +34,8 @@ def having(**components):
 def double_weights(one):
     """The server divides by half of the expected cohort."""
     rule = one.aggregator.weight
-    return replace(
-        one, aggregator=replace(one.aggregator, weight=lambda group, plan: 2 * rule(group, plan))
-    )
+    twice = replace(one.aggregator, weight=lambda group, plan: 2 * rule(group, plan))
+    return replace(one, aggregator=twice)
 
 
 def after(change):

@@ -32,9 +32,8 @@ Client = Callable[[nn.Module, Batches, float], None]
 
 def plan(release="joint"):
     """Three groups of which half takes part; nothing is clipped, noise is below rounding."""
-    groups = [
-        {"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in EPSILONS.items()
-    ]
+    each = EPSILONS.items()
+    groups = [{"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in each]
     spec = Spec.parse({
         "name": "small", "groups": groups, "delta": 0.01, "rounds": ROUNDS, "cohort": COHORT,
         "sampling": "poisson", "clipping_norm": 1e3,

@@ -33,9 +33,8 @@ def solved(tmp_path_factory):
 
 def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
     own = data()
-    run = simulate.train(
-        solved, model=Net, data=own, seed=2, folder=tmp_path / "run", noise="seeded"
-    )
+    options = {"seed": 2, "folder": tmp_path / "run", "noise": "seeded"}
+    run = simulate.train(solved, model=Net, data=own, **options)
     assert run.metric == "accuracy"
     assert set(run.by_group) == {"strict", "loose"}
     assert run.verdict.kept
@@ -135,9 +134,8 @@ def test_test_records_of_each_client_are_split_off(solved):
 
 def test_a_torch_dataset_gives_the_same_records(solved):
     known = arrays()
-    pairs = torch.utils.data.TensorDataset(
-        torch.from_numpy(known["x"]).float(), torch.from_numpy(known["y"])
-    )
+    x, y = torch.from_numpy(known["x"]).float(), torch.from_numpy(known["y"])
+    pairs = torch.utils.data.TensorDataset(x, y)
     own = simulate.Data(pairs, client=known["client"], group=known["group"])
     assert own.prepared(solved.groups)[0].digest == data().prepared(solved.groups)[0].digest
 
@@ -248,9 +246,8 @@ LABELS = torch.tensor([1.0, 1.0, 0.0, 0.0])
 def test_binary_loss_and_metrics():
     loss = objective_of("binary", None, LABELS)(LOGITS, torch.arange(4))
     probabilities = 1 / (1 + np.exp(-LOGITS[:, 0].double().numpy()))
-    expected = -np.log(
-        [probabilities[0], probabilities[1], 1 - probabilities[2], 1 - probabilities[3]]
-    )
+    chances = [probabilities[0], probabilities[1], 1 - probabilities[2], 1 - probabilities[3]]
+    expected = -np.log(chances)
     assert float(loss) == pytest.approx(expected.mean(), rel=1e-6)
     assert metric_of("binary", None)(LOGITS, LABELS) == 0.5
     # one true positive, one false positive, one false negative

@@ -78,9 +78,8 @@ def test_the_pair_costs_what_the_plan_says():
 @given(size=st.floats(1e-6, 1e6), norm=st.floats(1e-3, 1e3), share=st.floats(0.001, 0.9))
 def test_no_client_moves_sum_and_count_by_more_than_the_bound(size, norm, share):
     how, group = clipping(share), tiny.plan().groups[0]
-    context = TransformContext(
-        1, torch.zeros(3), {NORM: torch.tensor(norm, dtype=torch.float64)}, group
-    )
+    bound = {NORM: torch.tensor(norm, dtype=torch.float64)}
+    context = TransformContext(1, torch.zeros(3), bound, group)
     update = torch.tensor([[0.6, 0.0, 0.8]]) * size
     sent, long = adaptive_clip(how).apply(update, context)
     assert sent.shape == (1, 4)

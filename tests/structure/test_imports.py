@@ -160,9 +160,8 @@ def imported(tmp_path_factory):
     plan.save(folder / "plan.json")
     (folder / "train.py").write_text("import opacus\n")
     execute(Request(plan, "planned", "digits", folder / "run", device="cpu"))
-    commands = [
-        (name, words.split(), sorted(allowed)) for name, (words, allowed) in ALLOWED.items()
-    ]
+    each = ALLOWED.items()
+    commands = [(name, words.split(), sorted(allowed)) for name, (words, allowed) in each]
     commands.sort(key=lambda command: "torch" in command[2])
     done = subprocess.run(
         [sys.executable, "-c", FORKS], input=json.dumps([HEAVY, commands]), capture_output=True,

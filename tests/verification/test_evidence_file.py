@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
 from privplan.evidence import CLIENTS, EVIDENCE
 from privplan.record import RunRecord
 from privplan.verification.verify import judge, load_run
+from tests.command import refused, verify
 from tests.simulate.replay.runs import replayed
 
 READERS = ("record", "groups", "coordinates")
@@ -60,14 +59,11 @@ def test_damaged_evidence_breaks_the_run_and_names_the_line(name, run):
     text = (run / EVIDENCE).read_text()
     (run / EVIDENCE).write_text(damage(text))
     assert (run / EVIDENCE).read_text() != text
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(run)])
-    assert done.exit_code == 4
+    assert verify(run).exit_code == 4
     verdict = judge(load_run(run))
     assert outcomes(verdict) == dict.fromkeys(READERS, "failed")
     assert all(check.reason.startswith(reason) for check in verdict.failed)
-    booked = CliRunner().invoke(main, ["book", "add", str(run), "--address", str(run.parent / "b")])
-    assert booked.exit_code == 4
-    assert EVIDENCE in booked.stderr
+    assert EVIDENCE in refused("book", "add", run, "--address", run.parent / "b", code=4)
     assert replayed(run).outcome == "failed"
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from privplan import limits, solve
-from privplan.cli import main
 from privplan.plan import Plan
 from privplan.spec.presets import preset
+from tests.command import privplan
 from tests.verification import honest_run
 
 SECONDS, BYTES = 10, 2**30
@@ -256,7 +255,7 @@ def test_it_is_refused_in_one_line(name, place, request):
     make(path)
     before = {one: one.lstat().st_size for one in place.rglob("*")}
     request.getfixturevalue("bounded")
-    done = CliRunner().invoke(main, words.split())
+    done = privplan(*words.split())
     assert done.exit_code == 2, (done.exit_code, done.output[-500:], done.exception)
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     after = {one: one.lstat().st_size for one in place.rglob("*")}

@@ -276,9 +276,8 @@ def test_measurements_of_another_release_are_refused(tmp_path):
     for release in releases(plan):
         number = index[release.round] = index.get(release.round, -1) + 1
         noise = rng.normal(0, release.noise_std, release.dimension)
-        one = measure_noise(
-            noise, release.noise_std, round_=release.round, index=number, sum_norm=1.0
-        )
+        where = {"round_": release.round, "index": number}
+        one = measure_noise(noise, release.noise_std, **where, sum_norm=1.0)
         made.append(one.line)
     path.write_text("".join(made))
     checks = {check.name: check for check in judge(load_run(tmp_path)).checks}

@@ -8,13 +8,11 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privplan.book.entry import booking_of
-from privplan.cli import main
 from privplan.errors import BrokenRunError, InputError, PrivplanError
 from privplan.evidence import NOISE_EVIDENCE
 from privplan.ledger import chained
@@ -23,6 +21,7 @@ from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
 from privplan.verification.checks import ledger as record_fields
 from privplan.verification.verify import judge, load_run
 from simulate.engine import loop
+from tests.command import answer, refused
 from tests.simulate.replay.runs import ROUNDS
 
 Path_ = tuple[str | int, ...]
@@ -171,9 +170,7 @@ def test_the_rule_that_is_broken_is_named(name, path, value, rule, run):
         if name == LEDGER:
             assert other.realised_upper is None
     if name != NOISE_EVIDENCE:
-        done = CliRunner().invoke(main, ["report", "--format", "json", str(run)])
-        assert done.exit_code == 0, done.output
-        assert "run, verdict broken" in done.stdout
+        assert "run, verdict broken" in answer("report", "--format", "json", run)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +184,8 @@ def test_the_rule_that_is_broken_is_named(name, path, value, rule, run):
 )
 def test_an_accuracy_that_is_no_share_is_refused(path, value, run):
     write(run, RECORD, edited(read(run, RECORD), path, value))
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(run)])
-    assert done.exit_code == 2
     field = ".".join(map(str, path))
-    assert f"record.{field}: must be in [0, 1], found {value}" in done.stderr
+    assert f"record.{field}: must be in [0, 1], found {value}" in refused("verify", run)
 
 
 def test_a_metric_of_a_name_need_not_be_a_share(run):
@@ -221,10 +216,8 @@ def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run):
 
 def test_a_broken_line_is_not_booked(run):
     write(run, LEDGER, edited(read(run, LEDGER), (2, "shares"), []))
-    book = ["--address", str(run.parent / "book.sqlite")]
-    done = CliRunner().invoke(main, ["book", "add", str(run), *book])
-    assert done.exit_code == 2
-    assert "line 3: shares: must name a group" in done.stderr
+    line = refused("book", "add", run, "--address", run.parent / "book.sqlite")
+    assert "line 3: shares: must name a group" in line
 
 
 def test_a_run_with_a_contradiction_is_booked_at_infinite_cost_only(run):

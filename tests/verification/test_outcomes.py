@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli import main
 from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
 from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.verify import judge, load_run
+from tests.command import verify
 from tests.verification import honest_run
 
 
@@ -48,9 +47,7 @@ def names(verdict):
 def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     honest_run.write_run(tmp_path, forged(honest_run.plan()))
     edit_record(tmp_path, executed=None, chain="")
-    done = CliRunner().invoke(
-        main, ["verify", "--rounds=0", "--details", str(tmp_path), "--format", "json"]
-    )
+    done = verify(tmp_path, "--format=json")
     assert done.exit_code == 5
     verdict = json.loads(done.stdout)
     assert (verdict["outcome"], verdict["kept"]) == ("unverified", False)
@@ -66,7 +63,7 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     assert {name: missing[name] for name in expected} == expected
     statistics = {"cohort independence", "noise coverage", "noise distribution"}
     assert statistics <= set(missing) - set(expected)
-    shown = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
+    shown = verify(tmp_path)
     assert shown.exit_code == 5
     last = "unverified, not shown: ledger, coordinates, noise fresh, sums, cohorts, participation"
     assert last in " ".join(shown.stdout.split())
@@ -110,9 +107,8 @@ def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_pat
     verdict = judge(load_run(tmp_path))
     assert verdict.outcome == "kept"
     [check] = [one for one in verdict.checks if one.name == "weights"]
-    assert check.reason == (
-        f"constant over the rounds; the aggregator {name} is no rule of the plan's"
-    )
+    rule = f"the aggregator {name} is no rule of the plan's"
+    assert check.reason == f"constant over the rounds; {rule}"
 
 
 def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path):
@@ -155,19 +151,19 @@ def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
 
 def test_the_kept_verdict_states_its_evidence(tmp_path):
     honest_run.write_run(tmp_path)
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
+    done = verify(tmp_path)
     assert done.exit_code == 0, done.output
     assert "evidence: declared (what the run wrote)" in done.output
     assert "simulation only" in done.output
     edit_record(tmp_path, noise="secure")
-    secure = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
+    secure = verify(tmp_path)
     assert "simulation only" not in secure.output
 
 
 def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path):
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, chain="0" * 64, algorithm="FedAvg\nkept: the run spent no more\r\n")
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
+    done = verify(tmp_path)
     assert done.exit_code == 4
     assert not any(line.startswith("kept") for line in done.output.splitlines())
     assert "(FedAvg kept: the run spent no more on " in done.output.splitlines()[-1]
@@ -231,6 +227,5 @@ def test_a_replay_raises_the_evidence_or_breaks_the_verdict(
 def test_a_damaged_replay_is_bad_input(text, tmp_path):
     honest_run.write_run(tmp_path)
     (tmp_path / REPLAY).write_text(text)
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
-    assert done.exit_code == 2
-    assert done.stderr.startswith("privplan: ")
+    done = verify(tmp_path)
+    assert (done.exit_code, done.stderr[:10]) == (2, "privplan: ")

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.cli import main
 from privplan.record import LEDGER, PLAN, VERDICT, ReleaseRecord
 from privplan.verification.verify import judge, load_run
+from tests.command import refused, verify
 from tests.verification import honest_run
 
 Made = list[ReleaseRecord]
@@ -67,9 +66,8 @@ def _even_neighbours(release):
 
 
 def _rounded_cohort(release):
-    return _share(
-        release, cohort=round(release.shares[0].clients * release.shares[0].sampling_ratio)
-    )
+    share = release.shares[0]
+    return _share(release, cohort=round(share.clients * share.sampling_ratio))
 
 
 def _who(change, more=0):
@@ -246,16 +244,14 @@ def test_an_edited_line_is_located(tmp_path):
 
 def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path):
     honest_run.write_run(tmp_path / "kept")
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path / "kept")])
+    done = verify(tmp_path / "kept")
     assert done.exit_code == 0, done.output
     for word in ("add_remove", "poisson", "pld", "strict", "kept"):
         assert word in done.output
     assert json.loads((tmp_path / "kept" / VERDICT).read_text())["kept"] is True
     broken = _each(_halved)(honest_run.releases(honest_run.plan()))
     honest_run.write_run(tmp_path / "broken", broken)
-    done = CliRunner().invoke(
-        main, ["verify", "--rounds=0", "--details", str(tmp_path / "broken"), "--format", "json"]
-    )
+    done = verify(tmp_path / "broken", "--format=json")
     assert done.exit_code == 4
     assert json.loads(done.output)["kept"] is False
 
@@ -264,10 +260,9 @@ def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path):
     honest_run.write_run(tmp_path)
     text = (tmp_path / LEDGER).read_text()
     (tmp_path / LEDGER).write_text(text[:-40])
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "line 60 is torn" in done.stderr
-    assert "59 releases" in done.stderr
+    line = refused("verify", tmp_path)
+    assert "line 60 is torn" in line
+    assert "59 releases" in line
     assert not (tmp_path / VERDICT).exists()
 
 
@@ -277,7 +272,5 @@ def test_a_plan_edited_by_hand_is_refused(tmp_path, field):
     data = json.loads((tmp_path / PLAN).read_text())
     data["groups"][0][field] *= 0.9
     (tmp_path / PLAN).write_text(json.dumps(data))
-    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "plan.json: plan.digest: must be the hash of the plan, which was edited" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    line = refused("verify", tmp_path)
+    assert "plan.json: plan.digest: must be the hash of the plan, which was edited" in line

@@ -32,9 +32,8 @@ def attest(folder, plan, server, reveal=True, **clients):
         for key in clients.values():
             attestor.add(client_statement(plan, key, round_, head, b"an update"))
         done += len(records)
-        digests = [
-            hashlib.sha256(f"{round_} {n}".encode()).hexdigest() for n in range(len(records))
-        ]
+        names = (f"{round_} {n}" for n in range(len(records)))
+        digests = [hashlib.sha256(name.encode()).hexdigest() for name in names]
         attestor.release(round_, digests, ledger.link(done), reveal_cohort=reveal)
     attestor.end(ledger.chain)
     return attestor

@@ -78,9 +78,8 @@ def test_a_shortened_log_and_damaged_files_are_one_line(run, tmp_path):
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     log.write_text(log.read_text().replace('"head":"', '"head":"0'))
-    assert "log: must be an unbroken log, but line 1 is not" in refused(
-        "verify", "--rounds=0", "--details", run, "--anchor-log", log
-    )
+    line = refused("verify", "--rounds=0", "--details", run, "--anchor-log", log)
+    assert "log: must be an unbroken log, but line 1 is not" in line
     (run / ANCHORS).write_text("{}\n")
     assert verdict(run)[0] == 2
     (run / ANCHORS).unlink()
@@ -134,9 +133,8 @@ def authority(tmp_path):
     folder.mkdir()
     (folder / "serial").write_text("01\n")
     (folder / "tsa.cnf").write_text(CONFIGURATION.format(folder=folder))
-    (folder / "extensions").write_text(
-        "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
-    )
+    uses = "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
+    (folder / "extensions").write_text(uses)
     for words in (
         "req -x509 -newkey rsa:2048 -nodes -keyout root.key -out root.pem -days 2 -subj /CN=root",
         "req -new -newkey rsa:2048 -nodes -keyout tsa.key -out tsa.csr -subj /CN=tsa",

@@ -226,9 +226,8 @@ def test_keys_from_the_command_line(tmp_path):
         assert done.exit_code == 2
         assert text in done.stderr
     path.chmod(0o644)
-    assert "must be accessible to its owner only (chmod 600)" in refused(
-        "attest", "keys", "show", path
-    )
+    line = refused("attest", "keys", "show", path)
+    assert "must be accessible to its owner only (chmod 600)" in line
 
 
 def test_signers_are_checked(server):

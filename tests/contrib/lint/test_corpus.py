@@ -213,9 +213,8 @@ def test_every_file_of_the_corpus_is_tested():
 
 
 def test_the_setting_of_flower_beside_its_own_figures():
-    loose, wrong = (
-        report(named(name)) for name in ("flower_accounted.py", "flower_replace_one.py")
-    )
+    names = "flower_accounted.py", "flower_replace_one.py"
+    loose, wrong = (report(named(name)) for name in names)
     add_remove, replace_one = loose.rows
     assert 2.0351 <= add_remove.lower <= add_remove.upper <= 2.0353
     assert 2.0350 <= replace_one.lower <= replace_one.upper <= 2.1251

@@ -98,9 +98,8 @@ def test_a_book_counts_no_choice_between_runs(tmp_path):
     with pytest.raises(InputError, match=said):
         past_runs([], "staff", tuned, [])
     arguments = ["book", "reserve", str(tmp_path / "run" / "plan.json"), "--run", "one"]
-    assert "certificate: cannot go with a book" in refused(
-        *arguments, "--address", tmp_path / "book.sqlite"
-    )
+    line = refused(*arguments, "--address", tmp_path / "book.sqlite")
+    assert "certificate: cannot go with a book" in line
 
 
 def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):

@@ -108,9 +108,8 @@ def _beside_the_releases(experiment):
         after[0] = seen[0]
         return after, state
 
-    return with_components(
-        experiment, local=replace(local, train=train), server=replace(server, step=step)
-    )
+    changed = {"local": replace(local, train=train), "server": replace(server, step=step)}
+    return with_components(experiment, **changed)
 
 
 def _by_realised_cohort(experiment):

@@ -61,9 +61,8 @@ def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
         variance = steps * (step * 3.0 * 0.5) ** 2
         moved = (update.vector - still[update.client]).square().mean()
         ratios.append(float(moved) / variance)
-        drawn = update.noise_evidence.noise_sum_squares[0] / (
-            update.noise_evidence.drawn[0] * 1.5**2
-        )
+        evidence = update.noise_evidence
+        drawn = evidence.noise_sum_squares[0] / (evidence.drawn[0] * 1.5**2)
         assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / update.noise_evidence.drawn[0]))
     assert np.mean(ratios) == pytest.approx(1, abs=0.05)  # gradients move a little along
 
@@ -107,9 +106,8 @@ def test_each_client_s_history_is_the_planned_one(short_plan):
         progress = run_round(run, progress, journal)
     for group in run.algorithm.plan.groups:
         assert history_of(journal.records, group.name) == run.algorithm.plan.history(group)
-    taken = Counter(
-        (share.group, share.participants) for record in journal.records for share in record.shares
-    )
+    shares = (share for record in journal.records for share in record.shares)
+    taken = Counter((share.group, share.participants) for share in shares)
     assert max(taken.values()) == run.algorithm.plan.groups[0].participations
 
 
@@ -149,9 +147,8 @@ def test_methods_of_both_kinds_protect_records_under_such_a_plan(name, short_pla
 
 def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
     plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
-    with pytest.raises(
-        InputError, match=r"plan\.unit: must be client for GDPFed; record-level plans"
-    ):
+    rule = r"plan\.unit: must be client for GDPFed; record-level plans"
+    with pytest.raises(InputError, match=rule):
         algorithm("GDPFed", plan)
     assert executable(short_plan) == list(ALGORITHMS)
     assert set(executable(plan)) == {

@@ -77,9 +77,8 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
     loss = torch.nn.functional.cross_entropy(logits, observed.truth.labels)
     expected = torch.cat([part.flatten() for part in torch.autograd.grad(loss, free.values())])
     assert float((view.gradient - expected).norm() / expected.norm()) < 1e-4
-    torch.testing.assert_close(
-        view.outputs(view.inputs(observed.truth.images)), observed.truth.images
-    )
+    images = observed.truth.images
+    torch.testing.assert_close(view.outputs(view.inputs(images)), images)
 
 
 def test_labels_and_the_input_of_a_dense_layer(plan):

@@ -49,15 +49,13 @@ def test_products_are_those_with_the_released_part_of_a_direction(dimension):
     unit, kept = directions(1, 40, dimension), np.arange(0, dimension, 2)
     seen, rows = rng.normal(size=len(kept)), unit.rows(np.arange(40))[:, kept].astype(float)
     lengths = np.linalg.norm(rows, axis=1)
-    np.testing.assert_allclose(
-        unit.products(seen, kept), rows @ seen / np.maximum(lengths, 1e-12), atol=1e-6
-    )
+    projections = rows @ seen / np.maximum(lengths, 1e-12)
+    np.testing.assert_allclose(unit.products(seen, kept), projections, atol=1e-6)
     some = unit.products(seen, kept, slice(10, 30))  # of some directions
     np.testing.assert_array_equal(some[10:30], unit.products(seen, kept)[10:30])
     whole = rng.normal(size=dimension)
-    np.testing.assert_allclose(
-        unit.products(whole, None), unit.rows(np.arange(40)).astype(float) @ whole, atol=1e-6
-    )
+    projections = unit.rows(np.arange(40)).astype(float) @ whole
+    np.testing.assert_allclose(unit.products(whole, None), projections, atol=1e-6)
 
 
 def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan):
@@ -87,9 +85,8 @@ def test_canaries_come_once_in_four_rounds(law, short_plan):
     group = short_plan.groups[0].model_copy(update={"sampling_ratio": 1.0})
     sent = [canaries.sending(built, 0, group, round_) for round_ in range(1, 9)]
     for block in (sent[:4], sent[4:]):
-        np.testing.assert_array_equal(
-            np.sort(np.concatenate(block)), np.flatnonzero(canaries.included[0])
-        )
+        included = np.flatnonzero(canaries.included[0])
+        np.testing.assert_array_equal(np.sort(np.concatenate(block)), included)
     alike = [np.array_equal(one, other) for one, other in zip(sent[:4], sent[4:], strict=True)]
     assert alike == [law == "min_separation:4"] * 4
 

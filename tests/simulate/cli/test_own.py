@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
-from privplan.cli import main
 from privplan.plan import Plan
 from privplan.processes import in_processes
 from privplan.record import RunRecord
 from simulate.data.sources import DataOptions, imported, load_own, read_csv
-from tests.command import answer
+from tests.command import answer, privplan
 from tests.simulate.own_runs import CLIENTS, STRICT, arrays, plan
 
 MODULE = """
@@ -129,7 +127,7 @@ def workplace(tmp_path_factory):
 
 
 def simulate(words, noise=" --noise seeded"):
-    return CliRunner().invoke(main, ["simulate", "plan.json", *shlex.split(words + noise)])
+    return privplan("simulate", "plan.json", *shlex.split(words + noise))
 
 
 def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
@@ -253,7 +251,7 @@ def test_check_data_refuses_wrong_data(workplace, monkeypatch, field, words):
 
 
 def run(words):
-    return CliRunner().invoke(main, shlex.split(words))
+    return privplan(*shlex.split(words))
 
 
 def test_check_data_says_what_a_spec_needs(workplace, monkeypatch):
@@ -363,18 +361,18 @@ def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeyp
     monkeypatch.chdir(workplace)
     words = "compare plan.json --algorithms planned,DP-FedAvg --seeds 2 --model own_code:Net"
     asked = [*words.split(), "--data", "mine.npz", "-o", "all"]
-    done = CliRunner().invoke(main, [*asked, "--book", "b.sqlite"])
+    done = privplan(*asked, "--book", "b.sqlite")
     assert done.exit_code == 0, done.stderr
-    shown = CliRunner().invoke(main, ["book", "show", "--address", "b.sqlite", "--format", "json"])
-    booked = {one["group"]: one["epsilon_upper"] for one in json.loads(shown.stdout)}
+    shown = json.loads(answer("book", "show", "--address", "b.sqlite", "--format", "json"))
+    booked = {one["group"]: one["epsilon_upper"] for one in shown}
     for begin in ("before the first run", "spent"):
         found = re.findall(rf"{begin}: (\w+): 4 runs .* together epsilon ([\d.]+) for each client",
                            done.stderr)  # fmt: skip
         assert {name: float(value) for name, value in found} == pytest.approx(booked, rel=1e-3)
-    again = CliRunner().invoke(main, [*asked[:-1], "seeded", "--noise", "seeded"])
+    again = privplan(*asked[:-1], "seeded", "--noise", "seeded")
     assert again.stderr.count("together epsilon inf") == 4  # their noise is the same
     assert "(rehearsals)" in again.stdout
-    refused = CliRunner().invoke(main, [*asked, "--noise", "seeded", "--book", "b.sqlite"])
+    refused = privplan(*asked, "--noise", "seeded", "--book", "b.sqlite")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 

@@ -26,9 +26,8 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
         execute(Request(short_plan, algorithm, "digits", tmp_path / device, 1, device))
     cpu, gpu = (_theta(tmp_path / device) for device in ("cpu", "cuda"))
     assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
-    ledgers = [
-        read_ledger(tmp_path / device, short_plan.digest).records for device in ("cpu", "cuda")
-    ]
+    folders = (tmp_path / device for device in ("cpu", "cuda"))
+    ledgers = [read_ledger(folder, short_plan.digest).records for folder in folders]
     for left, right in zip(*ledgers, strict=True):
         assert [share.participants for share in left.shares] == [
             share.participants for share in right.shares

@@ -230,9 +230,8 @@ def with_checksum(monkeypatch, name, checksum):
 def test_an_archive_is_fetched_checked_and_unpacked(tmp_path, monkeypatch):
     content = archive("cifar-10-batches-py/", python_files())
     checksum = answering(monkeypatch, content)
-    with pytest.raises(
-        InputError, match=f"must have the sha256 sum {DATASETS.get('cifar-10').archive.checksum}"
-    ):
+    rule = f"must have the sha256 sum {DATASETS.get('cifar-10').archive.checksum}"
+    with pytest.raises(InputError, match=rule):
         load("cifar-10", tmp_path, download=True)
     assert list(tmp_path.iterdir()) == []
     with_checksum(monkeypatch, "cifar-10", checksum)

@@ -14,9 +14,8 @@ OPTIONS = {"label": "ill", "client": "patient"}
 
 
 def read(folder, text, test=None, **options):
-    (folder / "s.json").write_text(
-        '{"age": {"mean": 0, "std": 1}, "sex": {"categories": ["f", "m"]}}'
-    )
+    statistics = '{"age": {"mean": 0, "std": 1}, "sex": {"categories": ["f", "m"]}}'
+    (folder / "s.json").write_text(statistics)
     (folder / "t.csv").write_text(text)
     if test is not None:
         (folder / "test.csv").write_text(test)

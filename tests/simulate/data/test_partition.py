@@ -96,14 +96,12 @@ def test_a_million_clients_hold_records_without_a_list_of_them():
     assert len(np.unique(records[0])) == 10
     assert len(np.unique(records)) > 20
     np.testing.assert_array_equal(records[1], held.records(7))
-    counts = np.bincount(
-        np.concatenate([held.records(client) for client in range(4000)]), minlength=len(LABELS)
-    )
+    records = np.concatenate([held.records(client) for client in range(4000)])
+    counts = np.bincount(records, minlength=len(LABELS))
     # Each record is held 10 times on average; six deviations of a binomial count.
     assert abs(counts - 10).max() < 6 * np.sqrt(10)
-    np.testing.assert_allclose(
-        held.label_distribution(held.members[0], LABELS, 10), np.bincount(LABELS) / len(LABELS)
-    )
+    distribution = held.label_distribution(held.members[0], LABELS, 10)
+    np.testing.assert_allclose(distribution, np.bincount(LABELS) / len(LABELS))
     with pytest.raises(InputError, match="must not exceed the 4000 training records in iid:SIZE"):
         partition(scheme("iid:4001"), LABELS, many, seed=3)
 
@@ -115,9 +113,8 @@ def test_a_shared_record_is_found_after_few_clients():
     owners = [one for one in np.concatenate(held.members)[:400] if record in held.records(one)]
     assert len(owners) > 1  # of 4,000 records no more than 400 clients hold 10 each
     pair = tuple(group.model_copy(update={"clients": 1}) for group in GROUPS)
-    assert (
-        first_shared_record(partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS)) is None
-    )
+    shared = first_shared_record(partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS))
+    assert shared is None
     with pytest.raises(InputError, match=r"one client for DPFedAvg, .* found 'iid:10'"):
         require_disjoint("DPFedAvg", scheme("iid:10"), held, len(LABELS))
 
@@ -227,9 +224,8 @@ def test_people_are_tested_on_their_own_records(most):
         train_people=np.arange(len(DIGITS.train_y)) % 20,
         test_people=np.arange(len(DIGITS.test_y)) % 19,
     )
-    held = partition(
-        scheme("natural"), data.train_y.numpy(), TENS, seed=1, people=data.train_people
-    )
+    labels, people = data.train_y.numpy(), data.train_people
+    held = partition(scheme("natural"), labels, TENS, seed=1, people=people)
     for client in range(20):
         person = held.person(client)
         found = personal_test_records(data, held, client, seed=1, most=most)

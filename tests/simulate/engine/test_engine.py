@@ -218,9 +218,9 @@ def test_accuracy_overall_by_class_and_of_a_group_on_the_labels_that_it_holds():
     assert FOUND.accuracy == 13 / 20
     np.testing.assert_array_equal(FOUND.by_class, [0.8, 0.5, np.nan])
     shares = {"first": [1.0, 0.0, 0.0], "mixed": [0.25, 0.75, 0.0], "absent": [0.0, 0.0, 1.0]}
-    assert by_group(FOUND, {name: np.array(one) for name, one in shares.items()}) == pytest.approx(
-        {"first": 0.8, "mixed": 0.25 * 0.8 + 0.75 * 0.5, "absent": 0.0}
-    )
+    shares = {name: np.array(one) for name, one in shares.items()}
+    expected = {"first": 0.8, "mixed": 0.25 * 0.8 + 0.75 * 0.5, "absent": 0.0}
+    assert by_group(FOUND, shares) == pytest.approx(expected)
 
 
 def test_measuring_against_plain_predictions_on_any_number_of_threads():

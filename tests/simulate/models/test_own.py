@@ -84,9 +84,8 @@ def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort():
 def test_dropout_of_records_that_are_protected_one_by_one():
     model, (x, y) = dropped(), seeded_batches(3, 1)
     thetas = model.initial(torch.Generator().manual_seed(0)).repeat(3, 1)
-    sums = [
-        clipped_sums(model, thetas, x[:, 0], y[:, 0], clipping_norm=0.1, workers=n) for n in (1, 2)
-    ]
+    start, records = (model, thetas, x[:, 0], y[:, 0]), {"clipping_norm": 0.1}
+    sums = [clipped_sums(*start, **records, workers=n) for n in (1, 2)]
     assert torch.equal(sums[0].total, sums[1].total)
     assert (sums[0].total.norm(dim=1) <= 0.1 * 5 + 1e-5).all()
     same = clipped_sums(
@@ -236,9 +235,8 @@ def test_random_architectures_give_the_results_of_the_general_path(case):
     assert fast.shapes == general.shapes
     options = {"learning_rate": 0.1, "momentum": 0.5}
     expected = local_sgd(general, theta, x, y, **options)
-    torch.testing.assert_close(
-        local_sgd(fast, theta, x, y, **options), expected, rtol=1e-5, atol=1e-5
-    )
+    found = local_sgd(fast, theta, x, y, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     logits = fast.logits(theta, x[0, 0])
     torch.testing.assert_close(logits, module(x[0, 0]), rtol=1e-5, atol=1e-5)
     sums, norms = fast.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)

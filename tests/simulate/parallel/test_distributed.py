@@ -101,9 +101,8 @@ def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_p
         assert ours.noise_sum_squares == pytest.approx(expected.noise_sum_squares, rel=1e-12)
         for one, other in zip(ours.shares, expected.shares, strict=True):
             near = pytest.approx(other.largest_norm, rel=1e-5)
-            assert one.model_copy(update={"largest_norm": 0.0}) == other.model_copy(
-                update={"largest_norm": 0.0}
-            )
+            norm = {"largest_norm": 0.0}
+            assert one.model_copy(update=norm) == other.model_copy(update=norm)
             assert one.largest_norm == near
 
 

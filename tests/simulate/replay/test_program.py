@@ -43,17 +43,15 @@ def test_the_package_imports_no_part_of_the_engine():
 
 
 def test_the_program_is_small():
-    lines = [
-        line.strip() for path in PACKAGE.glob("*.py") for line in path.read_text().splitlines()
-    ]
+    texts = (path.read_text() for path in PACKAGE.glob("*.py"))
+    lines = [line.strip() for text in texts for line in text.splitlines()]
     assert len([line for line in lines if line and not line.startswith("#")]) <= 1_100
 
 
 def test_the_engine_is_not_loaded_by_an_import_of_an_import():
     code = "import sys, simulate.replay.replay; print(*sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    python = [sys.executable, "-c", code]
+    done = subprocess.run(python, capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = [name for name in done.stdout.split() if name.startswith("simulate.")]
     parts = ("engine", "mechanisms", "local", "aggregators", "algorithms", "runs", "parallel")
     found = {name for name in loaded if name.split(".")[1] in parts}

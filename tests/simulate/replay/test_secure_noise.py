@@ -101,9 +101,8 @@ def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_pa
     run, key = str(done.folder), str(tmp_path / "noise.key")
     (tmp_path / "other.key").write_text("0" * 64)
     (tmp_path / "other.key").chmod(0o600)
-    assert answer("verify", run).startswith(
-        "kept as recorded (not executed again for this verdict: the key of cohorts and noise ("
-    )
+    without = "not executed again for this verdict: the key of cohorts and noise ("
+    assert answer("verify", run).startswith(f"kept as recorded ({without}")
     assert answer("verify", run, "--noise-key", key).startswith("kept, executed again (all")
     other = refused("verify", run, "--noise-key", tmp_path / "other.key")
     assert other.startswith("noise-key: must be the key of the run")

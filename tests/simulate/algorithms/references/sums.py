@@ -54,9 +54,8 @@ def by_round(*stretches):
         for m in range(len(RATIOS))
     ]
     fields = by_ratio(RATIOS)
-    return changed(
-        small.plan(), [{**one, "segments": own} for one, own in zip(fields, segments, strict=True)]
-    )
+    each = [{**one, "segments": own} for one, own in zip(fields, segments, strict=True)]
+    return changed(small.plan(), each)
 
 
 def check_bounds(algorithm):
@@ -166,9 +165,8 @@ def check_mask(algorithm):
     assert record.dimension == 1
     [kept] = np.flatnonzero(step)
     total = sum(min((3.0, 4.0)[kept] * pixel, 5.0) for pixel in (1, 2, 1, 4))
-    np.testing.assert_allclose(
-        step[kept], (total + tiny.noise(algorithm.plan, 0, 10.0, 1)[0]) / 4, rtol=1e-5
-    )
+    expected = (total + tiny.noise(algorithm.plan, 0, 10.0, 1)[0]) / 4
+    np.testing.assert_allclose(step[kept], expected, rtol=1e-5)
 
 
 JOINT_CASES = (
