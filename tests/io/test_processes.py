@@ -65,8 +65,8 @@ def test_an_interruption_ends_the_workers(tmp_path):
 
 def test_a_worker_that_dies_is_one_line_that_says_what_is_missing(tmp_path):
     line = r"a worker process died .*; the same command resumes; missing: 2 of 3: \"b\", \"c\""
-    line = json.dumps({"sweep": "one", "point": "a", "rows": 4})
-    (tmp_path / "journal.jsonl").write_text(f"{line}\n")
+    done = json.dumps({"sweep": "one", "point": "a", "rows": 4})
+    (tmp_path / "journal.jsonl").write_text(f"{done}\n")
     kept = Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
     keys, steps = {key_of(name): 1 for name in "abc"}, []
     with pytest.raises(LostWorkerError, match=line) as lost:
