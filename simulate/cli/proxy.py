@@ -128,10 +128,8 @@ def pilot(
         [name, f"{number.value:.4g}", f"{number.low:.4g}", f"{number.high:.4g}"]
         for name, number in measured.numbers.items()
     ]
-    render.table(
-        f"Pilot: {measured.source}", ["constant", "value", "at least", "at most"], rows,
-        "intervals of 95%",
-    )  # fmt: skip
+    title = f"Pilot: {measured.source}"
+    render.table(title, ["constant", "value", "at least", "at most"], rows, "intervals of 95%")
     render.text(f"wrote {output}")
 
 
@@ -199,11 +197,9 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
         for one in found.ranked
     ]
     columns = ["accuracy %", *names, ""]
-    render.table(
-        f"Recipes on {setting.dataset} ({setting.partition})", columns, rows,
-        f"{found.evidence.runs} runs, which spent epsilon infinite of all who are in the data; "
-        f"{found.evidence.seeds} seeds of the last rung",
-    )  # fmt: skip
+    text = f"{found.evidence.runs} runs, which spent epsilon infinite of all who are in the data; "
+    text += f"{found.evidence.seeds} seeds of the last rung"
+    render.table(f"Recipes on {setting.dataset} ({setting.partition})", columns, rows, text)
     for line in found.warnings:
         render.warn(line)
     render.text(f"wrote {output}, {evidence}")

@@ -175,12 +175,9 @@ class Data:
                 arguments["test_people"] = owners
                 arguments["test_groups"] = np.array([group_of.get(name, "") for name in names])
                 if unknown := int((owners == len(known)).sum()):
-                    _log.warning(
-                        "%d of %d test records are of clients that have no training records: "
-                        "they count in the whole test score, in no group's",
-                        unknown,
-                        len(owners),
-                    )
+                    text = "%d of %d test records are of clients that have no training records: "
+                    text += "they count in the whole test score, in no group's"
+                    _log.warning(text, unknown, len(owners))
             # Each client has its own records; groups are consecutive clients.
             starts = np.concatenate([[0], np.cumsum(np.bincount(people))]).astype(np.int64)
             cuts = np.cumsum([len(one) for one in members])[:-1]

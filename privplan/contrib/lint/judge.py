@@ -401,8 +401,6 @@ def _compare(
 def _delta_alarm(reading: Reading, one: Mechanism, delta: float | None) -> None:
     for found in {delta, *(claim.delta for claim in reading.claims)} - {None}:
         if one.population and found is not None and found >= 1 / one.population:
-            reading.alarm(
-                "delta",
-                f"delta {found:g} is not below 1/n = {1 / one.population:.4g}: publishing one "
-                f"{one.unit} in full would satisfy it",
-            )
+            text = f"delta {found:g} is not below 1/n = {1 / one.population:.4g}: publishing one "
+            text += f"{one.unit} in full would satisfy it"
+            reading.alarm("delta", text)

@@ -6,13 +6,13 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from privplan.accounting.release import Relation, Unit
 from privplan.contrib.lint.script import Call, Script, Source
-from privplan.registry import Registry
+from privplan.registry import Registry, function_of
 
 
 @dataclass(frozen=True)
@@ -123,15 +123,9 @@ class Framework(Protocol):
         """The mechanisms, claims and traps of a file."""
 
 
-def _framework(component: object) -> Framework:
-    if not callable(component):
-        raise TypeError("must be a function of a source and options that returns a Reading")
-    found: Callable[..., Any] = component
-    return found
-
-
+_OWN = "privplan.contrib.lint.frameworks"
 FRAMEWORKS: Registry[Framework] = Registry(
-    "of", "privplan.frameworks", "privplan.contrib.lint.frameworks", _framework
+    "of", "privplan.frameworks", _OWN, function_of("a source and options that returns a Reading")
 )
 """Framework modules by name."""
 
@@ -262,10 +256,8 @@ def unread_claims(source: Source, reading: Reading) -> None:
         if token.type in kinds:
             for found in re.finditer(words, token.string, re.IGNORECASE):
                 line = token.start[0] + token.string[: found.start()].count("\n")
-                reading.conditions.append(
-                    f"line {line} says epsilon {found[1]} in a comment or a text, which is not "
-                    "read as a claim"
-                )
+                text = f"line {line} says epsilon {found[1]} in a comment or a text, which is"
+                reading.conditions.append(f"{text} not read as a claim")
 
 
 # --- Traps that any script can show, whatever its framework. -------------------------------------
@@ -311,22 +303,16 @@ def _noise_order(script: Script, reading: Reading) -> None:
             continue
         inside = [node for argument in call.node.args for node in ast.walk(argument)]
         if any(_is_noise(script, node) for node in inside):
-            reading.alarm(
-                "noise-before-clipping",
-                f"{call.name} clips a value to which noise was added: the noise is scaled down "
-                "with it, and the sum is not protected by it",
-                call.line,
-            )
+            text = f"{call.name} clips a value to which noise was added: the noise is scaled down "
+            text += "with it, and the sum is not protected by it"
+            reading.alarm("noise-before-clipping", text, call.line)
             continue
         names = {node.id for node in inside if isinstance(node, ast.Name)}
         for name, line in _noised(script, call):
             if name in names:
-                reading.alarm(
-                    "noise-before-clipping",
-                    f"{name!r} gets noise on line {line} and is clipped on line {call.line}: "
-                    "clipping scales the noise down",
-                    line,
-                )
+                text = f"{name!r} gets noise on line {line} and is clipped on line {call.line}: "
+                text += "clipping scales the noise down"
+                reading.alarm("noise-before-clipping", text, line)
 
 
 def _noised(script: Script, clip: Call) -> Iterator[tuple[str, int]]:
@@ -417,12 +403,9 @@ def _data_dependent_clipping(script: Script, reading: Reading) -> None:
         names = {script.path(one.func).rpartition(".")[2]: one.lineno for one in calls}
         found = next((name for name in names if name in _QUANTILES), None)
         if found is not None and not any(_is_noise(script, one) for one in parts):
-            reading.alarm(
-                "unpaid-clipping",
-                f"the clipping norm {targets!r} is the {found} of the clients' own values, a "
-                "release without noise that no accountant counts",
-                names[found],
-            )
+            text = f"the clipping norm {targets!r} is the {found} of the clients' own values, a "
+            text += "release without noise that no accountant counts"
+            reading.alarm("unpaid-clipping", text, names[found])
 
 
 _QUANTILES = {"median", "quantile", "percentile", "nanmedian", "nanquantile", "kthvalue"}
@@ -460,12 +443,9 @@ def resumption(script: Script, reading: Reading, made: list[Call]) -> None:
     for call in script.calls:
         stored = call.name in ("load", "restore", *_RESUMES)
         if made and stored and _STORED.search(ast.unparse(call.node).lower()):
-            reading.alarm(
-                "fresh-accountant",
-                f"training resumes from stored state (line {call.line}) with a new {made[0].name}: "
-                "the releases before are not counted",
-                made[0].line,
-            )
+            text = f"training resumes from stored state (line {call.line}) with a new "
+            text += f"{made[0].name}: the releases before are not counted"
+            reading.alarm("fresh-accountant", text, made[0].line)
             return
 
 

@@ -200,9 +200,8 @@ class Script:
 
     def imports(self, package: str) -> bool:
         """Whether the script imports the package or something of it."""
-        return any(
-            path == package or path.startswith(f"{package}.") for path in self._aliases.values()
-        )
+        paths = self._aliases.values()
+        return any(path == package or path.startswith(f"{package}.") for path in paths)
 
     @cached_property
     def calls(self) -> list[Call]:
@@ -347,12 +346,11 @@ class Script:
 
     def _of_name(self, node: ast.Name) -> Any:
         for scope in [self.scope(node), *self._outer(node)]:
-            if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and node.id in _names(
-                scope
-            ):
+            function = isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and scope
+            if function and node.id in _names(function):
                 if self._assignments.get((scope, node.id)):
                     return UNKNOWN
-                return self._parameter(scope, node.id)
+                return self._parameter(function, node.id)
             found = self._assignments.get((scope, node.id))
             if found:
                 use = node if scope is self.scope(node) else None
@@ -395,14 +393,9 @@ class Script:
         arguments = function.args
         every = [*arguments.posonlyargs, *arguments.args]
         last = every[len(every) - len(arguments.defaults) :]
-        defaults = {a.arg: d for a, d in zip(last, arguments.defaults, strict=True)}
-        defaults.update(
-            {
-                a.arg: d
-                for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-                if d is not None
-            }
-        )
+        by_name = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        optional = (*zip(last, arguments.defaults, strict=True), *by_name)
+        defaults = {a.arg: d for a, d in optional if d is not None}
         names = [a.arg for a in every]
         position = names.index(name) if name in names else None
         values = []
@@ -425,9 +418,8 @@ class Script:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 for one in node.names:
-                    aliases[one.asname or one.name.partition(".")[0]] = (
-                        one.name if one.asname else one.name.partition(".")[0]
-                    )
+                    first = one.name.partition(".")[0]
+                    aliases[one.asname or first] = one.name if one.asname else first
             elif isinstance(node, ast.ImportFrom):
                 for one in node.names:
                     aliases[one.asname or one.name] = f"{node.module or ''}.{one.name}".lstrip(".")

@@ -94,35 +94,27 @@ def read_config(source: Source, options: Options) -> Reading:
     noise = number(source.setting("noise_multiplier"))
     sampled = whole(source.setting("num_sampled_clients", "num_clients_per_round"))
     fraction = number(source.setting(*FRACTION, "fraction_sample"))
-    population = options.population or whole(
-        source.setting("population_size", "num_supernodes", "num_clients", "population")
-    )
+    named = source.setting("population_size", "num_supernodes", "num_clients", "population")
+    population = options.population or whole(named)
     cohort = sampled
     if fraction is not None and population:
         least = whole(source.setting(*LEAST)) or 2
         cohort = min(max(int(population * fraction), least), population)
         if sampled is not None and cohort < sampled:
             noise = None if noise is None else noise * cohort / sampled
-            reading.alarm(
-                "cohort-mismatch",
-                f"num-sampled-clients is {sampled} but the fraction draws {cohort}: the noise is "
-                f"for {sampled}",
-            )
+            text = f"num-sampled-clients is {sampled} but the fraction draws {cohort}: the noise "
+            reading.alarm("cohort-mismatch", f"{text}is for {sampled}")
         elif sampled is not None and noise is not None:
             noise *= cohort / sampled
     enough = whole(source.setting(*AVAILABLE))
     if enough is not None and population and enough < population and fraction not in (None, 1.0):
-        reading.alarm(
-            "connected-ratio",
-            f"min-available is {enough} of {population} registered clients: the fraction is of "
-            "the connected ones",
-        )
+        text = f"min-available is {enough} of {population} registered clients: the fraction is of "
+        text += "the connected ones"
+        reading.alarm("connected-ratio", text)
     evaluated = number(source.setting("fraction_evaluate"))
     if evaluated:
-        reading.alarm(
-            "evaluation",
-            f"fraction-evaluate is {evaluated:g}: clients send metrics of their data without noise",
-        )
+        text = f"fraction-evaluate is {evaluated:g}: clients send metrics of their data"
+        reading.alarm("evaluation", f"{text} without noise")
     if "median" in str(source.setting("clipping_norm", "clipping", "clip")).lower():
         reading.alarm("unpaid-clipping", "the clipping norm is a median of the clients' norms, "
                       "which no accountant counts")  # fmt: skip
@@ -144,15 +136,11 @@ def read_config(source: Source, options: Options) -> Reading:
 
 
 def _config_modulus(source: Source, reading: Reading, cohort: int | None) -> None:
-    target, modulus = (
-        whole(source.setting(name)) for name in ("quantization_range", "modulus_range")
-    )
+    names = ("quantization_range", "modulus_range")
+    target, modulus = (whole(source.setting(name)) for name in names)
     if cohort and target and modulus and cohort * target > modulus:
-        reading.alarm(
-            "modulus",
-            f"{cohort} clients times quantization-range {target} exceed modulus-range {modulus}: "
-            "the sum wraps around",
-        )
+        text = f"{cohort} clients times quantization-range {target} exceed modulus-range {modulus}"
+        reading.alarm("modulus", f"{text}: the sum wraps around")
 
 
 def read_log(source: Source, options: Options) -> Reading:
@@ -167,9 +155,8 @@ def read_log(source: Source, options: Options) -> Reading:
         epsilon, delta, count = spent[-1]
         reading.delta = float(delta)
         releases = int(count) if count else None
-        reading.claims.append(
-            Claim(float(epsilon), reading.delta, Relation.ADD_REMOVE, "the log", releases)
-        )
+        claim = Claim(float(epsilon), reading.delta, Relation.ADD_REMOVE, "the log", releases)
+        reading.claims.append(claim)
     if not deviations:
         return reading
     cohorts = [int(m) for m, _ in drawn] or received
@@ -185,17 +172,12 @@ def read_log(source: Source, options: Options) -> Reading:
         low = max(0.0, min(n[0] for n in noises) * least / clip)
         high = max(n[1] for n in noises) * most / clip
     if population and connected and min(connected) < population:
-        reading.alarm(
-            "connected-ratio",
-            f"cohorts are drawn from {min(connected)} to {max(connected)} connected clients, not "
-            f"from {population}",
-        )
+        drawn_from = f"{min(connected)} to {max(connected)} connected clients, not from"
+        reading.alarm("connected-ratio", f"cohorts are drawn from {drawn_from} {population}")
     if received and cohorts and min(received) < min(cohorts):
-        reading.alarm(
-            "cohort-mismatch",
-            f"{min(received)} clients answered of {min(cohorts)} drawn: the mean of fewer clients "
-            "got the noise for all",
-        )
+        answered = f"{min(received)} clients answered of {min(cohorts)} drawn"
+        why = f"{answered}: the mean of fewer clients got the noise for all"
+        reading.alarm("cohort-mismatch", why)
     reading.mechanism(
         "client", PROTECTS["Server"], "fixed_size" if drawn else None,
         None if low is None or high is None else (low, high),
@@ -294,13 +276,10 @@ def _central(
         if noise is not None:
             noise = noise * cohort / sampled
         if cohort < sampled:
-            reading.alarm(
-                "cohort-mismatch",
-                f"num_sampled_clients is {sampled} but {cohort} clients are drawn: the mean gets "
-                f"noise for {sampled}, so the noise multiplier executed is "
-                f"{'not determined' if noise is None else f'{noise:.6g}'}",
-                call.line,
-            )
+            text = f"num_sampled_clients is {sampled} but {cohort} clients are drawn: the mean "
+            text += f"gets noise for {sampled}, so the noise multiplier executed is "
+            text += "not determined" if noise is None else f"{noise:.6g}"
+            reading.alarm("cohort-mismatch", text, call.line)
     elif cohort is None:
         cohort = sampled
         if inner is UNKNOWN or not isinstance(inner, Call):
@@ -350,13 +329,10 @@ def _cohort(
     if given and population and enough is not None and enough < population and ratio != 1:
         strict = any(one.given("accountant") for one in script.calls if _WRAPPER.match(one.name))
         if not strict:
-            reading.alarm(
-                "connected-ratio",
-                f"{given[0]} is {enough} of {population} registered clients: the fraction is of "
-                "the clients that are connected, so with fewer of them the cohort shrinks below "
-                "num_sampled_clients and each is drawn with a larger ratio",
-                inner.line,
-            )
+            text = f"{given[0]} is {enough} of {population} registered clients: the fraction is "
+            text += "of the clients that are connected, so with fewer of them the cohort shrinks "
+            text += "below num_sampled_clients and each is drawn with a larger ratio"
+            reading.alarm("connected-ratio", text, inner.line)
     if ratio is None or floor is None or population is None:
         return None
     return min(max(int(population * ratio), floor), population)
@@ -375,12 +351,8 @@ def _clipped_by_clients(script: Script, reading: Reading, kind: str, call: Call)
     if not apps:
         reading.conditions.append(f"assumes that every client runs {mod}, which clips its update")
     elif mod not in script.text:
-        reading.alarm(
-            "no-clipping",
-            f"{call.name} expects the clients to clip, but ClientApp has no {mod}: nothing bounds "
-            "an update",
-            apps[0].line,
-        )
+        text = f"{call.name} expects the clients to clip, but ClientApp has no {mod}: nothing "
+        reading.alarm("no-clipping", f"{text}bounds an update", apps[0].line)
 
 
 def _inner(script: Script, reading: Reading, inner: Any, accountant: Any) -> None:
@@ -394,21 +366,15 @@ def _inner(script: Script, reading: Reading, inner: Any, accountant: Any) -> Non
         for base in one.bases
     }
     if names & _NOT_A_MEAN:
-        reading.alarm(
-            "aggregation",
-            f"{inner.name} is no mean: one client can move its result by more than C / cohort, "
-            "for which the noise is calibrated",
-            inner.line,
-        )
+        text = f"{inner.name} is no mean: one client can move its result by more than C / cohort, "
+        text += "for which the noise is calibrated"
+        reading.alarm("aggregation", text, inner.line)
     if names & _SERVER_STEP:
         plain = inner.name == "FedAvgM" and not number(inner.argument("server_momentum", 12, 0.0))
         if not plain:
-            reading.alarm(
-                "server-step",
-                f"{inner.name} takes its server step inside the wrapper, before the noise: its "
-                "state holds updates without noise, and the step is not bounded by C / cohort",
-                inner.line,
-            )
+            text = f"{inner.name} takes its server step inside the wrapper, before the noise: its "
+            text += "state holds updates without noise, and the step is not bounded by C / cohort"
+            reading.alarm("server-step", text, inner.line)
     _weights(script, reading, inner, accountant)
 
 
@@ -419,12 +385,9 @@ def _weights(script: Script, reading: Reading, inner: Call, accountant: Any) -> 
     counts = _private_counts(script)
     explicit = "num" in str(inner.argument("weighted_by_key", 5, ""))
     if explicit or counts:
-        reading.alarm(
-            "private-weights",
-            "the mean is weighted by each client's number of examples: a client with many moves "
-            "it by more than C / cohort, and the counts are private values themselves",
-            counts or inner.line,
-        )
+        text = "the mean is weighted by each client's number of examples: a client with many moves "
+        text += "it by more than C / cohort, and the counts are private values themselves"
+        reading.alarm("private-weights", text, counts or inner.line)
     else:
         reading.conditions.append("assumes that all clients report the same weight (num_examples)")
 
@@ -459,18 +422,12 @@ def _secure_aggregation(script: Script, reading: Reading, side: str, cohort: int
         target = whole(call.argument("quantization_range", 5, 1 << 22))
         modulus = whole(call.argument("modulus_range", 6, 1 << 32))
         if side == "Server":
-            reading.alarm(
-                "no-clipping",
-                "the server is to clip updates that secure aggregation hides from it",
-                call.line,
-            )
+            text = "the server is to clip updates that secure aggregation hides from it"
+            reading.alarm("no-clipping", text, call.line)
         if cohort and target and modulus and cohort * target > modulus:
-            reading.alarm(
-                "modulus",
-                f"{cohort} clients times quantization_range {target} exceed modulus_range "
-                f"{modulus}: the sum wraps around, and its error depends on the data",
-                call.line,
-            )
+            text = f"{cohort} clients times quantization_range {target} exceed modulus_range "
+            text += f"{modulus}: the sum wraps around, and its error depends on the data"
+            reading.alarm("modulus", text, call.line)
 
 
 def _local(reading: Reading, call: Call, rounds: int | None, central: bool) -> None:
@@ -488,12 +445,9 @@ def _local(reading: Reading, call: Call, rounds: int | None, central: bool) -> N
         reading.claims.append(Claim(epsilon, delta, None, "LocalDpMod"))
     reading.delta = reading.delta or delta
     if central:
-        reading.alarm(
-            "local-noise",
-            "LocalDpMod and a central wrapper in one script: each accounts for its own noise "
-            "only, and the wrapper's clipping then scales the local noise down",
-            call.line,
-        )
+        text = "LocalDpMod and a central wrapper in one script: each accounts for its own noise "
+        text += "only, and the wrapper's clipping then scales the local noise down"
+        reading.alarm("local-noise", text, call.line)
 
 
 def _evaluation(script: Script, reading: Reading) -> None:
@@ -503,16 +457,12 @@ def _evaluation(script: Script, reading: Reading) -> None:
         if not call.given("fraction_evaluate") or fraction is None:
             continue
         if fraction > 0:
-            reading.alarm(
-                "evaluation",
-                f"fraction_evaluate is {fraction:g}: clients send metrics of their data without "
-                "noise, which no accountant counts",
-                call.line,
-            )
+            text = f"fraction_evaluate is {fraction:g}: clients send metrics of their data without "
+            text += "noise, which no accountant counts"
+            reading.alarm("evaluation", text, call.line)
         return
-    reading.conditions.append(
-        "assumes that clients send no evaluation results (fraction_evaluate is 1 by default)"
-    )
+    text = "assumes that clients send no evaluation results (fraction_evaluate is 1 by default)"
+    reading.conditions.append(text)
 
 
 FRAMEWORKS.register("flower", read)

@@ -144,19 +144,13 @@ def _judge(reading: Reading, filters: list[_Filter], rounds: int | None, raw: bo
             text = f"{one.name} is set for {', '.join(one.tasks)}: no result of training meets it"
             reading.alarm("unfiltered", text, one.line)
         if not one.results:
-            reading.alarm(
-                "unfiltered",
-                f"{one.name} filters what a client receives (task data), not what it sends: its "
-                "update leaves unprotected",
-                one.line,
-            )
+            text = f"{one.name} filters what a client receives (task data), not what it sends: its "
+            text += "update leaves unprotected"
+            reading.alarm("unfiltered", text, one.line)
         if raw and "*" not in one.tasks and "submit_model" not in one.tasks:
-            reading.alarm(
-                "evaluation",
-                f"{one.name} is set for {', '.join(one.tasks)}; cross-site evaluation collects "
-                "each site's own model (submit_model) and its metrics without a filter",
-                one.line,
-            )
+            text = f"{one.name} is set for {', '.join(one.tasks)}; cross-site evaluation collects "
+            text += "each site's own model (submit_model) and its metrics without a filter"
+            reading.alarm("evaluation", text, one.line)
         if one.name == "PercentilePrivacy":
             _percentile(reading, one, rounds)
         else:
@@ -167,11 +161,8 @@ _PROTECTS = "a site's update, from the server and everyone else"
 
 
 def _percentile(reading: Reading, one: _Filter, rounds: int | None) -> None:
-    reading.alarm(
-        "no-noise",
-        "PercentilePrivacy truncates an update and adds no noise: no differential privacy",
-        one.line,
-    )
+    text = "PercentilePrivacy truncates an update and adds no noise: no differential privacy"
+    reading.alarm("no-noise", text, one.line)
     reading.mechanism(
         "client", _PROTECTS, "full", (0.0, 0.0), rounds=rounds, local=True, group=one.site
     )
@@ -184,13 +175,10 @@ def _svt(reading: Reading, one: _Filter, rounds: int | None) -> None:
     if release is None and values.get("epsilon_release") is not UNKNOWN:
         noise = number(values["noise_var"])
         each = f"{noise:g} per uploaded parameter" if noise is not None else "noise_var each"
-        reading.alarm(
-            "svt-release",
-            f"epsilon {_shown(epsilon)} pays for the selection only: without epsilon_release the "
-            f"values cost {each}, which for a tenth of 10,000 parameters is "
-            f"{_shown(None if noise is None else 1000 * noise)} per round",
-            one.line,
-        )
+        text = f"epsilon {_shown(epsilon)} pays for the selection only: without epsilon_release "
+        text += f"the values cost {each}, which for a tenth of 10,000 parameters is "
+        text += f"{_shown(None if noise is None else 1000 * noise)} per round"
+        reading.alarm("svt-release", text, one.line)
     total = None if epsilon is None or release is None else epsilon + release
     reading.conditions.append(
         "SVTPrivacy: a bound on selection and values of parameters that are not scalars, by its "
@@ -217,11 +205,8 @@ def _read_log(source: Source, options: Options) -> Reading:
     if calls:
         total, last = sum(one for one, _ in calls), calls[-1][1]
         if total > last * (1 + 1e-4):
-            reading.alarm(
-                "fresh-accountant",
-                f"the accountant was reset: its {len(calls)} calls cost {total:g} in all, and the "
-                f"last cumulative epsilon is {last:g}",
-            )
+            text = f"the accountant was reset: its {len(calls)} calls cost {total:g} in all, and "
+            reading.alarm("fresh-accountant", f"{text}the last cumulative epsilon is {last:g}")
         reading.claims.append(Claim(last, None, None, "the log"))
         reading.mechanism(
             "client", _PROTECTS, "full", None, rounds=1, local=True, known_epsilon=total

@@ -40,10 +40,8 @@ def read_script(source: Source, script: Script, options: Options) -> Reading:
         _private(script, reading, call, options, federated)
         reading.changes += _bypasses(script, call)
     if reading.mechanisms and checks.promises_clients(source.text):
-        reading.alarm(
-            "record-level",
-            "the file promises privacy of clients or users; Opacus protects single records",
-        )
+        text = "the file promises privacy of clients or users; Opacus protects single records"
+        reading.alarm("record-level", text)
     checks.resumption(script, reading, script.named("PrivacyEngine"))
     return reading
 
@@ -81,11 +79,8 @@ def _private(
         if target is not None:
             reading.claims.append(Claim(target, delta, Relation.ADD_REMOVE, "target_epsilon"))
         if epochs and planned and epochs > planned:
-            reading.alarm(
-                "overrun",
-                f"the noise is calibrated for {planned} epochs, and {epochs} are trained",
-                call.line,
-            )
+            text = f"the noise is calibrated for {planned} epochs, and {epochs} are trained"
+            reading.alarm("overrun", text, call.line)
         band = _calibrated(target, delta, ratio, planned)
     elif ratio and noise and steps:
         claimed = _opacus_epsilon(script, noise, ratio, steps, options.delta or reading.delta)
@@ -138,12 +133,9 @@ def _unparsed(call: Call) -> str:
 
 
 def _not_sampled(reading: Reading, call: Call) -> None:
-    reading.alarm(
-        "shuffled",
-        "poisson_sampling=False: batches are shuffled (or in order), each record is in one batch "
-        "of every epoch, and the accountant still assumes Poisson sampling",
-        call.line,
-    )
+    text = "poisson_sampling=False: batches are shuffled (or in order), each record is in one "
+    text += "batch of every epoch, and the accountant still assumes Poisson sampling"
+    reading.alarm("shuffled", text, call.line)
 
 
 def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None, int | None]:
@@ -252,12 +244,9 @@ def _each_round(
             "of one of them, and the results of several cost more"
         )
         return
-    reading.alarm(
-        "fresh-accountant",
-        "a new PrivacyEngine is made in every round: its epsilon is of that round only, and the "
-        "rounds before are not counted",
-        engines[0].line,
-    )
+    text = "a new PrivacyEngine is made in every round: its epsilon is of that round only, and the "
+    text += "rounds before are not counted"
+    reading.alarm("fresh-accountant", text, engines[0].line)
 
 
 _STATE = re.compile(

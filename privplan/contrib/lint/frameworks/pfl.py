@@ -19,12 +19,9 @@ SAMPLERS = {"random": "with_replacement", "minimize_reuse": "round_robin"}
 
 def no_sampling(reading: Reading, line: int = 0) -> None:
     """Add the alarm of users that are taken in turn."""
-    reading.alarm(
-        "not-sampled",
-        "minimize_reuse takes the users in turn: nothing is drawn by chance, so that no sampling "
-        "probability below 1 amplifies the guarantee",
-        line,
-    )
+    text = "minimize_reuse takes the users in turn: nothing is drawn by chance, so that no "
+    text += "sampling probability below 1 amplifies the guarantee"
+    reading.alarm("not-sampled", text, line)
 
 
 def calibrated(epsilon: float, delta: float, probability: float, rounds: int) -> float | None:
@@ -62,11 +59,9 @@ def read_config(source: Source, options: Options) -> Reading:
         noise = calibrated(epsilon, delta, probability, rounds)
     if noise is not None and scale is not None and scale < 1:
         noise *= scale
-        reading.alarm(
-            "noise-scale",
-            f"the noise is scaled by {scale:g} (noise_scale, or cohort_size over "
-            "noise_cohort_size): epsilon is of a cohort that does not exist",
-        )
+        text = f"the noise is scaled by {scale:g} (noise_scale, or cohort_size over "
+        text += "noise_cohort_size): epsilon is of a cohort that does not exist"
+        reading.alarm("noise-scale", text)
     if cohort and probability and population and cohort / population > probability * (1 + 1e-6):
         reading.alarm("cohort-mismatch", f"sampling_probability is {probability:g}, the cohort "
                       f"{cohort} of {population}")  # fmt: skip
@@ -118,12 +113,9 @@ def _read_script(script: Script, options: Options) -> Reading:
         _mechanism(script, reading, call, law, cohort, ratio, options)
     _postprocessors(script, reading)
     for call in script.named("WeightByDatapoints"):
-        reading.alarm(
-            "private-weights",
-            "WeightByDatapoints weights updates by each user's number of datapoints, and the sum "
-            "is divided by their total: private counts, released without noise",
-            call.line,
-        )
+        text = "WeightByDatapoints weights updates by each user's number of datapoints, and the "
+        text += "sum is divided by their total: private counts, released without noise"
+        reading.alarm("private-weights", text, call.line)
     _restart(script, reading)
     return reading
 
@@ -136,13 +128,10 @@ def _law(
     found |= {"minimize_reuse" for _ in script.named("MinimizeReuseUserSampler")}
     for call in script.named("get_user_sampler"):
         if call.argument("sample_type", 0) == "random":
-            reading.alarm(
-                "with-replacement",
-                'get_user_sampler("random") draws with replacement: a user can be in a cohort '
-                "several times, each time with a clipped update, and the accountant assumes at "
-                "most one",
-                call.line,
-            )
+            text = 'get_user_sampler("random") draws with replacement: a user can be in a cohort '
+            text += "several times, each time with a clipped update, and the accountant assumes at "
+            text += "most one"
+            reading.alarm("with-replacement", text, call.line)
         everyone = options.population is not None and _cohort(script) == options.population
         in_turn = call.argument("sample_type", 0) == "minimize_reuse"
         if in_turn and _amplified(script) and not everyone:
@@ -241,13 +230,10 @@ def _add(
             rounds = rounds or planned
         _planned(reading, accountant, planned, rounds, probability, cohort, options)
         if not central and probability is not None and probability < 1:
-            reading.alarm(
-                "local-noise",
-                "the noise is accounted with sampling, as noise on a cohort's sum, but the "
-                "mechanism is not wrapped in CentrallyAppliedPrivacyMechanism: each user adds it "
-                "to its own update, where the server sees whose it is",
-                call.line,
-            )
+            text = "the noise is accounted with sampling, as noise on a cohort's sum, but the "
+            text += "mechanism is not wrapped in CentrallyAppliedPrivacyMechanism: each user adds "
+            text += "it to its own update, where the server sees whose it is"
+            reading.alarm("local-noise", text, call.line)
     reading.mechanism(
         "client", CENTRAL if central else LOCAL, law if central else "full", band, cohort=cohort,
         population=options.population, ratio=ratio, rounds=rounds, local=not central,
@@ -290,12 +276,9 @@ def _accounted(
             Claim(epsilon, delta, Relation.ADD_REMOVE, f"{accountant.name}", planned)
         )
     if scale is not None and scale < 1:
-        reading.alarm(
-            "noise-scale",
-            f"noise_scale is {scale:g}: the executed noise is {scale:g} times what the accountant "
-            "assumes, so its epsilon is of a larger cohort that does not exist",
-            accountant.line,
-        )
+        text = f"noise_scale is {scale:g}: the executed noise is {scale:g} times what the "
+        text += "accountant assumes, so its epsilon is of a larger cohort that does not exist"
+        reading.alarm("noise-scale", text, accountant.line)
     if noise is None and None not in (planned, probability, epsilon, delta):
         noise = calibrated(epsilon or 1, delta or 0.5, probability or 1, planned or 1)
     band = None if noise is None or scale is None else (noise * scale * 0.999, noise * scale)
@@ -312,20 +295,14 @@ def _planned(
     options: Options,
 ) -> None:
     if planned and rounds and rounds > planned:
-        reading.alarm(
-            "overrun",
-            f"num_compositions is {planned}, and {rounds} iterations are trained",
-            accountant.line,
-        )
+        text = f"num_compositions is {planned}, and {rounds} iterations are trained"
+        reading.alarm("overrun", text, accountant.line)
     if probability and cohort and options.population:
         executed = cohort / options.population
         if executed > probability * (1 + 1e-6):
-            reading.alarm(
-                "cohort-mismatch",
-                f"sampling_probability is {probability:g}, and the cohort of {cohort} is "
-                f"{executed:g} of {options.population} users",
-                accountant.line,
-            )
+            text = f"sampling_probability is {probability:g}, and the cohort of {cohort} is "
+            text += f"{executed:g} of {options.population} users"
+            reading.alarm("cohort-mismatch", text, accountant.line)
 
 
 _KNOWN = ("WeightByUser", "WeightByDatapoints", "NormClipping", "NormClippingOnly")
@@ -355,22 +332,16 @@ def _postprocessors(script: Script, reading: Reading) -> None:
             reading.changes.append(("noise multiplier", call.line, text))
         clips = [at for at, name in enumerate(names) if "NormClipping" in name]
         if private and clips and max(clips) > min(private):
-            reading.alarm(
-                "noise-before-clipping",
-                f"{names[max(clips)]} follows {names[min(private)]}: it clips after the mechanism",
-                call.line,
-            )
+            text = f"{names[max(clips)]} follows {names[min(private)]}: it clips after the "
+            reading.alarm("noise-before-clipping", f"{text}mechanism", call.line)
 
 
 def _restart(script: Script, reading: Reading) -> None:
     made = [one for one in script.calls if one.name in _ACCOUNTANTS]
     checks.resumption(script, reading, made)
     if any(checks.made_each_round(script, one) and script.loops(one.node) for one in made):
-        reading.alarm(
-            "fresh-accountant",
-            "an accountant is made in every round: each covers its own round only",
-            made[0].line,
-        )
+        text = "an accountant is made in every round: each covers its own round only"
+        reading.alarm("fresh-accountant", text, made[0].line)
 
 
 FRAMEWORKS.register("pfl", read)
