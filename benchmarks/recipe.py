@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from privplan.files import load_yaml, write_text
+from privplan.laws.law import SamplingLaw
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
@@ -66,7 +67,7 @@ KINDS = {
 """Algorithm by kind of plan; before is the default plan of 0.1.0, given-rate the default recipe
 with the preset's local learning rate of 0.1, which the default recipe otherwise decides, too: 0.1
 again, except for Shakespeare. before-rate is before with the rate that the recipe decides.
-correlated is default with --sampling in turns and the noise that goes with it."""
+correlated is default with the law of --sampling and the noise that goes with it."""
 LAST = 10
 """Characters that `characters-10` sees, of the 80 of a record."""
 
@@ -103,6 +104,8 @@ def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
     data = {key: value for key, value in data.items() if key not in ("planning", "clipping_norm")}
     changes = {"rounds": asked.rounds, "cohort": asked.cohort}
     given = {field: value for field, value in changes.items() if value is not None}
+    if asked.least_share is not None:
+        given["planning"] = {"least_share": asked.least_share}
     if asked.shift is not None:
         given["local"] = {**data["local"], "augmentation": {"shift": asked.shift}}
     return {**data, "model": network, **given}
@@ -135,7 +138,10 @@ def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
     if kind == "given-rate":
         spec = Spec.parse(data)
     if kind.startswith("correlated"):
-        spec = Spec.parse({**open_data(data), "sampling": asked.sampling})
+        given = {**open_data(data), "sampling": asked.sampling}
+        if SamplingLaw(asked.sampling).law.everyone:
+            del given["cohort"]
+        spec = Spec.parse(given)
     plan = solve(spec)
     if not kind.endswith("eps60"):
         return plan
@@ -201,6 +207,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--cohort", type=float, default=None)
     parser.add_argument("--sampling", default="cyclic_poisson:5", help="of kinds correlated")
+    parser.add_argument("--least-share", type=float, default=None, help="planning.least_share")
     parser.add_argument("--shift", type=int, default=None, help="of images in training, in pixels")
     parser.add_argument("--tuned", type=Path, default=None)
     parser.add_argument("--fedavg", type=Path, default=None)

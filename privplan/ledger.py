@@ -168,9 +168,8 @@ def worst_client(
     (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
     bound on the epsilon of the group's worst-off client.
     """
-    alike: dict[Release, list[int]] = {}
     own: dict[int, Counter[Release]] = {}
-    parts: dict[Sequence[int], Counter[Release]] = {}
+    parts: dict[Sequence[int], dict[Release, list[int]]] = {}  # rounds of those who can be drawn
     records = tuple(records)
     last = max((record.round for record in records), default=0)
     for record in records:
@@ -184,16 +183,17 @@ def worst_client(
                 for client in share.participants:
                     own.setdefault(client, Counter())[release] += record.steps
                 continue
-            places = law.places(record.round, clients)
-            if len(places) == clients:
-                alike.setdefault(release, []).extend([record.round] * record.steps)
-            else:
-                parts.setdefault(places, Counter())[release] += record.steps
-    shared = Counter({one: one.sampling.law.most_of_client(alike[one]) for one in alike})
+            part = parts.setdefault(law.places(record.round, clients), {})
+            part.setdefault(release, []).extend([record.round] * record.steps)
+    shared = Counter[Release]()
     for client in {places[0] for places in parts if places}:  # alike for all of those places
-        for places, tally in parts.items():
-            if client in places:
-                own.setdefault(client, Counter()).update(tally)
+        rounds: dict[Release, list[int]] = {}
+        for found in (found for places, found in parts.items() if client in places):
+            for release, of_release in found.items():
+                rounds.setdefault(release, []).extend(of_release)
+        most = {one: one.sampling.law.most_of_client(rounds[one]) for one in rounds}
+        everybody = all(len(places) == clients for places in parts)
+        (shared if everybody else own.setdefault(client, Counter())).update(most)
     if not own:
         return None, History(shared.items())
     worst = max(own, key=lambda client: (_signal(own[client]), -client))

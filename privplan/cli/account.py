@@ -13,7 +13,7 @@ from privplan.laws.law import FAMILIES
 if TYPE_CHECKING:
     from privplan.accounting.certificate import Certificate, Composition
 
-SAMPLING = (*map(str, SamplingLaw), *(f"{name}:B" for name in FAMILIES.names()))
+SAMPLING = (*map(str, SamplingLaw), *(one.phrase.split("'")[1] for _, one in FAMILIES.items()))
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 

@@ -31,6 +31,8 @@ class RandomAllocation(base.Law):
 
     everyone = True
     independent_clients = True
+    uniform_cohorts = False
+    parts = 1  # of a group, which take turns; a block has a round of every ``parts``
 
     def __init__(self, block: int) -> None:
         self.turns = self.block = block
@@ -39,7 +41,7 @@ class RandomAllocation(base.Law):
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """Whole blocks, a relation with tight pairs, and the cohort that the blocks give."""
-        block, under = self.block, f"under {self.name} sampling"
+        block, under = self.turns, f"under {self.name} sampling"
         group = [(f"groups.{one.name}", one) for one in spec.groups]
         accountant, relation = spec.planning.accountant, str(spec.relation)
         sizes = [(f"{where}.clients", one.clients) for where, one in group]
@@ -63,11 +65,14 @@ class RandomAllocation(base.Law):
         return None if use in _OPEN else f"must be a law of independent rounds, for {use}"
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
-        """One of each block; as often as a round of it was repeated."""
+        """One of each block of the client's part; as often as a round of it was repeated."""
         most: Counter[int] = Counter()
         for round_, times in Counter(rounds).items():
             most |= Counter({self.stream_round(round_): times})
-        return most.total()
+        own: Counter[int] = Counter()
+        for first, times in most.items():
+            own[first % self.parts] += times
+        return max(own.values(), default=0)
 
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
         """Those of a block; under replace-one and with little noise between a known and one round.
@@ -86,27 +91,35 @@ class RandomAllocation(base.Law):
 
     def stream_round(self, round_: int) -> int:
         """The first round of the block."""
-        return round_ - (round_ - 1) % self.block
+        return round_ - self.parts * self._place(round_)
+
+    def _place(self, round_: int) -> int:
+        """How many rounds of its block are before a round."""
+        return (round_ - 1) // self.parts % self.block
 
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
         """Those whose choice is the round; the i-th draw of the block's stream is client i's."""
-        chosen = generator.integers(self.block, size=clients)
-        return np.flatnonzero(chosen == (round_ - 1) % self.block)
+        own: np.ndarray = np.arange(clients)[self.places(round_, clients)]
+        chosen: np.ndarray = own[
+            generator.integers(self.block, size=len(own)) == self._place(round_)
+        ]
+        return chosen
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
         """Each cohort's size is binomial, and sizes at one place of different blocks vary so."""
-        mean = clients / self.block
-        for at, count in enumerate(counts):
-            if total_p_value([count], clients, 1 / self.block) < level / (2 * len(counts)):
-                yield f"round {at + 1}: a cohort of {count} where about {mean:.0f} are expected"
-        for place in range(min(self.block, len(counts))):
-            chance = dispersion_p_value(counts[place :: self.block], clients, 1 / self.block)
-            if chance < level / (2 * self.block):
-                yield f"cohort sizes at round {place + 1} of the blocks vary unlike {self.title}"
+        own = [len(self.places(at + 1, clients)) for at in range(len(counts))]
+        for at, (count, of) in enumerate(zip(counts, own, strict=True)):
+            if total_p_value([count], of, 1 / self.block) < level / (2 * len(counts)):
+                mean = f"{of / self.block:.0f}"
+                yield f"round {at + 1}: a cohort of {count} where about {mean} are expected"
+        for at in range(min(self.turns, len(counts))):
+            found = counts[at :: self.turns], own[at :: self.turns]
+            if dispersion_p_value(*found, 1 / self.block) < level / (2 * self.turns):
+                yield f"cohort sizes at round {at + 1} of the blocks vary unlike {self.title}"
 
     def attendance_faults(
         self, cohorts: Mapping[int, Collection[int]], clients: int
@@ -118,18 +131,24 @@ class RandomAllocation(base.Law):
         for first, rounds in sorted(blocks.items()):
             named = [client for round_ in rounds for client in cohorts[round_] if client < clients]
             times = np.bincount(np.array(named, dtype=np.int64), minlength=clients)
+            own = np.arange(clients)[self.places(first, clients)]
             least = int(len(rounds) == self.block)
-            for client in np.flatnonzero((times > 1) | (times < least))[:1]:
+            for client in own[(times[own] > 1) | (times[own] < least)][:1]:
                 yield (
                     f"client {client} is in {times[client]} of the cohorts of rounds {first} to "
-                    f"{first + self.block - 1}, and the law has it in one"
+                    f"{first + self.parts * (self.block - 1)}, and the law has it in one"
                 )
 
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
-        """One for each whole block, and perhaps one more in a block that is not complete."""
-        whole, rest = divmod(sum(rounds.values()), self.block)
-        law = np.array([0.0] * whole + [1 - rest / self.block, rest / self.block])
-        return law if rest else law[:-1]
+        """One for each whole block of its part, and perhaps one in a block not complete."""
+        total = sum(rounds.values())
+        mean = np.zeros(2 + total // self.turns)
+        for part in range(self.parts):
+            whole, rest = divmod(len(range(part, total, self.parts)), self.block)
+            mean[whole] += (1 - rest / self.block) / self.parts
+            if rest:
+                mean[whole + 1] += rest / self.block / self.parts
+        return np.trim_zeros(mean, "b")
 
 
 base.FAMILIES.register(

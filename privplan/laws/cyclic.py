@@ -87,6 +87,9 @@ def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> f
 NAME = "cyclic_poisson"
 _OBJECTIVES = ("balanced", "noise")
 _LEFT_OUT = ("clipping", "constants")
+_PLANNED = (
+    ("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)),
+)  # fmt: skip
 _EVERY_ROUND = "must be a law under which every round draws from all clients"
 _EXCLUDED: dict[Use, str] = {
     "plain sums": _EVERY_ROUND,
@@ -97,13 +100,30 @@ _EXCLUDED: dict[Use, str] = {
 """Rules of the uses that rest on rounds of all clients, or on a sum per round."""
 
 
+def correlated_faults(spec: Any, under: str) -> Iterator[Fault]:
+    """What plans with noise that is correlated over rounds cannot have."""
+    planning = spec.planning
+    for field, allowed in _PLANNED:
+        if (value := getattr(planning, field)) not in allowed:
+            yield Fault(f"planning.{field}", f"must be {' or '.join(allowed)} {under}", value)
+    for choice in {*planning.free} - {"ratios", "weights"}:
+        yield Fault("planning.free", f"can name ratios and weights only {under}", choice)
+    absent = [(f"groups.{group.name}.risk", group.risk) for group in spec.groups]
+    absent += ((f"planning.{one}", getattr(planning, one, None)) for one in _LEFT_OUT)
+    for field, value in (*absent, ("groups_from", spec.groups_from)):
+        if value is not None:
+            dumped = getattr(value, "model_dump", None)
+            found = value if dumped is None else dumped(mode="json", exclude_unset=True)
+            yield Fault(field, f"must be left out {under}", found)
+
+
 class CyclicPoisson(Poisson):
-    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part."""
+    """Poisson sampling of one of ``bands`` parts per round; its ratio is that within the part."""
 
     recipe_momentum = 0.5  # docs/correlated-noise.md
 
     def __init__(self, turns: int) -> None:
-        self.turns = turns
+        self.turns = self.bands = turns
         self.name = f"{NAME}:{turns}"
         self.title = f"cyclic Poisson ({turns} rounds)"
 
@@ -114,7 +134,7 @@ class CyclicPoisson(Poisson):
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """Whole cycles of parts with clients, and plans of rounds that are alike."""
-        planning, turns, under = spec.planning, self.turns, f"under {self.name} sampling"
+        turns, under = self.turns, f"under {self.name} sampling"
         if spec.rounds % turns:
             yield Fault("rounds", f"must be a multiple of {turns} {under}", spec.rounds)
         for group in spec.groups:
@@ -125,21 +145,7 @@ class CyclicPoisson(Poisson):
         if spec.groups and spec.cohort is not None and spec.cohort > most:
             rule = f"must be at most the {most:g} clients of a turn {under}"
             yield Fault("cohort", rule, spec.cohort)
-        for field, allowed in (
-            ("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)),
-        ):  # fmt: skip
-            if (value := getattr(planning, field)) not in allowed:
-                yield Fault(f"planning.{field}", f"must be {' or '.join(allowed)} {under}", value)
-        for choice in {*planning.free} - {"ratios", "weights"}:
-            yield Fault("planning.free", f"can name ratios and weights only {under}", choice)
-        named = ((f"groups.{group.name}.risk", group.risk) for group in spec.groups)
-        absent = [*named]
-        absent += ((f"planning.{one}", getattr(planning, one, None)) for one in _LEFT_OUT)
-        for field, value in (*absent, ("groups_from", spec.groups_from)):
-            if value is not None:
-                dumped = getattr(value, "model_dump", None)
-                found = value if dumped is None else dumped(mode="json", exclude_unset=True)
-                yield Fault(field, f"must be left out {under}", found)
+        yield from correlated_faults(spec, under)
 
     def excludes_use(self, use: Use) -> str:
         """None of the uses so far: each needs rounds of all clients, or one sum per round."""
@@ -149,24 +155,24 @@ class CyclicPoisson(Poisson):
         """The turn of a client in 0..B-1: BLAKE2b of its name, of 64 bits, keyed by its group's."""
         key = hashlib.blake2b(group.encode()).digest()
         found = hashlib.blake2b(str(name).encode(), digest_size=8, key=key)
-        return int.from_bytes(found.digest(), "big") % self.turns
+        return int.from_bytes(found.digest(), "big") % self.bands
 
     def seated(self, group: str, names: Sequence[object]) -> tuple[int, np.ndarray]:
         """Those of the first turn have the first places, in the order of their names."""
         turns = np.array([self.turn(group, name) for name in names], np.int64)
-        sizes = np.bincount(turns, minlength=self.turns).tolist()
+        sizes = np.bincount(turns, minlength=self.bands).tolist()
         return Clients(sizes), np.argsort(turns, kind="stable")
 
     def places(self, round_: int, clients: int) -> range:
         """Those of the part; parts are of one size where ``clients`` does not tell them."""
         if not isinstance(clients, Clients):
-            clients = Clients([len(range(at, clients, self.turns)) for at in range(self.turns)])
-        turn = (round_ - 1) % self.turns
+            clients = Clients([len(range(at, clients, self.bands)) for at in range(self.bands)])
+        turn = (round_ - 1) % self.bands
         return range(sum(clients.parts[:turn]), sum(clients.parts[: turn + 1]))
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """Those of one part."""
-        return max(Counter((one - 1) % self.turns for one in rounds).values(), default=0)
+        return max(Counter((one - 1) % self.bands for one in rounds).values(), default=0)
 
     def most_contributions(self, relation: Relation) -> int:
         """Clients of one person may be of different parts, whose rounds share noise."""
@@ -174,7 +180,7 @@ class CyclicPoisson(Poisson):
 
     def mixture(self, momentum: float, rounds: int) -> tuple[float, ...]:
         """B factors, for noise that later rounds take back in part."""
-        return coefficients(self.turns, momentum, rounds)
+        return coefficients(self.bands, momentum, rounds)
 
     def noise_left(self, momentum: float, rounds: int) -> float:
         """Less than 1: that of the correlated noise."""
@@ -191,13 +197,13 @@ class CyclicPoisson(Poisson):
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
         """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
-        for turn in range(min(self.turns, len(counts))):
-            part, found = len(self.places(turn + 1, clients)), counts[turn :: self.turns]
-            if total_p_value(found, part, ratio) < level / (2 * self.turns):
+        for turn in range(min(self.bands, len(counts))):
+            part, found = len(self.places(turn + 1, clients)), counts[turn :: self.bands]
+            if total_p_value(found, part, ratio) < level / (2 * self.bands):
                 expected = ratio * part * len(found)
                 yield (
                     f"{sum(found)} participations where about {expected:.0f} are expected in "
-                    f"rounds {turn + 1}, {turn + 1 + self.turns}, ..."
+                    f"rounds {turn + 1}, {turn + 1 + self.bands}, ..."
                 )
         parts = [len(self.places(at + 1, clients)) for at in range(len(counts))]
         if dispersion_p_value(counts, parts, ratio) < level / 2:
@@ -207,10 +213,10 @@ class CyclicPoisson(Poisson):
         """Independent in the rounds of a client's turn; a mixture where a cycle is not complete."""
         total = sum(rounds.values())
         mean = np.zeros(1 + total)
-        for turn in range(self.turns):
-            own = {q: len(range(turn, count, self.turns)) for q, count in rounds.items()}
+        for turn in range(self.bands):
+            own = {q: len(range(turn, count, self.bands)) for q, count in rounds.items()}
             law = participation_law(own)
-            mean[: len(law)] += law / self.turns
+            mean[: len(law)] += law / self.bands
         return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
 
 

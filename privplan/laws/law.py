@@ -382,9 +382,9 @@ LAWS: Registry[Law] = Registry("sampling", "privplan.laws", "privplan.laws", _la
 
 @dataclass(frozen=True)
 class LawFamily:
-    """Laws that differ in a whole number, which their names end with: ``NAME:NUMBER``."""
+    """Laws that differ in whole numbers, with which their names end: ``NAME:NUMBER[:NUMBER]``."""
 
-    law: Callable[[int], Law]  # the law of a number
+    law: Callable[..., Law]  # the law of the numbers
     numbers: str  # regular expression of the numbers
     phrase: str  # the family in messages, such as ``'NAME:B' with B in [2, 9]``
 
@@ -410,7 +410,8 @@ def _numbered(name: str) -> Law | None:
     if not colon or not FAMILIES.has_exactly(family):
         return None
     found = FAMILIES.get(family)
-    return found.law(int(number)) if re.fullmatch(found.numbers, number) else None
+    known = re.fullmatch(found.numbers, number)
+    return found.law(*map(int, number.split(":"))) if known else None
 
 
 class _Names(type):
@@ -429,6 +430,8 @@ class SamplingLaw(str, metaclass=_Names):
     client of one of B parts, which take turns, independently with the sampling ratio.
     ``random_allocation:B``: each client in one of every B rounds, chosen by itself.
     ``min_separation:B``: each client when it can, its rounds B apart or more.
+    ``banded_separation:B`` and ``cyclic_allocation:B:K``: as the two before, the second within B
+    turns, with noise that is correlated over B rounds.
     """
 
     __slots__ = ()

@@ -256,16 +256,16 @@ def drawn_cohort(
     return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
 
 
-def turns_of(law: str) -> int:
-    """B of ``cyclic_poisson:B``; 1 of other laws."""
-    number = law.removeprefix("cyclic_poisson:")
-    return int(number) if number.isdecimal() else 1
+MIXED = re.compile(r"(?:cyclic_poisson|banded_separation|cyclic_allocation):(\d+)(?::\d+)?")
+"""Laws whose noise is correlated, as ``mixture`` has it, over so many rounds."""
 
 
 def mixture(plan: Plan) -> tuple[float, ...]:
     """Factors on the sums of B rounds, of norm 1: of (1 - x)^(-a) (1 - beta x)^(-1/2)."""
     # of all a = 0.5, 0.52, ..., 1 the one that leaves the last model of all rounds least noise
-    return _mixture(turns_of(plan.spec.sampling), plan.spec.server_momentum, plan.spec.rounds)
+    found = MIXED.fullmatch(plan.spec.sampling)
+    turns = int(found[1]) if found else 1
+    return _mixture(turns, plan.spec.server_momentum, plan.spec.rounds)
 
 
 @lru_cache

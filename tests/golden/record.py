@@ -36,7 +36,8 @@ from tests.golden.steps import Call, Case, Edit, Put  # noqa: E402
 
 TOLERANCE, OF_TRAINING = 1e-6, 1e-4
 """Relative distance of numbers, whose last digits follow the processor and package versions."""
-NOTHING = 1e-12
+NOTHING = {TOLERANCE: 1e-12, OF_TRAINING: 1e-8}
+"""Distance of two numbers near 0."""
 TRAINING = {"simulate", "compare", "proxy"}
 
 # Variables that would change what is printed, or where it is looked for.
@@ -174,7 +175,7 @@ def close(found: str, stored: str, tolerance: float) -> bool:
     if _NUMBER.sub("#", texts[0]) != _NUMBER.sub("#", texts[1]):
         return False
     pairs = zip(*(map(float, _NUMBER.findall(text)) for text in texts), strict=True)
-    return all(math.isclose(*pair, rel_tol=tolerance, abs_tol=NOTHING) for pair in pairs)
+    return all(math.isclose(*pair, rel_tol=tolerance, abs_tol=NOTHING[tolerance]) for pair in pairs)
 
 
 def difference(name: str, found: str, exact: bool = False) -> str:

@@ -1,22 +1,14 @@
-"""Separation: how often a client counts, what a spec may not ask for, and a verified run."""
+"""Separation: how often a client counts and the tests of its evidence."""
 
 import math
 from itertools import combinations
 
 import numpy as np
-import pytest
 from scipy.stats import norm
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.certificate import composition
 from privplan.accounting.release import SamplingLaw
-from privplan.ledger import history_of, read_ledger
-from privplan.planning.solver import solve
-from privplan.verification.verify import judge, load_run
-from simulate.replay.replay import Replay
-from simulate.runs.request import Request
-from simulate.runs.run import execute
-from tests.laws.test_random_allocation import spec
 
 NAME = "min_separation:4"
 LAW = SamplingLaw(NAME).law
@@ -56,19 +48,3 @@ def test_evidence():
     assert list(LAW.cohort_faults([20, 20, 0, 0, 20, 31], 50, 1.0, 1e-6)) == [
         "rounds 3 to 6: 51 participations of 50 clients"
     ]
-
-
-@pytest.mark.slow
-def test_a_run_is_planned_trained_verified_and_replayed(tmp_path):
-    plan, folder = solve(spec(sampling=NAME, rounds=9)), tmp_path / "run"
-    assert [plan.history(group).rounds for group in plan.groups] == [3, 3]
-    execute(Request(plan, "planned", "digits", folder, seed=3))
-    records = read_ledger(folder, plan.digest).records
-    assert [history_of(records, one.name) for one in plan.groups] == [
-        plan.history(one) for one in plan.groups
-    ]
-    report = Replay(folder).run(None, 0, lambda done, total: None)
-    assert report.outcome == "passed", report.reason
-    checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}
-    for name in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
-        assert checks[name] == "passed"

@@ -107,17 +107,31 @@ def test_replace_one_is_bounded_from_both_sides_and_rdp_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_planned_trained_verified_and_replayed(tmp_path: Path) -> None:
-    plan, folder = solve(spec()), tmp_path / "run"
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("random_allocation:4", 3),
+        ("min_separation:5", 3),
+        ("banded_separation:3", 4),
+        ("cyclic_allocation:3:2", 2),
+    ],
+)
+def test_a_run_is_planned_trained_verified_and_replayed(
+    name: str, times: int, tmp_path: Path
+) -> None:
+    plan, folder = solve(spec(sampling=name, rounds=12)), tmp_path / "run"
     assert [group.sampling_ratio for group in plan.groups] == [1.0, 1.0]
-    assert [group.expected_cohort for group in plan.groups] == [17.5, 18.25]
+    share = SamplingLaw(name).law.drawable(1)
+    expected = [group.expected_cohort for group in plan.groups]
+    assert expected == pytest.approx([70 * share, 73 * share])
     execute(Request(plan, "planned", "digits", folder, seed=3))
     records = read_ledger(folder, plan.digest).records
     for group in plan.groups:
         assert history_of(records, group.name) == plan.history(group)
-        assert worst_client(records, group.name, group.clients)[1].rounds == 2
+        assert plan.history(group).rounds == times
+        assert worst_client(records, group.name, group.clients)[1].rounds == times
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
     checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}
-    for name in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
-        assert checks[name] == "passed"
+    for check in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
+        assert checks[check] == "passed"

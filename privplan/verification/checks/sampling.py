@@ -109,7 +109,8 @@ def cohorts(run: Run) -> Check:
                 for round_, share in known.items()
                 if share.participants is not None and share.drawn is None
             }
-            faults = run.plan.spec.sampling.law.attendance_faults(whole, group.clients)
+            own, law = run.clients[group.name], run.plan.spec.sampling.law
+            faults = law.attendance_faults(whole, own)
             yield from (f"{group.name}: {fault}" for fault in faults)
 
     reason = "participants are clients of their group, each once"

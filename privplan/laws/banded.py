@@ -1,0 +1,90 @@
+"""Correlated noise where each client takes part by its own choice, and where it comes when it can.
+
+The noise is that of ``privplan.laws.cyclic``: what one round adds B - 1 later ones take back in
+part. It costs nothing where two rounds of a client are B apart or more.
+
+``banded_separation:B``. A client takes part when it can, its rounds B apart (``min_separation:B``).
+Each participation then moves releases of its own by its norm at most, so that T rounds are as
+private as ceil(T / B) Gaussian releases. This holds where rounds follow from earlier releases: the
+squared moves add up to ceil(T / B) at most on every way (fully adaptive composition of Gaussian
+mechanisms: Koskela, Tobaben, Honkela, Individual Privacy Accounting with GDP, ICLR 2023).
+
+``cyclic_allocation:B:K``. A hash of its name gives each client one of B turns, as under
+``cyclic_poisson:B``; in one of every K rounds of its turn, which it chooses by itself, it takes
+part. The K rounds that it may be are B apart, so that the choices move releases of their own: under
+the mechanism without the client their log-likelihoods are independent, as where noise is. So B K
+rounds are as private as one block of ``random_allocation:K``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from privplan.errors import Fault
+from privplan.laws.allocation import RandomAllocation
+from privplan.laws.cyclic import CyclicPoisson, correlated_faults
+from privplan.laws.law import FAMILIES, LawFamily, Use
+from privplan.laws.separation import MinSeparation
+
+
+class BandedSeparation(MinSeparation):
+    """Rounds of one client are ``block`` rounds apart or more, in [2, 999]; noise is correlated."""
+
+    recipe_momentum = CyclicPoisson.recipe_momentum
+    mixture = CyclicPoisson.mixture
+    noise_left = CyclicPoisson.noise_left
+    excludes_use = CyclicPoisson.excludes_use
+
+    def __init__(self, block: int) -> None:
+        super().__init__(block)
+        self.bands = block
+        self.name = f"banded_separation:{block}"
+        self.title = f"separation ({block} rounds, correlated noise)"
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """What separation excludes, and plans of rounds that are not alike."""
+        yield from super().excludes(spec)
+        yield from correlated_faults(spec, f"under {self.name} sampling")
+
+
+class CyclicAllocation(RandomAllocation, CyclicPoisson):
+    """One of every ``block`` rounds of a client's turn, which comes every ``bands`` rounds."""
+
+    has_central_limit = RandomAllocation.has_central_limit
+    has_theorem_1 = RandomAllocation.has_theorem_1
+
+    def __init__(self, bands: int, block: int) -> None:
+        self.bands = self.parts = bands
+        self.block, self.turns = block, bands * block
+        self.name = f"cyclic_allocation:{bands}:{block}"
+        self.title = f"cyclic allocation (1 of {block} rounds, {bands} turns)"
+
+    @property
+    def single(self) -> str:
+        """One release is that of a block."""
+        return f"random_allocation:{self.block}"
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """What random allocation excludes, and plans of rounds that are not alike."""
+        own = list(super().excludes(spec))
+        also = correlated_faults(spec, f"under {self.name} sampling")
+        yield from (*own, *(fault for fault in also if fault not in own))
+
+    def excludes_use(self, use: Use) -> str:
+        """What cyclic Poisson sampling excludes, and cohorts of another size."""
+        found = RandomAllocation.excludes_use(self, use) if use == "solve_for rounds" else None
+        return found or CyclicPoisson.excludes_use(self, use)
+
+
+_NUMBER = "([2-9]|[1-9][0-9]{1,2})"
+FAMILIES.register(
+    "banded_separation",
+    LawFamily(BandedSeparation, _NUMBER, "'banded_separation:B' with B in [2, 999]"),
+)
+FAMILIES.register(
+    "cyclic_allocation",
+    LawFamily(
+        CyclicAllocation, f"{_NUMBER}:{_NUMBER}", "'cyclic_allocation:B:K' with B, K in [2, 999]"
+    ),
+)

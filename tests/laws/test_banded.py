@@ -1,0 +1,108 @@
+"""Correlated noise under separation and under random allocation: the privacy of what is released.
+
+Sums of scalars; C is the lower triangular Toeplitz matrix of the law's factors, and a client that
+takes part moves C x by the columns of its rounds.
+"""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.linalg import toeplitz
+
+import privplan
+from privplan.accounting.accountant import accountant
+from privplan.accounting.certificate import composition
+from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.errors import InputError
+from tests.laws.test_random_allocation import spec
+
+SEPARATION, ALLOCATION = "banded_separation:3", "cyclic_allocation:3:2"
+
+
+def moved(name, rounds):
+    """C, whose columns are the moves of a client by its rounds."""
+    found = SamplingLaw(name).law.mixture(0.5, rounds)
+    column = np.pad(np.array(found), (0, rounds))[:rounds]
+    return toeplitz(column, np.zeros(rounds))
+
+
+def test_a_client_moves_the_releases_by_the_counted_rounds_at_most():
+    """All 2^11 sets of rounds that are 3 apart, with either sign of each update."""
+    matrix, law = moved(SEPARATION, 11), SamplingLaw(SEPARATION).law
+    for size in range(1, 5):
+        for own in combinations(range(11), size):
+            if min([3, *np.diff(own)]) >= 3:
+                assert law.most_of_client([one + 1 for one in own]) == size
+                for signs in ((1.0,) * size, (1.0, -1.0) * 2):
+                    squares = np.sum((matrix[:, own] @ np.array(signs[:size])) ** 2)
+                    assert squares <= size <= law.rounds_of_client(11) == 4
+    assert composition(8.0, None, 11, sampling=SEPARATION, delta=1e-5).history.rounds == 4
+
+
+def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
+    """By simulation: the loss of 12 rounds, of which the first turn has 1, 4, 7 and 10."""
+    rounds, sigma, samples = 12, 0.9, 400_000
+    matrix, generator = moved(ALLOCATION, rounds), np.random.default_rng(7)
+    choices = [(a, b) for a in (0, 3) for b in (6, 9)]
+    means = np.array([matrix[:, one].sum(axis=1) for one in choices])
+    noise = sigma * generator.standard_normal((samples, rounds))
+
+    def loss(y):
+        terms = (y @ means.T - 0.5 * np.sum(means**2, axis=1)) / sigma**2
+        return np.log(np.exp(terms).mean(axis=1))
+
+    removed, added = loss(means[generator.integers(4, size=samples)] + noise), -loss(noise)
+    history = composition(sigma, None, rounds, sampling=ALLOCATION, delta=1e-5).history
+    assert list(history) == [(Release(sigma, 1.0, ALLOCATION), 2)]
+    for epsilon in (0.3, 1.0, 2.0):
+        deltas = [np.maximum(0, -np.expm1(epsilon - one)) for one in (removed, added)]
+        worst = max(deltas, key=lambda one: float(one.mean()))
+        slack = 5 * float(worst.std()) / math.sqrt(samples)
+        bounds = privplan.compose(history, relation="add_remove").delta(epsilon)
+        assert bounds.lower - slack <= worst.mean() <= bounds.upper + slack
+        assert slack < 0.1 * bounds.upper
+
+
+def test_less_noise_is_needed_than_for_poisson_sampling_of_the_same_cohorts():
+    pld, cost = accountant("pld"), {}
+    for name, ratio in (("cyclic_allocation:5:10", 1.0), ("cyclic_poisson:5", 0.1)):
+        history = composition(1.2, ratio, 50, sampling=name, delta=1e-5).history
+        cost[name] = pld.epsilon(history, 1e-5, "add_remove")
+    block = History.repeated(Release(1.2, 1.0, "random_allocation:10"), 1)
+    assert cost["cyclic_allocation:5:10"] == pld.epsilon(block, 1e-5, "add_remove")
+    assert cost["cyclic_allocation:5:10"].upper < 0.9 * cost["cyclic_poisson:5"].lower
+
+
+def test_evidence_of_choices_within_turns():
+    law = SamplingLaw(ALLOCATION).law
+    clients, seats = law.seated("g", range(80))
+    assert [law.turn("g", one) for one in seats] == np.repeat(range(3), clients.parts).tolist()
+    drawn = {
+        t: law.draw(np.random.default_rng(law.stream_round(t)), clients, 1.0, t).tolist()
+        for t in range(1, 13)
+    }
+    for first in (1, 2, 3, 7, 8, 9):
+        both = sorted(drawn[first] + drawn[first + 3])
+        assert both == list(law.places(first, clients))
+    assert not list(law.attendance_faults(drawn, clients))
+    assert not list(law.cohort_faults([*map(len, drawn.values())], clients, 1.0, 1e-6))
+    twice = {**drawn, 5: [*drawn[5], drawn[2][0]]}
+    assert list(law.attendance_faults(twice, clients)) == [
+        f"client {drawn[2][0]} is in 2 of the cohorts of rounds 2 to 5, and the law has it in one"
+    ]
+    assert law.most_of_client([1, 4, 7, 2, 5, 8, 11]) == 2
+    assert law.participations({1.0: 6}).tolist() == [0, 1]
+    assert law.participations({1.0: 2}) == pytest.approx([2 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize("name", [SEPARATION, ALLOCATION])
+def test_what_a_spec_may_not_ask_for(name):
+    with pytest.raises(InputError) as raised:
+        spec(sampling=name, rounds=12, planning={"accountant": "rdp"}, cohort=10)
+    found = [fault.field for fault in raised.value.faults]
+    assert sorted(found) == ["cohort", "planning.accountant"]
+    law = SamplingLaw(name).law
+    for use in ("plain sums", "secure-discrete", "canaries", "a guard", "forecasts"):
+        assert law.excludes_use(use)
