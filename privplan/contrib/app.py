@@ -180,14 +180,11 @@ def more_html(shown: Shown) -> str:
     """What one more epsilon of each group buys; nothing of plans without an objective."""
     from privplan.planning.explain import budget_values
 
-    cells = [
-        [one.group, _change(one.objective_gain), _change(one.noise_gain)]
-        for one in (budget_values(shown.plan, more_by=1) if shown.plan else ())
-    ]
+    values = budget_values(shown.plan, more_by=1) if shown.plan else ()
+    cells = [[one.group, _change(one.objective_gain), _change(one.noise_gain)] for one in values]
     caption = "each for its own group alone; of curves within 0.1% of what is certified"
-    return _table(
-        "more", ("What one more epsilon buys", ["group", "objective", "noise"], cells, caption)
-    )
+    title, columns = "What one more epsilon buys", ["group", "objective", "noise"]
+    return _table("more", (title, columns, cells, caption))
 
 
 def _change(fall: float) -> str:
@@ -218,9 +215,8 @@ def _table(name: str, table: Table) -> str:
 def fault_html(path: str, shown: Shown) -> str:
     """What is wrong with a number, to stand beside its field."""
     found = shown.faults.get(path, "")
-    return f'<span role="alert" data-path="{escape(path)}" style="{_BAD if found else ""}">' + (
-        f"{escape(found)}</span>"
-    )
+    style = f'style="{_BAD if found else ""}"'
+    return f'<span role="alert" data-path="{escape(path)}" {style}>{escape(found)}</span>'
 
 
 def spec_html(shown: Shown) -> str:
@@ -326,9 +322,8 @@ def serve(folder: str, spec: str | None, proxy: str | None, port: int) -> subpro
     notebook.write_text(NOTEBOOK.format(spec=where[0], proxy=where[1]), encoding="utf-8")
     words = ["--quiet", "run", str(notebook), "--headless", "--no-token", "--no-check"]
     quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "marimo", *words, "--host", HOST, "--port", str(port)], env=quiet
-    )
+    place = ["--host", HOST, "--port", str(port)]
+    return subprocess.Popen([sys.executable, "-m", "marimo", *words, *place], env=quiet)
 
 
 def free_port(port: int) -> int:

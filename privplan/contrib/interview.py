@@ -38,13 +38,9 @@ def _text(given: dict[str, Any]) -> str:
     persons = f", contributions: {most}" * (most != "1")
     rows = [", ".join(f"{k}: {json.dumps(v)}" for k, v in one.items()) for one in given["groups"]]
     groups = "\n".join(f"  - {{{row}{persons}}}" for row in rows)
-    cohort = (
-        f"cohort: {given['cohort']}    # expected clients per round\n" if given["cohort"] else ""
-    )
-    unit, model = (
-        given["unit"],
-        f"{{name: {json.dumps(given['model'])}, parameters: {given['parameters']}}}",
-    )
+    cohort = f"cohort: {given['cohort']}    # expected clients per round\n"
+    cohort, unit = cohort if given["cohort"] else "", given["unit"]
+    model = f"{{name: {json.dumps(given['model'])}, parameters: {given['parameters']}}}"
     return f"""\
 # Protected: {_PROTECTED[given["kind"]]}.
 # Solve it with: privplan solve spec.yaml -o plan.json
@@ -100,9 +96,8 @@ def interview() -> str:
         if not words and given["groups"]:
             return {}
         if len(words) != len(names):
-            raise InputError.one(
-                "group", f"must be {shape}, such as strict 100 {'500 ' * (kind == '23')}2", text
-            )
+            rule = f"must be {shape}, such as strict 100 {'500 ' * (kind == '23')}2"
+            raise InputError.one("group", rule, text)
         numbers = [load_yaml(word, "answer") for word in words[1:]]
         found = dict(zip(names, [words[0], *numbers], strict=True))
         groups = [*given["groups"], found]
@@ -134,10 +129,7 @@ def _begin(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 OF_INIT = [
     click.Option(
-        ["--interactive"],
-        is_flag=True,
-        expose_value=False,
-        callback=_begin,
+        ["--interactive"], is_flag=True, expose_value=False, callback=_begin,
         help="Ask who is protected, and by how much.",
     )
-]
+]  # fmt: skip

@@ -133,9 +133,8 @@ def _prv(history: History, delta: float, relation: Relation) -> Interval:
     )
     lower, estimate, upper = library.compute_epsilon(delta, rounds)
     if not (lower <= estimate <= upper and math.isfinite(upper) and upper >= 0):
-        raise UnsupportedError(
-            f"prv: prv-accountant answered [{lower}, {upper}], which cannot be right"
-        )
+        found = f"[{lower}, {upper}]"
+        raise UnsupportedError(f"prv: prv-accountant answered {found}, which cannot be right")
     return Interval(max(float(lower), 0.0), float(upper))
 
 
@@ -177,17 +176,13 @@ def _pld(segments: list[tuple[float, float, int]], delta: float, relation: Relat
         Relation.ZERO_OUT: Neighbours.REPLACE_SPECIAL,
     }[relation]
     grid = _grid(segments, 2 if relation is Relation.REPLACE_ONE else 1)
+    options = {"value_discretization_interval": grid, "neighboring_relation": neighbours}
     total: Any = None
     for sigma, ratio, count in segments:
         rounds = count
         if ratio == 1:
             sigma, rounds = sigma / math.sqrt(count), 1
-        one = pld.from_gaussian_mechanism(
-            sigma,
-            value_discretization_interval=grid,
-            sampling_prob=ratio,
-            neighboring_relation=neighbours,
-        )
+        one = pld.from_gaussian_mechanism(sigma, sampling_prob=ratio, **options)
         one = one.self_compose(rounds) if rounds > 1 else one
         total = one if total is None else total.compose(one)
     return float(total.get_epsilon_for_delta(delta))
@@ -229,12 +224,8 @@ def _opacus(history: History, delta: float, relation: Relation) -> Interval:
     orders = RDPAccountant.DEFAULT_ALPHAS
     total = np.zeros(len(orders))
     for release, count in history:
-        total = total + rdp.compute_rdp(
-            q=release.sampling_ratio,
-            noise_multiplier=release.noise_multiplier,
-            steps=count,
-            orders=orders,
-        )
+        q, sigma = release.sampling_ratio, release.noise_multiplier
+        total = total + rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=count, orders=orders)
     spent = rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)[0]
     return Interval(0.0, max(0.0, float(spent)))
 

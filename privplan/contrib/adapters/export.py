@@ -152,7 +152,7 @@ def _json(plan: Plan, folder: Path) -> Files:
     joint = plan.release == "joint"
     groups: list[dict[str, Any]] = []
     for group in plan.groups:
-        [share] = planned_shares(plan, 1, (group,))
+        [share], summed = planned_shares(plan, 1, (group,)), None if joint else group.name
         whole = (plan.spec.rounds, group.sampling_ratio, group.noise_multiplier)
         parts = [(s.rounds, s.sampling_ratio, s.noise_multiplier) for s in group.segments or ()]
         names = ("rounds", "sampling_ratio", "noise_multiplier")
@@ -164,9 +164,7 @@ def _json(plan: Plan, folder: Path) -> Files:
                 "clip_bound": plan.clip_bound(group),
                 "weight_of_sum": share.factor,
                 "rounds": [dict(zip(names, one, strict=True)) for one in parts or [whole]],
-                "noise_std_of_first_round": planned_noise_std(
-                    plan, 1, None if joint else group.name
-                ),
+                "noise_std_of_first_round": planned_noise_std(plan, 1, summed),
             }
         )
     data = {
@@ -184,12 +182,8 @@ def _json(plan: Plan, folder: Path) -> Files:
 
 
 TARGETS: dict[str, Callable[[Plan, Path], Files]] = {
-    "flower": _flower,
-    "nvflare": _nvflare,
-    "opacus": _opacus,
-    "pfl": _pfl,
-    "json": _json,
-}
+    "flower": _flower, "nvflare": _nvflare, "opacus": _opacus, "pfl": _pfl, "json": _json,
+}  # fmt: skip
 """Makers of the files of a project, by framework."""
 
 

@@ -321,9 +321,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
 
         try:
             arrays = self._restore() or initial_arrays
-            return super().start(
-                grid, arrays, rounds, **{**extra, "evaluate_fn": evaluate_fn and evaluated}
-            )
+            extra["evaluate_fn"] = evaluate_fn and evaluated
+            return super().start(grid, arrays, rounds, **extra)
         except PrivacyBudgetExhausted as ended:
             last = self.guard.round - 1
             log(WARNING, "Training ends after round %d, the last that is paid: %s", last, ended)
@@ -503,9 +502,8 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         content = RecordDict({key: record_of(model), "metrics": MetricRecord({weight: 1.0})})
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
         arrays, _ = self.strategy.aggregate_train(server_round, [reply])
-        stored = {
-            f"arrays/{name}": one for name, one in arrays_of(arrays or record_of(model)).items()
-        }
+        kept = arrays_of(arrays or record_of(model))
+        stored = {f"arrays/{name}": one for name, one in kept.items()}
         self.guard.record(server_round, {**stored, **state_of(self.strategy)})
         return arrays
 

@@ -36,7 +36,6 @@ def members_of(
             raise InputError.one(f"members.{name}", rule, len(given))
         found.update({client: (name, at) for at, client in enumerate(given)})
     if len(found) != sum(sizes.values()):
-        raise InputError.one(
-            "members", f"must be {sum(sizes.values())} different clients", len(found)
-        )
+        rule = f"must be {sum(sizes.values())} different clients"
+        raise InputError.one("members", rule, len(found))
     return found

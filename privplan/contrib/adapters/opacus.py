@@ -36,9 +36,8 @@ try:
     from opacus.optimizers import DPOptimizer
     from torch.utils.data import DataLoader, Dataset, default_collate
 except ImportError as error:
-    raise ImportError(
-        "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
-    ) from error
+    needs = "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
+    raise ImportError(needs) from error
 
 _ABSOLUTE = 2e-3
 
@@ -278,9 +277,8 @@ def guarded(
         sample_empty_shapes=[(0, *shape_safe(part)[1:]) for part in parts],
         dtypes=[part.dtype for part in parts],
     )
-    batches: DataLoader[Any] = DataLoader(
-        dataset, batch_sampler=PlannedBatches(guard, group.name, epoch), collate_fn=collate
-    )
+    drawn = PlannedBatches(guard, group.name, epoch)
+    batches: DataLoader[Any] = DataLoader(dataset, batch_sampler=drawn, collate_fn=collate)
     return GradSampleModule(module), private, batches
 
 

@@ -25,9 +25,8 @@ from privplan.guard import Cohort, Guard, Layout
 try:
     import torch
 except ImportError as error:
-    raise ImportError(
-        "privplan.contrib.adapters.torch_loop needs torch: pip install 'privplan[simulate]'"
-    ) from error
+    needs = "privplan.contrib.adapters.torch_loop needs torch: pip install 'privplan[simulate]'"
+    raise ImportError(needs) from error
 
 _STATE = "optimizer/"
 Available = Callable[[int], Mapping[str, Iterable[int]] | None]

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 from privplan.contrib.attestation.statements import read_attestation
 from privplan.errors import InputError, UnsupportedError
-from privplan.files import load_json, read_lines
+from privplan.files import append_bytes, load_json, read_lines
 from privplan.plan import Plan
 from privplan.values import Count, Value, parse
 
@@ -215,17 +215,9 @@ def anchor(folder: Path, plan: Plan, log: AnchorLog) -> Anchor:
     head = plan.digest
     for signed in found.statements:
         head = signed.head(head)
-    made = Anchor(
-        log=log.kind, statements=len(found.statements), head=head, receipt=log.submit(head)
-    )
-    try:
-        with open(folder / ANCHORS, "a", encoding="utf-8") as file:
-            file.write(made.model_dump_json() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        rule = f"must be writable ({error.strerror})"
-        raise InputError.one("anchors", rule, str(folder / ANCHORS)) from None
+    count, receipt = len(found.statements), log.submit(head)
+    made = Anchor(log=log.kind, statements=count, head=head, receipt=receipt)
+    append_bytes(folder / ANCHORS, f"{made.model_dump_json()}\n".encode(), "anchors", sync=True)
     return made
 
 

@@ -19,6 +19,7 @@ from privplan.contrib.attestation.statements import (
     read_attestation,
 )
 from privplan.errors import InputError
+from privplan.files import append_bytes
 from privplan.plan import Plan
 
 
@@ -160,14 +161,7 @@ class Attestor:
             if self._replayed.popleft() != signed:
                 self._refuse("must be repeated as it was signed (another key or machine?)")
         else:
-            try:
-                with open(self._path, "ab") as file:
-                    file.write(signed.line.encode())
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as error:
-                rule = f"must be writable ({error.strerror})"
-                raise InputError.one("attestation", rule, str(self._path)) from None
+            append_bytes(self._path, signed.line.encode(), "attestation", sync=True)
         self.head = signed.head(self.head)
 
 

@@ -156,22 +156,11 @@ def _largest_release(noise: float, batches: int, delta: float) -> float:
 
 UNDETERMINED, ALARMS = 5, 6
 """Exit codes of a file with a value that is not determined, and of one with alarms."""
-_UNBOUNDED = frozenset(
-    {
-        "aggregation",
-        "evaluation",
-        "half-precision",
-        "modulus",
-        "no-clipping",
-        "no-noise",
-        "noise-before-clipping",
-        "private-weights",
-        "server-step",
-        "unfiltered",
-        "unpaid-clipping",
-        "fresh-accountant",
-    }
-)
+_UNBOUNDED = frozenset({
+    "aggregation", "evaluation", "half-precision", "modulus", "no-clipping", "no-noise",
+    "noise-before-clipping", "private-weights", "server-step", "unfiltered", "unpaid-clipping",
+    "fresh-accountant",
+})  # fmt: skip
 """Alarms about a loss for which no upper bound is known."""
 _PHRASES = {
     "fixed_size": "fixed-size cohort, drawn without replacement",
@@ -301,15 +290,9 @@ def judge(reading: Reading, options: Options, path: str, framework: str) -> Repo
             reading.alarm("no-noise", f"group {one.group}: the release has no noise")
         _delta_alarm(reading, one, delta)
     return Report(
-        path,
-        framework,
-        tuple(mechanisms),
-        tuple(rows),
-        tuple(reading.claims),
-        tuple(reading.alarms),
-        tuple(notes),
-        tuple(reading.undetermined),
-    )
+        path, framework, tuple(mechanisms), tuple(rows), tuple(reading.claims),
+        tuple(reading.alarms), tuple(notes), tuple(reading.undetermined),
+    )  # fmt: skip
 
 
 def _with_options(one: Mechanism, options: Options) -> Mechanism:
@@ -380,9 +363,7 @@ def _compare(
     slack = 1e-3 * max(claim.epsilon, 1e-3)
     if claim.epsilon + slack < found.lower:
         reading.alarm("understated", f"{said}; the releases cost {truth}")
-    elif outside := ", ".join(
-        dict.fromkeys(a.code for a in reading.alarms if a.code in _UNBOUNDED)
-    ):
+    elif outside := ", ".join(_unbounded(reading.alarms)):
         notes.append(
             f"{said}: not shown to hold; the releases cost {truth}, and neither includes the loss "
             f"by {outside}"

@@ -93,21 +93,14 @@ def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
             )
             for group in spec.groups
         )
-        best = _best(
-            solve(spec.model_copy(update={"groups": groups}), second_opinion=False), tuning
-        )
+        reduced = spec.model_copy(update={"groups": groups})
+        best = _best(solve(reduced, second_opinion=False), tuning)
         used = {group.name: best[group.name] / group.epsilon for group in spec.groups}
         if max(used.values()) <= 1:
+            known = (best, whole, deltas)
             found = [
-                GroupCost(
-                    group.name,
-                    group.epsilon,
-                    run.epsilon,
-                    best[group.name],
-                    whole[group.name],
-                    deltas[group.name],
-                )
-                for group, run in zip(spec.groups, groups, strict=True)
+                GroupCost(one.name, one.epsilon, run.epsilon, *(each[one.name] for each in known))
+                for one, run in zip(spec.groups, groups, strict=True)
             ]
             if min(used.values()) >= 1 - _CLOSE:
                 break

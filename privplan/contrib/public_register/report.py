@@ -47,6 +47,7 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
     for group in plan.groups:
         row = next(r for r in plan.certificate if r.guarantee and r.group == group.name)
         found = realised.get(group.name)
+        bounds = None if found is None else [found.realised_lower, found.realised_upper]
         groups.append(
             {
                 "group": group.name,
@@ -54,9 +55,7 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
                 "epsilon_budget": group.epsilon,
                 "delta": group.delta,
                 "epsilon_planned": [row.epsilon_lower, row.epsilon_upper],
-                "epsilon_realised": None
-                if found is None
-                else [found.realised_lower, found.realised_upper],
+                "epsilon_realised": bounds,
                 "sampling_ratio": group.sampling_ratio,
                 "noise_multiplier": group.noise_multiplier,
                 "clipping_norm": plan.clip_bound(group),
@@ -158,15 +157,11 @@ def page(report: dict[str, Any]) -> str:
     lines += ["|---|---|---|---|---|---|---|---|"]
     for one in guarantee["groups"]:
         cells = [
-            _cell(one["group"]),
-            str(one["units"]),
-            f"{one['epsilon_budget']:g}",
-            f"{one['delta']:.4g}",
-            _interval(one["epsilon_planned"]),
-            _interval(one["epsilon_realised"]),
-            f"{one['sampling_ratio']:.4g}",
+            _cell(one["group"]), str(one["units"]), f"{one['epsilon_budget']:g}",
+            f"{one['delta']:.4g}", _interval(one["epsilon_planned"]),
+            _interval(one["epsilon_realised"]), f"{one['sampling_ratio']:.4g}",
             f"{one['noise_multiplier']:.4g}",
-        ]
+        ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("")
     for name in ("deployment", "guarantee", "mechanism", "adversary"):

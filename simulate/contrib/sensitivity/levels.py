@@ -165,22 +165,19 @@ def check_clients(bench: Bench) -> None:
 
     The client is the first participant of every second group and the last of the others.
     """
-    for target in _clients(
-        bench, lambda index, drawn, size: drawn[-1:] if index % 2 else drawn[:1]
-    ):
+    there = _clients(bench, lambda index, drawn, size: drawn[-1:] if index % 2 else drawn[:1])
+    absent = _clients(bench, lambda index, drawn, size: np.setdiff1d(np.arange(size), drawn)[:1])
+    for target in there:
         _check_participant(bench, target)
-    for target in _clients(
-        bench, lambda index, drawn, size: np.setdiff1d(np.arange(size), drawn)[:1]
-    ):
+    for target in absent:
         _check_addition(bench, target)
 
 
 def _without(bench: Bench, target: _Client, experiment: Experiment) -> Experiment:
     """The data set without the client: it is not drawn, and its records are others."""
     changed = with_records(experiment, target.client)
-    return with_participants(
-        changed, bench.round, target.index, lambda drawn: drawn[drawn != target.position]
-    )
+    where = bench.round, target.index
+    return with_participants(changed, *where, lambda drawn: drawn[drawn != target.position])
 
 
 def _check_participant(bench: Bench, target: _Client) -> None:
@@ -246,9 +243,8 @@ def _compare_all(
 def _check_addition(bench: Bench, target: _Client) -> None:
     """Compare the data set with one that has a further participant."""
     experiment = bench.experiment
-    larger = with_participants(
-        experiment, bench.round, target.index, lambda drawn: np.union1d(drawn, [target.position])
-    )
+    where, also = (bench.round, target.index), [target.position]
+    larger = with_participants(experiment, *where, lambda drawn: np.union1d(drawn, also))
     before, added = bench.run(experiment), bench.run(larger)
     bench.compare(target.case("added"), target.group, before, added)
     compare_ledgers(bench.found, target.case("added"), before, added)

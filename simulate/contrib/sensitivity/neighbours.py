@@ -323,12 +323,10 @@ def compare_derived(
     for name in _unequal(one.server, other.server):
         found.broken("model", case, f"the server's {name} differs under the same releases")
     if not personal_models:
-        same = (left.metrics.accuracy, left.metrics.loss) == (
-            right.metrics.accuracy,
-            right.metrics.loss,
-        )
-        values = f"accuracy {left.metrics.accuracy:.6g}, then {right.metrics.accuracy:.6g}; loss"
-        values += f" {left.metrics.loss}, then {right.metrics.loss}, under the same releases"
+        now, then = left.metrics, right.metrics
+        same = (now.accuracy, now.loss) == (then.accuracy, then.loss)
+        values = f"accuracy {now.accuracy:.6g}, then {then.accuracy:.6g}; loss {now.loss}, then "
+        values += f"{then.loss}, under the same releases"
         found.equal("metrics", case, same, values)
 
 
@@ -338,9 +336,8 @@ def _unequal(one: State, other: State) -> Iterator[str]:
 
 def _apart(one: Tensor, other: Tensor) -> str:
     changed = (one != other).nonzero().flatten()
-    return f"{len(changed)} parameters differ under the same releases, by " + (
-        f"{float((one - other).abs().max()):.3g}" if len(changed) else "nothing"
-    )
+    most = f"{float((one - other).abs().max()):.3g}" if len(changed) else "nothing"
+    return f"{len(changed)} parameters differ under the same releases, by {most}"
 
 
 def compare_personal(

@@ -16,7 +16,7 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
+from simulate.algorithms.registry import ALGORITHMS
 from simulate.contrib.sensitivity.levels import Bench, check_clients, check_records, check_senders
 from simulate.contrib.sensitivity.neighbours import SensitivityReport
 from simulate.engine.experiment import Experiment
@@ -25,6 +25,7 @@ from simulate.runs.request import Request, prepare
 # --- Small experiments on the digits for the sensitivity tests. ----------------------------------
 
 DATASET = "digits"
+_TRAINING = {"learning_rate": 0.2, "learning_rate_decay": 0.9, "momentum": 0.5}
 _CLIENTS: Mapping[str, Any] = {
     "groups": [
         {"name": "strict", "clients": 10, "epsilon": 2.0},
@@ -35,13 +36,7 @@ _CLIENTS: Mapping[str, Any] = {
     "rounds": 3,
     "cohort": 18,
     "clipping_norm": 0.3,
-    "local": {
-        "steps": 2,
-        "batch_size": 10,
-        "learning_rate": 0.2,
-        "learning_rate_decay": 0.9,
-        "momentum": 0.5,
-    },
+    "local": {"steps": 2, "batch_size": 10, **_TRAINING},
     "model": {"name": "mlp-digits", "parameters": 2410},
     "planning": {"accountant": "rdp", "ratios": "uniform", "weights": "inverse_variance"},
 }
@@ -55,13 +50,7 @@ _RECORDS = {
     ],
     "cohort": 5,
     "clipping_norm": 1.0,
-    "local": {
-        "epochs": 2,
-        "batch_size": 20,
-        "learning_rate": 0.2,
-        "learning_rate_decay": 0.9,
-        "momentum": 0.5,
-    },
+    "local": {"epochs": 2, "batch_size": 20, **_TRAINING},
     "planning": {"accountant": "rdp", "weights": "epsilon"},
 }
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
@@ -86,17 +75,11 @@ def bench_plans() -> Mapping[str, Plan]:
     }
 
 
-def bench_experiment(
-    algorithm: str, plan: Plan, hyperparameters: Hyperparameters | None = None, seed: int = 0
-) -> Experiment:
+def bench_experiment(algorithm: str, plan: Plan, seed: int = 0) -> Experiment:
     """An experiment on the digits."""
     if plan.spec.rounds < 2:
         raise InputError.one("plan.rounds", "must be 2 or more", plan.spec.rounds)
-    chosen = hyperparameters or Hyperparameters()
-    request = Request(
-        plan, algorithm, DATASET, Path(), seed, "cpu", hyperparameters=chosen, own_unit=True
-    )
-    return prepare(request)
+    return prepare(Request(plan, algorithm, DATASET, Path(), seed, "cpu", own_unit=True))
 
 
 # --- Sensitivity tests: rounds on neighbouring data sets, with the noise off. --------------------
@@ -116,27 +99,21 @@ def check_experiment(experiment: Experiment, plan: str = "") -> SensitivityRepor
 
 
 def check_sensitivity(
-    algorithm: str,
-    plans: Mapping[str, Plan] | None = None,
-    hyperparameters: Hyperparameters | None = None,
-    seed: int = 0,
+    algorithm: str, plans: Mapping[str, Plan] | None = None, seed: int = 0
 ) -> tuple[SensitivityReport, ...]:
     """Test the sensitivity of a registered algorithm."""
-    return tuple(_reports(algorithm, plans, hyperparameters, seed))
+    return tuple(_reports(algorithm, plans, seed))
 
 
 def _reports(
-    algorithm: str,
-    plans: Mapping[str, Plan] | None,
-    hyperparameters: Hyperparameters | None,
-    seed: int,
+    algorithm: str, plans: Mapping[str, Plan] | None, seed: int
 ) -> Iterator[SensitivityReport]:
     entry, tested = ALGORITHMS.get(algorithm), list[tuple[object, ...]]()
     known = bench_plans() if plans is None else plans
     for name, plan in known.items():
         if plans is None and entry.unmet_requirement(plan):
             continue
-        experiment = bench_experiment(algorithm, plan, hyperparameters, seed)
+        experiment = bench_experiment(algorithm, plan, seed)
         executed = _executed(experiment.algorithm.plan)
         if executed not in tested:
             yield check_experiment(experiment, name)

@@ -78,11 +78,8 @@ def _read_script(source: Source, script: Script, reading: Reading, options: Opti
         found = read_opacus(source, script, options)
         found.alarms += [one for one in reading.alarms if one not in found.alarms]
         return found
-    if (
-        filters
-        and checks.promises_clients(source.text)
-        and all(one.name == "PercentilePrivacy" for one in filters)
-    ):
+    noiseless = filters and all(one.name == "PercentilePrivacy" for one in filters)
+    if noiseless and checks.promises_clients(source.text):
         reading.alarm("record-level", "the file promises privacy of clients; its filter adds no "
                       "noise")  # fmt: skip
     return reading

@@ -11,6 +11,7 @@ import ast
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from privplan.accounting.release import Relation
@@ -201,9 +202,8 @@ def _opacus_epsilon(
         found = accountant("pld").epsilon(history, delta, Relation.ADD_REMOVE)
     except PrivplanError:
         return None
-    return Claim(
-        found.upper, delta, None, "get_epsilon of Opacus (Poisson sampling)", computed=True
-    )
+    source = "get_epsilon of Opacus (Poisson sampling)"
+    return Claim(found.upper, delta, None, source, computed=True)
 
 
 def _calibrated(
@@ -215,18 +215,10 @@ def _calibrated(
     from privplan.accounting.calibrate import calibrate
 
     steps = int(epochs / ratio)
+    noise = partial(calibrate, "noise_multiplier", sampling_ratio=ratio, rounds=steps)
     try:
-        least, most = (
-            calibrate(
-                "noise_multiplier",
-                max(goal, target / 2),
-                delta,
-                sampling_ratio=ratio,
-                rounds=steps,
-                accountant=by,
-            )
-            for goal, by in ((target, "pld"), (target - 0.02, "rdp"))
-        )
+        least = noise(target, delta, accountant="pld")
+        most = noise(max(target - 0.02, target / 2), delta, accountant="rdp")
     except PrivplanError:
         return None
     return (least, max(least, most))
@@ -239,10 +231,8 @@ def _each_round(
     if not engines or not (federated or script.loops(engines[0].node)):
         return
     if not federated and _starts_anew(script, call):
-        reading.conditions.append(
-            f"line {call.line}: every repetition of the outer loop trains a new model; epsilon is "
-            "of one of them, and the results of several cost more"
-        )
+        text = f"line {call.line}: every repetition of the outer loop trains a new model; epsilon "
+        reading.conditions.append(f"{text}is of one of them, and the results of several cost more")
         return
     text = "a new PrivacyEngine is made in every round: its epsilon is of that round only, and the "
     text += "rounds before are not counted"
@@ -279,9 +269,8 @@ def _read_config(source: Source, options: Options) -> Reading:
     reading = Reading()
     noise = number(source.setting("noise_multiplier", "sigma", "dp_sigma"))
     batch = whole(source.setting("batch_size"))
-    population = options.population or whole(
-        source.setting("dataset_size", "num_records", "num_samples", "population", "train_size")
-    )
+    names = ("dataset_size", "num_records", "num_samples", "population", "train_size")
+    population = options.population or whole(source.setting(*names))
     ratio = number(source.setting("sample_rate", "sampling_rate", "sampling_probability"))
     if ratio is None and batch and population:
         ratio = 1 / math.ceil(population / batch)

@@ -45,9 +45,8 @@ def read_config(source: Source, options: Options) -> Reading:
     population = options.population or whole(get("population", "population_size"))
     cohort = whole(get("cohort_size"))
     assumed = whole(get("noise_cohort_size")) or cohort
-    rounds = options.rounds or whole(
-        get("central_num_iterations", "num_compositions", "num_rounds", "rounds")
-    )
+    named = get("central_num_iterations", "num_compositions", "num_rounds", "rounds")
+    rounds = options.rounds or whole(named)
     scale = number(get("noise_scale"))
     if scale is None and cohort and assumed:
         scale = cohort / assumed
