@@ -10,37 +10,21 @@ import sys
 from importlib import import_module
 
 STABLE = {
-    "Spec": "privplan.spec.spec",
-    "Plan": "privplan.plan",
-    "Release": "privplan.accounting.release",
-    "History": "privplan.accounting.release",
-    "SamplingLaw": "privplan.accounting.release",
-    "Relation": "privplan.accounting.release",
-    "Certificate": "privplan.accounting.certificate",
-    "Verdict": "privplan.verification.verify",
-    "Book": "privplan.book.book",
-    "preset": "privplan.api",
-    "solve": "privplan.planning.solver",
-    "account": "privplan.api",
-    "calibrate": "privplan.api",
-    "tradeoff": "privplan.api",
-    "compose": "privplan.accounting.curve",
-    "what_if": "privplan.api",
-    "frontier": "privplan.api",
-    "forecast": "privplan.api",
-    "load_run": "privplan.verification.verify",
-    "verify": "privplan.api",
-    "replay": "privplan.api",
+    "Spec": "privplan.spec.spec", "Plan": "privplan.plan", "Release": "privplan.accounting.release",
+    "History": "privplan.accounting.release", "SamplingLaw": "privplan.accounting.release",
+    "Relation": "privplan.accounting.release", "Certificate": "privplan.accounting.certificate",
+    "Verdict": "privplan.verification.verify", "Book": "privplan.book.book",
+    "preset": "privplan.api", "solve": "privplan.planning.solver", "account": "privplan.api",
+    "calibrate": "privplan.api", "tradeoff": "privplan.api", "compose": "privplan.accounting.curve",
+    "what_if": "privplan.api", "frontier": "privplan.api", "forecast": "privplan.api",
+    "load_run": "privplan.verification.verify", "verify": "privplan.api", "replay": "privplan.api",
     "PrivplanError": "privplan.errors",
-}
+}  # fmt: skip
 PROVISIONAL = {
-    "Guard": "privplan.guard",
-    "PrivacyCurve": "privplan.accounting.curve",
-    "RunRecord": "privplan.record",
-    "accountant": "privplan.accounting.accountant",
-    "certify": "privplan.accounting.certificate",
-    "judge": "privplan.verification.verify",
-}
+    "Guard": "privplan.guard", "PrivacyCurve": "privplan.accounting.curve",
+    "RunRecord": "privplan.record", "accountant": "privplan.accounting.accountant",
+    "certify": "privplan.accounting.certificate", "judge": "privplan.verification.verify",
+}  # fmt: skip
 _WHERE = {**STABLE, **PROVISIONAL}
 
 __all__ = sorted(_WHERE)

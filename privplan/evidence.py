@@ -284,12 +284,9 @@ def _faults(one: NoiseEvidence) -> Iterator[str]:
     if one.sample and (one.sample != SAMPLE or n <= 2 * SAMPLE):
         yield f"sample: must be {SAMPLE}, of more than {2 * SAMPLE}, found {one.sample} of {n}"
     lengths = {
-        "cells": CELLS,
-        "tails": len(TAILS),
-        "layer_squares": len(one.layers),
-        "block_squares": min(BLOCKS, n),
-        "projections": min(PROJECTIONS, n),
-    }
+        "cells": CELLS, "tails": len(TAILS), "layer_squares": len(one.layers),
+        "block_squares": min(BLOCKS, n), "projections": min(PROJECTIONS, n),
+    }  # fmt: skip
     for name, length in lengths.items():
         if (found := len(getattr(one, name))) != length:
             yield f"{name}: must be {length} numbers, found {found}"

@@ -9,13 +9,9 @@ import sys
 from importlib import import_module
 
 _WHERE = {
-    "Callback": "simulate.tracking",
-    "Data": "simulate.data.own",
-    "TrainedRun": "simulate.training",
-    "Comparison": "simulate.training",
-    "compare": "simulate.training",
-    "train": "simulate.training",
-}
+    "Callback": "simulate.tracking", "Data": "simulate.data.own", "TrainedRun": "simulate.training",
+    "Comparison": "simulate.training", "compare": "simulate.training", "train": "simulate.training",
+}  # fmt: skip
 
 __all__ = sorted(_WHERE)
 

@@ -293,17 +293,11 @@ def compose(
         InputError: as ``Algorithm``.
     """
     return Algorithm(
-        name=name,
-        plan=plan,
-        sampler=sampler or by_law(plan.spec.sampling),
-        split=split or whole(),
-        local=local or plain_sgd(),
-        transforms=transforms,
-        mechanism=mechanism or unprotected(),
-        aggregator=aggregator or mean(),
-        server=server or add(),
+        name=name, plan=plan, sampler=sampler or by_law(plan.spec.sampling), split=split or whole(),
+        local=local or plain_sgd(), transforms=transforms, mechanism=mechanism or unprotected(),
+        aggregator=aggregator or mean(), server=server or add(),
         personalisation=personalisation or shared(),
-    )
+    )  # fmt: skip
 
 
 def sensitivity_bound(algorithm: Algorithm, group: GroupPlan) -> float | None:

@@ -150,13 +150,10 @@ def noised_by_client() -> Mechanism:
         law = SamplingLaw.POISSON.of_person(update.group.contributions, "record")
         sent = _share(update, weight, law, 1.0 if ratio is None else ratio)
         of_records = {
-            "cohort": int(spent.taken[0]),
-            "records": int(spent.records[0]),
-            "clip_bound": float(spent.bound[0]),
-            "largest_norm": float(spent.largest_norm[0]),
-            "clipped": int(spent.clipped[0]),
-            "excluded": int(spent.excluded[0]) + sent.excluded,
-        }
+            "cohort": int(spent.taken[0]), "records": int(spent.records[0]),
+            "clip_bound": float(spent.bound[0]), "largest_norm": float(spent.largest_norm[0]),
+            "clipped": int(spent.clipped[0]), "excluded": int(spent.excluded[0]) + sent.excluded,
+        }  # fmt: skip
         record = ReleaseRecord(
             round=round_,
             unit="record",

@@ -173,23 +173,11 @@ def train(
         name = getattr(model, "__qualname__", type(model).__name__)
         own = OwnModel(model, model_args or {}, name, fix)
     request = Request(
-        solved,
-        algorithm,
-        source,
-        Path(folder),
-        seed,
-        device,
-        partition,
+        solved, algorithm, source, Path(folder), seed, device, partition,
         Hyperparameters(values=dict(hyperparameters or {})),
-        None if data_dir is None else Path(data_dir),
-        canaries=canaries,
-        own_data=data,
-        own_model=own,
-        loss=loss,
-        metric=metric,
-        track=tuple(track),
-        noise=noise,
-    )
+        None if data_dir is None else Path(data_dir), canaries=canaries, own_data=data,
+        own_model=own, loss=loss, metric=metric, track=tuple(track), noise=noise,
+    )  # fmt: skip
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(outcome.record, outcome.folder, outcome.reused, experiment)

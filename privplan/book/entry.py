@@ -160,19 +160,13 @@ def booking(
         for record in run.ledger.records
     ]
     booked = BookedRun(
-        chain=run.ledger.chain,
-        plan=run.plan.digest,
-        lines=len(states),
-        population=population,
-        source=str(folder).encode(errors="replace").decode(),
-        algorithm=run.record.algorithm,
-        dataset=run.record.dataset,
-        seed=run.record.seed,
+        chain=run.ledger.chain, plan=run.plan.digest, lines=len(states), population=population,
+        source=str(folder).encode(errors="replace").decode(), algorithm=run.record.algorithm,
+        dataset=run.record.dataset, seed=run.record.seed,
         status="running" if run.record.status == "running" else "complete",
-        shares=_infinite(run) if cost == "infinite" else _shares(run, cost),
-        verdict=outcome,
+        shares=_infinite(run) if cost == "infinite" else _shares(run, cost), verdict=outcome,
         cost=cost,
-    )
+    )  # fmt: skip
     return Booking(booked, run.ledger.links, b"".join(states))
 
 

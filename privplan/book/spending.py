@@ -151,22 +151,14 @@ def spending(account: Account, delta: float) -> Spending:
     except UnsupportedError:
         renyi = math.inf
     return Spending(
-        population=account.population,
-        group=account.group,
-        unit=account.unit,
-        relation=account.relation,
-        sampling=named_law(laws(history), account.unit),
-        delta=delta,
-        accountant=GUARANTEE,
-        runs=len(runs),
-        kept=account.kept,
+        population=account.population, group=account.group, unit=account.unit,
+        relation=account.relation, sampling=named_law(laws(history), account.unit), delta=delta,
+        accountant=GUARANTEE, runs=len(runs), kept=account.kept,
         releases=sum(one.sampling.law.rounds_for(count) for one, count in history),
-        epsilon_lower=_finite(spent.lower),
-        epsilon_upper=_finite(spent.upper),
-        epsilon_naive=_finite(math.fsum(each[one] for one in runs)),
-        epsilon_rdp=_finite(renyi),
+        epsilon_lower=_finite(spent.lower), epsilon_upper=_finite(spent.upper),
+        epsilon_naive=_finite(math.fsum(each[one] for one in runs)), epsilon_rdp=_finite(renyi),
         plans=account.plans,
-    )
+    )  # fmt: skip
 
 
 def _finite(value: float) -> float | None:
@@ -496,25 +488,14 @@ def remaining(
         total = composition.epsilon(next_run)
     spent = bounds.upper if composition.rule == "exact" else composition.epsilon(History())
     return Remaining(
-        population=account.population,
-        group=account.group,
-        unit=account.unit,
-        budget=epsilon,
-        delta=delta,
-        relation=account.relation,
-        accountant=GUARANTEE,
-        sampling=named_law(laws(account.history), account.unit),
-        spent_lower=bounds.lower,
-        spent_upper=bounds.upper,
-        rule=composition.phrase,
-        spent=spent,
-        headroom=epsilon - spent,
-        next_sampling=named_law(release.sampling, account.unit),
-        next_ratio=release.sampling_ratio,
+        population=account.population, group=account.group, unit=account.unit, budget=epsilon,
+        delta=delta, relation=account.relation, accountant=GUARANTEE,
+        sampling=named_law(laws(account.history), account.unit), spent_lower=bounds.lower,
+        spent_upper=bounds.upper, rule=composition.phrase, spent=spent, headroom=epsilon - spent,
+        next_sampling=named_law(release.sampling, account.unit), next_ratio=release.sampling_ratio,
         next_rounds=release.sampling.law.rounds_for(count) if rounds is None else rounds,
-        noise_multiplier=noise,
-        total=total,
-    )
+        noise_multiplier=noise, total=total,
+    )  # fmt: skip
 
 
 def _least_noise(composition: Composition, release: Release, rounds: int) -> float | None:

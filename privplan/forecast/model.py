@@ -439,16 +439,10 @@ def _coordinates(point: Point) -> Floats:
     """Coordinates in which distances between plans are measured."""
     plan = point.plan
     numbers = (
-        max(plan.noise, 1e-3),
-        plan.rounds,
-        plan.rate * plan.clipping_norm,
-        plan.clipping_norm / plan.travel,
-        plan.averaged,
-        plan.parameters,
-        plan.clients or 1.0,
-        float(exposure_of(point).min()),
-        math.exp(point.coverage.skew),
-    )
+        max(plan.noise, 1e-3), plan.rounds, plan.rate * plan.clipping_norm,
+        plan.clipping_norm / plan.travel, plan.averaged, plan.parameters, plan.clients or 1.0,
+        float(exposure_of(point).min()), math.exp(point.coverage.skew),
+    )  # fmt: skip
     coordinates: Floats = np.log(np.array(numbers))
     return coordinates
 

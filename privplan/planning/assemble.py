@@ -80,16 +80,9 @@ def make_plan(
 ) -> Plan:
     """Returns the plan of certified groups, with the spec's warnings and the certificate's."""
     plan = Plan(
-        spec=spec,
-        release=release,
-        groups=groups,
-        clipping=clipping,
-        objective=objective,
-        bound=bound,
-        mean_noise_std=mean_noise_std,
-        status=status,
-        certificate=certificate or (),
-    )
+        spec=spec, release=release, groups=groups, clipping=clipping, objective=objective,
+        bound=bound, mean_noise_std=mean_noise_std, status=status, certificate=certificate or (),
+    )  # fmt: skip
     rows = certificate_of(plan) if certificate is None else certificate
     lines = (*spec.warnings(), *warnings, *disagreements(rows))
     return plan.model_copy(update={"certificate": rows, "warnings": lines})

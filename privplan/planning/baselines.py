@@ -196,13 +196,9 @@ def plain(spec: Spec, **planning: Any) -> Spec:
     for group in data["groups"]:
         group.update(dict.fromkeys(own))
     changes = {
-        "weights": "participation",
-        "sparsification": "none",
-        "release": "per_group",
-        "free": ["ratios", "weights"],
-        "least_share": None,
-        **planning,
-    }
+        "weights": "participation", "sparsification": "none", "release": "per_group",
+        "free": ["ratios", "weights"], "least_share": None, **planning,
+    }  # fmt: skip
     data["planning"] = {**data["planning"], **changes}
     return Spec.parse(data)
 

@@ -77,24 +77,13 @@ def page_of(source: Path | str, judged: Callable[[Run], Verdict] = judge) -> str
     )
     environment.filters |= {"up": _up, "quote": shlex.quote, "sentence": _sentence}
     page = environment.get_template("page.html.j2").render(
-        plan=plan,
-        record=run.record if run else None,
-        verdict=verdict,
-        methods=methods,
-        compared=compared,
-        answers=answers,
-        chances=_chances(plan, run, verdict),
+        plan=plan, record=run.record if run else None, verdict=verdict, methods=methods,
+        compared=compared, answers=answers, chances=_chances(plan, run, verdict),
         pictures=[(one.title, Markup(one.inline())) for one in panels],
-        forecast=forecast_lines(plan),
-        reached=reached_line,
-        not_covered=NOT_COVERED,
+        forecast=forecast_lines(plan), reached=reached_line, not_covered=NOT_COVERED,
         spec=yaml.safe_dump(spec, sort_keys=False, allow_unicode=True) if few else "",
-        version=version("privplan"),
-        light=LIGHT,
-        dark=DARK,
-        law=plots.law_of(plan),
-        tables=tables,
-    )
+        version=version("privplan"), light=LIGHT, dark=DARK, law=plots.law_of(plan), tables=tables,
+    )  # fmt: skip
     return page.lstrip()
 
 

@@ -226,16 +226,10 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
     for (x, y, name, colour), place, own in zip(order, places, wanted, strict=True):
         moved = abs(place - own) > gap / 3
         axes.annotate(
-            name,
-            (x, y),
-            (1.03, place),
-            textcoords="axes fraction",
-            color=colour,
-            va="center",
-            fontsize=8.5,
-            annotation_clip=False,
+            name, (x, y), (1.03, place), textcoords="axes fraction", color=colour, va="center",
+            fontsize=8.5, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6} if moved else None,
-        )
+        )  # fmt: skip
 
 
 def by_factors(axes: Axes, values: Sequence[float], most: int = 5) -> None:

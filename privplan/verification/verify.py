@@ -413,24 +413,16 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
     agrees = any(one.name == "replay" and one.passed for one in checks)
     replay = ReplayReport.load(run.folder) if agrees and run.folder is not None else None
     return Verdict(
-        algorithm=run.record.algorithm,
-        dataset=run.record.dataset,
-        noise=run.record.noise,
+        algorithm=run.record.algorithm, dataset=run.record.dataset, noise=run.record.noise,
         groups=tuple(groups),
         worst=max(worst, key=lambda one: _or_infinite(one.realised_upper) / one.budget),
-        checks=tuple(checks),
-        accuracy=run.record.accuracy,
-        accuracy_by_class=run.record.accuracy_by_class,
-        metric=run.record.metric,
+        checks=tuple(checks), accuracy=run.record.accuracy,
+        accuracy_by_class=run.record.accuracy_by_class, metric=run.record.metric,
         not_finite=run.record.accuracy is None and bool(last) and last[0].accuracy is None,
-        own_data=bool(run.record.configuration.get("own_data")),
-        plan_digest=run.plan.digest,
-        unit=run.plan.unit,
-        rounds=run.plan.spec.rounds,
-        executed=0 if replay is None else executed,
-        earlier=0 if replay is None else len(replay.rounds),
-        not_executed=not_executed,
-    )
+        own_data=bool(run.record.configuration.get("own_data")), plan_digest=run.plan.digest,
+        unit=run.plan.unit, rounds=run.plan.spec.rounds, executed=0 if replay is None else executed,
+        earlier=0 if replay is None else len(replay.rounds), not_executed=not_executed,
+    )  # fmt: skip
 
 
 @checked_call

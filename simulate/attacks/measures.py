@@ -45,14 +45,8 @@ def ssim(images: Tensor, originals: Tensor) -> np.ndarray | None:
     from skimage import metrics
 
     similarity: Callable[..., float] = metrics.structural_similarity
-    return np.array(
-        [
-            similarity(
-                image.double().numpy(), original.double().numpy(), data_range=1.0, channel_axis=0
-            )
-            for image, original in zip(images, originals, strict=True)
-        ]
-    )
+    pairs = zip(images.double().numpy(), originals.double().numpy(), strict=True)
+    return np.array([similarity(*pair, data_range=1.0, channel_axis=0) for pair in pairs])
 
 
 @dataclass(frozen=True)

@@ -248,26 +248,18 @@ def rates(scores: np.ndarray, included: np.ndarray, curve: TradeOff) -> list[dic
         false = int((outside > threshold).sum())
         low, high = clopper_pearson(hits, len(inside))
         _, most = clopper_pearson(false, len(outside))
-        lines.append(
-            {
-                "fpr": level,
-                "tpr": [hits / max(1, len(inside)), low, high],
-                "false_positives": false,
-                "out": len(outside),
-                "in": len(inside),
-                "bound": _bound(curve, level),
-                "bound_at_fpr_interval": _bound(curve, most),
-                "crosses": bool(low > _bound(curve, most)),
-            }
-        )
+        counted = {"false_positives": false, "out": len(outside), "in": len(inside)}
+        bounds = {"bound": _bound(curve, level), "bound_at_fpr_interval": _bound(curve, most)}
+        rate = [hits / max(1, len(inside)), low, high]
+        crosses = bool(low > _bound(curve, most))
+        lines.append({"fpr": level, "tpr": rate, **counted, **bounds, "crosses": crosses})
     return lines
 
 
 def _bound(curve: TradeOff, level: float) -> float:
-    axis, values = curve.false_positive_axis, curve.true_positive_axis
     if curve.advantage >= 1.0:
         return 1.0
-    return float(np.interp(level, axis, values))
+    return float(np.interp(level, curve.false_positive_axis, curve.true_positive_axis))
 
 
 def certified_curve(attack: Membership) -> TradeOff:

@@ -178,17 +178,9 @@ JSON = "attacks.json"
 TABLE = "attacks.md"
 SHEET = "sheet.png"
 COLUMNS = (
-    "algorithm",
-    "attack",
-    "clients",
-    "sigma",
-    "epsilon",
-    "label",
-    "PSNR (dB)",
-    "SSIM",
-    "re-identified",
-    "result",
-)
+    "algorithm", "attack", "clients", "sigma", "epsilon", "label", "PSNR (dB)", "SSIM",
+    "re-identified", "result",
+)  # fmt: skip
 SHOWN = 10
 """Most images per row of the contact sheet."""
 
@@ -269,17 +261,9 @@ def epsilons(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 MEMBERSHIP_COLUMNS = (
-    "algorithm",
-    "unit",
-    "epsilon",
-    "noise",
-    "score",
-    "FPR",
-    "TPR",
-    "certificate allows",
-    "in, out",
+    "algorithm", "unit", "epsilon", "noise", "score", "FPR", "TPR", "certificate allows", "in, out",
     "result",
-)
+)  # fmt: skip
 
 
 def membership_table(

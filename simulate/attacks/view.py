@@ -159,21 +159,12 @@ def view_of(
     kind, parameters, observed = _public(experiment, progress, released, len(vector))
     data = experiment.data
     return View(
-        kind=kind,
-        model=experiment.model,
-        parameters=parameters,
-        observed=observed,
-        update=vector,
-        clients=clients,
-        records=records,
-        steps=steps,
+        kind=kind, model=experiment.model, parameters=parameters, observed=observed, update=vector,
+        clients=clients, records=records, steps=steps,
         learning_rate=experiment.learning_rate(progress.round + 1),
-        noise_std=released.record.noise_std,
-        dataset=data.name,
-        mean=data.mean,
-        std=data.std,
+        noise_std=released.record.noise_std, dataset=data.name, mean=data.mean, std=data.std,
         white=white(data),
-    )
+    )  # fmt: skip
 
 
 def _public(

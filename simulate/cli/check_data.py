@@ -134,12 +134,7 @@ def _understood(data: Data) -> dict[str, Any]:
             group["least_records"] = min(group["least_records"], size)
     training, testing = data.split()
     return {
-        "data": data.name,
-        "records": len(data.records),
-        "training": len(training),
-        "testing": len(testing),
-        "shape": list(data.shape),
-        "task": data.task,
-        "classes": classes,
+        "data": data.name, "records": len(data.records), "training": len(training),
+        "testing": len(testing), "shape": list(data.shape), "task": data.task, "classes": classes,
         "groups": groups,
-    }
+    }  # fmt: skip

@@ -151,16 +151,11 @@ def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
         raise InputError.one("validation_share", rule, share)
     chosen, people = torch.from_numpy(held), data.train_people
     return replace(
-        data,
-        name=f"{data.name}, validation",
-        train_x=data.train_x[~chosen],
-        train_y=data.train_y[~chosen],
-        test_x=data.train_x[chosen],
-        test_y=data.train_y[chosen],
+        data, name=f"{data.name}, validation", train_x=data.train_x[~chosen],
+        train_y=data.train_y[~chosen], test_x=data.train_x[chosen], test_y=data.train_y[chosen],
         train_people=None if people is None else people[~held],
-        test_people=None if people is None else people[held],
-        test_groups=None,
-    )
+        test_people=None if people is None else people[held], test_groups=None,
+    )  # fmt: skip
 
 
 # --- Test records of one client, for the evaluation of personal models. --------------------------

@@ -387,18 +387,10 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     if path_of is not None:
         statistics = AS_THEY_ARE if str(path_of) == "none" else read_statistics(path_of)
     return from_table(
-        columns,
-        label=options.label,
-        client=options.client,
-        group=options.group,
-        groups=_groups_csv(options),
-        features=options.features,
-        statistics=statistics,
-        test=test,
-        test_share=options.test_share,
-        task=options.task,
-        name=path.name,
-    )
+        columns, label=options.label, client=options.client, group=options.group,
+        groups=_groups_csv(options), features=options.features, statistics=statistics, test=test,
+        test_share=options.test_share, task=options.task, name=path.name,
+    )  # fmt: skip
 
 
 def from_table(

@@ -89,16 +89,9 @@ def run_round(
     theta, server = broadcast_state(experiment.ranks, theta, server)
     all_personal = {**progress.personal, **personal}
     return Progress(
-        round_,
-        theta,
-        server,
-        all_personal,
-        progress.metrics,
-        ledger.chain,
-        scores,
-        state,
+        round_, theta, server, all_personal, progress.metrics, ledger.chain, scores, state,
         tuple(release.vector for release in releases),
-    )
+    )  # fmt: skip
 
 
 def _digest(vector: Tensor) -> str:

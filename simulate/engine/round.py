@@ -220,21 +220,13 @@ def client_batch(
         y = with_seeds(y, torch.from_numpy(seeds))
     start = experiment.personal_start
     return ClientBatch(
-        model=experiment.model,
-        theta=context.theta,
-        personal=personal_rows(context.personal, clients, start, experiment.device),
-        x=x,
-        y=y,
-        learning_rate=experiment.learning_rate(context.round),
-        momentum=local.momentum,
-        workers=experiment.workers,
-        round=context.round,
-        server=context.server,
-        group=group,
-        clients=clients,
-        records=experiment.partition.sizes(clients),
+        model=experiment.model, theta=context.theta,
+        personal=personal_rows(context.personal, clients, start, experiment.device), x=x, y=y,
+        learning_rate=experiment.learning_rate(context.round), momentum=local.momentum,
+        workers=experiment.workers, round=context.round, server=context.server, group=group,
+        clients=clients, records=experiment.partition.sizes(clients),
         noise=lambda client: experiment.private_stream(Purpose.RECORD_NOISE, round_, client),
-    )
+    )  # fmt: skip
 
 
 # --- Local training of a cohort in chunks of clients. --------------------------------------------

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from privplan.errors import InputError
 from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoiseEvidence, Split
-from simulate.local.sgd import PADDING, check_shapes, pixels
+from simulate.local.sgd import PADDING, pixels
 from simulate.mechanisms import RecordNoise
 from simulate.models.network import CROSS_ENTROPY, Model
 from simulate.norms import factors
@@ -47,7 +47,6 @@ def clipped_sums(
     workers: int | None = None,
 ) -> RecordSums:
     """Sum of each client's clipped record gradients; the same on any number of threads."""
-    check_shapes(model, thetas, x, y, dimensions=2)
     if not 0 < clipping_norm < float("inf"):
         raise InputError.one("clipping_norm", "must be above 0 and finite", clipping_norm)
     thetas = thetas.detach()

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from privplan.errors import Fault, InputError
 from simulate.components import ClientBatch, LocalResult, LocalRule, Split
 from simulate.models.network import (
     CROSS_ENTROPY,
@@ -35,27 +34,10 @@ def pixels(x: Tensor) -> Tensor:
     return x.float().div_(255) if x.dtype == torch.uint8 else x
 
 
-def check_shapes(model: Model, theta: Tensor, x: Tensor, y: Tensor, dimensions: int) -> None:
-    """Raises if shapes do not match; the error names every such tensor."""
-    faults, d = [], model.parameters
-    if theta.shape not in ((d,), (len(y), d)):
-        rule = f"must have shape [{d}] or [{len(y)}, {d}]"
-        faults.append(Fault("theta", rule, tuple(theta.shape)))
-    if y.dim() != dimensions:
-        rule = f"must have {dimensions} dimensions (clients, steps if any, rows)"
-        faults.append(Fault("y", rule, tuple(y.shape)))
-    if x.shape != (*y.shape, *model.input_shape):
-        rule = f"must have shape {(*y.shape, *model.input_shape)}"
-        faults.append(Fault("x", rule, tuple(x.shape)))
-    if faults:
-        raise InputError(faults)
-
-
 def gradients(
     model: Model, thetas: Tensor, x: Tensor, y: Tensor, *, workers: int | None = None
 ) -> Tensor:
     """Gradient of each client's mean cross-entropy over the unpadded rows of its mini-batch."""
-    check_shapes(model, thetas, x, y, dimensions=2)
     thetas = thetas.detach()
     if len(y) == 0:
         return thetas.clone()
@@ -89,10 +71,6 @@ def local_sgd(
     workers: int | None = None,
 ) -> Tensor:
     """Updates after local SGD; steps without records change nothing, nor does the thread count."""
-    check_shapes(model, theta, x, y, dimensions=3)
-    if not (learning_rate >= 0 and 0 <= momentum < 1):
-        rule = "must be at least 0, with a momentum in [0, 1)"
-        raise InputError.one("learning_rate", rule, (learning_rate, momentum))
     starts = theta.detach().expand(len(y), -1)
     if len(y) == 0:
         return starts.clone()
@@ -107,15 +85,8 @@ def local_sgd(
 
 def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
     """The updates [K, d] of ``local_sgd`` on a round's mini-batches."""
-    return local_sgd(
-        batch.model,
-        start,
-        batch.x,
-        batch.y,
-        learning_rate=rate_factor * batch.learning_rate,
-        momentum=batch.momentum,
-        workers=batch.workers,
-    )
+    rates = {"learning_rate": rate_factor * batch.learning_rate, "momentum": batch.momentum}
+    return local_sgd(batch.model, start, batch.x, batch.y, **rates, workers=batch.workers)
 
 
 def _descend_chunk(

@@ -321,17 +321,11 @@ class OwnModel:
         skeleton = frozen_as_buffers(copy.deepcopy(user))
         buffers = {key: value.clone() for key, value in skeleton.named_buffers()}
         plain = Modular(
-            name,
-            data.shape,
-            found.outputs,
-            lambda: copy.deepcopy(skeleton),
-            start=lambda: frozen_as_buffers(self.fresh()),
-            constants=lambda: buffers,
-            channels_last=False,
-            objective=objective,
-            stochastic=found.stochastic,
+            name, data.shape, found.outputs, lambda: copy.deepcopy(skeleton),
+            start=lambda: frozen_as_buffers(self.fresh()), constants=lambda: buffers,
+            channels_last=False, objective=objective, stochastic=found.stochastic,
             export=lambda: copy.deepcopy(user),
-        )
+        )  # fmt: skip
         if by_record:
             logits = plain.logits(plain.initial(torch.Generator().manual_seed(0)), probe.x)
             outputs = logits.detach().requires_grad_()

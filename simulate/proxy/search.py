@@ -87,14 +87,11 @@ def trained(
         base = replace(base, device="cpu", partition=setting.partition, noise="seeded")
         request = replace(base, own_data=own.data, own_model=own.model)
         experiment = replace(prepare(request), algorithm=built, workers=1)
-        end = to_the_end(experiment)
-        with one_core():
-            return experiment, evaluate(experiment, end, most=100)
-    data = loaded(setting)
-    labels = data.train_y.numpy()
-    assigned = partition(scheme(setting.partition), labels, plan.groups, seed, data.train_people)
-    network, device = model(built.plan.spec.model.name), torch.device("cpu")
-    experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
+    else:
+        data, chosen = loaded(setting), scheme(setting.partition)
+        assigned = partition(chosen, data.train_y.numpy(), plan.groups, seed, data.train_people)
+        network, device = model(built.plan.spec.model.name), torch.device("cpu")
+        experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
     end = to_the_end(experiment)
     with one_core():
         return experiment, evaluate(experiment, end, most=100)
@@ -349,20 +346,12 @@ def search_recipe(
     ranked = tuple(sorted(last, key=lambda one: -one.mean))
     best, own_spec = ranked[0], Spec.parse(ranked[0].recipe.applied(setting.spec))
     evidence = Evidence(
-        dataset=setting.dataset,
-        partition=setting.partition,
-        algorithm=setting.algorithm,
-        runs=sum(one.runs for one in tried),
-        seed=seed,
-        accuracy=best.mean,
-        seeds=FINAL_SEEDS,
-        default_accuracy=last[0].mean,
-        rounds=plan.spec.rounds,
-        noise=relative_noise(plan),
-        model=own_spec.model.name,
-        recipe=fields_digest(own_spec.model_dump(mode="json")),
+        dataset=setting.dataset, partition=setting.partition, algorithm=setting.algorithm,
+        runs=sum(one.runs for one in tried), seed=seed, accuracy=best.mean, seeds=FINAL_SEEDS,
+        default_accuracy=last[0].mean, rounds=plan.spec.rounds, noise=relative_noise(plan),
+        model=own_spec.model.name, recipe=fields_digest(own_spec.model_dump(mode="json")),
         trials=tuple({**one.recipe.numbers(), "scores": one.scores} for one in ranked),
-    )
+    )  # fmt: skip
     return Found(ranked, last[0], evidence, tuple(_warnings(setting.algorithm, best, last[0])))
 
 
@@ -596,7 +585,7 @@ def label_skew(experiment: Experiment) -> float:
 def proxy_table(
     setting: Setting,
     todo: Sequence[Variation],
-    folder: Path | None = None,
+    folder: Path,
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> ProxyTable:
@@ -614,10 +603,8 @@ def proxy_table(
     identity = setting.model_dump(mode="json", exclude={"data_dir"})
     if setting.own is not None:
         identity["own"] = setting.own.data.prepared(Spec.parse(setting.spec).groups)[0].digest
-    journal: Journal[dict[str, Any]] | None = None
-    if folder is not None:
-        journal = Journal(folder / PROXY_JOURNAL, digest(identity), check)
-        journal.load()  # another sweep is refused before the lock is created
+    journal = Journal[dict[str, Any]](folder / PROXY_JOURNAL, digest(identity), check)
+    journal.load()  # another sweep is refused before the lock is created
     items = {key_of(one.model_dump(mode="json")): (setting, one) for one in todo}
     with resumable(folder):
         spread = in_jobs(min(jobs, len(items)))

@@ -258,15 +258,10 @@ def epsilon_cells(row: ComparisonRow) -> list[str]:
 
 def _cells(row: ComparisonRow) -> list[str]:
     return [
-        row.algorithm,
-        row.unit,
-        _measured(row, row.mean),
-        row.spread,
-        *(_measured(row, row.accuracy_of(name)) for name in row.groups),
-        *epsilon_cells(row),
-        outcomes(row.verdicts),
-        _plans(row),
-    ]
+        row.algorithm, row.unit, _measured(row, row.mean), row.spread,
+        *(_measured(row, row.accuracy_of(name)) for name in row.groups), *epsilon_cells(row),
+        outcomes(row.verdicts), _plans(row),
+    ]  # fmt: skip
 
 
 def _plans(row: ComparisonRow) -> str:

@@ -126,18 +126,10 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
             by_record=unit == "record",
         )
     return Experiment(
-        built,
-        network,
-        data,
-        assigned,
-        request.seed,
-        device,
-        ranks=ranks,
-        canaries=request.canaries,
-        metric=metric,
-        key=key,
+        built, network, data, assigned, request.seed, device, ranks=ranks,
+        canaries=request.canaries, metric=metric, key=key,
         discrete=request.source_of_noise == NOISES[2],
-    )
+    )  # fmt: skip
 
 
 def _metric(request: Request) -> Metric | None:

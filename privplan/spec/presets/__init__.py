@@ -8,14 +8,9 @@ from privplan.errors import InputError, did_you_mean
 
 DEFAULT = "digits"
 PRESETS = (
-    "digits",
-    "gdpfed-fmnist",
-    "gdpfed-svhn",
-    "gdpfed-shakespeare",
-    "gdpfed-cifar10",
-    "robust-hdp-fmnist",
-    "digits-planned",
-)
+    "digits", "gdpfed-fmnist", "gdpfed-svhn", "gdpfed-shakespeare", "gdpfed-cifar10",
+    "robust-hdp-fmnist", "digits-planned",
+)  # fmt: skip
 
 
 def preset(name: str = DEFAULT) -> str:

@@ -198,15 +198,9 @@ EVALUATED_CLIENTS = 100
 SCORE = 1e-3
 """Largest difference between two evaluations of one model."""
 _OF_SIMULATIONS = (
-    "dataset",
-    "partition",
-    "model",
-    "device",
-    "metrics",
-    "accuracy",
-    "accuracy_by_class",
+    "dataset", "partition", "model", "device", "metrics", "accuracy", "accuracy_by_class",
     "accuracy_by_group",
-)
+)  # fmt: skip
 _OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_group")
 
 
