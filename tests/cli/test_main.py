@@ -20,7 +20,6 @@ def _own_commands(group, words="privplan"):
     context, found = click.Context(group), []
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        assert command is not None
         own = f"{words} {name}"
         nested = _own_commands(command, own) if isinstance(command, click.Group) else []
         found += nested or [(own, command)]

@@ -61,7 +61,6 @@ def _run_is_sound(folder, whole):
             run_is_same(folder, whole)
     if (folder / CHECKPOINT).exists():
         found = checkpoint.load(folder, torch.device("cpu"))
-        assert found is not None
         ledger = (folder / LEDGER).read_bytes()
         assert found.chain.encode() in ledger  # no state before its releases
 

@@ -179,7 +179,6 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     shown = CliRunner().invoke(explain, [str(out)])
     assert "forecast: accuracy" in shown.output
     line = reached_line(plan, plan.forecast.upper + 0.01, "made")
-    assert line is not None
     assert "OUTSIDE the interval" in line
 
 
@@ -203,7 +202,6 @@ def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     target = 100 * own - 3
     expect = partial(with_forecast, model=model, coverage=coverage)
     plan = solve_for(spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False)
-    assert plan.forecast is not None
     assert plan.forecast.accuracy == pytest.approx(target / 100, abs=0.002)
     if unknown == "epsilon":
         assert plan.spec.groups[0].epsilon < spec.groups[0].epsilon

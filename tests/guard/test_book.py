@@ -77,11 +77,9 @@ def copied(book, tmp_path):
 def test_a_plan_from_the_book_runs_in_full_and_no_round_more(book, tmp_path, rule):
     address = copied(book, tmp_path)
     plan = solve_at(spec(2.0), address, rule=rule)
-    assert plan.book is not None
     assert {one.rule for one in plan.book} == {rule or "renyi"}
     done, refusal = train(longer(plan, 14), tmp_path / "longer", copied(book, tmp_path))
     assert done == 12  # the plan uses at least 99.8% of the budget over all runs
-    assert refusal is not None
     phrase = "accountant pld" if rule else "renyi filter at order"
     assert " over all runs (delta 0.0001, poisson sampling, add_remove, " + phrase in refusal
     assert refusal.split(", found")[0].endswith("with the release of round 13")
@@ -99,9 +97,7 @@ def test_a_filter_refuses_what_was_booked_after_planning(book, tmp_path):
     add_to_book(address, "", tmp_path / "between")
     done, refusal = train(plan, tmp_path / "late", address)
     assert 0 < done < 12
-    assert refusal is not None
     account = account_of(runs(address_of(address)), "", refusal.split(".")[1])
-    assert plan.book is not None
     (stored,) = (one for one in plan.book if one.group == account.group)
     whole = composition_of(account, stored.budget, DELTA, stored.rule)
     assert whole.fits(History())
@@ -114,7 +110,6 @@ def test_a_plan_without_a_book_is_composed_by_a_filter(book, tmp_path):
     """Exact composition, which no adaptively chosen run may use, would accept more rounds."""
     plan = solve(spec(1.2, planning={"ratios": "uniform"}))
     done, refusal = train(plan, tmp_path / "run", copied(book, tmp_path))
-    assert refusal is not None
     assert "renyi filter" in refusal
     name = refusal.split(".")[1]
     history = plan.history(plan.group(name))
@@ -151,7 +146,6 @@ def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
 
 def test_a_rule_that_does_not_cover_the_book_is_one_line(book, tmp_path):
     plan = solve_at(spec(2.0), copied(book, tmp_path))
-    assert plan.book is not None
     booked = tuple(one.model_copy(update={"rule": "gaussian"}) for one in plan.book)
     plan = plan.model_copy(update={"book": booked})
     with pytest.raises(InputError, match=r"^rule: must cover the releases; .*everybody takes part"):

@@ -38,13 +38,10 @@ def test_the_step_with_its_noise_has_one_length():
         plan = solved(groups=groups, local={"learning_rate": rate})
         spec = plan.spec
         assert spec.clipping_norm == rate
-        assert spec.server is not None
-        assert spec.server.learning_rate is not None
         nu = plan.mean_noise_std / spec.clipping_norm
         assert relative_noise(plan) == pytest.approx(nu * math.sqrt(2410))
         step = spec.server.learning_rate * spec.clipping_norm * math.hypot(1, nu * 2410**0.5)
         assert step == pytest.approx(22 * rate, rel=1e-3)
-        assert spec.averaging is not None
         assert spec.averaging.decay == 0.8
 
 
@@ -95,7 +92,6 @@ def test_what_is_known_for_planning_leaves_the_recipe_on(known):
     """A heterogeneity of updates before clipping shrinks as they do: 0.05 of 0.3 is 0.1 / 6."""
     plan = solved(planning={"accountant": "rdp", **known})
     assert plan.spec.clipping_norm == 0.1
-    assert plan.spec.recipe is not None
     assert plan.spec.recipe.decides == ("clipping_norm", "server", "averaging")
     if "heterogeneity" in known:
         weights = [group.weight for group in solved().groups]
@@ -105,7 +101,6 @@ def test_what_is_known_for_planning_leaves_the_recipe_on(known):
 def test_by_name_the_recipe_decides_what_is_left():
     plan = solved(recipe="default", clipping_norm=0.5)
     assert plan.spec.clipping_norm == 0.5
-    assert plan.spec.recipe is not None
     assert plan.spec.recipe.decides == ("server", "averaging")
     assert plan.spec.server is not None
     assert "not tuned on private data" in recipe_lines(plan)[-1]
@@ -119,7 +114,6 @@ def test_a_source_alone_decides_what_the_name_decides(given):
     assert Spec.parse({**DATA, **given, "recipe": {}}) == by_name
     assert Spec.parse(by_name.model_dump(mode="json")) == by_name
     nothing = Spec.parse({**DATA, **given, "recipe": {"source": "default", "decides": []}})
-    assert nothing.recipe is not None
     assert nothing.recipe.decides == ()
     for recipe in ("default", {"source": "default", "decides": []}):
         plan = solved(**given, recipe=recipe)
@@ -140,13 +134,11 @@ def test_momentum_carries_a_client_no_farther_than_thirty_steps():
 
 def test_the_recipe_decides_the_local_rate_of_momentum():
     plan, plain = solved(local={"steps": 30, "momentum": 0.9}), solved(local={"steps": 30})
-    assert plan.spec.recipe is not None
     assert "local.learning_rate" in plan.spec.recipe.decides
     assert plan.spec.local.learning_rate == local_rate(30, 0.9)
     # the step of the server and the clipping norm are those of the unit, 0.1
     assert plan.spec.clipping_norm == plain.spec.clipping_norm == 0.1
     assert (plan.spec.server, plan.mean_noise_std) == (plain.spec.server, plain.mean_noise_std)
-    assert plain.spec.recipe is not None
     assert "local.learning_rate" not in plain.spec.recipe.decides
     again = solve(Spec.parse(plan.spec.model_dump(mode="json")), second_opinion=False)
     assert again.digest == plan.digest

@@ -17,8 +17,6 @@ RELATIVE = re.compile(r"\]\((?!https?://)[^)]+\)")
 @pytest.fixture(scope="module")
 def setup_module_():
     spec = spec_from_file_location("distribution_setup", ROOT / "setup.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 from privplan.forecast.features import ProxyTable
 from privplan.forecast.model import Forecaster
@@ -16,14 +15,13 @@ from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.cli.proxy import forecast as forecast_command
-from simulate.cli.proxy import pilot as pilot_command
 from simulate.data.registry import load
 from simulate.engine.loop import initial_state, run_round
 from simulate.proxy import pilot as estimators
 from simulate.proxy.pilot import Pilot, pilot_experiment, run
 from simulate.proxy.search import PROXY_JOURNAL, Variation, proxy_run, variations, varied
 from simulate.runs.ledger_writer import MemoryLedger
+from tests.command import answer, privplan
 from tests.simulate.proxy.test_tuning import DATA, SETTING, TEXT
 
 PLAIN = Spec.parse(DATA).model_dump(mode="json", exclude={"groups_from"})
@@ -70,9 +68,8 @@ def test_a_run_has_the_groups_classes_and_accuracies():
 def test_the_command_writes_a_table_and_resumes(tmp_path):
     spec, out = tmp_path / "spec.yaml", tmp_path / "proxy.json"
     spec.write_text(TEXT)
-    words = [str(spec), "--dataset=digits", "--runs=12", "--share=0.1", "-o", str(out)]
-    done = CliRunner().invoke(forecast_command, words)
-    assert done.exit_code == 0, done.output
+    words = ["--dataset=digits", "--runs=12", "--share=0.1", "-o", out]
+    answer("proxy", "forecast", spec, *words)
     table = ProxyTable.load(out)
     assert len(table.runs) == 12
     assert len(Forecaster(table).held_out()) == 12
@@ -81,7 +78,7 @@ def test_the_command_writes_a_table_and_resumes(tmp_path):
     first = json.loads(lines[0])
     first["rows"]["accuracy"] = 0.123
     journal.write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
-    assert CliRunner().invoke(forecast_command, words).exit_code == 0
+    answer("proxy", "forecast", spec, *words)
     assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
 
 
@@ -90,17 +87,16 @@ def test_own_data_are_a_proxy_and_weights_vary(tmp_path):
     spec.write_text(TEXT)
     data = load("digits")
     np.savez(tmp_path / "own.npz", x=data.train_x.numpy(), y=data.train_y.numpy())
-    words = [str(spec), "--runs=12", "--share=0.1", "-o", str(out), "--data"]
-    done = CliRunner().invoke(forecast_command, [*words, f"{tmp_path}/own.npz"])
-    assert done.exit_code == 0, done.output
+    words = ("proxy", "forecast", spec, "--runs=12", "--share=0.1", "-o", out)
+    answer(*words, "--data", tmp_path / "own.npz")
     table = ProxyTable.load(out)
     assert table.dataset != "digits"
     ratios = [run.plan.weights[0] / run.coverage.clients[0] for run in table.runs]
     assert min(ratios) < 0.6
     assert max(ratios) == pytest.approx(1, abs=0.05)
     np.savez(tmp_path / "own.npz", x=data.train_x.numpy()[1:], y=data.train_y.numpy()[1:])
-    done = CliRunner().invoke(forecast_command, [*words, f"{tmp_path}/own.npz"])
-    assert "must not hold results of other settings" in str(done.exception)
+    again = privplan(*words, "--data", tmp_path / "own.npz")
+    assert "must not hold results of other settings" in again.stderr
 
 
 SPEC = preset("digits")
@@ -134,8 +130,7 @@ def test_groups_that_hold_other_classes_differ(tmp_path):
 def test_command_writes_a_spec_that_solve_accepts(tmp_path):
     source, target = tmp_path / "spec.yaml", tmp_path / "out.yaml"
     source.write_text(SPEC)
-    done = CliRunner().invoke(pilot_command, [str(source), *SMALL, "-o", str(target)])
-    assert done.exit_code == 0, done.output
+    done = privplan("proxy", "pilot", source, *SMALL, "-o", target)
     assert "nothing here is private" in done.stderr
     text = target.read_text()
     kept = [line for line in SPEC.splitlines() if line.startswith("#")]
@@ -143,8 +138,7 @@ def test_command_writes_a_spec_that_solve_accepts(tmp_path):
     spec = Spec.load(target)
     assert spec.planning.update_norms
     assert solve(spec, second_opinion=False).groups
-    again = CliRunner().invoke(pilot_command, [str(source), *SMALL])
-    assert again.stdout == text
+    assert answer("proxy", "pilot", source, *SMALL) == text
     assert source.read_text() == SPEC
 
 
