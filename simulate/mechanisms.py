@@ -90,15 +90,10 @@ def _released(
         family, scale = "discrete_gaussian", scale_for(std)
         drawn, std = _on_grid(total, sums, grid, scale, generator), scale * grid
     record = ReleaseRecord(
-        round=round_,
-        family=family,
-        noise_std=std,
-        grid=grid,
-        dimension=total.numel(),
-        noise_sum_squares=float(np.square(drawn).sum()),
-        noise_state=state,
+        round=round_, family=family, noise_std=std, grid=grid, dimension=total.numel(),
+        noise_sum_squares=float(np.square(drawn).sum()), noise_state=state,
         shares=tuple(share(part, weights) for part in sums),
-    )
+    )  # fmt: skip
     vector = (total + torch.from_numpy(drawn).to(total.device)).float()
     return Released(vector, record, tuple(part.group for part in sums))
 
@@ -155,16 +150,11 @@ def noised_by_client() -> Mechanism:
             "clipped": int(spent.clipped[0]), "excluded": int(spent.excluded[0]) + sent.excluded,
         }  # fmt: skip
         record = ReleaseRecord(
-            round=round_,
-            unit="record",
-            family="gaussian",
-            steps=int(spent.steps[0]),
-            noise_std=float(spent.noise_std[0]),
-            dimension=int(spent.drawn[0]),
-            noise_sum_squares=float(spent.noise_sum_squares[0]),
-            noise_state=spent.noise_state[0],
+            round=round_, unit="record", family="gaussian", steps=int(spent.steps[0]),
+            noise_std=float(spent.noise_std[0]), dimension=int(spent.drawn[0]),
+            noise_sum_squares=float(spent.noise_sum_squares[0]), noise_state=spent.noise_state[0],
             shares=(sent.model_copy(update=of_records),),
-        )
+        )  # fmt: skip
         return Released(update.vector, record, (update.group,), update.client)
 
     return Mechanism("clients send what DP-SGD made", True, False, _no_sums, alone)
@@ -221,13 +211,9 @@ class RecordNoise:
 
 def _without_noise(round_: int, family: str, shares: tuple[GroupShare, ...]) -> ReleaseRecord:
     return ReleaseRecord(
-        round=round_,
-        family=family,
-        noise_std=0.0,
-        dimension=0,
-        noise_sum_squares=0.0,
+        round=round_, family=family, noise_std=0.0, dimension=0, noise_sum_squares=0.0,
         shares=shares,
-    )
+    )  # fmt: skip
 
 
 def unprotected() -> Mechanism:

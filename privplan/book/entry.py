@@ -177,18 +177,11 @@ def reservation(
     sizes = {group.name: group.clients for group in plan.groups}
     shares = (_share(plan, group, plan.unit, sizes[group], one) for group, one in rest.items())
     booked = BookedRun(
-        chain=name,
-        plan=plan.digest,
-        lines=max(one.rounds for one in rest.values()),
-        population=population,
-        source=str(folder).encode(errors="replace").decode(),
-        algorithm="guard",
-        dataset="",
-        seed=None,
-        status="reserved",
-        shares=tuple(shares),
+        chain=name, plan=plan.digest, lines=max(one.rounds for one in rest.values()),
+        population=population, source=str(folder).encode(errors="replace").decode(),
+        algorithm="guard", dataset="", seed=None, status="reserved", shares=tuple(shares),
         verdict="unverified",
-    )
+    )  # fmt: skip
     return Booking(booked, b"", b"")
 
 
@@ -238,11 +231,6 @@ def _share(plan: Plan, group: str, unit: Unit, clients: int, history: History) -
         if math.isfinite(release.noise_multiplier)
     )
     return Share(
-        group=group,
-        unit=unit,
-        relation=Relation(plan.spec.relation),
-        clients=clients,
-        epsilon=epsilon,
-        delta=delta,
-        releases=releases,
-    )
+        group=group, unit=unit, relation=Relation(plan.spec.relation), clients=clients,
+        epsilon=epsilon, delta=delta, releases=releases,
+    )  # fmt: skip

@@ -162,13 +162,9 @@ def _next_square(one: Composition, history: History, now: float, aim: float) -> 
     if share == math.inf and one.share(History()) != 0:  # nothing is left
         return 0.0
     found = largest_affordable(
-        lambda x: min(one.share(scaled(history, math.exp(-x))) or 0.0, 1e300),
-        aim,
-        start=0.0,
-        low=-10.0,
-        high=5.0,
-        tolerance=_TOLERANCE,
-    )
+        lambda x: min(one.share(scaled(history, math.exp(-x))) or 0.0, 1e300), aim, start=0.0,
+        low=-10.0, high=5.0, tolerance=_TOLERANCE,
+    )  # fmt: skip
     if found is None:
         return 0.0
     factors = 1.0, math.exp(-found)
@@ -258,13 +254,8 @@ def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
         if least is not None:
             exact_noise = group.noise_multiplier * math.exp(-least)
     return BookBudget(
-        group=group.name,
-        rule=one.rule,
-        phrase=one.phrase,
-        budget=one.budget,
-        spent=one.epsilon(History()),
-        total=one.epsilon(history),
-        noise_multiplier=group.noise_multiplier,
-        exact_total=exact,
+        group=group.name, rule=one.rule, phrase=one.phrase, budget=one.budget,
+        spent=one.epsilon(History()), total=one.epsilon(history),
+        noise_multiplier=group.noise_multiplier, exact_total=exact,
         exact_noise_multiplier=exact_noise,
-    )
+    )  # fmt: skip

@@ -204,13 +204,9 @@ def noisy_sum(
     noise = generator.standard_normal(size) * std
     vector = total + noise
     record = ReleaseRecord(
-        round=round_,
-        family=GAUSSIAN,
-        noise_std=std,
-        dimension=size,
-        noise_state=state,
+        round=round_, family=GAUSSIAN, noise_std=std, dimension=size, noise_state=state,
         shares=planned_shares(plan, round_, groups),
-    )
+    )  # fmt: skip
     if evidence == "public":
         return record, vector, None
     rest = vector - total
@@ -259,13 +255,9 @@ def noised_line(
     if noise_std < planned * (1 - 1e-9):
         raise InputError.one("noise_std", f"must be {planned:.9g} or more", noise_std)
     return ReleaseRecord(
-        round=round_,
-        family=GAUSSIAN,
-        noise_std=noise_std,
-        dimension=dimension,
-        noise_state=state,
+        round=round_, family=GAUSSIAN, noise_std=noise_std, dimension=dimension, noise_state=state,
         shares=planned_shares(plan, round_, plan.groups),
-    )
+    )  # fmt: skip
 
 
 def length_of(plan: Plan, given: Sums, known: int | None) -> int:

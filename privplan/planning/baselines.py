@@ -259,13 +259,9 @@ def shared_noise(
         return float(np.sum(ratios * means * clients))
 
     result = largest_affordable(
-        cohort,
-        problem.cohort,
-        start=math.log(start),
-        low=math.log(NOISE_RANGE[0]),
-        high=math.log(NOISE_RANGE[1]),
-        tolerance=NOISE_TOLERANCE,
-    )
+        cohort, problem.cohort, start=math.log(start), low=math.log(NOISE_RANGE[0]),
+        high=math.log(NOISE_RANGE[1]), tolerance=NOISE_TOLERANCE,
+    )  # fmt: skip
     if result is None:
         raise InfeasibleError(
             "cohort: must be larger, since the budgets afford more clients at the smallest noise "
@@ -342,14 +338,9 @@ def individual_scale(spec: Spec) -> Plan:
     certified = certify_noise(problem, ratios, noise, accountant, FAST_ACCOUNTANTS)
     clips = individual_clips(certified.noise, clients, spec.clipping_norm)
     return one_sum(
-        plain_spec,
-        problem,
-        ratios,
-        certified.noise,
-        "individual_scale",
-        clips=clips,
+        plain_spec, problem, ratios, certified.noise, "individual_scale", clips=clips,
         warnings=certified.warnings,
-    )
+    )  # fmt: skip
 
 
 def individual_clips(noise: Floats, clients: Floats, clip: float) -> Floats:

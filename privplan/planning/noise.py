@@ -413,17 +413,10 @@ def certify_noise(
 def single_group(problem: Problem, group: int) -> Problem:
     """The problem of one group, without what its calibration does not depend on."""
     return replace(
-        problem,
-        names=(problem.names[group],),
-        clients=(1,),
-        epsilons=(problem.epsilons[group],),
-        deltas=(problem.deltas[group],),
-        cohort=1.0,
-        clipping_norm=1.0,
-        dimension=1,
-        fixed_noise=(),
+        problem, names=(problem.names[group],), clients=(1,), epsilons=(problem.epsilons[group],),
+        deltas=(problem.deltas[group],), cohort=1.0, clipping_norm=1.0, dimension=1, fixed_noise=(),
         laws=problem.laws[group : group + 1],
-    )
+    )  # fmt: skip
 
 
 def history_of(problem: Problem, group: int, ratio: float, noise: float) -> History:

@@ -226,15 +226,10 @@ def record_level(
     Clients take turns by a public schedule where the cohort is smaller than the population.
     """
     return compose(
-        "record level",
-        plan,
-        sampler=rotation(),
-        split=split,
-        local=local or dp_sgd(plan.spec.clipping_norm),
-        mechanism=noised_by_client(),
-        aggregator=aggregator,
-        personalisation=personalisation,
-    )
+        "record level", plan, sampler=rotation(), split=split,
+        local=local or dp_sgd(plan.spec.clipping_norm), mechanism=noised_by_client(),
+        aggregator=aggregator, personalisation=personalisation,
+    )  # fmt: skip
 
 
 @of_records(

@@ -118,15 +118,9 @@ def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
             personalisation=own(),
         )
     return compose(
-        "PPSGD",
-        plan,
-        split=additive(),
-        local=additive_sgd(alpha),
-        transforms=(plan_clip(plan),),
-        mechanism=gaussian_joint(),
-        aggregator=at_plan_norm(mean(), plan),
-        personalisation=own(),
-    )
+        "PPSGD", plan, split=additive(), local=additive_sgd(alpha), transforms=(plan_clip(plan),),
+        mechanism=gaussian_joint(), aggregator=at_plan_norm(mean(), plan), personalisation=own(),
+    )  # fmt: skip
 
 
 # --- HyperFL and HyperFL-LPM: clients generate parameters with a shared hypernetwork. ------------
@@ -261,11 +255,7 @@ def _generated(plan: Plan, hyperparameters: Hyperparameters, *, personal_head: b
     hidden, population = int(hyperparameters["hidden"]), plan.spec.population
     split = server_hypernetwork(population, hidden, personal_head=personal_head)
     return compose(
-        "pFedHN",
-        plan,
-        split=split,
-        local=generated_sgd(split),
-        mechanism=exposed_by_client(),
+        "pFedHN", plan, split=split, local=generated_sgd(split), mechanism=exposed_by_client(),
         aggregator=through_hypernetwork(population, hidden, hyperparameters["server_rate"]),
         personalisation=own(),
-    )
+    )  # fmt: skip

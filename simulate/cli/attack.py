@@ -229,16 +229,10 @@ def _rounds_of_plan(
     for factor in factors:
         for clients in map(int, sums):
             one = PlanRound(
-                request.plan,
-                algorithm,
-                data,
-                images=images,
-                clients=clients,
-                seed=seed,
+                request.plan, algorithm, data, images=images, clients=clients, seed=seed,
                 hyperparameters=request.hyperparameters,
-                device=device_of(request.device, SINGLE_PROCESS),
-                noise_factor=factor,
-            )
+                device=device_of(request.device, SINGLE_PROCESS), noise_factor=factor,
+            )  # fmt: skip
             one.experiment  # noqa: B018  # raises before any attack starts
             found.append(one)
     return found

@@ -184,7 +184,7 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     )
     folder = Path(f"{output}.trials")
     with render.progress(f"tune on {setting.dataset}") as report:
-        found = search_recipe(setting, trials, seed, jobs, folder, report)
+        found = search_recipe(setting, trials, folder, seed, jobs, report)
     write_text(evidence, found.evidence.model_dump_json(indent=1) + "\n")
     write_text(output, tuned_text(text, found, evidence.name))
     names = dict.fromkeys(name for one in found.ranked for name in one.recipe.numbers())

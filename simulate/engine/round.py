@@ -198,18 +198,12 @@ def client_batch(
     """Input of the local rule for clients of one group."""
     local, poisson = experiment.local, experiment.algorithm.local.poisson
     x, y = batches(
-        experiment.data,
-        experiment.partition,
-        clients,
-        seed=experiment.private_seed() if poisson else experiment.seed,
-        round_=round_,
-        steps=(group.steps or local.steps) if poisson else local.steps,
-        size=experiment.batch_rows,
-        device=experiment.device,
-        ratio=group.record_sampling_ratio if poisson else None,
-        key=experiment.key if poisson else None,
-        placed=experiment.placed,
-    )
+        experiment.data, experiment.partition, clients,
+        seed=experiment.private_seed() if poisson else experiment.seed, round_=round_,
+        steps=(group.steps or local.steps) if poisson else local.steps, size=experiment.batch_rows,
+        device=experiment.device, ratio=group.record_sampling_ratio if poisson else None,
+        key=experiment.key if poisson else None, placed=experiment.placed,
+    )  # fmt: skip
     sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
     x = augmented(x, local.augmentation, sources)
     if experiment.model.stochastic:

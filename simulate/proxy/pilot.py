@@ -206,15 +206,9 @@ def observe_round(
     def drawn(stream_round: int, size: int) -> Records:
         """One batch of each client."""
         x, y = batches(
-            experiment.data,
-            experiment.partition,
-            clients,
-            seed=experiment.seed,
-            round_=stream_round,
-            steps=1,
-            size=size,
-            device=experiment.device,
-        )
+            experiment.data, experiment.partition, clients, seed=experiment.seed,
+            round_=stream_round, steps=1, size=size, device=experiment.device,
+        )  # fmt: skip
         return x[:, 0], y[:, 0]
 
     # all records of each client, padded to the longest, and two mini-batches from streams that no

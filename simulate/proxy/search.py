@@ -291,9 +291,9 @@ class Found:
 def search_recipe(
     setting: Setting,
     trials: int,
+    folder: Path,
     seed: int = 0,
     jobs: int = 1,
-    folder: Path | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Found:
     """The best of so many recipes; the trials are stored in the folder."""
@@ -332,7 +332,7 @@ def search_recipe(
     plain = setting.model_dump(mode="json", exclude={"data_dir"})
     identity = {"setting": plain, "seed": seed, "shifts": [], "sampler": "tpe"}
     tried = search(
-        None if folder is None else folder / STORAGE,
+        folder / STORAGE,
         {"recipe": Problem(varied, first, rungs, STARTUP)},
         task,
         accuracy,

@@ -62,7 +62,7 @@ class Tried:
 
 
 def search(
-    file: Path | None,
+    file: Path,
     problems: Mapping[str, Problem],
     item: Callable[[str, str, dict[str, Any]], Item],
     work: Callable[[Item], float],
@@ -73,13 +73,13 @@ def search(
     jobs: int,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, list[Tried]]:
-    """The finished trials of each study in a file (in memory without one), by name.
+    """The finished trials of each study in a file, by name.
 
     ``item`` makes what is worked on from a study's name, a run's key and a trial's values;
     ``work`` returns the score of a run, and processes import it. ``identity`` is the digest of
     all that scores depend on: a file of another one is refused. Stored runs are not repeated.
     """
-    with resumable(None if file is None else file.parent), _opened(file) as storage:
+    with resumable(file.parent), _opened(file) as storage:
         studies = {k: _Study(storage, k, identity, one, seed) for k, one in problems.items()}
         while True:
             for study in studies.values():
@@ -125,12 +125,9 @@ def _optuna() -> ModuleType:
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[BaseStorage]:
-    """The storage in a file, which is created where it is missing; in memory without a file."""
+def _opened(path: Path) -> Iterator[BaseStorage]:
+    """The storage in a file, which is created where it is missing."""
     optuna = _optuna()
-    if path is None:
-        yield optuna.storages.InMemoryStorage()
-        return
     try:
         with warnings.catch_warnings(action="ignore"):
             storage = optuna.storages.RDBStorage(f"sqlite:///{path}")

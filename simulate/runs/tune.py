@@ -164,15 +164,9 @@ def tune(
 
     tried = search(
         base.folder / TUNING,
-        {name: Problem(space.ranges, space.default) for name, space in spaces.items()},
-        trial,
-        _score,
-        identity=digest(identity),
-        seed=seed,
-        trials=trials,
-        jobs=jobs,
-        progress=progress,
-    )
+        {name: Problem(space.ranges, space.default) for name, space in spaces.items()}, trial,
+        _score, identity=digest(identity), seed=seed, trials=trials, jobs=jobs, progress=progress,
+    )  # fmt: skip
     found = {}
     for name, space in spaces.items():
         scores = [one.scores[0] for one in tried[name] if one.scores is not None]

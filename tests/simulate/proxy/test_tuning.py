@@ -104,7 +104,7 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
         return scored(task)
 
     def search(folder, seed=3):
-        return search_recipe(SETTING, 12, seed, folder=tmp_path / folder)
+        return search_recipe(SETTING, 12, tmp_path / folder, seed)
 
     stops: set[int] = set()
     monkeypatch.setattr(search_module, "accuracy", counted)
@@ -190,9 +190,9 @@ def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
         ({"averaging": {"method": "tail"}}, "averaging.method: must be ema to be tuned"),
     ],
 )
-def test_recipes_that_cannot_be_tuned_are_refused(change, message):
+def test_recipes_that_cannot_be_tuned_are_refused(change, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4)
+        search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4, tmp_path)
 
 
 def warm(folder):
