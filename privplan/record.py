@@ -212,6 +212,8 @@ class RunRecord(Checked):
         accuracy_by_class: test accuracy of each class, by name; a statistic that no noise protects.
         accuracy_by_group: test accuracy weighted as the group's training labels are; a statistic
             of the groups' labels that no noise protects.
+        weights: weight of each group in the mean of the updates, as the server found it from them:
+            its mean over the rounds; empty where the plan has the weights.
         parts: clients of each part of a group that takes turns, by group.
         noise: source of the noise: ``seeded`` when it can be drawn again from ``seed``, which
             protects nobody outside a simulation; ``secure`` when its key is in no record.
@@ -233,6 +235,7 @@ class RunRecord(Checked):
     accuracy: Real | None = None
     accuracy_by_class: dict[str, float] = Field(default_factory=dict)
     accuracy_by_group: dict[str, float] = Field(default_factory=dict)
+    weights: dict[str, NonNegative] = Field(default_factory=dict, exclude_if=is_empty)
     wall_seconds: NonNegative = 0.0
     chain: str = ""
     executed: Executed | None = None

@@ -185,8 +185,15 @@ Weights = Callable[[Tensor, Sequence[Released]], Tensor]
 """(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
 
 
+WEIGHT = "weight of "
+"""Keys of the server's state, with a group's name: the sum of its weights over the rounds."""
+
+
 def client_mean(name: str, weights: Weights) -> Aggregator:
-    """A weighted mean of clients' updates; a zero update was not finite and has weight 0."""
+    """A weighted mean of clients' updates; a zero update was not finite and has weight 0.
+
+    Weights that follow from the updates, and so are in no plan, are summed in the state.
+    """
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         if not releases:
@@ -196,7 +203,11 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
         if not counts.any():
             return torch.zeros_like(updates[0]), state
         counts = counts.double() / counts.max()
-        return (counts / counts.sum()).to(updates) @ updates, state
+        shares, sums = counts / counts.sum(), dict(state)
+        for release, one in zip(() if weights is as_planned else releases, shares, strict=False):
+            key = WEIGHT + release.groups[0].name
+            sums[key] = sums.get(key, 0.0) + one
+        return shares.to(updates) @ updates, sums
 
     return Aggregator(name, planned_weight, combine)
 

@@ -129,10 +129,7 @@ class Comparisons:
             comparisons=compared,
             differences=tuple(self.differences[:MOST_DIFFERENCES]),
             tolerance=TOLERANCE,
-            versions={
-                "python": platform.python_version(),
-                **{one: version(one) for one in PACKAGES},
-            },
+            versions={"python": platform.python_version(), **{at: version(at) for at in PACKAGES}},
             seconds=time.monotonic() - self._started,
             **fields,
         )

@@ -421,6 +421,9 @@ def _after(
         factors = _of_clients(world, factors, vectors)
     step = torch.zeros(dimension + (plan.clipping is not None), dtype=torch.float64)
     slack, state = torch.zeros_like(step), dict(before.state)
+    for one, factor in zip(releases if world.method.by_norm else (), factors, strict=False):
+        name = f"weight of {one.record.shares[0].group}"
+        state[name] = state.get(name, 0.0) + factor
     for one, vector, factor in zip(releases, vectors, factors, strict=True):
         size = vector.abs()
         fraction = kept[one.record.shares[0].group] if world.method.top_k else 1.0

@@ -42,6 +42,7 @@ from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, STREAMS, RoundMetrics, RunRecord
 from privplan.report.plots import run_picture
 from simulate import audit as traces
+from simulate.aggregators import WEIGHT
 from simulate.algorithm import extra_coordinates
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.components import State
@@ -250,11 +251,6 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         },
         status="running",
         rounds_done=0,
-        metrics=(),
-        accuracy=None,
-        accuracy_by_class={},
-        accuracy_by_group={},
-        wall_seconds=0.0,
         executed=executed(experiment),
         noise="seeded" if experiment.key is None else "secure",
     )
@@ -309,6 +305,11 @@ def write_finished(
             "accuracy": score,
             "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
             "accuracy_by_group": {k: v for k, v in groups.items() if finite_or_none(v) is not None},
+            "weights": {
+                group.name: float(end.server[WEIGHT + group.name]) / end.round
+                for group in experiment.algorithm.plan.groups
+                if WEIGHT + group.name in end.server
+            },
         }
     )
     write_bytes(folder / PLOT, run_picture(finished, experiment.algorithm.plan, spent))

@@ -153,6 +153,7 @@ EDITS: list[tuple[str, Path_, Any, str]] = [
     (RECORD, ("accuracy",), None, "record.accuracy"),
     (RECORD, ("accuracy",), 0.01, "record.accuracy"),
     (RECORD, ("accuracy_by_group", "nobody"), 0.5, "record.accuracy_by_group"),
+    (RECORD, ("weights",), {"nobody": 0.5}, "record.weights"),
     (RECORD, ("executed", "coordinates"), 10**15, "record.executed.coordinates"),
     (RECORD, ("noise",), "secure", "record.noise"),
 ]

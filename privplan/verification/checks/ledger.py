@@ -199,9 +199,9 @@ SCORE = 1e-3
 """Largest difference between two evaluations of one model."""
 _OF_SIMULATIONS = (
     "dataset", "partition", "model", "device", "metrics", "accuracy", "accuracy_by_class",
-    "accuracy_by_group",
+    "accuracy_by_group", "weights",
 )  # fmt: skip
-_OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_group")
+_OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_group", "weights")
 
 
 @register("record", order=15, false_alarm=FALSE_ALARM)
@@ -293,10 +293,11 @@ def _scores(run: Run) -> Iterator[Fault]:
         yield _fault("metrics", rule, rounds)
     if rounds and rounds[0] == 0:
         yield _fault("metrics", "must be after rounds, from 1", rounds)
-    if METRIC not in record.configuration:
-        known = {group.name for group in run.plan.groups}
-        for name in record.accuracy_by_group.keys() - known:
-            yield _fault("accuracy_by_group", "must be of groups of the plan", name)
+    known = {group.name for group in run.plan.groups}
+    scored = record.accuracy_by_group if METRIC not in record.configuration else {}
+    for field, named in (("accuracy_by_group", scored), ("weights", record.weights)):
+        for name in named.keys() - known:
+            yield _fault(field, "must be of groups of the plan", name)
     if record.status != "complete":
         return
     if not rounds or rounds[-1] != record.rounds_done:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
+from privplan.evidence import read_evidence, round_vectors
 from privplan.ledger import history_of
 from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
@@ -35,6 +36,8 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate.algorithms.references.records import common_signal, context_of, released, run_of
+from tests.simulate.conftest import interrupt
+from tests.simulate.replay.runs import replayed
 
 
 def with_noise(run, sigma, norm):
@@ -194,6 +197,26 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     for group, found in zip(run.plan.groups, verdict.groups, strict=True):
         assert found.realised_upper <= group.epsilon
         assert found.realised_upper == pytest.approx(found.planned, rel=1e-6)
+
+
+def test_the_record_has_the_weights_that_the_server_found(short_plan, tmp_path):
+    """By hand from the stored releases; after an interruption, and in the replay's own sums."""
+    plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
+    request = Request(plan, "Robust-HDP-norms", "digits", tmp_path)
+    interrupt(request, 2)
+    execute(request)
+    run, found = load_run(tmp_path), Counter()
+    for round_, line in read_evidence(tmp_path, run.plan.digest).rounds.items():
+        sent = round_vectors(tmp_path, line, 2410).releases
+        own = [1 / np.square(one, dtype=np.float64).sum() for one in sent]
+        names = [one.shares[0].group for one in run.ledger.records if one.round == round_]
+        for name, one in zip(names, own, strict=True):
+            found[name] += one / sum(own) / run.plan.spec.rounds
+    assert run.record.weights == pytest.approx(found, rel=1e-5)
+    assert judge(run).kept
+    report = replayed(tmp_path, 1)
+    assert report.outcome == "passed", report.reason
+    assert {f"weight of {name}" for name in found} <= {one.name for one in report.comparisons}
 
 
 def test_a_client_whose_update_was_not_finite_does_not_count():
