@@ -7,15 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 import privplan.cli.doctor as environment
-from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import UNKNOWNS
-from privplan.accounting.release import History, Relation, Release
 from privplan.cli import account as calibrate
 from privplan.cli import main
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan, refused
-from tests.planning.problems import make_spec
 
 
 def test_keeps_a_file_that_exists_unless_forced(tmp_path):
@@ -39,33 +36,6 @@ def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
     group = solve(Spec.load(path)).groups[0]
     assert (group.clients, group.epsilon, Spec.load(path).unit) == (90, 1, unit)
     assert group.contributions == 2
-
-
-def test_bounds_as_json(tmp_path):
-    path = tmp_path / "plan.json"
-    solve(make_spec(planning={"ratios": "balanced"})).save(path)
-    rows = json.loads(answer("explain", path, "--format", "json"))
-    rows = [row for row in rows if row["bound"] == "problem_1"]
-    assert {row["term"] for row in rows} == {"local_variance", "sparsification", "privacy_noise"}
-    assert all(row["value"] is not None for row in rows)
-
-
-FIELDS = {"accountant", "epsilon_lower", "epsilon_upper", "delta", "sampling", "relation",
-          "version", "guarantee"}  # fmt: skip
-MECHANISM = ["--noise-multiplier", "1.5", "--sampling-ratio", "0.02", "--rounds", "50"]
-DELTA = ["--delta", "6.98e-5"]
-
-
-def test_account_json_rows():
-    found = json.loads(answer("account", *MECHANISM, *DELTA, "--format", "json"))
-    assert all(set(row) >= FIELDS for row in found)
-    by_name = {row["accountant"]: row for row in found}
-    assert by_name["pld"]["guarantee"] is True
-    assert not any(row["guarantee"] for name, row in by_name.items() if name != "pld")
-    history = History.repeated(Release(1.5, 0.02), 50)
-    truth = accountant("pld").epsilon(history, 6.98e-5, Relation.ADD_REMOVE)
-    assert by_name["pld"]["epsilon_upper"] == truth.upper
-    assert by_name["pld"]["epsilon_upper"] < by_name["rdp"]["epsilon_upper"]
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(3000, True), (3, False)])

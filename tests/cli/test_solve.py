@@ -20,12 +20,6 @@ def spec_in(folder, **changes):
     return path
 
 
-def test_json_is_the_plan(tmp_path):
-    output = tmp_path / "plan.json"
-    text = answer("solve", spec_in(tmp_path), "--format", "json", "-o", output)
-    assert Plan.parse(json.loads(text)) == Plan.load(output)
-
-
 def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path):
     decides = ["clipping_norm", "server", "averaging"]
     changes = {"planning": {"accountant": "rdp"}, "clipping_norm": 5.0}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from privplan.accounting.accountant import Interval, accountant
@@ -12,9 +10,6 @@ from privplan.laws.participation import total_p_value
 from privplan.planning.bounds import Bound, symbols
 from privplan.planning.error import Coefficients
 from privplan.planning.objectives import Noise
-
-if TYPE_CHECKING:
-    pass
 
 
 class Coins(Law):

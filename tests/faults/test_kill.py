@@ -22,6 +22,7 @@ from tests.simulate.conftest import digits_spec
 
 SEED = 6
 PROCESSES = "compare in processes"
+SLOW = ("compare", "what-if", "solve")
 
 
 @dataclass(frozen=True)
@@ -200,14 +201,7 @@ def killed(name, kills, inputs, folder, generator):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=pytest.mark.slow if name in ("what-if", "solve", "compare") else ()
-        )
-        for name in WORK
-        if name != PROCESSES
-    ],
+    "name", ["simulate", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_killed_once(name, inputs, tmp_path):
     count = killed(name, 1, inputs, tmp_path, random.Random(SEED))

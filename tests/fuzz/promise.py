@@ -106,14 +106,9 @@ OF_A_RUN = (
 def folder_of_bytes(change):
     """A run folder, one of whose files has other bytes from some place on."""
     name, place, content = change
-    with TemporaryDirectory() as parent:
-        for known, data in run_of_three_rounds().items():
-            (Path(parent) / known).write_bytes(data)
-        before = run_of_three_rounds().get(name, b"")
-        place %= len(before) + 1
-        changed = before[:place] + content + before[place + len(content) :]
-        (Path(parent) / name).write_bytes(changed)
-        judge(load_run(Path(parent)))
+    before = run_of_three_rounds().get(name, b"")
+    place %= len(before) + 1
+    _judged({name: before[:place] + content + before[place + len(content) :]})
 
 
 def pickle_of_bytes(content):
@@ -195,11 +190,7 @@ def plan_of_data(data):
     if isinstance(data, dict):
         data.pop("digest", None)
     plan = Plan.parse({**data, "digest": parse(Plan, data).digest})
-    with TemporaryDirectory() as folder:
-        for name, content in run_of_three_rounds().items():
-            (Path(folder) / name).write_bytes(content)
-        plan.save(Path(folder) / PLAN)
-        judge(load_run(Path(folder)))
+    _judged({PLAN: plan.to_json().encode()})
     for group in plan.groups:
         plan.history(group)
 
