@@ -25,11 +25,11 @@ from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
 from simulate.runs import run
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import execute
 from tests.command import refused
 from tests.faults.test_kill import run_is_same as same
 from tests.planning.problems import spec_data
-from tests.simulate.conftest import digits_spec
+from tests.simulate.conftest import digits_spec, interrupt
 
 ROUNDS = 5
 
@@ -55,14 +55,8 @@ def _request(plan, folder):
 @pytest.fixture(scope="module")
 def interrupted(plan, tmp_path_factory):
     """A run that was interrupted after its third round."""
-
-    def stop(done, rounds):
-        if done == 3:
-            raise KeyboardInterrupt
-
     request = _request(plan, tmp_path_factory.mktemp("interrupted") / "run")
-    with pytest.raises(InterruptedRunError, match="3 of 5 rounds are saved"):
-        execute(request, stop)
+    interrupt(request, 3)
     return request.folder
 
 

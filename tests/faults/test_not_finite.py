@@ -46,7 +46,7 @@ def test_none_enters_the_sum(vector):
     algorithm = replace(build("FedAvg"), local=sending(vector))
     step, records, _ = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 4)))
     np.testing.assert_allclose(step, FINITE, rtol=1e-6)
-    assert [share.excluded for share in records[0].shares] == [1, 0]
+    assert [(share.excluded, share.cohort) for share in records[0].shares] == [(1, 2), (0, 2)]
 
 
 @pytest.mark.parametrize("last", [(), (clip(5.0),), (sparsify(0.5),), (scale(),)])

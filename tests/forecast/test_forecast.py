@@ -5,10 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from privplan.cli.plan import explain_command as explain
-from privplan.cli.plan import solve_command as solve_command
 from privplan.files import load_yaml
 from privplan.forecast.features import (
     Coverage,
@@ -23,6 +20,7 @@ from privplan.plan import Plan
 from privplan.planning.inverse import solve_for
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from tests.command import answer
 from tests.forecast.table import runs, table
 
 
@@ -161,23 +159,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-def call(folder, *words):
-    return CliRunner().invoke(solve_command, [str(folder / "spec.yaml"), *words])
-
-
 def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     out = folder / "plan.json"
-    done = call(folder, f"--forecast={folder / 'proxy.json'}", "-o", str(out))
-    assert done.exit_code == 0, done.output
+    said = answer("solve", folder / "spec.yaml", f"--forecast={folder / 'proxy.json'}", "-o", out)
     plan, without = Plan.load(out), solve(folder / "spec.yaml", second_opinion=False)
     assert "forecast" not in json.loads(without.to_json())
     assert plan.forecast is not None
     assert plan.model_copy(update={"forecast": None}).digest == without.digest
     assert [one.group for one in plan.forecast.groups] == ["strict", "loose"]
     assert plan.forecast.lower < plan.forecast.accuracy < plan.forecast.upper
-    assert "forecast: accuracy" in done.output
-    shown = CliRunner().invoke(explain, [str(out)])
-    assert "forecast: accuracy" in shown.output
+    assert "forecast: accuracy" in said
+    assert "forecast: accuracy" in answer("explain", out)
     line = reached_line(plan, plan.forecast.upper + 0.01, "made")
     assert "OUTSIDE the interval" in line
 

@@ -73,16 +73,8 @@ def test_specs_are_refused_in_one_line(changes, said):
     assert len(line) < 3000
 
 
-NAMES = (
-    'x"""; __import__("os").system("id")',
-    "../../escaped",
-    "/etc/escaped",
-    "[/bold]",
-    "[red]x[/red]",
-    "$\\frac$",
-    ":smile:",
-    "{0}%s",
-)
+NAMES = ('x"""; __import__("os").system("id")', "../../escaped", "/etc/escaped", "[/bold]",
+         "[red]x[/red]", "$\\frac$", ":smile:", "{0}%s")  # fmt: skip
 
 
 def test_names_that_are_more_than_a_name_are_refused_together():

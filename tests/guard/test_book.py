@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from privplan.accounting.accountant import accountant
@@ -38,10 +37,7 @@ def spec(epsilon, rounds=12, **changes):
 def train(plan, folder, book=None, population=""):
     """Rounds that a guard with the book releases, and why it refuses the next."""
     with Guard(plan, folder, book, population=population) as guard:
-        for round_ in guard.rounds():
-            guard.draw(round_)
-            guard.release(round_, {"strict": np.zeros(SIZE)})
-            guard.record(round_)
+        loop(guard)
         refusal = guard.refusal()
         done = guard.round - 1
         guard.finish()
@@ -127,10 +123,7 @@ def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
     """Its own entry does not count twice, and keeps its place at the beginning of the book."""
     book, plan = str(tmp_path / "book.sqlite"), solve(spec(1.0))
     with Guard(plan, tmp_path / "first", book) as guard:
-        for round_ in range(1, 4):
-            guard.draw(round_)
-            guard.release(round_, {"strict": np.zeros(SIZE)})
-            guard.record(round_)
+        loop(guard, most=3)
     assert train(solve(spec(0.3, rounds=3, cohort=250)), tmp_path / "later")[0] == 3
     add_to_book(book, "", tmp_path / "later")
     with Guard(plan, tmp_path / "first", book) as guard:

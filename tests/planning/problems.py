@@ -46,6 +46,14 @@ def make_spec(**changes):
     return Spec.parse({**data, **changes})
 
 
+def keeps_every_budget(plan):
+    """Whether the guarantee of each group is within its budget."""
+    budgets = {group.name: group.epsilon for group in plan.groups}
+    rows = [row for row in plan.certificate if row.guarantee]
+    kept = all(row.epsilon_upper <= budgets[row.group] for row in rows)
+    return kept and {row.group for row in rows} == set(budgets)
+
+
 def given_plan(spec, numbers, release="per_group"):
     """A certified plan of each group's sampling ratio and noise multiplier."""
     groups, rows = [], []

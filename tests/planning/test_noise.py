@@ -29,7 +29,7 @@ from privplan.planning.problem import Limits
 from privplan.planning.solver import solve
 from privplan.planning.sweep import parse_vary, solve_point, sweep
 from privplan.spec.spec import Spec
-from tests.planning.problems import calibrated, make_problem, spec_data
+from tests.planning.problems import calibrated, keeps_every_budget, make_problem, spec_data
 
 BUDGETS = [
     Budget(0.5, 7e-5, 50, SamplingLaw("poisson"), Relation("add_remove")),
@@ -123,11 +123,6 @@ def _plan(groups, *, equal=False, **changes):
     return solve(Spec.parse({**data, **changes}), second_opinion=False)
 
 
-def _kept(plan):
-    budgets = {group.name: group.epsilon for group in plan.groups}
-    return all(row.epsilon_upper <= budgets[row.group] for row in plan.certificate if row.guarantee)
-
-
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(
     delta=st.floats(2e-3, 0.7), epsilon=st.floats(0.01, 8.0), rounds=st.integers(2, 40),
@@ -144,8 +139,8 @@ def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
     ]
     changes = {"rounds": rounds, "cohort": cohort, "sampling": sampling}
     plan, equal = _plan(groups, **changes), _plan(groups, equal=True, **changes)
-    assert _kept(plan)
-    assert _kept(equal)
+    assert keeps_every_budget(plan)
+    assert keeps_every_budget(equal)
     assert plan.objective.value <= equal.objective.value * (1 + 1e-3)
 
 
@@ -159,7 +154,7 @@ def test_advantages_of_any_size_are_planned(advantage, sampling):
         {"clients": 300, "epsilon": 3.0, "delta": 1e-3},
     ]
     plan = _plan(groups, sampling=sampling)
-    assert _kept(plan)
+    assert keeps_every_budget(plan)
     first = plan.groups[0]
     assert first.sampling_ratio > 2 * covered_ratio(first.delta, 20) / 3
     assert first.noise_multiplier > 0.2
@@ -167,14 +162,14 @@ def test_advantages_of_any_size_are_planned(advantage, sampling):
 
 def test_equal_large_deltas_are_planned():
     plan = _plan([{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=40)
-    assert _kept(plan)
+    assert keeps_every_budget(plan)
     assert [row.epsilon_upper > 0.99 for row in plan.certificate if row.guarantee] == [True] * 2
 
 
 def test_a_cohort_so_small_that_any_noise_keeps_the_budget():
     """The least noise that is certified is taken, and the plan says why it spends nothing."""
     plan = _plan([{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=4)
-    assert _kept(plan)
+    assert keeps_every_budget(plan)
     assert all(group.noise_multiplier < 0.051 for group in plan.groups)
     lines = unspent_lines(plan)
     assert len(lines) == 2

@@ -9,14 +9,7 @@ from privplan.errors import UnsupportedError
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
-from tests.planning.problems import make_spec, members
-
-
-def keeps_every_budget(plan):
-    budgets = {group.name: group.epsilon for group in plan.groups}
-    rows = [row for row in plan.certificate if row.guarantee]
-    kept = all(row.epsilon_upper <= budgets[row.group] for row in rows)
-    return kept and {row.group for row in rows} == set(budgets)
+from tests.planning.problems import keeps_every_budget, make_spec, members
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,10 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import execute
 from tests.sabotage import COLLECTED, FAULTS, Fault, honest_runs, plan, planted
 from tests.sabotage.kinds import leaks, rounds
+from tests.simulate.conftest import interrupt
 
 T = TypeVar("T")
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
@@ -65,17 +66,6 @@ def _digits(**changes: Any) -> Plan:
     return solve(Spec.parse({**spec, "rounds": 8, **changes}))
 
 
-def _interrupted(request: Request) -> None:
-    def stop(done: int, total: int) -> None:
-        if done == 3:
-            raise KeyboardInterrupt
-
-    try:
-        execute(request, stop)
-    except InterruptedRunError:
-        execute(request)
-
-
 JOINT = {"ratios": "balanced", "accountant": "rdp"}
 UNUSUAL: dict[str, tuple[Callable[[], Plan], dict[str, Any]]] = {
     "cyclic Poisson, 2 parts": (lambda: plan("cyclic_poisson:2"), {}),
@@ -99,7 +89,9 @@ def of_honest(name: str, law: str, seed: int) -> tuple[str, str]:
             make, given = UNUSUAL[name]
             execute(Request(make(), "planned", "digits", folder, seed=seed, **given))
         elif name == "interrupted and resumed":
-            _interrupted(Request(plan(), "planned", "digits", folder, seed=seed))
+            request = Request(plan(), "planned", "digits", folder, seed=seed)
+            interrupt(request, 3)
+            execute(request)
         else:
             run_honest(name, law, seed, folder)
         return answer(folder)

@@ -12,7 +12,7 @@ from privplan.planning.solver import solve
 from privplan.planning.sweep import JOURNAL, TABLE, parse_vary, sweep, with_and_without, with_point
 from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
-from tests.command import answer, privplan
+from tests.command import answer, refused
 from tests.planning.problems import make_spec, spec_data
 
 DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
@@ -146,9 +146,7 @@ def test_command_writes_table_and_plot(tmp_path):
     done = answer(*arguments, "-o", tmp_path / "out")
     assert (tmp_path / "out" / "what-if.png").read_bytes().startswith(b"\x89PNG")
     assert "rounds" in done
-    refused = privplan("what-if", spec, "--vary", "rounds")
-    assert refused.exit_code == 2
-    assert len(refused.stderr.splitlines()) == 1
+    assert "vary: " in refused("what-if", spec, "--vary", "rounds")
 
 
 PLANNING = {"accountant": "rdp", "ratios": "balanced"}

@@ -15,15 +15,20 @@ def digits_spec(**changes):
     return Spec.parse({**yaml.safe_load(text), **changes})
 
 
-def interrupt(request, after):
-    """Begin a run, and interrupt it after a round."""
+def stop_after(rounds):
+    """A report of progress that interrupts a run after so many rounds."""
 
-    def stop(done, rounds):
-        if done == after:
+    def stop(done, total):
+        if done == rounds:
             raise KeyboardInterrupt
 
+    return stop
+
+
+def interrupt(request, after):
+    """Begin a run, and interrupt it after a round."""
     with pytest.raises(InterruptedRunError, match=f"{after} of .* rounds are saved in .*resumes"):
-        execute(request, stop)
+        execute(request, stop_after(after))
 
 
 @pytest.fixture(scope="session")

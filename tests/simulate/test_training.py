@@ -23,6 +23,7 @@ from simulate.own_parts import OwnParts
 from simulate.replay.replay import Replay
 from simulate.runs.run import InterruptedRunError
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of
+from tests.simulate.conftest import stop_after
 from tests.simulate.own_runs import SPEC, STRICT, Net, arrays, data, plan
 
 
@@ -47,14 +48,10 @@ def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
 
 
 def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
-    def stop(done, rounds):
-        if done == 2:
-            raise KeyboardInterrupt
-
     asked = {"model": Net, "data": data(), "seed": 3, "noise": "seeded"}
     whole = simulate.train(solved, folder=tmp_path / "whole", **asked)
     with pytest.raises(InterruptedRunError):
-        simulate.train(solved, folder=tmp_path / "cut", report=stop, **asked)
+        simulate.train(solved, folder=tmp_path / "cut", report=stop_after(2), **asked)
     resumed = simulate.train(solved, folder=tmp_path / "cut", **asked)
     assert not resumed.reused
     assert resumed.record.chain == whole.record.chain
@@ -67,13 +64,9 @@ def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
 
 
 def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tmp_path):
-    def stop(done, rounds):
-        if done == 2:
-            raise KeyboardInterrupt
-
     asked = {"model": Net, "data": data(), "folder": tmp_path / "run"}
     with pytest.raises(InterruptedRunError):
-        simulate.train(solved, report=stop, **asked)
+        simulate.train(solved, report=stop_after(2), **asked)
     run, key = simulate.train(solved, **asked), tmp_path / "run.key"
     assert (run.record.noise, key.stat().st_mode & 0o777) == ("secure", 0o600)
     assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]

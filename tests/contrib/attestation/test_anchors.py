@@ -101,10 +101,8 @@ def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(tmp_pat
         ("image", "must be UTF-8 text"),
         ("run/plan.json", "must be an unbroken log, but line 1 is not"),
     ):
-        words = ["verify", "--rounds=0", str(tmp_path / "run"), "--anchor-log"]
-        done = privplan(*words, tmp_path / name)
-        assert done.exit_code == 2, name
-        assert done.stderr == f"privplan: log: {text}, found '{tmp_path / name}'\n"
+        line = refused("verify", "--rounds=0", tmp_path / "run", "--anchor-log", tmp_path / name)
+        assert line == f"log: {text}, found '{tmp_path / name}'"
         assert not (tmp_path / "run" / "verdict.json").exists()
 
 

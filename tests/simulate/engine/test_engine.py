@@ -80,13 +80,6 @@ def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotecte
     assert [share.clip_bound for share in record.shares] == [None, None]
 
 
-def test_an_update_that_is_not_finite_adds_zero_and_is_counted():
-    step, records, _ = one_round(tiny.setting(build("FedAvg"), pixels=(1, 255, 1, 4)))
-    np.testing.assert_allclose(step, np.array([3.0, 4.0]) * (1 + 1 + 4) / 4, rtol=1e-6)
-    assert [share.excluded for share in records[0].shares] == [1, 0]
-    assert [share.cohort for share in records[0].shares] == [2, 2]
-
-
 def test_the_learning_rate_decays_per_round():
     end = train(tiny.setting(build("FedAvg")), MemoryLedger(""))
     begin = initial_state(tiny.setting(build("FedAvg")))

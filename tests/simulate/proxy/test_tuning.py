@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 from privplan.errors import InputError
 from privplan.files import load_yaml
@@ -19,7 +18,6 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import fields_digest
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import algorithm
-from simulate.cli.proxy import tune as command
 from simulate.models.network import save
 from simulate.proxy import search as search_module
 from simulate.proxy.search import (
@@ -35,6 +33,7 @@ from simulate.proxy.search import (
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.command import answer, privplan
 
 TEXT = """# budgets of the digits
 name: small
@@ -131,9 +130,8 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
 def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     (tmp_path / "spec.yaml").write_text(TEXT)
     output = tmp_path / "tuned.yaml"
-    arguments = ["--dataset", "digits", "--trials", "4", "-o", str(output)]
-    done = CliRunner().invoke(command, [str(tmp_path / "spec.yaml"), *arguments])
-    assert done.exit_code == 0, done.output
+    arguments = ["--dataset", "digits", "--trials", "4", "-o", output]
+    answer("proxy", "tune", tmp_path / "spec.yaml", *arguments)
     assert output.read_text().startswith(TEXT.split("local:")[0])  # comments stay
     evidence = json.loads((tmp_path / "tuned.evidence.json").read_text())
     assert (evidence["rounds"], evidence["model"], evidence["seeds"]) == (4, "mlp-digits", 2)
@@ -155,8 +153,7 @@ def tuned(folder, name, text=TEXT, **options):
     (folder / "spec.yaml").write_text(text)
     arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", name]
     arguments += [part for key, value in options.items() for part in (f"--{key}", str(value))]
-    output = str(folder / "tuned.yaml")
-    return CliRunner().invoke(command, [str(folder / "spec.yaml"), *arguments, "-o", output])
+    return privplan("proxy", "tune", folder / "spec.yaml", *arguments, "-o", folder / "tuned.yaml")
 
 
 @pytest.mark.slow
@@ -179,8 +176,8 @@ def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
     assert spec.server is spec.averaging is None
     algorithm("DP-FedPGN", solve(spec, second_opinion=False))
     refused = tuned(tmp_path, "DP-FedPGN", TEXT + "server: {learning_rate: 2}\n")
-    assert isinstance(refused.exception, InputError)
-    assert "server: must be left out for DP-FedPGN, which has its own" in str(refused.exception)
+    assert refused.exit_code == 2
+    assert "server: must be left out for DP-FedPGN, which has its own" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 from privplan.errors import InputError
 from privplan.evidence import CLIENTS, EVIDENCE, VECTORS, ReplayReport, read_evidence
@@ -17,7 +16,6 @@ from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import Hyperparameters
-from simulate.cli.replay import command
 from simulate.data.registry import load
 from simulate.engine import round as engine_round
 from simulate.replay import rounds as again
@@ -27,6 +25,7 @@ from simulate.runs import run as evidence_writer
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 from simulate.server import SERVER_OPTIMISERS
+from tests.command import privplan
 from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
 
@@ -184,8 +183,7 @@ def test_a_run_that_never_happened_fails(tmp_path):
     assert report.outcome == "failed"
     names = {one.name for one in report.differences}
     assert {"participants", "noise_state", "noise_sum_squares"} <= names
-    done = CliRunner().invoke(command, [str(tmp_path / "run"), "--rounds", "1"])
-    assert done.exit_code == 4, done.output
+    assert privplan("replay", tmp_path / "run", "--rounds", 1).exit_code == 4
 
 
 EDITS = {
@@ -259,8 +257,7 @@ def test_a_damaged_file_is_one_line(name, run):
 def test_without_evidence_nothing_is_shown_and_nothing_differs(run):
     for name in (EVIDENCE, VECTORS, CLIENTS):
         (run / name).unlink()
-    done = CliRunner().invoke(command, [str(run), "--rounds", "all"])
-    assert done.exit_code == 5, done.output
+    assert privplan("replay", run, "--rounds", "all").exit_code == 5
     report = ReplayReport.load(run)
     assert report.outcome == "not shown"
     assert "evidence.jsonl" in report.reason

@@ -183,23 +183,22 @@ JOINT_CASES = (
 )  # fmt: skip
 
 
+def noisy_sums(algorithm):
+    """The sums of both groups of the tiny world with the noise of the plan."""
+    return SUMS + tiny.noise(algorithm.plan, 0, 10.0), SUMS + tiny.noise(algorithm.plan, 1, 2.5)
+
+
 def check_weights(algorithm):
     """Two clients of epsilon 1, two of epsilon 2: weights 1 / 6 and 2 / 6 on single updates."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
-    strict, loose = (
-        SUMS + tiny.noise(algorithm.plan, 0, 10.0),
-        SUMS + tiny.noise(algorithm.plan, 1, 2.5),
-    )
+    strict, loose = noisy_sums(algorithm)
     np.testing.assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
 
 
 def check_one_direction(algorithm):
     """In two dimensions: the part of the strict noisy sum along the loose one; weights r^2."""
     step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
-    strict, loose = (
-        SUMS + tiny.noise(algorithm.plan, 0, 10.0),
-        SUMS + tiny.noise(algorithm.plan, 1, 2.5),
-    )
+    strict, loose = noisy_sums(algorithm)
     along = strict @ loose / (loose @ loose) * loose
     np.testing.assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
 
@@ -258,10 +257,7 @@ def check_groups(*, kept):
     """A noisy sum per group, its largest coordinates kept, times w_m / (q n)."""
 
     def check(algorithm):
-        strict, loose = (
-            SUMS + tiny.noise(algorithm.plan, 0, 10.0),
-            SUMS + tiny.noise(algorithm.plan, 1, 2.5),
-        )
+        strict, loose = noisy_sums(algorithm)
         if kept < 1:
             strict, loose = (np.where(np.abs(v) == np.abs(v).max(), v, 0) for v in (strict, loose))
         expected = tiny.WEIGHTS[0] / 4 * strict + tiny.WEIGHTS[1] / 4 * loose
