@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,6 @@ def test_the_blocks_of_the_page_run(name, tmp_path, monkeypatch, capsys):
 
 def _declared_commands(monkeypatch):
     """The commands that pyproject.toml declares, whatever is installed."""
-    from importlib.metadata import EntryPoint
 
     def points(group=privplan.cli.GROUP):
         declared = PROJECT["entry-points"].get(group, {})

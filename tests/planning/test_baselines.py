@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privplan import preset
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate, noise_multiplier
 from privplan.accounting.release import History, Release
 from privplan.errors import InfeasibleError, InputError
-from privplan.files import load_yaml
 from privplan.plan import Plan, Segment
 from privplan.planning.assemble import certificate_of
 from privplan.planning.baselines import (
@@ -27,7 +27,6 @@ from privplan.planning.baselines import (
 from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
 from privplan.report.tables import plan_table
-from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from tests.planning.papertables import IDP_RATIOS
 from tests.planning.problems import make_spec, members, spec_data
@@ -83,11 +82,7 @@ def test_the_law_of_delta_counts_what_a_budget_protects():
 @cache
 def sampled(name):
     """The plan of a preset by the rule of Sample."""
-    return individual_sample(published(name))
-
-
-def published(name):
-    return Spec.parse(load_yaml(preset(name), "preset"))
+    return individual_sample(preset(name))
 
 
 def spent(plan):
@@ -184,7 +179,7 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
     Two of the four fall where epsilon grows. Under one sigma a larger budget always affords
     a larger ratio, and one sigma has to be the largest that any group needs.
     """
-    spec = published(name)
+    spec = preset(name)
     percent = np.array(IDP_RATIOS[name])
     assert percent.mean() == pytest.approx(100 * spec.expected_cohort / spec.population, rel=1e-3)
     rises = bool(np.all(np.diff(percent) > 0))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privplan import preset
 from privplan.accounting.calibrate import noise_multiplier_by_bisection
-from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
 from privplan.planning.published import (
     closed_form_noise,
@@ -17,8 +17,6 @@ from privplan.planning.published import (
     solve_published,
 )
 from privplan.planning.solver import solve
-from privplan.spec.presets import preset
-from privplan.spec.spec import Spec
 from tests.planning.papertables import OPTIMISED, RATIOS, UNIFORM
 from tests.planning.problems import make_problem, make_spec, members
 
@@ -92,7 +90,7 @@ def test_closed_form_noise_is_theorem_1():
 
 
 def problem(name):
-    return problem_of(Spec.parse(load_yaml(preset(name), "preset")))
+    return problem_of(preset(name))
 
 
 def by_bisection(given, percent):

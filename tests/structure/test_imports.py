@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import privplan
 from privplan.cli import COMMANDS
-from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
-from privplan.spec.spec import Spec
 from simulate.cli import options
 from simulate.data.partition.schemes import forms
 from simulate.data.registry import DATASETS
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.simulate.conftest import digits_spec
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,8 +73,7 @@ for line in {lines!r}:
 
 @pytest.mark.parametrize("blocked", [("torch", "simulate", "opacus"), ("torch", "opacus")])
 def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
-    plan = solve(Spec.parse(load_yaml(preset("digits"), "spec")), second_opinion=False)
-    plan.save(tmp_path / "plan.json")
+    solve(digits_spec(), second_opinion=False).save(tmp_path / "plan.json")
     (tmp_path / "spec.yaml").write_text(preset("digits"))
     done = _without_torch(f"BLOCKED = {blocked!r}\n{EACH.format(lines=SIMULATING)}", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -154,9 +151,8 @@ for name, words, allowed in [("nothing", [], []), *commands]:
 def imported(tmp_path_factory):
     """Exit code and heavy modules of each command, beside a spec, its plan and a finished run."""
     folder = tmp_path_factory.mktemp("commands")
-    spec = load_yaml(preset("digits").replace("rounds: 60 ", "rounds: 2 "), "spec")
     (folder / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 2 "))
-    plan = solve(Spec.parse(spec), second_opinion=False)
+    plan = solve(digits_spec(rounds=2), second_opinion=False)
     plan.save(folder / "plan.json")
     (folder / "train.py").write_text("import opacus\n")
     execute(Request(plan, "planned", "digits", folder / "run", device="cpu"))
@@ -186,8 +182,3 @@ def test_every_planning_command_has_its_list_of_modules():
     named = {words.split()[0] for words, _ in ALLOWED.values()}
     later = {"doctor"}  # it looks for what is installed
     assert set(COMMANDS) - later <= named
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="nosuch"):
-        privplan.nosuch  # noqa: B018

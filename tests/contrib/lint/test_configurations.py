@@ -14,10 +14,6 @@ from privplan.contrib.lint.script import UNKNOWN, Script
 DATA = yaml.safe_load(Path(__file__).with_name("configurations.yaml").read_text())
 
 
-def population(of):
-    return 60_000 if of == "opacus" else 1000
-
-
 def reference(truth):
     law, noise, ratio, rounds = truth
     if law == "svt":
@@ -37,7 +33,7 @@ def test_a_documented_configuration(name, tmp_path):
         text = text.replace(old, new)
     path = tmp_path / "train.py"
     path.write_text(text)
-    report = lint(str(path), of, Options(population(of), None, 1e-5))
+    report = lint(str(path), of, Options(60_000 if of == "opacus" else 1000, None, 1e-5))
     said = " ".join(report.notes)
     if code := row.get("alarm"):
         assert code in [alarm.code for alarm in report.alarms]

@@ -224,8 +224,7 @@ def test_the_setting_of_flower_beside_its_own_figures():
 
 
 def test_a_log_with_dropouts_has_wider_bounds():
-    case = named("flower_dropouts.log")
-    noise = report(case).mechanisms[0].noise
+    noise = report(named("flower_dropouts.log")).mechanisms[0].noise
     assert noise == pytest.approx((20 * 0.19995 / 10, 100 * 0.20005 / 10))
 
 
@@ -243,16 +242,14 @@ def test_the_command_line_and_json():
 
 
 def test_draws_with_replacement_are_bounded_from_both_sides():
-    case = named("pfl_random.py")
-    (row,) = report(case).rows
+    (row,) = report(named("pfl_random.py")).rows
     event = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1.0))
     single = PLDAccountant().compose(event, 40).get_epsilon(1e-5)  # each user at most once
     assert 0.95 * single < row.lower < row.upper < 1.5 * single
 
 
 def test_shuffled_batches_are_bounded_by_the_sum_and_by_full_participation():
-    case = named("opacus_shuffled.py")
-    row = report(case).rows[0]
+    row = report(named("opacus_shuffled.py")).rows[0]
     full = PLDAccountant().compose(dp_accounting.GaussianDpEvent(1.1), 10).get_epsilon(1e-6)
     assert row.upper == pytest.approx(full, rel=1e-3)
     assert 0 < row.lower < math.inf
