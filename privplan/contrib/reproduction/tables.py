@@ -212,7 +212,7 @@ def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
     return Differences(ahead(pairs, columns=columns, as_printed="as_printed" in one), margin)
 
 
-# --- What a cell of a table of runs measures: accuracy, time, or what an attacker reconstructs. --
+# --- What a cell of a table of runs measures: accuracy, weights, time, or what attackers read. ---
 
 Execute = Callable[[Sequence[str]], Mapping[str, Any]]
 """Executes ``privplan`` with these arguments; returns what it prints as JSON data. Other
@@ -270,8 +270,27 @@ def reconstruction(
     return {"value": psnr, "spent": spent, "seconds": row["seconds"]}
 
 
+def weight_distance(
+    execute: Execute, plan: Plan, words: Sequence[str], folder: Path
+) -> dict[str, Any]:
+    """Half the sum of |w - w*| over the groups, in percent, with w* the weights of the plan.
+
+    w are the weights that the server found from the updates, else those in the ledger; both are
+    shares of all rounds.
+    """
+    found, run = accuracy(execute, plan, words, folder), load_run(folder)
+    used = dict(run.record.weights)
+    for line in () if used else run.ledger.records:
+        for share in line.shares:
+            used[share.group] = used.get(share.group, 0.0) + share.factor
+    total = sum(used.values()) or 1.0
+    gaps = (abs(used.get(one.name, 0.0) / total - one.weight) for one in plan.groups)
+    return {**found, "value": 50 * sum(gaps)}
+
+
 MEASURES: dict[str, Measure] = {
     "accuracy in percent": accuracy,
+    "distance of the weights to the optimal ones in percent": weight_distance,
     "seconds per round": round_seconds,
     "PSNR in dB": reconstruction,
 }
