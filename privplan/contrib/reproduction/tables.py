@@ -256,18 +256,21 @@ def round_seconds(
 
 
 def reconstruction(
-    execute: Execute, plan: Plan, words: Sequence[str], folder: Path
+    execute: Execute, plan: Plan, words: Sequence[str], folder: Path, score: str = "psnr"
 ) -> dict[str, Any]:
-    """Mean PSNR in decibels of what an attack reads from the releases of single clients.
+    """Mean score of what an attack reads from the releases of single clients: PSNR in dB, or SSIM.
 
     ``spent`` is the epsilon of the attacked group's releases.
     """
     found = execute(["attack", *words, f"--output={folder}"])
     [row] = found["rows"]
-    psnr, _, _ = row["scores"]["psnr"]
+    if isinstance(row["scores"][score], str):
+        rule = "must be available; pip install 'privplan[attacks]' brings scikit-image"
+        raise InputError.one("measure", rule, score)
+    value, _, _ = row["scores"][score]
     epsilon = float(row["epsilon"])
     spent = dict.fromkeys(row["groups"], epsilon if math.isfinite(epsilon) else None)
-    return {"value": psnr, "spent": spent, "seconds": row["seconds"]}
+    return {"value": value, "spent": spent, "seconds": row["seconds"]}
 
 
 def weight_distance(
@@ -293,5 +296,6 @@ MEASURES: dict[str, Measure] = {
     "distance of the weights to the optimal ones in percent": weight_distance,
     "seconds per round": round_seconds,
     "PSNR in dB": reconstruction,
+    "SSIM": partial(reconstruction, score="ssim"),
 }
 """By the words for the numbers."""

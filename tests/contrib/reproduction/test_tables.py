@@ -31,7 +31,16 @@ from privplan.contrib.reproduction.epsilon_distribution import TABLE_7, drawn, w
 from privplan.contrib.reproduction.papers import dp2_fedsam
 from privplan.contrib.reproduction.papers.robust_hdp import noise_scale
 from privplan.contrib.reproduction.runs import _described, _solved, run_table
-from privplan.contrib.reproduction.tables import PAPERS, Method, Setting, Table, executed, tables
+from privplan.contrib.reproduction.tables import (
+    MEASURES,
+    PAPERS,
+    Method,
+    Setting,
+    Table,
+    executed,
+    tables,
+)
+from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
 from privplan.spec.presets import preset
@@ -43,6 +52,7 @@ from tests.command import answer
 from tests.planning.papertables import OPTIMISED, RATIOS
 
 REPRODUCED, ORDER, UNDECIDED, NOT_REPRODUCED, _, NOT_RUN = claims.VERDICTS
+ROOT = Path(__file__).parents[3]
 
 
 def cells(size="full", seeds=(), **columns):
@@ -327,6 +337,41 @@ def test_runs_are_trained_once_and_resume(tmp_path):
         run_table(table(), "reduced", 2, tmp_path, refuse)
 
 
+def test_weights_are_compared_with_those_of_the_least_noise(tmp_path):
+    """By hand: the oracle has them; those of DPFedAvg are equal, those of Robust-HDP recorded."""
+    spec = load_yaml((ROOT / "tests/golden/specs/records-digits.yaml").read_text(), "spec")
+    spec |= {"rounds": 2, "planning": {"accountant": "rdp", "weights": "inverse_variance"}}
+    names = ("Robust-HDP-oracle", "DPFedAvg", "Robust-HDP")
+    one = Setting("digits", spec, "digits", {name: Method(name) for name in names})
+    measure = "distance of the weights to the optimal ones in percent"
+    toy = Table("toy", "Toy", trained={"reduced": lambda: [one]}, measure=measure)
+    found = [cell.mean for cell in run_table(toy, "reduced", 1, tmp_path, execute).cells]
+    strict, loose = _solved(json.dumps(spec)).groups
+    groups = ((strict, 10, 4 / 8), (loose, 20, 6 / 4))  # batch size, clients over steps
+    best = [many * (size / one.noise_multiplier) ** 2 for one, size, many in groups]
+    best = best[0] / sum(best)
+    record = json.loads((tmp_path / "runs/digits/Robust-HDP/seed-0/record.json").read_text())
+    by_hand = [0.0, 100 * (0.4 - best), 100 * abs(record["weights"]["strict"] - best)]
+    assert found == pytest.approx(by_hand, abs=1e-6)
+    assert 0 < found[2] < found[1]
+
+
+@pytest.mark.parametrize(("score", "value"), [("PSNR in dB", 20.0), ("SSIM", 0.5), ("SSIM", None)])
+def test_scores_of_an_attack(score, value, tmp_path):
+    """SSIM needs scikit-image; without it the score is a word, and the run is refused."""
+    scores = {"psnr": [20.0, 19.0, 21.0], "ssim": "not available" if value is None else [0.5, 0, 1]}
+    row = {"scores": scores, "epsilon": "inf", "groups": ["all"], "seconds": 1.0}
+
+    def measured():
+        return MEASURES[score](lambda words: {"rows": [row]}, None, [], tmp_path)
+
+    if value is None:
+        with pytest.raises(InputError, match=r"measure: must be available; pip install"):
+            measured()
+    else:
+        assert measured() == {"value": value, "spent": {"all": None}, "seconds": 1.0}
+
+
 @pytest.mark.slow
 def test_every_declared_setting_is_a_valid_spec():
     """Also of full sizes, which no machine of the tests can train."""
@@ -390,7 +435,6 @@ def test_stored_numbers_of_plans_come_out_again():
                 assert known.values == pytest.approx(cell.values, rel=1e-6)
 
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "evidence" / "reproduction.md").read_text(encoding="utf-8")
 
 
