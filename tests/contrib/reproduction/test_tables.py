@@ -288,7 +288,7 @@ def test_noise_of_robust_hdp(tmp_path):
     strictest = 75 * (3 * noise_scale(0.2, 32) / 32) ** 2 / 20
     even = statistics.fmean(found["DPFedAvg", "Dist9"]["values"])
     assert loosest < even < 4 * strictest
-    for name in ("figure-2", "figure-8", "figure-11"):
+    for name in ("figure-2", "figure-5", "figure-8", "figure-11"):
         _, outcomes = by_command(f"robust-hdp-{name}", tmp_path)
         assert "order reproduced" in outcomes.values()
 

@@ -39,7 +39,7 @@ BATCHES = (16, 32, 64, 128)
 DRAWS = 20
 """Draws of epsilons and batch sizes; the paper has one, which it does not print."""
 
-# --- Table 3 and Figures 2, 8 and 11: noise of DP-SGD on each client. ----------------------------
+# --- Table 3 and Figures 2, 5, 8 and 11: noise of DP-SGD on each client. -------------------------
 
 
 @lru_cache(maxsize=10_000)
@@ -158,6 +158,21 @@ def sparse(result: Result) -> Outcome:
     low, high = min(cell.values), max(cell.values)
     words = f"{low:g} to {high:g} of {POPULATION} clients, mean {cell.mean:g}"
     return Outcome(ORDER if low > POPULATION / 2 else NOT_REPRODUCED, words)
+
+
+def figure_5() -> Computed:
+    """Variance of the mean update where the client of the median epsilon claims a larger one."""
+    for factor in (1, 10, 100):
+        found: dict[str, list[float]] = {"WeiAvg": [], "Robust-HDP": []}
+        for seed in range(DRAWS):
+            pairs = sorted(clients("Dist5", seed))
+            noises = np.array([variance(*pair) for pair in pairs])
+            claimed = np.array([epsilon for epsilon, _ in pairs])
+            claimed[POPULATION // 2] *= factor
+            found["WeiAvg"].append(mean_variance(claimed / claimed.sum(), noises))
+            found["Robust-HDP"].append(mean_variance(oracle_weights(noises), noises))
+        for row, values in found.items():
+            yield row, f"{factor}x epsilon", values
 
 
 def figure_8() -> Computed:
