@@ -236,8 +236,8 @@ def hashed(generator: np.random.Generator) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+# Laws that are drawn here, and not by the code that the run used.
 OWN_DRAWS = re.compile(r"full|poisson|fixed_size|cyclic_poisson:\d+")
-"""Laws that are drawn here, and not by the code that the run used."""
 
 
 def drawn_cohort(
@@ -256,15 +256,14 @@ def drawn_cohort(
     return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
 
 
+# Laws whose noise is correlated, as ``mixture`` has it, over so many rounds.
 MIXED = re.compile(r"(?:cyclic_poisson|banded_separation|cyclic_allocation):(\d+)(?::\d+)?")
-"""Laws whose noise is correlated, as ``mixture`` has it, over so many rounds."""
 
 
 def mixture(plan: Plan) -> tuple[float, ...]:
     """Factors on the sums of B rounds, of norm 1: of (1 - x)^(-a) (1 - beta x)^(-1/2)."""
     # of all a = 0.5, 0.52, ..., 1 the one that leaves the last model of all rounds least noise
-    found = MIXED.fullmatch(plan.spec.sampling)
-    turns = int(found[1]) if found else 1
+    turns = int((MIXED.fullmatch(plan.spec.sampling) or ("", "1"))[1])
     return _mixture(turns, plan.spec.server_momentum, plan.spec.rounds)
 
 

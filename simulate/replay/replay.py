@@ -346,11 +346,9 @@ class Replay:
             if before:
                 state, kept = self.known[round_ - 1].state, (past, now.personal)
                 now = again.Round([], before.pop(stored.MODEL), first.slack, state, before, *kept)
-            if first.vectors.keys() - now.vectors.keys():
-                self.missing = self.missing or "vectors of the server (an older run)"
-                return compared
             released, stored_now = self._stored(round_)
-            if world.scheme == 1 and stored_now and first.vectors.keys() - stored_now.keys():
+            known = [now.vectors, *[stored_now] * (world.scheme == 1 and bool(stored_now))]
+            if any(first.vectors.keys() - one.keys() for one in known):
                 self.missing = self.missing or "vectors of the server (an older run)"
                 return compared
             if len(released) < len(lines[round_]) and world.secret and world.method.noisy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain, product
 from typing import Any
@@ -152,14 +152,19 @@ def first_round(world: World) -> Round:
 
 
 def replay_round(world: World, round_: int, before: Round, workers: int, run: Any) -> Round:
-    """Execute a round again."""
+    """Execute a round again; the state after it follows from what was released, where stored."""
     lines, personal = planned_lines(world, round_, run[0]), dict(before.personal)
+    known = [*run[1], *[None] * len(lines)]
     if world.method.release == "per_client":
         releases = list(_each(lambda line: _client(world, line, before, personal), lines, workers))
     else:
-        pairs = enumerate(zip(lines, [*run[1], *[None] * len(lines)], strict=False))
+        pairs = enumerate(zip(lines, known, strict=False))
         releases = [_sum(world, at, one, before, workers, personal) for at, one in pairs]
-    return _after(world, round_, releases, before, personal)
+    taken = [
+        one if other is None or len(other) != len(one.vector) else replace(one, vector=other)
+        for one, other in zip(releases, known, strict=False)
+    ]
+    return replace(_after(world, round_, taken, before, personal), releases=releases)
 
 
 def _records(world: World, round_: int, clients: Sequence[int], batches: Any) -> Iterator[Any]:
