@@ -380,8 +380,7 @@ def test_every_declared_setting_is_a_valid_spec():
     for one in tables():
         for size, make in one.trained.items():
             for setting in make():
-                if setting.partition != "shards:8":  # withdrawn; of stored runs
-                    scheme(setting.partition)
+                scheme(setting.partition)
                 for row, method in setting.methods.items():
                     assert setting.dataset.partition(":")[0] in DATASETS, one.name
                     entry = ALGORITHMS.get(method.algorithm)

@@ -307,22 +307,15 @@ def by_clients(numbers: Sequence[int], *, small: bool = False) -> list[Setting]:
     ]
 
 
-def skewed(
-    batches: Sequence[int], names: Sequence[str] = (), *, small: bool = False
-) -> list[Setting]:
-    """Tables 4 and 22: 60 clients with at most 8 classes each, by a scheme that was withdrawn."""
-    return [
-        replace(_on_mnist(name, small, clients=60, batches=batches), partition="shards:8")
-        for name in names or TABLE_7
-    ]
-
-
 def few_classes(
     batches: Sequence[int], names: Sequence[str] = (), *, small: bool = False
 ) -> list[Setting]:
-    """The same clients with 8 classes each, of more records than they are sure to hold."""
+    """Tables 4 and 22, and their weights: 60 clients with 8 classes each, all of the same size.
+
+    There are more records than they take, so that every client finds its own of each class.
+    """
     data = f"mnist:{TRAINED // 2 + 1500}" if small else "mnist"
-    found = skewed(batches, names, small=small)
+    found = [_on_mnist(name, small, clients=60, batches=batches) for name in names or TABLE_7]
     return [replace(one, partition="pathological:8", dataset=data) for one in found]
 
 
