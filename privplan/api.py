@@ -79,7 +79,7 @@ def calibrate(
         releases: all other parameters, as for ``account``.
 
     >>> privplan.calibrate(0.5, delta=1e-5, sampling_ratio=0.02, rounds=50)
-    1.4259...
+    1.426...
     """
     from privplan.accounting.certificate import calibrated_composition
 

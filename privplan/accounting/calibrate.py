@@ -44,9 +44,11 @@ _MANY = 100_000
 LEAST_EPSILON = 1e-6
 """Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2
-"""Of the two coarse bounds that tell where a search starts."""
-_FAR = 0.05
-"""Correction of whole numbers beyond which a third coarse epsilon is worth its time."""
+"""Of the coarse bounds that tell where a search starts."""
+_ALIKE = 0.95
+"""Bounds that are further apart stay so, however finely they are computed."""
+_GUESSES, _GUESSED = 4, 5e-3
+"""Most coarse epsilons, and the step after which none is worth its time."""
 _ABOVE_LEAST = 1.0001
 """So that the least noise multiplier stays one that can be certified in spite of rounding."""
 _RANGES = {
@@ -75,6 +77,14 @@ class CalibrationTarget:
     def history(self, noise: float, ratio: float, rounds: float) -> History:
         """Equal releases under the target's sampling law."""
         return History.repeated(Release(noise, min(ratio, 1.0), self.sampling), int(rounds))
+
+    @property
+    def decided(self) -> CalibrationTarget:
+        """The same, with bounds no closer than decides on the budget."""
+        from privplan.accounting.pld.accountant import PldAccountant
+
+        near = PldAccountant(decide=self.epsilon)
+        return replace(self, accountant=near) if self.accountant.name == PLD else self
 
     @property
     def cell(self) -> str:
@@ -144,15 +154,13 @@ def solve(
                 raise
             return math.inf
 
-    many = history(low).rounds >= _MANY or history(high).rounds >= _MANY
-    if target.accountant.name == PLD and (many or target.epsilon < _STEEP):
-        from privplan.accounting.pld.accountant import PldAccountant
-
-        target = replace(target, accountant=PldAccountant(decide=target.epsilon))
+    most = max(history(low).rounds, history(high).rounds)
+    if target.epsilon < _STEEP or most >= _MANY:
+        target = target.decided
     search = partial(largest_affordable, low=low, high=high, tolerance=tolerance, integer=integer)
     slope = 1.0
     if target.accountant.name == PLD and not start_is_close:
-        start, slope = _estimated_start(target, history, min(max(start, low), high), search)
+        start, slope = _estimated_start(target, history, start, low, high)
     return search(spent, target.epsilon, start=start, slope=slope)
 
 
@@ -160,50 +168,30 @@ def _estimated_start(
     target: CalibrationTarget,
     history: Callable[[float], History],
     start: float,
-    search: partial[float | None],
+    low: float,
+    high: float,
 ) -> tuple[float, float]:
-    """Estimate of the solution, and of the slope of log epsilon there.
-
-    RDP is much cheaper and its bound has nearly the shape of the true epsilon: scale it to a coarse
-    epsilon at the start, and solve it for the budget. A second coarse epsilon there determines the
-    slope, which corrects the estimate.
-    """
+    """Estimate of the solution by secants of coarse bounds, and of the slope of log epsilon."""
     from privplan.accounting.pld.accountant import PldAccountant
 
-    rdp = replace(target, accountant=by_name("rdp"))
-    if rdp.accountant.why_not(history(start), target.relation):
-        return start, 1.0
     coarse = PldAccountant(tolerance=_GUESS_TOLERANCE)
-
-    def guess(argument: float) -> float:
-        """Geometric mean of coarse bounds on epsilon; ``inf`` where it is not covered."""
+    argument, slope, before = min(max(start, low), high), 1.0, (math.nan, math.nan)
+    for _ in range(_GUESSES):
         try:
             bounds = coarse.epsilon(history(argument), target.delta, target.relation)
         except TooLittleNoiseError:
-            return math.inf
-        usable = 0 < bounds.lower <= bounds.upper < math.inf
-        return math.sqrt(bounds.lower * bounds.upper) if usable else bounds.upper
-
-    value, by_rdp = guess(start), rdp.spent(history(start))
-    if not (0 < value < math.inf and 0 < by_rdp < math.inf):
-        return start, 1.0
-    budget = target.epsilon * by_rdp / value
-    second = search(lambda x: rdp.spent(history(x)), budget, start=start)
-    if second is None or abs(second - start) < 1e-3:
-        return start, 1.0
-    second_value = guess(second)
-    if not 0 < second_value < math.inf:
-        return start, 1.0
-    slope = math.log(second_value / value) / (second - start)
-    if not 0.05 < slope < 100:
-        return second, 1.0
-    third = second - math.log(second_value / target.epsilon) / slope
-    third = min(max(third, search.keywords["low"]), search.keywords["high"])
-    far = search.keywords["integer"] and abs(third - second) > _FAR
-    if not far or not 0 < (value := guess(third)) < math.inf:
-        return third, slope
-    slope = math.log(second_value / value) / (second - third)
-    return third - math.log(value / target.epsilon) / slope, slope
+            break
+        close = _ALIKE * bounds.upper < bounds.lower
+        value = math.sqrt(bounds.lower * bounds.upper) if close else bounds.upper
+        if not 0 < value < math.inf:
+            break
+        here = argument, math.log(value / target.epsilon)
+        if here[0] != before[0] and 0.05 < (here[1] - before[1]) / (here[0] - before[0]) < 100:
+            slope = (here[1] - before[1]) / (here[0] - before[0])
+        argument, before = min(max(argument - here[1] / slope, low), high), here
+        if abs(argument - here[0]) < _GUESSED:
+            break
+    return argument, slope
 
 
 def checked_target(
@@ -417,6 +405,7 @@ def _delta(
     target: CalibrationTarget, noise_multiplier: float, sampling_ratio: float, rounds: float
 ) -> float:
     history = target.history(noise_multiplier, sampling_ratio, rounds)
+    target = target.decided if rounds >= _MANY else target
     result = largest_affordable(
         lambda x: replace(target, delta=math.exp(-x)).spent(history),
         target.epsilon,

@@ -238,7 +238,7 @@ def upper_bounds_only() -> Iterator[None]:
 def guarantee(epsilon: float) -> Accountant:
     """The accountant of the guarantee of a budget."""
     if _upper_only.get():
-        return cast(Accountant, PldAccountant(enough=epsilon))
+        return cast(Accountant, PldAccountant(decide=epsilon))
     return by_name(GUARANTEE)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import dominating_pairs
+from privplan.accounting.pld import inversion
 from privplan.accounting.pld import pairs as one_round
 from privplan.accounting.pld.convolution import (
     MOST_POINTS,
@@ -194,11 +195,8 @@ _FLOOR = 0.01
 """The tolerance is of at least this share of the spread of the loss, for an epsilon near 0."""
 _ACCOUNTANT_COARSE = 3.0
 """Step of a direction that probably spends less, in steps of the first."""
-_FINER = 0.4
 _HOPELESS = 0.8
 """A step that leaves more than this share of the gap ends the search: rounding is what is left."""
-_WORTH = 8.0
-"""A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 DELTA_TOLERANCE = 1e-3
 _LEAST_RESOLVED = 1e-19
 """Smaller deltas have a bound from above only: Chernoff's, with all that tails leave out."""
@@ -207,6 +205,9 @@ _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
 _ESTIMATE_TOLERANCE = 3e-4
 """Where a calibration starts: three times as fast as the tolerance of a certificate."""
+_VERY_MANY, _OFTEN, _INVERTED, _EFFORT = 100_000, 5.0, 0.4, 4e5
+"""Rounds, and how often a client takes part, from which a transform is inverted first; its
+tolerance, by ours; its limit of work."""
 _SAME_SHIFT = 1e-5
 """Relative distance of shifts that moves epsilon by less than the tolerance."""
 
@@ -225,30 +226,25 @@ class ComposedLoss:
     unbounded: bool = False  # whether something was released without noise
     least: float = 0.0  # of the rounds without sampling, from below: it bounds epsilon from below
 
-    def epsilon(
-        self, delta: float, enough: float | None = None, decide: float | None = None
-    ) -> Interval:
+    def epsilon(self, delta: float, decide: float | None = None) -> Interval:
         """Bounds on epsilon at ``delta``; only until they are on one side of ``decide``, if given.
 
-        An upper bound up to ``enough`` and within the tolerance of it ends the search, with a lower
-        bound of 0.
+        An upper bound up to it ends the search, without a lower one.
         """
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
             lower = one_round.gaussian_epsilon(self.least, delta)[0]
             return Interval(lower, one_round.gaussian_epsilon(self.mu, delta)[1])
-        if enough is not None:
-            for scale in (1.0, _FINER):
-                upper = _from_above(self.directions, delta, self.tolerance, scale)
-                if (scale < 1 or enough * (1 - self.tolerance) <= upper) and upper <= enough:
-                    return Interval(0.0, upper)
-                if not enough < upper <= enough * (1 + _WORTH * self.tolerance):
-                    break
         if all(above.variation() <= delta for above, _ in self.directions):
             return Interval(0.0, 0.0)
         least = one_round.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
-        return _between(self.directions, delta, self.tolerance, least, decide)
+        lower, upper = _inverted(self.directions, delta, self.tolerance)
+        close = lower >= (1 - self.tolerance) * upper
+        if close or (decide is not None and not lower <= decide < upper):
+            return Interval(lower, upper)
+        found = _between(self.directions, delta, self.tolerance, max(least, lower), decide)
+        return Interval(found.lower, min(upper, found.upper))
 
     def estimate(self, delta: float, plan: Reading | None = None) -> tuple[float, Reading | None]:
         """Epsilon at ``delta`` within some 1e-4, and the plan by which it was computed.
@@ -338,19 +334,21 @@ def _between(
             scales[worst] = 1.0
             uppers[worst] = min(uppers[worst], _epsilon(worst, delta, reading, 1.0))
             continue
+        known = worst.pairs in [below.pairs for _, below in directions]
+        known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
+        if decide is not None and (max(uppers.values()) <= decide or not known):
+            break
         for above, below in directions:
             if above == worst:
                 plan = _reading(below, delta, tolerance)
                 lowest = max(lowest, _epsilon(below, delta, plan, scales[worst]))
-        if decide is not None and (max(uppers.values()) <= decide or lowest > decide):
+        if decide is not None and lowest > decide:
             break
         if lowest == 0 and _delta(worst, 0.0, delta, tolerance) <= delta:
             uppers[worst] = 0.0
             continue
         gap = uppers[worst] - lowest
         enough = max(uppers[worst], _FLOOR * reading.spread)
-        known = worst.pairs in [below.pairs for _, below in directions]
-        known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
         if gap <= tolerance * enough or not known or gap > _HOPELESS * gaps[worst]:
             break
         gaps[worst] = gap
@@ -364,18 +362,19 @@ def _between(
     return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
 
 
-def _from_above(directions: Directions, delta: float, tolerance: float, scale: float) -> float:
-    """An upper bound; at scale 1 that of ``_between`` where the lower one is close at once."""
-    first, *others = dict.fromkeys(above for above, _ in directions)
-    reading = _reading(first, delta, tolerance)
-    found = _epsilon(first, delta, reading, scale)
-    for direction in others:
-        other = _epsilon(direction, delta, reading, _ACCOUNTANT_COARSE)
-        if other > found:
-            own = _reading(direction, delta, tolerance)
-            other = min(other, _epsilon(direction, delta, own, scale))
-        found = max(found, other)
-    return found
+def _inverted(directions: Directions, delta: float, tolerance: float) -> tuple[float, float]:
+    """Bounds by inverting the transform, for very many equal rounds of Gaussian pairs."""
+    asked = []
+    for above, below in directions:
+        (pair, rounds), *others = above.pairs
+        if others or above.pairs != below.pairs or not isinstance(pair, Pair):
+            return 0.0, math.inf
+        if rounds < _VERY_MANY or rounds * pair.ratio < _OFTEN or pair.kind == Kind.STITCHED:
+            return 0.0, math.inf
+        numbers = np.array([[pair.shift], [pair.ratio], [float(rounds)], [delta]])
+        asked.append(inversion.Questions(pair.kind, *numbers))
+    lower, upper = inversion.bounds(asked[0], asked[-1], _INVERTED * tolerance, _EFFORT)
+    return float(lower[0]), float(upper[0])
 
 
 def _nearly_equal(above: Direction, below: Direction) -> bool:
@@ -503,10 +502,8 @@ class PldAccountant:
     """Privacy loss distributions, rounded outward: the guarantee of every plan."""
 
     tolerance: float = TOLERANCE  # relative distance of lower and upper bound to aim at
-    # a budget; an upper bound that meets it within the tolerance ends the search, with a lower
-    # bound of 0. None to close every bound
-    enough: float | None = None
-    decide: float | None = None  # a budget; bounds on the same side of it are close enough
+    # a budget; bounds on the same side of it are close enough. None to close every bound
+    decide: float | None = None
     name: str = "pld"
     kind: str = "two-sided bound"
     guarantee: bool = True
@@ -523,21 +520,16 @@ class PldAccountant:
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """Bounds on epsilon at ``delta``."""
         checked_delta(delta)
-        aims = self.tolerance, self.enough, self.decide
+        aims = self.tolerance, self.decide
         return _bounds(history, checked_relation(relation), delta, *aims)
 
 
 @lru_cache(maxsize=1024)
 def _bounds(
-    history: History,
-    relation: Relation,
-    delta: float,
-    tolerance: float,
-    enough: float | None,
-    decide: float | None,
+    history: History, relation: Relation, delta: float, tolerance: float, decide: float | None
 ) -> Interval:
     """Bounds on epsilon, kept for the certificate of what was just calibrated."""
-    return compose(history, relation, tolerance=tolerance).epsilon(delta, enough, decide)
+    return compose(history, relation, tolerance=tolerance).epsilon(delta, decide)
 
 
 ACCOUNTANTS.register("pld", PldAccountant())

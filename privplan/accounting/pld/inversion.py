@@ -23,12 +23,14 @@ from scipy.special import erf
 from privplan.accounting.pld.pairs import UNIT, Array, Rows, cells, loss, tail_outcomes
 from privplan.laws.law import AnyPair, Kind, Pair
 
-_TOLERANCE, _COARSE = 4.5e-3, 3e-2  # relative, of bounds; of those that are probably not needed
+_TOLERANCE, _COARSE = 4.5e-3, 7.0  # relative, of bounds; how much wider if probably not needed
 _SHARE, _SPARED = 0.6, 10.0  # of the tolerance for cells; minus the log of what may be left out
 _PILOT, _FORGONE = 64, 3.0  # outcomes of a plan; how far its integrand may be above the least
 _MOST, _LARGE = 3e4, 2e6  # outcomes times the root of frequencies: of bounds, of an estimate
+_HIGHEST = 1e5  # number of frequencies
 _CHUNK, _ALIKE = 1 << 17, 0.25  # complex numbers in memory; how far sizes in it differ, in logs
-_NEWTON, _PLANS, _GAP = 12, 3, 0.012  # most steps and plans; the gap that asks for another one
+_BLOCK = 64  # outcomes summed at once, for less rounding
+_NEWTON, _PLANS, _GAP = 12, 3, 2.7  # most steps and plans; tolerances that ask for another one
 _TRIES, _FAR, _SETTLED = 6, 0.1, 1e-6  # of an estimate; how far from its plan and delta
 
 
@@ -80,6 +82,7 @@ def _plan(
     near: Array | None,
     steep: Array | None,
     spared: float = _SPARED,
+    limit: float = _MOST,
 ) -> _Plan:
     """By sums over a few outcomes, or at an epsilon and a slope of log delta that are known."""
     rows, rounds, goal = asked.rows, asked.rounds, np.log(1 / asked.delta)
@@ -131,7 +134,8 @@ def _plan(
     # at most so many outcomes and frequencies, for a wider gap
     wide = (high - low)[:, 0] / np.sqrt(6 * _SHARE / slope)
     frequencies = math.sqrt((spared + 6) / (1 - _SHARE) / 2) / math.pi * period
-    change = np.maximum(change, (wide * np.sqrt(frequencies) / _MOST) ** (4 / 3))
+    change = np.maximum(change, (wide * np.sqrt(frequencies) / limit) ** (4 / 3))
+    change = np.maximum(change, (frequencies / _HIGHEST) ** 2)
     width, nodes = np.sqrt((1 - _SHARE) * change), np.ceil(wide / np.sqrt(change)) + 2
     frequencies = np.ceil(frequencies / np.sqrt(change)) + 1
     return _Plan(low[:, 0], high[:, 0], nodes, tilt, width, period, frequencies, near, pull)
@@ -141,12 +145,13 @@ def _rounds(asked: Questions, plan: _Plan, nodes: int) -> Iterator[tuple[Array, 
     """Losses and masses of a pair that is larger and of one that is smaller; infinite masses."""
     rows = asked.rows
     places = plan.low[:, None] + (plan.high - plan.low)[:, None] * np.linspace(0, 1, nodes)
-    inner = cells(rows, np.pad(places, ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf)))
+    ends = np.pad(places, ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
+    inner = cells(rows, ends, fine=True)
     levels, mass = loss(rows, places), inner.first_mass()
     # of a cell's mass, by that of the smaller tail, as in ``normal_cells``
     tails = np.minimum(np.cumsum(mass, axis=1), np.cumsum(mass[:, ::-1], axis=1)[:, ::-1])
-    reach = np.maximum(np.abs(plan.low), np.abs(plan.high)) + asked.shift
-    of_mass = UNIT * (32 + 8 * reach**2)[:, None] * tails
+    far = np.pad(np.abs(places), ((0, 0), (1, 1)), mode="edge") + rows.shift
+    of_mass = UNIT * (32 + 8 * np.maximum(far[:, :-1], far[:, 1:]) ** 2) * tails
     ends = (mass + of_mass)[:, [0, -1]] + np.array([1e-14, 0.0])
     flat = (asked.kind == Kind.ADD) & (ends[:, 1] > 1e-3 * asked.delta / asked.rounds)
     levels[flat, -1] = -rows.edge[flat, 0]  # what is beyond has at most the largest loss
@@ -176,35 +181,55 @@ class _Transform(NamedTuple):  # of what the integral needs, the tilted mass bei
     doubt: Array  # of the sum of the terms
     extra: Array  # to add to delta
     rise: Array  # log moment at the tilt and the pull, less that at the tilt
+    pull: Array
     fine: int  # phases in the shorter table
 
 
 def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
-    """The first powers of unit numbers, shape (rows, count, outcomes)."""
-    found = np.empty((len(phases), count, phases.shape[1]), dtype=np.complex128)
-    found[:, 0] = 1
-    one = np.cos(phases) + 1j * np.sin(phases)
-    for power in range(1, count):
-        np.multiply(found[:, power - 1], one, out=found[:, power])
+    """The first powers of unit numbers less 1, shape (rows, count, outcomes).
+
+    From d_j and d_k, d_(j + k) is d_j + d_k + d_j d_k: by doubling, phases are off by some units.
+    """
+    found = np.zeros((len(phases), count, phases.shape[1]), dtype=np.complex128)
+    step = -2 * np.sin(phases / 2) ** 2 + 1j * np.sin(phases)
+    known = 1
+    while known < count:
+        some = found[:, : min(known, count - known)]
+        found[:, known : 2 * known] = some + step[:, None] * (1 + some)
+        step, known = step * (2 + step), 2 * known
     return found
+
+
+def _moments(phases: Array, weights: Array, frequencies: int) -> tuple[NDArray[np.complex128], int]:
+    """Sums of ``weights`` times unit numbers less 1, shape (rows, at least that many frequencies).
+
+    Less 1, so that outcomes which hardly turn are hardly rounded: as where few clients take part.
+    Also how many frequencies the shorter of the two tables of phases has.
+    """
+    fine = math.ceil(math.sqrt(frequencies))
+    few, many = _powers(phases, fine), _powers(fine * phases, -(-frequencies // fine))
+    few = np.concatenate([few * weights[:, None], weights[:, None]], axis=1)
+    found = np.zeros((len(phases), many.shape[1], fine + 1), dtype=np.complex128)
+    for first in range(0, phases.shape[1], _BLOCK):
+        some = slice(first, first + _BLOCK)
+        found += np.matmul(many[:, :, some], few[:, :, some].transpose(0, 2, 1))
+    both = found[:, :, :fine] + found[:, :, fine:] + few[:, None, :fine].sum(axis=3)
+    return both.reshape(len(phases), -1), fine
 
 
 def _transform(
     asked: Questions, plan: _Plan, frequencies: int, one: tuple[Array, Array, Array], sign: int
 ) -> _Transform:
-    """The integrand at its frequencies, by two short tables of phases and their product."""
+    """The integrand at its frequencies, with a bound on its rounding."""
     (losses, masses, infinite), rounds, tilt, width = one, asked.rounds, plan.tilt, plan.width
     exponents = np.where(masses > 0, tilt[:, None] * losses, -np.inf)
     top = exponents.max(axis=1)
     weights = masses * np.exp(exponents - top[:, None])
     total = weights.sum(axis=1)
     weights, log_moment = weights / total[:, None], top + np.log(total)
-    fine = math.ceil(math.sqrt(frequencies))
-    apart = 2 * math.pi / plan.period
-    phases = apart[:, None] * losses
-    few, many = _powers(phases, fine), _powers(fine * phases, -(-frequencies // fine))
-    few *= weights[:, None]
-    moments = np.matmul(many, few.transpose(0, 2, 1)).reshape(len(rounds), -1)
+    usual = losses[np.arange(len(losses)), weights.argmax(axis=1)]
+    apart, away = 2 * math.pi / plan.period, losses - usual[:, None]
+    moments, fine = _moments(apart[:, None] * away, weights, frequencies)
     u = apart[:, None] * np.arange(moments.shape[1])
     z, n, half = tilt[:, None] + 1j * u, rounds[:, None], (width**2 / 2)[:, None]
     payoff = 1 / (z * (1 + z))
@@ -215,27 +240,38 @@ def _transform(
         payoff *= 1 + x * (1 + x / 2 * (1 + x / 3))
     payoff[:, 0] /= 2
     payoff *= np.exp(-half * u * u)
-    size, turned = np.abs(moments), n * np.angle(moments)
-    turned -= 2 * math.pi * np.rint(turned / (2 * math.pi))
+    x, y = moments.real, moments.imag
+    near = 2 * x + x * x + y * y
     with np.errstate(divide="ignore"):
-        terms = payoff * np.exp(n * np.log(size)) * (np.cos(turned) + 1j * np.sin(turned))
+        size = np.where(
+            near > -0.5, np.log1p(np.maximum(near, -0.5)) / 2, np.log(np.hypot(1 + x, y))
+        )
+    turned = n * np.arctan2(y, 1 + x) + (n * usual[:, None]) * u
+    turned -= 2 * math.pi * np.rint(turned / (2 * math.pi))
+    terms = payoff * np.exp(n * size) * (np.cos(turned) + 1j * np.sin(turned))
     # rounding of the moments, and the terms that are left out, by their Gaussian factor
     largest = np.abs(losses).max(axis=1)
     end, quiet = u[:, -1], (width * u[:, -1]) ** 2 / 2
-    unit = UNIT * (2 * losses.shape[1] + 64 + 16 * fine + 4 * end * largest)[:, None]
-    size += unit
+    turn = u * (weights * np.abs(away)).sum(axis=1)[:, None]
+    of_sums = 1024 + losses.shape[1] / 8 + 8 * tilt * largest
+    unit = UNIT * of_sums[:, None] * np.minimum(turn, 2) + UNIT * (32 + 16 * math.log2(fine)) * turn
+    unit += 4 * UNIT * u * np.abs(usual)[:, None]
+    size = np.exp(size) + unit
     doubt = (np.abs(payoff) * np.exp(n * np.log(size)) * np.minimum(1, n * unit / size)).sum(axis=1)
     doubt += 2 * np.exp(np.minimum(width**2 / 8 - quiet, 600.0)) / (apart * end)
     log_scale = rounds * log_moment + half[:, 0] * tilt * (1 + tilt) + np.log(apart / math.pi)
     drift = rounds * (tilt * largest + 64 + np.abs(log_moment)) + 64 * moments.shape[1]
     drift += 16 * (tilt + end) * (plan.epsilon + width**2 * (1 + tilt))
     doubt += UNIT * drift * np.abs(terms).sum(axis=1)
-    pulled = weights * np.exp(plan.pull[:, None] * (losses - losses[:, -1:]))
-    rise = rounds * (np.log(pulled.sum(axis=1)) + plan.pull * losses[:, -1])
-    far = tilt + plan.pull  # the payoff is at most exp(far x) times its largest quotient
-    rise += half[:, 0] * plan.pull * (far + tilt + 1) + np.log(math.pi / apart)
-    rise -= far * np.log1p(1 / far) + np.log1p(far)
-    return _Transform(terms, z, log_scale, doubt, rounds * infinite, rise, fine)
+    # Chernoff's bound on what the rule adds, by the best of a few pulls
+    pulls = plan.pull[:, None] * 2.0 ** -np.arange(6)
+    rises = n * _cumulants(losses, weights, pulls)
+    far = tilt[:, None] + pulls  # the payoff is at most exp(far x) times its largest quotient
+    rises += half * pulls * (far + tilt[:, None] + 1) + np.log(math.pi / apart)[:, None]
+    rises -= far * np.log1p(1 / far) + np.log1p(far)
+    best = (rises - pulls * (plan.epsilon + plan.period)[:, None]).argmin(axis=1)
+    rise, pull = (one[np.arange(len(best)), best] for one in (rises, pulls))
+    return _Transform(terms, z, log_scale, doubt, rounds * infinite, rise, pull, fine)
 
 
 def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> tuple[Array, Array]:
@@ -251,9 +287,9 @@ def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> tuple[Ar
     slope = (turned * made.places).real.sum(axis=1) / np.maximum(value, 1e-30)
     if sign >= 0:
         return scale * (value + sign * made.doubt) + made.extra, slope
-    above = made.rise - plan.pull * (epsilon + plan.period)
+    above = made.rise - made.pull * (epsilon + plan.period)
     wrapped = np.exp(-plan.tilt * plan.period) + scale * np.exp(np.minimum(above, 300.0))
-    fades = -np.expm1(-np.minimum(plan.tilt, plan.pull) * plan.period)
+    fades = -np.expm1(-np.minimum(plan.tilt, made.pull) * plan.period)
     return scale * (value - made.doubt) - wrapped / fades, slope
 
 
@@ -268,27 +304,32 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> tuple[Arra
         if (np.abs(step) <= 2e-5 * epsilon).all():
             break
     for further in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3):
-        short = sign * (_delta(made, plan, epsilon, sign)[0] - delta) > 0
+        short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)  # nor is it NaN
         if not short.any():
             break
         epsilon = np.where(short, epsilon * (1 + sign * further), epsilon)
-    short = sign * (_delta(made, plan, epsilon, sign)[0] - delta) > 0
+    short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)
     failed = np.inf if sign > 0 else 0.0
     return np.where(short, failed, epsilon), slope
 
 
-def bounds(first: Questions, second: Questions) -> tuple[Array, Array]:
+def bounds(
+    first: Questions, second: Questions, tolerance: float = _TOLERANCE, most: float = _MOST
+) -> tuple[Array, Array]:
     """Bounds from below and above on epsilon in two directions, the tight one first.
 
-    Within 0.5% of each other nearly always; infinite where this method does not serve.
+    Within twice the tolerance of each other nearly always; infinite where this method does not
+    serve. ``most`` limits outcomes times the root of frequencies, for a wider gap.
     """
-    lower, upper = _bounds(first, np.zeros(len(first.rounds)))
-    if second.kind != first.kind:
-        upper = np.maximum(upper, _bounds(second, upper)[1])
+    aim = tolerance, most
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounds that fail
+        lower, upper = _bounds(first, np.zeros(len(first.rounds)), *aim)
+        if second.kind != first.kind:
+            upper = np.maximum(upper, _bounds(second, upper, *aim)[1])
     return lower, upper
 
 
-def _bounds(asked: Questions, least: Array) -> tuple[Array, Array]:
+def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> tuple[Array, Array]:
     """Bounds of one direction; no closer than to see that epsilon is at most ``least``."""
     count, known = len(asked.rounds), bool(least.any())
     lower, upper = np.zeros(count), np.full(count, np.inf)
@@ -301,8 +342,9 @@ def _bounds(asked: Questions, least: Array) -> tuple[Array, Array]:
     for turn in range(_PLANS):
         if not len(left):
             break
-        tolerance = _COARSE if known and turn == 0 else _TOLERANCE
-        plan = _plan(asked.of(left), tolerance, near, steep)
+        aim = tolerance * (_COARSE if known and turn == 0 else 1)
+        spared = _SPARED + math.log(_TOLERANCE / tolerance)
+        plan = _plan(asked.of(left), aim, near, steep, spared, most)
         slopes = np.zeros(len(left))
         for some in _chunks(plan):
             own, part, at = _Plan(*(one[some] for one in plan)), asked.of(left[some]), left[some]
@@ -319,7 +361,7 @@ def _bounds(asked: Questions, least: Array) -> tuple[Array, Array]:
         if known:
             again = (found > least[left]) & (usable | (turn == 0))
         else:
-            again = usable & (found - lower[left] > _GAP * found)
+            again = usable & (found - lower[left] > _GAP * tolerance * found)
         near, steep = np.where(usable, found, least[left])[again], slopes[again]
         left = left[again]
     return lower, upper

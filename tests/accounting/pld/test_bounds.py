@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.pld import lattice as lattices
-from privplan.accounting.pld.accountant import PldAccountant, compose
+from privplan.accounting.pld.accountant import PldAccountant, _between, _inverted, compose
 from privplan.accounting.pld.inversion import estimate
 from privplan.accounting.pld.pairs import Rows, log_mixture
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -288,16 +288,25 @@ def test_what_it_does_not_serve_is_left_to_bounds(pair, rounds, near):
     assert estimate(pair, rounds, 1e-5, near) is None
 
 
-def test_a_bound_that_meets_a_budget_is_enough():
-    """The same upper bound, or a finer one, alone; both bounds where the budget is missed."""
+def test_bounds_on_one_side_of_a_budget_are_close_enough():
+    """The same upper bound alone where it keeps the budget, both where it does not."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw("poisson")), 50)
     asked = history, 7e-5, Relation("add_remove")
     both = PldAccountant().epsilon(*asked)
-    assert 0 < both.lower < both.upper
-    met = PldAccountant(enough=both.upper * (1 + 5e-5)).epsilon(*asked)
+    met = PldAccountant(decide=both.upper).epsilon(*asked)
     assert (met.lower, met.upper) == (0.0, both.upper)
-    finer = PldAccountant(enough=both.upper * (1 - 1e-9)).epsilon(*asked)
-    assert finer.lower == 0
-    assert both.lower < finer.upper < both.upper
-    for budget in (both.upper * (1 - 2e-3), both.upper * (1 + 2e-4)):
-        assert PldAccountant(enough=budget).epsilon(*asked) == both
+    assert 0 < PldAccountant(decide=both.lower * 0.99).epsilon(*asked).lower <= both.lower
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ratio", "noise", "delta"),
+    [(10**7, 1e-3, 1.0, 1e-6), (10**6, 1e-4, 5.0, 1e-9), (10**5, 3e-4, 0.8, 1e-8)],
+)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_very_many_rounds_by_two_methods(rounds, ratio, noise, delta, relation):
+    """The inverted transform and the convolution of lattices bound the same epsilon."""
+    history = History.repeated(Release(noise, ratio), rounds)
+    directions = compose(history, Relation(relation)).directions
+    lower, upper = _inverted(directions, delta, 1e-4)
+    other = _between(directions, delta, 1e-3)
+    assert other.lower <= upper <= lower * (1 + 1e-4) <= other.upper * (1 + 1e-4)
