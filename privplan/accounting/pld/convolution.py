@@ -254,8 +254,9 @@ class Composed:
         """Delta at one epsilon: an upper bound (sign 1) or a lower bound (sign -1)."""
         epsilon -= sign * self.blur
         first = int(np.searchsorted(self.losses, epsilon, side="right"))
-        if first == 0:
-            return 1.0 if sign > 0 else 0.0
+        if first == 0:  # at least what it is at the first loss, where that is known
+            known = float(self.values[0] - self.error[0]) - self.outside
+            return 1.0 if sign > 0 else max(0.0, known)
         doubt = sign * (float(self.error[first - 1]) + self.outside)
         if first == len(self.losses):
             return min(1.0, max(0.0, doubt))
