@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 
 from privplan.accounting.certificate import composition, laws
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import inversion
-from privplan.accounting.pld.accountant import compose
+from privplan.accounting.pld import PldAccountant, inversion
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.errors import TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
-_TOLERANCE = 1e-3  # relative
-_AIM = 0.4  # of the transform's, by ours
-_EFFORT = 1e5  # outcomes times the root of frequencies, beyond which a question is asked alone
+_TOLERANCE = 5e-3  # relative, of what is asked one by one
 
 
 @dataclass(frozen=True)
@@ -60,13 +57,12 @@ def bounds(**given: Any) -> Bounds:
     for kinds, rows in alike.items():
         place, *columns = np.array(rows).T
         one_way, back = (inversion.Questions(kind, *columns) for kind in kinds)
-        found = inversion.bounds(one_way, back, _AIM * _TOLERANCE, _EFFORT)
-        lower[place.astype(int)], upper[place.astype(int)] = found
-    for at in np.flatnonzero(~(lower >= (1 - _TOLERANCE) * upper) | np.isinf(upper)).tolist():
+        lower[place.astype(int)], upper[place.astype(int)] = inversion.bounds(one_way, back)
+    for at, one in ((at, asked[at]) for at in np.flatnonzero(np.isinf(upper)).tolist()):
         with suppress(TooLittleNoiseError):
-            one = asked[at]
-            loss = compose(one.history, one.relation, tolerance=_TOLERANCE)
-            alone = loss.epsilon(one.delta)
-            lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
+            found = PldAccountant(tolerance=_TOLERANCE).epsilon(
+                one.history, one.delta, one.relation
+            )
+            lower[at], upper[at] = found.lower, found.upper
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

@@ -40,7 +40,7 @@ class RandomAllocation(base.Law):
         self.title = f"random allocation (1 of {block} rounds)"
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
-        """Whole blocks, a relation with tight pairs, and the cohort that the blocks give."""
+        """Whole blocks, the relation with tight pairs, and the cohort that the blocks give."""
         block, under = self.turns, f"under {self.name} sampling"
         group = [(f"groups.{one.name}", one) for one in spec.groups]
         accountant, relation = spec.planning.accountant, str(spec.relation)
@@ -48,7 +48,7 @@ class RandomAllocation(base.Law):
         ratios = [(f"{where}.sampling_ratio", one.sampling_ratio) for where, one in group]
         for field, found, kept, rule in (
             ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
-            ("relation", relation, relation != "replace_one", "add_remove or zero_out"),
+            ("relation", relation, relation != "replace_one", "add_remove"),
             ("cohort", spec.cohort, spec.cohort is None, "left out"),
             ("planning.accountant", accountant, accountant == "pld", "pld"),
             ("planning.free", "cohort", "cohort" not in spec.planning.free, "without cohort"),

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate, least_certified, noise_multiplier
@@ -92,6 +93,18 @@ def test_extreme_budgets_are_met_or_refused(epsilon):
         noise_multiplier(1e-9, 1e-3, sampling_ratio=0.01, rounds=1000)
     with pytest.raises(InputError, match=r"^relation: must be one of add_remove"):
         accountant("pld").epsilon(History([(Release(1.0, 0.1), 1)]), 1e-5, "other")
+
+
+@pytest.mark.parametrize("noise", [4, 5, 6, 20])
+def test_rounds_of_full_participation_are_those_of_the_closed_form(noise):
+    def delta(rounds):  # of one Gaussian mechanism at epsilon 1 (Balle and Wang 2018, Theorem 8)
+        mu = math.sqrt(rounds) / noise
+        return norm.cdf(mu / 2 - 1 / mu) - math.e * norm.cdf(-mu / 2 - 1 / mu)
+
+    rounds = calibrate(
+        "rounds", 1.0, 6.98e-5, noise_multiplier=noise, sampling_ratio=1.0, sampling="full"
+    )
+    assert delta(rounds) <= 6.98e-5 < delta(rounds + 1)
 
 
 def test_too_little_noise_is_refused_in_the_unit_of_the_rule():
