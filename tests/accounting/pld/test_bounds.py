@@ -298,6 +298,12 @@ def test_bounds_on_one_side_of_a_budget_are_close_enough():
     assert 0 < PldAccountant(decide=both.lower * 0.99).epsilon(*asked).lower <= both.lower
 
 
+def test_a_delta_near_one_is_bounded_from_below_too():
+    """The window of the losses begins above epsilon."""
+    bounds = compose(History([(Release(2.5, 0.3), 368_429)]), Relation.ADD_REMOVE).delta(0.05)
+    assert 0.999 < bounds.lower <= bounds.upper <= 1
+
+
 @pytest.mark.parametrize(
     ("rounds", "ratio", "noise", "delta"),
     [(10**7, 1e-3, 1.0, 1e-6), (10**6, 1e-4, 5.0, 1e-9), (10**5, 3e-4, 0.8, 1e-8)],
