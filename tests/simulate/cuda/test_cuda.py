@@ -43,6 +43,7 @@ def test_the_same_seed_gives_the_same_bits(short_plan, tmp_path):
     assert torch.equal(_theta(tmp_path / "one"), _theta(tmp_path / "two"))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", ["cnn-2", "mlp-digits", "resnet-18"])
 def test_local_training_waits_for_the_device_at_no_point(name):
     network = model(name)
