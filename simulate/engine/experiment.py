@@ -205,16 +205,17 @@ class Experiment:
         return {group.name: count(clients, labels, classes) for group, clients in groups}
 
 
-# --- Precision of matrix products and convolutions on GPUs. --------------------------------------
+# --- Precision and repeatability of matrix products and convolutions on GPUs. --------------------
 
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Forbid TF32, with 10 bits of mantissa, in float32 products on GPUs until the block ends."""
+    """Until the block ends, on GPUs: the same bits each time, and no TF32 with its 10 bits."""
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, convolution.allow_tf32
+    before = matmul.allow_tf32, convolution.allow_tf32, convolution.deterministic
     matmul.allow_tf32 = convolution.allow_tf32 = False
+    convolution.deterministic = True  # else a resumed run would differ from the ledger so far
     try:
         yield
     finally:
-        matmul.allow_tf32, convolution.allow_tf32 = before
+        matmul.allow_tf32, convolution.allow_tf32, convolution.deterministic = before
