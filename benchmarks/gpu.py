@@ -55,7 +55,7 @@ from simulate.models.registry import model
 
 RESULTS = Path(__file__).parent / "results"
 PRETEND = "pretend"
-TOLERANCE = 1e-3
+TOLERANCE = 1e-2
 """Largest relative difference of two contestants' results after one step, from rounding."""
 
 
