@@ -270,7 +270,8 @@ def reconstruction(
     value, _, _ = row["scores"][score]
     epsilon = float(row["epsilon"])
     spent = dict.fromkeys(row["groups"], epsilon if math.isfinite(epsilon) else None)
-    return {"value": value, "spent": spent, "seconds": row["seconds"]}
+    done = executed(plan, {})
+    return {"value": value, "spent": spent, "seconds": row["seconds"], "executed": done}
 
 
 def weight_distance(

@@ -362,15 +362,17 @@ def test_scores_of_an_attack(score, value, tmp_path):
     """SSIM needs scikit-image; without it the score is a word, and the run is refused."""
     scores = {"psnr": [20.0, 19.0, 21.0], "ssim": "not available" if value is None else [0.5, 0, 1]}
     row = {"scores": scores, "epsilon": "inf", "groups": ["all"], "seconds": 1.0}
+    plan = _solved(json.dumps(load_yaml(preset("digits"), "digits")))
 
     def measured():
-        return MEASURES[score](lambda words: {"rows": [row]}, None, [], tmp_path)
+        return MEASURES[score](lambda words: {"rows": [row]}, plan, [], tmp_path)
 
     if value is None:
         with pytest.raises(InputError, match=r"measure: must be available; pip install"):
             measured()
     else:
-        assert measured() == {"value": value, "spent": {"all": None}, "seconds": 1.0}
+        done = {"spent": {"all": None}, "seconds": 1.0, "executed": executed(plan, {})}
+        assert measured() == {"value": value, **done}
 
 
 @pytest.mark.slow
@@ -421,6 +423,8 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
 def executed_today(described, method):
     """The digest of the plan that the algorithm makes today, and of its numbers."""
     plan, entry = _solved(json.dumps(described["spec"])), ALGORITHMS.get(method.algorithm)
+    if "attack" in described:  # of the plan that is attacked
+        return executed(plan, {})
     numbers = entry.complete(Hyperparameters("paper", method.hyperparameters)).values
     held = {group.name: group.records or 1 for group in plan.groups}
     return executed(entry.plan(plan, held), numbers)
