@@ -41,6 +41,7 @@ _STEEP = 1e-2
 """Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
 _MANY = 100_000
 """Rounds from which a bound is computed no more closely than decides on the budget."""
+_SMALL = 1e-3  # sampling ratio below which it is not either: a closer one takes much longer
 LEAST_EPSILON = 1e-6
 """Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2
@@ -155,7 +156,8 @@ def solve(
             return math.inf
 
     most = max(history(low).rounds, history(high).rounds)
-    if target.epsilon < _STEEP or most >= _MANY:
+    ratio = min((release.sampling_ratio for release, _ in history(start)), default=1.0)
+    if target.epsilon < _STEEP or most >= _MANY or ratio < _SMALL:
         target = target.decided
     search = partial(largest_affordable, low=low, high=high, tolerance=tolerance, integer=integer)
     slope = 1.0

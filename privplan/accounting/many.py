@@ -17,7 +17,7 @@ from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.errors import TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
-_TOLERANCE = 5e-3  # relative, of what is asked one by one
+_TOLERANCE = 1e-3  # relative
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ def bounds(**given: Any) -> Bounds:
             alike.setdefault((first.kind, second.kind), []).append(row)
     for kinds, rows in alike.items():
         place, *columns = np.array(rows).T
-        one_way, back = (inversion.Questions(kind, *columns) for kind in kinds)
-        lower[place.astype(int)], upper[place.astype(int)] = inversion.bounds(one_way, back)
+        ways = tuple(inversion.questions(kind, *columns) for kind in dict.fromkeys(kinds))
+        found = inversion.bounds(ways, _TOLERANCE)
+        lower[place.astype(int)], upper[place.astype(int)] = found
+    bounded = PldAccountant(tolerance=_TOLERANCE)
     for at, one in ((at, asked[at]) for at in np.flatnonzero(np.isinf(upper)).tolist()):
         with suppress(TooLittleNoiseError):
-            found = PldAccountant(tolerance=_TOLERANCE).epsilon(
-                one.history, one.delta, one.relation
-            )
-            lower[at], upper[at] = found.lower, found.upper
+            alone = bounded.epsilon(one.history, one.delta, one.relation)
+            lower[at], upper[at] = alone.lower, alone.upper
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

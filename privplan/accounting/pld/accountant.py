@@ -12,7 +12,7 @@ import numpy as np
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import inversion
+from privplan.accounting.pld import inversion, moments
 from privplan.accounting.pld import pairs as one_round
 from privplan.accounting.pld.convolution import (
     MOST_POINTS,
@@ -205,9 +205,9 @@ _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
 _ESTIMATE_TOLERANCE = 3e-4
 """Where a calibration starts: three times as fast as the tolerance of a certificate."""
-_VERY_MANY, _OFTEN, _INVERTED, _EFFORT = 100_000, 5.0, 0.4, 4e5
-"""Rounds, and how often a client takes part, from which a transform is inverted first; its
-tolerance, by ours; its limit of work."""
+_VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = 100_000, 6, 20.0, 1e-3, 5e7, 5.0
+"""Rounds and kinds of sampled ones from which a transform is inverted first; how often a client
+takes part, and with what ratio, up to which it is; its limit of work; tolerances that are kept."""
 _SAME_SHIFT = 1e-5
 """Relative distance of shifts that moves epsilon by less than the tolerance."""
 
@@ -239,8 +239,8 @@ class ComposedLoss:
         if all(above.variation() <= delta for above, _ in self.directions):
             return Interval(0.0, 0.0)
         least = one_round.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
-        lower, upper = _inverted(self.directions, delta, self.tolerance)
-        close = lower >= (1 - self.tolerance) * upper
+        lower, upper, gap = _inverted(self.directions, None, delta, self.tolerance)
+        close = gap <= _AS_CLOSE * self.tolerance
         if close or (decide is not None and not lower <= decide < upper):
             return Interval(lower, upper)
         found = _between(self.directions, delta, self.tolerance, max(least, lower), decide)
@@ -273,6 +273,11 @@ class ComposedLoss:
             lower = one_round.gaussian_delta(self.least, epsilon)[0]
             return Interval(lower, one_round.gaussian_delta(self.mu, epsilon)[1])
         uppers = {above: _most_delta(above, epsilon) for above, _ in self.directions}
+        near = max(uppers.values())
+        if near >= _LEAST_RESOLVED and epsilon > 0:
+            lower, upper, gap = _inverted(self.directions, epsilon, min(near, 0.5), tolerance)
+            if gap <= 1.1 * tolerance:
+                return Interval(lower, upper)
         plans: dict[Direction, tuple[float, float]] = {}  # delta to be sharp at, scale of the step
         lower, gaps = 0.0, dict.fromkeys(uppers, math.inf)
         for _ in range(3 * _REFINEMENTS):
@@ -362,19 +367,43 @@ def _between(
     return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
 
 
-def _inverted(directions: Directions, delta: float, tolerance: float) -> tuple[float, float]:
-    """Bounds by inverting the transform, for very many equal rounds of Gaussian pairs."""
+def _inverted(
+    directions: Directions, epsilon: float | None, delta: float, tolerance: float
+) -> tuple[float, float, float]:
+    """Bounds by inverting the transform, where convolutions are slow or lose digits; their gap.
+
+    On epsilon at ``delta``; or on delta, where an epsilon is given. The gap is relative, and that
+    of the pairs from above or from below where these are not the same.
+    """
+    if any(above.pairs != below.pairs for above, below in directions):
+        ways = [
+            tuple((one, one) for one in dict.fromkeys(way)) for way in zip(*directions, strict=True)
+        ]
+        (_, upper, gap), (lower, _, other) = (
+            _inverted(way, epsilon, delta, tolerance) for way in ways
+        )
+        return min(lower, upper), upper, max(gap, other)
     asked = []
-    for above, below in directions:
-        (pair, rounds), *others = above.pairs
-        if others or above.pairs != below.pairs or not isinstance(pair, Pair):
-            return 0.0, math.inf
-        if rounds < _VERY_MANY or rounds * pair.ratio < _OFTEN or pair.kind == Kind.STITCHED:
-            return 0.0, math.inf
-        numbers = np.array([[pair.shift], [pair.ratio], [float(rounds)], [delta]])
-        asked.append(inversion.Questions(pair.kind, *numbers))
-    lower, upper = inversion.bounds(asked[0], asked[-1], _INVERTED * tolerance, _EFFORT)
-    return float(lower[0]), float(upper[0])
+    for above, _ in directions:
+        pairs = [(pair, count) for pair, count in above.pairs if isinstance(pair, Pair)]
+        sampled = [(pair, count) for pair, count in pairs if not _unsampled(pair)]
+        rare = all(pair.ratio < _SMALL for pair, _ in sampled) and len(pairs) == len(sampled)
+        rare = rare and sum(count * pair.ratio for pair, count in sampled) < _SELDOM
+        slow = rare or len(sampled) >= _KINDS or above.rounds >= _VERY_MANY
+        if not slow or len(pairs) < len(above.pairs) or above.rounds == 1:
+            return 0.0, math.inf, 1.0
+        parts = [
+            moments.Equal(pair.kind, *np.array([[pair.shift], [pair.ratio], [float(count)]]))
+            for pair, count in sampled
+        ]
+        of_rest = np.array([_mu([one for one in pairs if _unsampled(one[0])])])
+        asked.append(inversion.Questions(tuple(parts), of_rest, np.array([delta])))
+    if epsilon is not None:
+        lower, upper = inversion.deltas(tuple(asked), epsilon, tolerance, _EFFORT)
+    else:
+        found = inversion.bounds(tuple(asked), tolerance, _EFFORT)
+        lower, upper = (float(one[0]) for one in found)
+    return lower, upper, (1 - lower / upper if upper > 0 else 0.0)
 
 
 def _nearly_equal(above: Direction, below: Direction) -> bool:

@@ -9,6 +9,7 @@ and a window of a few standard deviations suffices. Every rounding error is boun
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,21 +87,17 @@ def powered(one: Placed, points: int) -> tuple[Array, float]:
     return stays**count * total, moves * (2 * FFT_UNITS * math.log2(points) + 16) * UNIT
 
 
-def fast_length(size: int) -> int:
-    """The smallest product of powers of 2, 3 and 5 that is at least ``size``.
+_FAST: list[int] = sorted(
+    2**i * 3**j * 5**k for i in range(26) for j in range(17) for k in range(12)
+)
 
-    That of ``scipy.fft.next_fast_len(size, real=True)``, whose import takes longer than a plan's
-    transforms.
+
+def fast_length(size: int) -> int:
+    """The smallest product of powers of 2, 3 and 5 that is at least ``size``, up to 2^25.
+
+    As SciPy's ``next_fast_len``, whose import takes longer than a plan's transforms.
     """
-    best = 1 << (size - 1).bit_length()
-    fives = 1
-    while fives < best:
-        odd = fives
-        while odd < best:
-            best = min(best, odd << (-(-size // odd) - 1).bit_length())
-            odd *= 3
-        fives *= 5
-    return best
+    return _FAST[bisect_left(_FAST, size)]
 
 
 Part = tuple[Lattice, NDArray[np.float64]]

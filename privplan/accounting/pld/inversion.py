@@ -1,13 +1,15 @@
-"""Epsilon of equal rounds by inverting the transform of the loss: many at once, with bounds.
+"""Epsilon and delta of composed Gaussian pairs by inverting the transform of the loss, with bounds.
 
-Rounds are cut into cells of outcomes. From above the mass of each cell goes to its two ends, its
-masses under P and Q kept; from below a cell is one outcome. So the moments M(z) = E_P[exp(z loss)]
-are finite sums, and for any t > 0 delta is the integral of M(z)^T exp(-z epsilon) / (z (1 + z)) /
-2 pi i along Re z = t. Composing one Gaussian mechanism more, of a small mu = w, adds to delta and
-a factor exp(w^2 (z^2 + z) / 2), which ends the integral. With x = loss - epsilon it adds at most
-w E[exp(-x / 2) phi(x / w)], since its price grows with mu by E[exp(-x / 2) phi(x / mu)]
-exp(-mu^2 / 8): that is the lower bound. The trapezoidal rule adds exp(t k p) times what delta is k
-periods p away: no less than 0, and from below no more than by Chernoff's bound.
+For t > 0 delta is the integral of M(z) exp(-z epsilon) / (z (1 + z)) / 2 pi i along Re z = t, where
+M(z) is the product of the moments E_P[exp(z loss)] of all rounds. From above the mass that
+``moments`` leaves out counts as an infinite loss.
+
+Composing one Gaussian mechanism more, of a small mu = w, adds to delta and a factor exp(w^2 (z^2 +
+z) / 2), which ends the outer integral. With x = loss - epsilon it adds at most w E[exp(-x / 2)
+phi(x / w)], since its price grows with mu by E[exp(-x / 2) phi(x / mu)] exp(-mu^2 / 8): that is the
+lower bound. The trapezoidal rule adds exp(t k p) times what delta is k periods p away: no less than
+0, and from below no more than by Chernoff's bound. Where clients take part rarely, the loss is
+nearly always nearly 0: without that mass, 1 in M, no digits cancel.
 """
 
 from __future__ import annotations
@@ -18,62 +20,127 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
+from scipy.special import erf, ndtr
 
-from privplan.accounting.pld.pairs import UNIT, Array, Rows, cells, loss, tail_outcomes
+from privplan.accounting.pld.moments import (
+    NODES,
+    Equal,
+    chernoff,
+    cumulants,
+    ends_of,
+    off_by,
+    outcomes,
+    outside,
+    tilted,
+)
+from privplan.accounting.pld.pairs import UNIT, Array
 from privplan.laws.law import AnyPair, Kind, Pair
 
-_TOLERANCE, _COARSE = 4.5e-3, 7.0  # relative, of bounds; how much wider if probably not needed
-_SHARE, _SPARED = 0.6, 10.0  # of the tolerance for cells; minus the log of what may be left out
-_PILOT, _FORGONE = 64, 3.0  # outcomes of a plan; how far its integrand may be above the least
-_MOST, _LARGE = 3e4, 2e6  # outcomes times the root of frequencies: of bounds, of an estimate
-_HIGHEST = 1e5  # number of frequencies
-_CHUNK, _ALIKE = 1 << 17, 0.25  # complex numbers in memory; how far sizes in it differ, in logs
-_BLOCK = 64  # outcomes summed at once, for less rounding
-_NEWTON, _PLANS, _GAP = 12, 3, 2.7  # most steps and plans; tolerances that ask for another one
+_WIDEST = 2.5  # a panel, in outcomes and shifts
+_PHASES = (  # half the phase that may pass in a panel, by the logs of digits that are needed
+    np.array([0.0, 2.3, 7.0, 11.0, 17.0, 24.0, 32.0, 43.0, 56.0, 90.0]),
+    np.array([60.0, 57.0, 50.0, 45.0, 40.0, 35.0, 30.0, 25.0, 20.0, 8.0]),
+)
+_PANELS, _GRID = 2, 48  # of a plan: panels of a part, places between which panels are laid
+_RARE = 0.5  # expected rounds of a client in which one large loss decides
+_OF_TOLERANCE = 30.0  # tolerance over that of what is left out
+_FORGONE = 3.0  # how far the integrand of a plan may be above the least
+_MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
+_CHUNK, _ALIKE = 1 << 18, 0.25  # complex numbers in memory; how far sizes in it differ, in logs
+_AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
+_NEWTON, _PLANS = 12, 4  # most steps and plans
+_GAP, _FIRST = 1.6, 0.75  # tolerances that ask for another plan; of the first one
+_COARSE, _COARSE_DELTA = 5.0, 0.1  # tolerances of a direction that probably spends less
 _TRIES, _FAR, _SETTLED = 6, 0.1, 1e-6  # of an estimate; how far from its plan and delta
-
+_ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
 
 Indices = NDArray[np.int64]
+Ends = tuple[Array, Array]
 
 
 class Questions(NamedTuple):
-    """Equal rounds of Gaussian pairs of one kind, one a question; every array of shape (n,)."""
+    """Histories of so many kinds of rounds, one a question; every array of shape (n,)."""
 
-    kind: Kind
-    shift: Array
-    ratio: Array
-    rounds: Array
+    parts: tuple[Equal, ...]
+    mu: Array  # of the rounds without sampling, as one Gaussian mechanism
     delta: Array
 
     def of(self, some: Indices) -> Questions:
         """Some of the questions."""
-        return Questions(self.kind, *(one[some] for one in self[1:]))
+        parts = (Equal(one.kind, *(two[some] for two in one[1:])) for one in self.parts)
+        return Questions(tuple(parts), self.mu[some], self.delta[some])
 
-    @property
-    def rows(self) -> Rows:
-        """Their pairs."""
-        return Rows(self.kind, self.shift[:, None], self.ratio[:, None])
+
+def questions(kind: Kind, shift: Array, ratio: Array, rounds: Array, delta: Array) -> Questions:
+    """Of equal rounds."""
+    return Questions((Equal(kind, shift, ratio, rounds),), np.zeros(len(delta)), delta)
 
 
 class _Plan(NamedTuple):  # shape (n,) each
-    low: Array  # outcomes between which the cells lie
-    high: Array
-    nodes: Array
     tilt: Array
     width: Array  # the mu that is composed
     period: Array  # of epsilon, by the trapezoidal rule
-    frequencies: Array  # frequencies
+    frequencies: Array
     epsilon: Array
     pull: Array  # by which Chernoff's bound on what the rule adds is tilted further
+    spared: Array  # minus the log of what may be left out, of delta
+    nodes: Array  # outcomes of all parts
+    meshes: tuple[tuple[Array, Array], ...]  # of each part: places, panels up to there
+
+    def of(self, some: Indices) -> _Plan:
+        """That of some of the questions."""
+        meshes = tuple((places[some], panels[some]) for places, panels in self.meshes)
+        own = (one[some] for one in self[:-1])
+        return _Plan(*own, meshes)  # type: ignore[call-arg, arg-type]
 
 
-def _cumulants(losses: Array, masses: Array, tilts: Array) -> Array:
-    """Log moments, shape (rows, tilts)."""
-    exponents = tilts[:, :, None] * losses[:, None]
-    top = exponents.max(axis=2)
-    sums = np.einsum("rtn,rn->rt", np.exp(exponents - top[:, :, None]), masses)
-    return np.asarray(top + np.log(sums))
+class _Pilot:
+    """The parts of questions by a few outcomes each, to plan with."""
+
+    def __init__(self, asked: Questions, tail: Array, panels: int) -> None:
+        self.asked, self.every = asked, np.arange(len(asked.mu))
+        self.ends = [ends_of(part, tail) for part in asked.parts]
+        self.parts = []
+        for part, (low, high) in zip(asked.parts, self.ends, strict=True):
+            made = outcomes(part, np.linspace(low, high, panels + 1, axis=1))
+            masses = made.masses / made.masses.sum(axis=1, keepdims=True)
+            self.parts.append((made.losses, masses, part.rounds))
+
+    def cumulants(self, tilts: Array) -> Array:
+        """Of all rounds, shape (n, tilts)."""
+        total = self.asked.mu[:, None] ** 2 / 2 * tilts * (1 + tilts)
+        for losses, masses, rounds in self.parts:
+            total = total + rounds[:, None] * cumulants(losses, masses, tilts)
+        return total
+
+    def gained(self, cumulants: Array) -> Array:
+        """Log of the moments less that of nothing, where that is taken off."""
+        less = np.log(np.expm1(np.clip(cumulants, 1e-300, 30.0)))
+        return np.where((self.asked.mu == 0)[:, None] & (cumulants < 30), less, cumulants)
+
+    def jump(self) -> Array:
+        """Epsilon of one rare large loss."""
+        high = np.maximum.reduce([losses.max(axis=1) for losses, _, _ in self.parts])
+        low = np.zeros(len(high))
+        for _ in range(24):
+            middle, spent = (low + high) / 2, np.zeros(len(low))
+            for losses, masses, rounds in self.parts:
+                over = np.maximum(losses - middle[:, None], 0.0)
+                spent += rounds * (masses * -np.expm1(-over)).sum(axis=1)
+            above = spent > self.asked.delta
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return low
+
+    def spread(self, tilt: Array) -> Array:
+        """Standard deviation of the tilted loss."""
+        total = self.asked.mu**2
+        for losses, masses, rounds in self.parts:
+            exponents = tilt[:, None] * losses
+            weights = masses * np.exp(exponents - exponents.max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            mean = (weights * losses).sum(axis=1, keepdims=True)
+            total = total + rounds * (weights * (losses - mean) ** 2).sum(axis=1)
+        return np.sqrt(total + 1e-300)
 
 
 def _plan(
@@ -81,108 +148,83 @@ def _plan(
     tolerance: float,
     near: Array | None,
     steep: Array | None,
-    spared: float = _SPARED,
-    limit: float = _MOST,
+    of_delta: bool = False,
+    estimated: bool = False,
+    most: float = _MOST,
 ) -> _Plan:
     """By sums over a few outcomes, or at an epsilon and a slope of log delta that are known."""
-    rows, rounds, goal = asked.rows, asked.rounds, np.log(1 / asked.delta)
-    shift = rows.shift
-    low, high = tail_outcomes(rows, (math.exp(-spared) * asked.delta / rounds)[:, None])
-    flat = 25 / shift - shift / 2  # from where on the loss hardly changes
-    if asked.kind == Kind.REMOVE:
-        low = np.maximum(low, -flat)
-    elif asked.kind == Kind.ADD:
-        high = np.maximum(np.minimum(high, flat), low + 1)
-    places = low + (high - low) * (np.arange(_PILOT) + 0.5) / _PILOT
-    losses, p = loss(rows, places), rows.p_ratio
-    masses = (1 - p) * np.exp(-(places**2) / 2) + p * np.exp(-((places - shift) ** 2) / 2)
-    masses /= masses.sum(axis=1, keepdims=True)
-    deviation = np.sqrt(rounds * (masses * losses**2).sum(axis=1) + 1e-300)
-    every, middle = np.arange(len(rounds)), np.sqrt(goal / 16) / deviation
+    goal = np.log(1 / asked.delta)
+    rounds = sum((part.rounds for part in asked.parts), np.zeros(len(goal)))
+    often = sum((part.rounds * part.ratio for part in asked.parts), asked.mu * 1e9)
+    rare = often < _RARE
+    cut = math.log((5 if of_delta else 0.5) / tolerance) + estimated * _CLOSER
+    tail = np.minimum(math.exp(-cut) * asked.delta / rounds, 1e-3)
+    pilot = _Pilot(asked, tail, 3 * _PANELS if rare.any() else _PANELS)
+    every, middle = pilot.every, np.sqrt(goal / 16) / pilot.spread(0 * goal)
+    if near is not None:
+        middle = np.minimum(middle, goal / 2 / np.maximum(near, 1e-300))
     for reach in (2.0 ** np.arange(-6, 8), 2.0 ** (np.arange(-8, 5) / 8)):
         tilts = middle[:, None] * reach
-        found = rounds[:, None] * _cumulants(losses, masses, tilts)
-        most = found + goal[:, None] - tilts * np.log1p(1 / tilts) - np.log1p(tilts)
-        some = (most / tilts).min(axis=1) if near is None else near
-        bounds = found - tilts * some[:, None] - np.log(tilts * (1 + tilts))
+        found = pilot.cumulants(tilts)
+        gained = pilot.gained(found)
+        most_of = gained + goal[:, None] - tilts * np.log1p(1 / tilts) - np.log1p(tilts)
+        some = (most_of / tilts).min(axis=1) if near is None else near
+        bounds = gained - tilts * some[:, None] - np.log(tilts * (1 + tilts))
         steepest = bounds.argmin(axis=1)
         middle = tilts[every, steepest]
     # where that did not do, a smaller tilt, which leaves rare large losses out
-    forgone = 1e-9 if steep is None else _FORGONE
-    best = (bounds <= bounds[every, steepest][:, None] + forgone).argmax(axis=1)
-    tilt, moment = tilts[every, best], found[every, best]
-    weights = masses * np.exp(tilt[:, None] * losses - (tilt[:, None] * losses).max(1)[:, None])
-    weights /= weights.sum(axis=1, keepdims=True)
-    mean = (weights * losses).sum(axis=1)
-    spread = np.sqrt(rounds * (weights * (losses - mean[:, None]) ** 2).sum(axis=1) + 1e-300)
-    steps = np.diff(losses) / np.diff(places)
-    slope = rounds * (weights[:, 1:] * steps**2).sum(axis=1) + 1e-300
+    forgone = 1e-9 if near is None else _FORGONE
+    enough = np.maximum(bounds[every, steepest] + forgone, -goal - 20)
+    best = (bounds <= enough[:, None]).argmax(axis=1)
+    tilt, moment, gain = tilts[every, best], found[every, best], gained[every, best]
+    spread = pilot.spread(tilt)
+    peak = np.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread)
     if near is None:
-        peak = np.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread)
-        near = np.maximum((moment + goal - np.maximum(peak, 0.0)) / tilt, 1e-2 * spread)
-    if asked.kind != Kind.ADD:  # one rare loss, of which the others see little
-        jump = near - rounds * rows.edge[:, 0]
-        slope += (asked.shift * -np.expm1(rows.edge[:, 0] - jump)) ** 2
+        near = np.maximum((gain + goal - np.maximum(peak, 0.0)) / tilt, 1e-2 * spread)
+        if rare.any():  # one large loss decides
+            jump = pilot.jump()
+            near = np.maximum(np.where(rare, np.minimum(near, 3 * jump), near), jump)
+            aims = of_delta, estimated, most
+            return _plan(asked, tolerance, near, steep, *aims)
+    excess = np.maximum(gain - tilt * near - np.log(tilt * (1 + tilt)) + goal, 0.0)
+    middle = np.minimum(middle, 2 * tilt)
     steep = middle if steep is None else np.maximum(steep, middle)
-    change = 2 * tolerance * np.maximum(near, 1e-3 * spread) / (1 + steep)
-    pulls = 2.0 ** np.arange(-3, 4) / spread[:, None]
-    rises = rounds[:, None] * _cumulants(losses, masses, tilt[:, None] + pulls) - moment[:, None]
-    ends = (rises + (spared + np.log1p(tilt * spread))[:, None]) / pulls
-    period = np.maximum(ends.min(axis=1) - near, (goal + spared) / tilt)
+    aim = 2 * tolerance / steep if of_delta else 2 * tolerance * np.maximum(near, 1e-3 * spread)
+    spared = np.clip(np.log(_OF_TOLERANCE / (aim * steep)), 4.0, 16.0) + estimated * _CLOSER
+    largest = np.maximum.reduce([losses.max(axis=1) for losses, _, _ in pilot.parts])
+    steps = 2.0 ** np.arange(-3, 6, 0.5 if rare.any() else 1.0)
+    pulls = steps * np.minimum(1 / spread, 8 / largest)[:, None]
+    far = tilt[:, None] + pulls
+    ends = pilot.cumulants(far) - far * (near[:, None] + np.log1p(1 / far)) - np.log1p(far)
+    ends = (ends + (goal + spared + 1)[:, None]) / pulls
     pull = pulls[every, ends.argmin(axis=1)]
+    period = np.maximum(ends.min(axis=1), (goal + spared) / tilt)
     period = np.maximum(period, 5 * spread)
-    # at most so many outcomes and frequencies, for a wider gap
-    wide = (high - low)[:, 0] / np.sqrt(6 * _SHARE / slope)
-    frequencies = math.sqrt((spared + 6) / (1 - _SHARE) / 2) / math.pi * period
-    change = np.maximum(change, (wide * np.sqrt(frequencies) / limit) ** (4 / 3))
-    change = np.maximum(change, (frequencies / _HIGHEST) ** 2)
-    width, nodes = np.sqrt((1 - _SHARE) * change), np.ceil(wide / np.sqrt(change)) + 2
-    frequencies = np.ceil(frequencies / np.sqrt(change)) + 1
-    return _Plan(low[:, 0], high[:, 0], nodes, tilt, width, period, frequencies, near, pull)
-
-
-def _rounds(asked: Questions, plan: _Plan, nodes: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Losses and masses of a pair that is larger and of one that is smaller; infinite masses."""
-    rows = asked.rows
-    places = plan.low[:, None] + (plan.high - plan.low)[:, None] * np.linspace(0, 1, nodes)
-    ends = np.pad(places, ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
-    inner = cells(rows, ends, fine=True)
-    levels, mass = loss(rows, places), inner.first_mass()
-    # of a cell's mass, by that of the smaller tail, as in ``normal_cells``
-    tails = np.minimum(np.cumsum(mass, axis=1), np.cumsum(mass[:, ::-1], axis=1)[:, ::-1])
-    far = np.pad(np.abs(places), ((0, 0), (1, 1)), mode="edge") + rows.shift
-    of_mass = UNIT * (32 + 8 * np.maximum(far[:, :-1], far[:, 1:]) ** 2) * tails
-    ends = (mass + of_mass)[:, [0, -1]] + np.array([1e-14, 0.0])
-    flat = (asked.kind == Kind.ADD) & (ends[:, 1] > 1e-3 * asked.delta / asked.rounds)
-    levels[flat, -1] = -rows.edge[flat, 0]  # what is beyond has at most the largest loss
-    low, gaps = levels[:, np.r_[0, :nodes]], np.maximum(np.diff(levels, axis=1), 1e-300)
-    over, error = inner.excess(low)
-    # P - e^(low + gap) Q = over - (e^gap - 1) e^low Q, of which neither term loses digits
-    grown = np.expm1(gaps)
-    under = over[:, 1:-1] - grown * (mass - over)[:, 1:-1]
-    of_under = error[:, 1:-1] * (1 + grown) + grown * of_mass[:, 1:-1]
-    above = np.zeros(levels.shape)
-    above[:, 1:] = np.maximum(over + error, 0.0)[:, 1:-1] / -np.expm1(-gaps)
-    above[:, :-1] += np.maximum(of_under - under, 0.0) / grown
-    above[:, 0] += ends[:, 0]
-    above[:, -1] += ends[:, 1] * flat
-    yield levels, above, ends[:, 1] * ~flat
-    share = (over - error) / np.maximum(mass + np.sign(over) * of_mass, 1e-300)
-    lost = (share >= 1) | (mass <= of_mass)
-    merged = low - np.log1p(-np.where(lost, 0.0, share))
-    merged -= 4 * UNIT * (np.abs(low) + np.abs(merged))
-    yield merged, np.where(lost, 0.0, mass - of_mass), np.zeros(len(mass))
-
-
-class _Transform(NamedTuple):  # of what the integral needs, the tilted mass being 1
-    terms: Array  # shape (rows, frequencies)
-    places: Array  # z, likewise
-    log_scale: Array  # shape (rows,) from here on
-    doubt: Array  # of the sum of the terms
-    extra: Array  # to add to delta
-    rise: Array  # log moment at the tilt and the pull, less that at the tilt
-    pull: Array
-    fine: int  # phases in the shorter table
+    excess = excess + moment - gain  # with the mass that was taken off
+    quiet = np.sqrt(2 * (spared + excess + 2))
+    change = aim / (1 + steep)
+    needed = np.log(np.maximum(rounds, 1.0)) + 1.2 * excess + spared + 8
+    for _ in range(2):  # the second time at a wider gap, where there is too much work
+        highest = quiet / np.sqrt(change + asked.mu**2)
+        frequencies = np.ceil(highest * period / (2 * math.pi)) + 1
+        meshes, nodes = [], np.zeros(len(goal))
+        for part, (low, high) in zip(asked.parts, pilot.ends, strict=True):
+            count = 3 * _GRID if (needed > 30).any() else _GRID
+            places = np.linspace(low, high, count + 1, axis=1)
+            made, weight = tilted(part, places, tilt)
+            digits = needed[:, None] + weight - weight.max(axis=1, keepdims=True)
+            phase = np.interp(digits[:, 1:], *_PHASES)
+            wide = _WIDEST * np.minimum(1, 25 / needed)[:, None]
+            panels = np.diff(places) / wide * np.maximum(1, part.rows.shift)
+            panels += highest[:, None] * np.diff(made) / (2 * phase)
+            meshes.append((places, np.pad(np.cumsum(panels, axis=1), ((0, 0), (1, 0)))))
+            nodes += np.ceil(meshes[-1][1][:, -1] + 0.5) * len(NODES)
+        work = nodes * frequencies / most
+        if (work <= 1).all():
+            break
+        change = change * np.maximum(1, work)
+    width = np.sqrt(np.where(asked.mu**2 > change, 0.0, change))
+    return _Plan(tilt, width, period, frequencies, near, pull, spared, nodes, tuple(meshes))
 
 
 def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
@@ -200,181 +242,294 @@ def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
     return found
 
 
-def _moments(phases: Array, weights: Array, frequencies: int) -> tuple[NDArray[np.complex128], int]:
+def _moments(phases: Array, weights: Array, frequencies: int) -> NDArray[np.complex128]:
     """Sums of ``weights`` times unit numbers less 1, shape (rows, at least that many frequencies).
 
     Less 1, so that outcomes which hardly turn are hardly rounded: as where few clients take part.
-    Also how many frequencies the shorter of the two tables of phases has.
     """
     fine = math.ceil(math.sqrt(frequencies))
-    few, many = _powers(phases, fine), _powers(fine * phases, -(-frequencies // fine))
-    few = np.concatenate([few * weights[:, None], weights[:, None]], axis=1)
-    found = np.zeros((len(phases), many.shape[1], fine + 1), dtype=np.complex128)
+    coarse = -(-frequencies // fine)
+    found = np.zeros((len(phases), coarse, fine), dtype=np.complex128)
     for first in range(0, phases.shape[1], _BLOCK):
         some = slice(first, first + _BLOCK)
-        found += np.matmul(many[:, :, some], few[:, :, some].transpose(0, 2, 1))
-    both = found[:, :, :fine] + found[:, :, fine:] + few[:, None, :fine].sum(axis=3)
-    return both.reshape(len(phases), -1), fine
+        weight = weights[:, None, some]
+        few = _powers(phases[:, some], fine) * weight
+        many = _powers(fine * phases[:, some], coarse)
+        found += np.matmul(many, (few + weight).transpose(0, 2, 1)) + few.sum(axis=2)[:, None]
+    return found.reshape(len(phases), -1)
+
+
+class _Transform(NamedTuple):  # of what the integral needs, the tilted mass being 1
+    upper: NDArray[np.complex128]  # terms of the bound from above, shape (rows, frequencies)
+    lower: NDArray[np.complex128]
+    places: Array  # z, likewise
+    linear: Array  # what epsilon is less by, for the Gaussian factor; shape (rows,) from here on
+    log_scale: Array
+    doubt: Array  # of the sum of the terms
+    drift: Array  # of delta, relative: what the moment at the tilt is off by
+    extra: Array  # to add to delta
+    rise: Array  # log moment at the tilt and the pull, less that at the tilt
+    alone: NDArray[np.bool_]  # whether the mass without any loss was taken off
 
 
 def _transform(
-    asked: Questions, plan: _Plan, frequencies: int, one: tuple[Array, Array, Array], sign: int
+    asked: Questions, plan: _Plan, frequencies: int, *, correct: bool = False
 ) -> _Transform:
     """The integrand at its frequencies, with a bound on its rounding."""
-    (losses, masses, infinite), rounds, tilt, width = one, asked.rounds, plan.tilt, plan.width
-    exponents = np.where(masses > 0, tilt[:, None] * losses, -np.inf)
-    top = exponents.max(axis=1)
-    weights = masses * np.exp(exponents - top[:, None])
-    total = weights.sum(axis=1)
-    weights, log_moment = weights / total[:, None], top + np.log(total)
-    usual = losses[np.arange(len(losses)), weights.argmax(axis=1)]
-    apart, away = 2 * math.pi / plan.period, losses - usual[:, None]
-    moments, fine = _moments(apart[:, None] * away, weights, frequencies)
-    u = apart[:, None] * np.arange(moments.shape[1])
-    z, n, half = tilt[:, None] + 1j * u, rounds[:, None], (width**2 / 2)[:, None]
+    rows, tilt, width = len(asked.mu), plan.tilt, plan.width
+    apart = 2 * math.pi / plan.period
+    fine = math.ceil(math.sqrt(frequencies))
+    u = apart[:, None] * np.arange(fine * -(-frequencies // fine))
+    pulled = tilt + plan.pull
+    size, turned, doubts, grown = (np.zeros(u.shape) for _ in range(4))
+    extra, drift, moment, rise = (np.zeros(rows) for _ in range(4))
+    for part, (places, panels) in zip(asked.parts, plan.meshes, strict=True):
+        count = int(np.ceil(panels[:, -1].max() + 0.5))
+        laid = np.linspace(0, panels[:, -1], count + 1, axis=1)
+        ends = np.array(list(map(np.interp, laid, panels, places)))
+        one, n = outcomes(part, ends), part.rounds
+        exponents = tilt[:, None] * one.losses
+        top = exponents.max(axis=1)
+        weights = one.masses * np.exp(exponents - top[:, None])
+        total = weights.sum(axis=1)
+        weights, log_moment = weights / total[:, None], top + np.log(total)
+        usual = one.losses[np.arange(rows), weights.argmax(axis=1)]
+        away = one.losses - usual[:, None]
+        moments = _moments(apart[:, None] * away, weights, frequencies)
+        x, y = moments.real, moments.imag
+        near = 2 * x + x * x + y * y
+        logs = np.log1p(np.maximum(near, -0.5)) / 2
+        logs = np.where(near > -0.5, logs, np.log(np.hypot(1 + x, y)))
+        turn = n[:, None] * np.arctan2(y, 1 + x) + (n * usual)[:, None] * u
+        turned += turn - 2 * math.pi * np.rint(turn / (2 * math.pi))
+        size += n[:, None] * logs
+        # what the moments are off by, relative to that at the tilt
+        off = one.off + 4 * tilt[:, None] * (np.abs(one.losses) + one.loss_off)
+        rule = np.exp(np.minimum(off_by(part, ends, tilt, u[:, -1]) - log_moment, 300.0))
+        turn = u * (weights * np.abs(away)).sum(axis=1)[:, None]
+        rounded = weights * off
+        unit = u * (rounded * np.abs(away)).sum(axis=1)[:, None]
+        unit = np.minimum(unit, 2 * rounded.sum(axis=1)[:, None])
+        unit += (one.losses.shape[1] / 8 + 1024) * np.minimum(turn, 2)
+        unit += u * (weights * one.loss_off).sum(axis=1)[:, None]
+        unit += (32 + 16 * math.log2(fine + 1)) * turn + 4 * u * np.abs(usual)[:, None]
+        unit = UNIT * unit + 2 * rule[:, None]
+        reached = np.exp(logs) + unit
+        doubts += n[:, None] * unit / reached
+        grown += n[:, None] * np.log(reached)
+        of_mass = rounded.sum(axis=1) + one.losses.shape[1] / 16 + 8 + 4 * np.abs(log_moment)
+        drift += n * (UNIT * of_mass + rule)
+        moment += n * log_moment
+        extra += n * outside(part, ends)
+        rise += n * (chernoff(part, ends, one, pulled) - log_moment + 2 * rule)
+    both = width**2 + asked.mu**2
+    z, half = tilt[:, None] + 1j * u, (both / 2)[:, None]
     payoff = 1 / (z * (1 + z))
-    if sign < 0:
-        payoff -= (width**2 * np.exp(width**2 / 8))[:, None]
-    elif sign == 0:  # take the Gaussian factor back, by the start of its inverse's series
-        x = -half * z * (1 + z)
-        payoff *= 1 + x * (1 + x / 2 * (1 + x / 3))
-    payoff[:, 0] /= 2
-    payoff *= np.exp(-half * u * u)
-    x, y = moments.real, moments.imag
-    near = 2 * x + x * x + y * y
-    with np.errstate(divide="ignore"):
-        size = np.where(
-            near > -0.5, np.log1p(np.maximum(near, -0.5)) / 2, np.log(np.hypot(1 + x, y))
-        )
-    turned = n * np.arctan2(y, 1 + x) + (n * usual[:, None]) * u
-    turned -= 2 * math.pi * np.rint(turned / (2 * math.pi))
-    terms = payoff * np.exp(n * size) * (np.cos(turned) + 1j * np.sin(turned))
-    # rounding of the moments, and the terms that are left out, by their Gaussian factor
-    largest = np.abs(losses).max(axis=1)
-    end, quiet = u[:, -1], (width * u[:, -1]) ** 2 / 2
-    turn = u * (weights * np.abs(away)).sum(axis=1)[:, None]
-    of_sums = 1024 + losses.shape[1] / 8 + 8 * tilt * largest
-    unit = UNIT * of_sums[:, None] * np.minimum(turn, 2) + UNIT * (32 + 16 * math.log2(fine)) * turn
-    unit += 4 * UNIT * u * np.abs(usual)[:, None]
-    size = np.exp(size) + unit
-    doubt = (np.abs(payoff) * np.exp(n * np.log(size)) * np.minimum(1, n * unit / size)).sum(axis=1)
-    doubt += 2 * np.exp(np.minimum(width**2 / 8 - quiet, 600.0)) / (apart * end)
-    log_scale = rounds * log_moment + half[:, 0] * tilt * (1 + tilt) + np.log(apart / math.pi)
-    drift = rounds * (tilt * largest + 64 + np.abs(log_moment)) + 64 * moments.shape[1]
-    drift += 16 * (tilt + end) * (plan.epsilon + width**2 * (1 + tilt))
-    doubt += UNIT * drift * np.abs(terms).sum(axis=1)
-    # Chernoff's bound on what the rule adds, by the best of a few pulls
-    pulls = plan.pull[:, None] * 2.0 ** -np.arange(6)
-    rises = n * _cumulants(losses, weights, pulls)
-    far = tilt[:, None] + pulls  # the payoff is at most exp(far x) times its largest quotient
-    rises += half * pulls * (far + tilt[:, None] + 1) + np.log(math.pi / apart)[:, None]
-    rises -= far * np.log1p(1 / far) + np.log1p(far)
-    best = (rises - pulls * (plan.epsilon + plan.period)[:, None]).argmin(axis=1)
-    rise, pull = (one[np.arange(len(best)), best] for one in (rises, pulls))
-    return _Transform(terms, z, log_scale, doubt, rounds * infinite, rise, pull, fine)
+    alone = asked.mu == 0
+    # of the loss less that of nothing, by the exponential less 1 where the two are alike
+    one_less = np.where(alone, np.exp(-np.maximum(moment, -600.0)), 0.0)[:, None]
+    whole = size + moment[:, None]
+    sized = np.exp(np.minimum(size, 600.0))
+    less = np.expm1(np.minimum(whole, 1.0)) * np.cos(turned) - 2 * np.sin(turned / 2) ** 2
+    small = alone[:, None] & (whole < 1)
+    real = np.where(small, one_less * less, sized * np.cos(turned) - one_less)
+    faded = np.exp(-half * u * u)
+    terms = (real + 1j * sized * np.sin(turned)) * faded
+    terms[:, 0] /= 2
+    if correct:  # take the Gaussian factor back, by the start of its inverse's series
+        x = -(width**2 / 2)[:, None] * z * (1 + z)
+        payoff = payoff * (1 + x * (1 + x / 2 * (1 + x / 3)))
+    less = (width**2 * np.exp(width**2 / 8))[:, None]
+    sized = np.abs(payoff) + less
+    upper, lower = terms * payoff, terms * (payoff - less)
+    end, quiet = u[:, -1], half[:, 0] * u[:, -1] ** 2
+    reached = faded * np.exp(np.minimum(grown, 600.0))
+    doubt = (sized * reached * np.minimum(2, doubts)).sum(axis=1)
+    doubt += (2 + 2 * one_less[:, 0]) * np.exp(np.minimum(both / 8 - quiet, 600.0)) / (apart * end)
+    log_scale = moment + half[:, 0] * tilt * (1 + tilt) + np.log(apart / math.pi)
+    drift = np.expm1(np.minimum(2 * drift, 50.0)) + UNIT * 16 * (1 + np.abs(log_scale))
+    drift += UNIT * 16 * tilt * (plan.epsilon + plan.period)
+    each = UNIT * (64 + u.shape[1]) + UNIT * 16 * (tilt + end) * (
+        plan.epsilon + plan.period + both * (1 + tilt)
+    )
+    doubt += each * (np.abs(terms) * sized).sum(axis=1)
+    # Chernoff's bound on what the rule adds: the payoff is at most exp(pulled x) times a quotient
+    rise += half[:, 0] * plan.pull * (pulled + tilt + 1) + np.log(math.pi / apart)
+    rise -= pulled * np.log1p(1 / pulled) + np.log1p(pulled)
+    linear = both * (tilt + 0.5)
+    return _Transform(upper, lower, z, linear, log_scale, doubt, drift, extra, rise, alone)
 
 
-def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> tuple[Array, Array]:
+def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> Ends:
     """A bound on delta at an epsilon of each row, and minus the slope of its log."""
     # the phases of the terms and, linear too, that of the Gaussian factor
-    moved = (epsilon - plan.width**2 * (plan.tilt + 0.5)) * 2 * math.pi / plan.period
-    fine = made.fine
+    moved = (epsilon - made.linear) * 2 * math.pi / plan.period
+    terms = made.upper if sign >= 0 else made.lower
+    fine = math.ceil(math.sqrt(terms.shape[1]))
     few = np.exp(-1j * moved[:, None] * np.arange(fine))
-    many = np.exp(-1j * (fine * moved)[:, None] * np.arange(made.terms.shape[1] // fine))
-    turned = made.terms * (many[:, :, None] * few[:, None]).reshape(made.terms.shape)
+    many = np.exp(-1j * (fine * moved)[:, None] * np.arange(-(-terms.shape[1] // fine)))
+    phases = (many[:, :, None] * few[:, None]).reshape(len(moved), -1)[:, : terms.shape[1]]
+    turned = terms * phases
     scale = np.exp(np.minimum(made.log_scale - plan.tilt * epsilon, 600.0))
     value = turned.real.sum(axis=1)
-    slope = (turned * made.places).real.sum(axis=1) / np.maximum(value, 1e-30)
-    if sign >= 0:
-        return scale * (value + sign * made.doubt) + made.extra, slope
-    above = made.rise - made.pull * (epsilon + plan.period)
-    wrapped = np.exp(-plan.tilt * plan.period) + scale * np.exp(np.minimum(above, 300.0))
-    fades = -np.expm1(-np.minimum(plan.tilt, made.pull) * plan.period)
-    return scale * (value - made.doubt) - wrapped / fades, slope
+    slope = (turned * made.places).real.sum(axis=1) / np.maximum(value, 1e-300)
+    fades = -np.expm1(-np.minimum(plan.tilt, plan.pull) * plan.period)
+    if sign == 0:
+        return scale * value, slope
+    nothing, of_nothing, price = (made.alone * one for one in _of_nothing(plan.width, epsilon))
+    around = np.exp(-plan.tilt * plan.period)
+    # of the Gaussian mechanism that is composed, alone, periods above
+    width = np.maximum(plan.width, 1e-300)
+    beyond = plan.tilt * plan.period - np.maximum(plan.period / width - width / 2, 0.0) ** 2 / 2
+    echo = 4 * np.exp(np.minimum(beyond, 0.0))
+    echo = np.where(made.alone, np.where(beyond < -30, echo, np.inf), 0.0)
+    if sign > 0:  # what the rule adds is 0 or more but for what was cut and taken off
+        added = made.extra * (1 + around / fades) + nothing + of_nothing + echo
+        return (scale * (value + made.doubt) + added) * (1 + made.drift), slope
+    above = made.rise - plan.pull * (epsilon + plan.period)
+    wrapped = (1 + 2 * plan.width) * around + scale * np.exp(np.minimum(above, 300.0)) + echo
+    own = np.maximum(nothing - of_nothing, 0.0) - price
+    found = scale * (value - made.doubt) + own
+    return found - made.drift * np.abs(found) - wrapped / fades, slope
 
 
-def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> tuple[Array, Array]:
+def _of_nothing(width: Array, epsilon: Array) -> tuple[Array, Array, Array]:
+    """Delta of the Gaussian mechanism that is composed, alone; its rounding; its price."""
+    safe = np.maximum(width, 1e-300)
+    far = epsilon / safe
+    usual = ndtr(safe / 2 - far)
+    found = usual - np.exp(np.minimum(epsilon, 600.0)) * ndtr(-safe / 2 - far)
+    price = np.exp(np.minimum(epsilon, 600.0) / 2 - np.minimum(far**2 / 2, 700.0))
+    price *= width * (1 + 1e-12) / math.sqrt(2 * math.pi)
+    some = np.where(width > 0, 1.0, 0.0)
+    return some * np.maximum(found, 0.0), some * 1e-13 * usual, price
+
+
+def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
     """Epsilon by Newton's method, and a little further until the bound holds there."""
     epsilon, goal = plan.epsilon, np.log(delta)
     for _ in range(_NEWTON):
         found, slope = _delta(made, plan, epsilon, sign)
         step = (np.log(np.maximum(found, 1e-300)) - goal) / np.where(slope > 0, slope, plan.tilt)
         step = np.clip(step, -2 / plan.tilt, 2 / plan.tilt)
-        epsilon = np.maximum(epsilon + step, 0.0)
+        epsilon = np.maximum(epsilon + step, 0.1 * epsilon)
         if (np.abs(step) <= 2e-5 * epsilon).all():
             break
-    for further in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3):
+    for further in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.0):
         short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)  # nor is it NaN
         if not short.any():
             break
         epsilon = np.where(short, epsilon * (1 + sign * further), epsilon)
-    short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)
     failed = np.inf if sign > 0 else 0.0
     return np.where(short, failed, epsilon), slope
 
 
-def bounds(
-    first: Questions, second: Questions, tolerance: float = _TOLERANCE, most: float = _MOST
-) -> tuple[Array, Array]:
-    """Bounds from below and above on epsilon in two directions, the tight one first.
+def bounds(ways: tuple[Questions, ...], tolerance: float, most: float = _MOST) -> Ends:
+    """Bounds from below and above on epsilon in one or two directions, the tight one first.
 
-    Within twice the tolerance of each other nearly always; infinite where this method does not
-    serve. ``most`` limits outcomes times the root of frequencies, for a wider gap.
+    Within the tolerance of each other, relative, nearly always; infinite where this does not serve
+    in ``most`` work.
     """
-    aim = tolerance, most
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounds that fail
-        lower, upper = _bounds(first, np.zeros(len(first.rounds)), *aim)
-        if second.kind != first.kind:
-            upper = np.maximum(upper, _bounds(second, upper, *aim)[1])
+    with np.errstate(all="ignore"):  # bounds that fail
+        lower, upper = _bounds(ways[0], np.zeros(len(ways[0].mu)), tolerance / 2, most)
+        for other in ways[1:]:
+            upper = np.maximum(upper, _bounds(other, upper, tolerance / 2, most)[1])
     return lower, upper
 
 
-def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> tuple[Array, Array]:
+def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> Ends:
     """Bounds of one direction; no closer than to see that epsilon is at most ``least``."""
-    count, known = len(asked.rounds), bool(least.any())
+    count, known = len(asked.mu), bool(least.any())
     lower, upper = np.zeros(count), np.full(count, np.inf)
-    apart = asked.shift * (2 if asked.kind == Kind.SWAP else 1)
-    differ = asked.ratio * erf(apart / math.sqrt(8)) * (1 + 1e-9)
-    never = -np.expm1(asked.rounds * np.log1p(-differ)) <= asked.delta
+    kept, gaps = np.zeros(count), np.full(count, np.inf)
+    for one in asked.parts:
+        apart = one.shift * (2 if one.kind == Kind.SWAP else 1)
+        kept += one.rounds * np.log1p(-one.ratio * erf(apart / math.sqrt(8)) * (1 + 1e-9))
+    never = (-np.expm1(kept) <= asked.delta) & (asked.mu == 0)
+    if known:  # the total variation is that of the other direction
+        never |= least == 0
     upper[never] = 0.0
     left = np.flatnonzero(~never & np.isfinite(least))
     near, steep = least[left] if known else None, None
     for turn in range(_PLANS):
         if not len(left):
             break
-        aim = tolerance * (_COARSE if known and turn == 0 else 1)
-        spared = _SPARED + math.log(_TOLERANCE / tolerance)
-        plan = _plan(asked.of(left), aim, near, steep, spared, most)
+        aim = tolerance * (_COARSE if known and turn == 0 else _FIRST if turn == 0 else 1)
         slopes = np.zeros(len(left))
-        for some in _chunks(plan):
-            own, part, at = _Plan(*(one[some] for one in plan)), asked.of(left[some]), left[some]
-            nodes, frequencies = int(own.nodes.max()), int(own.frequencies.max())
-            pairs = _rounds(part, own, nodes)
-            made = _transform(part, own, frequencies, next(pairs), 1)
-            found, slopes[some] = _solve(made, own, part.delta, 1)
-            upper[at] = np.minimum(upper[at], found)
+        for some, plan, part, made in _made(asked.of(left), aim, near, steep, most):
+            found, slopes[some] = _solve(made, plan, part.delta, 1)
+            upper[left[some]] = np.minimum(upper[left[some]], found)
             if not known:
-                made = _transform(part, own, frequencies, next(pairs), -1)
-                lower[at] = np.maximum(lower[at], _solve(made, own, part.delta, -1)[0])
+                below = _solve(made, plan, part.delta, -1)[0]
+                lower[left[some]] = np.maximum(lower[left[some]], below)
         found = upper[left]
-        usable = np.isfinite(found)
-        if known:
-            again = (found > least[left]) & (usable | (turn == 0))
-        else:
-            again = usable & (found - lower[left] > _GAP * tolerance * found)
-        near, steep = np.where(usable, found, least[left])[again], slopes[again]
+        gap = found - (least if known else lower)[left]
+        again = gap > (0 if known else 2 * _GAP * tolerance * found)
+        again &= np.isfinite(found) | (known and turn == 0)
+        again &= (gap < 0.7 * gaps[left]) | (lower[left] == 0)
+        gaps[left] = gap
+        near, steep = np.where(np.isfinite(found), found, least[left])[again], slopes[again]
         left = left[again]
     return lower, upper
 
 
-def _chunks(plan: _Plan) -> Iterator[Indices]:
+def deltas(
+    ways: tuple[Questions, ...], epsilon: float, tolerance: float, most: float
+) -> tuple[float, float]:
+    """Bounds on the delta of one question at an epsilon, from that which it states; else 0 and 1."""
+    lowest, highest, at = 0.0, 0.0, np.array([epsilon])
+    for asked in ways:
+        lower, upper, gap, steep, least = 0.0, 1.0, math.inf, None, highest
+        if least:
+            asked = asked._replace(delta=np.array([least]))
+        for turn in range(_PLANS + 2):
+            aim = _COARSE_DELTA if least and turn == 0 else tolerance / 2
+            with np.errstate(all="ignore"):
+                [*found] = _made(asked, aim, at, steep, most, of_delta=True)
+                if not found:
+                    break
+                [(_, plan, _, made)] = found
+                (above, slope), (below, _) = (_delta(made, plan, at, one) for one in (1, -1))
+            upper = min(upper, float(above[0])) if math.isfinite(above[0]) else upper
+            lower, before = max(lower, float(below[0])), gap
+            gap = 1 - lower / upper
+            far = abs(math.log(upper / float(asked.delta[0]))) > 1
+            if gap <= tolerance or upper <= least or not (far or gap < 0.7 * before):
+                break
+            asked, steep = asked._replace(delta=np.array([upper])), np.maximum(slope, 1e-3)
+        lowest, highest = max(lowest, lower), max(highest, upper)
+    return lowest, highest
+
+
+def _made(
+    asked: Questions,
+    tolerance: float,
+    near: Array | None,
+    steep: Array | None,
+    most: float,
+    of_delta: bool = False,
+) -> Iterator[tuple[Indices, _Plan, Questions, _Transform]]:
+    """The transforms of questions, by a plan, some at once."""
+    for start in range(0, len(asked.mu), _AT_ONCE):
+        those = np.arange(start, min(start + _AT_ONCE, len(asked.mu)))
+        start_at, slope = (None if one is None else one[those] for one in (near, steep))
+        plan = _plan(asked.of(those), tolerance, start_at, slope, of_delta, most=most)
+        for some in _chunks(plan, most):
+            part, own = asked.of(those[some]), plan.of(some)
+            frequencies = int(own.frequencies.max())
+            yield those[some], own, part, _transform(part, own, frequencies)
+
+
+def _chunks(plan: _Plan, most: float) -> Iterator[Indices]:
     """Questions of about as many outcomes and frequencies, as many as fit."""
     alike = np.stack([np.ceil(np.log(one) / _ALIKE) for one in (plan.nodes, plan.frequencies)])
+    served = plan.nodes * plan.frequencies <= 4 * most  # nor is it NaN
     order = np.lexsort(alike)
+    order = order[served[order] & (plan.frequencies[order] < _HIGHEST)]
     starts = np.flatnonzero(np.diff(alike[:, order], axis=1, prepend=-1).any(axis=0))
-    for group in np.split(order, starts[1:]):
-        size = float(plan.nodes[group].max() * np.sqrt(plan.frequencies[group].max()))
-        rows = max(1, int(_CHUNK / size))
+    for group in np.split(order, starts[1:]) if len(order) else ():
+        nodes, frequencies = plan.nodes[group].max(), plan.frequencies[group].max()
+        rows = max(1, int(_CHUNK / (nodes + 8 * frequencies + 128 * np.sqrt(frequencies))))
         for first in range(0, len(group), rows):
             yield group[first : first + rows]
 
@@ -382,38 +537,25 @@ def _chunks(plan: _Plan) -> Iterator[Indices]:
 def estimate(pair: AnyPair, rounds: int, delta: float, near: float) -> float | None:
     """Epsilon of equal rounds, within some 1e-6, from one of the same order; no guarantee.
 
-    The pair is of the direction that spends more; None where the method does not serve: for
-    ``ADD``, ``STITCHED``, full participation and discrete pairs.
+    The pair is of the direction that spends more; None where the method does not serve.
     """
-    served = isinstance(pair, Pair) and pair.kind in (Kind.REMOVE, Kind.SWAP)
-    if not isinstance(pair, Pair) or not served or pair.ratio == 1 or not 0 < near < math.inf:
+    if not isinstance(pair, Pair) or pair.kind not in (Kind.REMOVE, Kind.SWAP) or pair.ratio == 1:
         return None
     numbers = pair.shift, pair.ratio, rounds, delta
-    asked = Questions(pair.kind, *(np.array([float(one)]) for one in numbers))
-    rows, p, steep = asked.rows, pair.ratio, np.zeros(1)
+    asked = questions(pair.kind, *(np.array([float(one)]) for one in numbers))
+    steep, spent = None, math.inf
     for _ in range(_TRIES):
-        plan = _plan(asked, _TOLERANCE, np.array([near]), steep, _SPARED + 8)
-        frequencies, highest = (
-            int(plan.frequencies[0]),
-            2 * math.pi * float(plan.frequencies[0] / plan.period[0]),
-        )
-        low, high = (float(end[0, 0]) for end in tail_outcomes(rows, np.full((1, 1), 1e-25)))
-        high = max(high, float(plan.high[0]))
-        # the trapezoidal rule, close enough for the highest frequency
-        nodes = (high - low) * (highest * pair.shift * (1 + (pair.kind == Kind.SWAP)) + 10) / 6
-        if not nodes * math.sqrt(frequencies) < _LARGE:
+        if not (0 < near < math.inf and spent > 0):
             return None
-        places = np.linspace(low, high, int(nodes) + 2)[None]
-        masses = (1 - p) * np.exp(-(places**2) / 2) + p * np.exp(-((places - pair.shift) ** 2) / 2)
-        masses *= (places[0, 1] - places[0, 0]) / math.sqrt(2 * math.pi)
-        one = loss(rows, places), masses, np.zeros(1)
-        made = _transform(asked, plan, frequencies, one, 0)
-        found, steep = _solve(made, plan, asked.delta, 0)
+        with np.errstate(all="ignore"):
+            plan = _plan(asked, _ESTIMATED, np.array([near]), steep, estimated=True)
+            if not plan.nodes[0] * plan.frequencies[0] < _LARGE:
+                return None
+            made = _transform(asked, plan, int(plan.frequencies[0]), correct=True)
+            found, steep = _solve(made, plan, asked.delta, 0)
+            spent = float(_delta(made, plan, found, 0)[0][0])
         before, near = near, float(found[0])
-        spent = float(_delta(made, plan, found, 0)[0][0])
-        if not (near > 0 and spent > 0):
-            return None
-        settled = abs(math.log(spent / delta)) < _SETTLED
+        settled = spent > 0 and abs(math.log(spent / delta)) < _SETTLED
         if settled and abs(near - before) <= _FAR * before:
             return near
     return None

@@ -5,7 +5,7 @@ import pytest
 
 import privplan
 from privplan.accounting.pld.accountant import PldAccountant
-from privplan.accounting.pld.inversion import Questions, bounds
+from privplan.accounting.pld.inversion import bounds, questions
 from privplan.accounting.pld.pairs import epsilon_of, gaussian_epsilon
 from privplan.laws.law import Kind, Pair
 
@@ -59,8 +59,8 @@ def test_one_round_has_its_closed_form(kind):
     """The profile of one round is known; small and large shifts, rare and frequent sampling."""
     pairs = [Pair(kind, shift, q) for shift in (0.06, 0.7, 3.0) for q in (1e-3, 0.3, 0.95)]
     shifts, ratios = np.transpose([(p.shift, p.ratio) for p in pairs])
-    asked = Questions(kind, shifts, ratios, np.ones(len(pairs)), np.full(len(pairs), 1e-6))
-    lower, upper = bounds(asked, asked)
+    asked = questions(kind, shifts, ratios, np.ones(len(pairs)), np.full(len(pairs), 1e-6))
+    lower, upper = bounds((asked,), 5e-3)
     for at, pair in enumerate(pairs):
         assert upper[at] >= epsilon_of(pair, 1e-6, from_above=False)
         assert lower[at] <= epsilon_of(pair, 1e-6, from_above=True)
