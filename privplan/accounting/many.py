@@ -17,7 +17,7 @@ from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.errors import TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
-_TOLERANCE = 1e-3  # relative
+_TOLERANCE, _MOST = 3e-3, 5e6  # relative; work for one question
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def bounds(**given: Any) -> Bounds:
     for kinds, rows in alike.items():
         place, *columns = np.array(rows).T
         ways = tuple(inversion.questions(kind, *columns) for kind in dict.fromkeys(kinds))
-        found = inversion.bounds(ways, _TOLERANCE)
+        found = inversion.bounds(ways, _TOLERANCE, _MOST)
         lower[place.astype(int)], upper[place.astype(int)] = found
     bounded = PldAccountant(tolerance=_TOLERANCE)
     for at, one in ((at, asked[at]) for at in np.flatnonzero(np.isinf(upper)).tolist()):

@@ -205,9 +205,9 @@ _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
 _ESTIMATE_TOLERANCE = 3e-4
 """Where a calibration starts: three times as fast as the tolerance of a certificate."""
-_VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = 100_000, 6, 20.0, 1e-3, 5e7, 5.0
+_VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = 100_000, 6, 20.0, 1e-3, 5e7, 5e-4
 """Rounds and kinds of sampled ones from which a transform is inverted first; how often a client
-takes part, and with what ratio, up to which it is; its limit of work; tolerances that are kept."""
+takes part, and with what ratio, up to which it is; its limit of work; the gap that is kept."""
 _SAME_SHIFT = 1e-5
 """Relative distance of shifts that moves epsilon by less than the tolerance."""
 
@@ -240,7 +240,7 @@ class ComposedLoss:
             return Interval(0.0, 0.0)
         least = one_round.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
         lower, upper, gap = _inverted(self.directions, None, delta, self.tolerance)
-        close = gap <= _AS_CLOSE * self.tolerance
+        close = gap <= max(_AS_CLOSE, self.tolerance)
         if close or (decide is not None and not lower <= decide < upper):
             return Interval(lower, upper)
         found = _between(self.directions, delta, self.tolerance, max(least, lower), decide)

@@ -42,9 +42,8 @@ _PHASES = (  # half the phase that may pass in a panel, by the logs of digits th
     np.array([60.0, 57.0, 50.0, 45.0, 40.0, 35.0, 30.0, 25.0, 20.0, 8.0]),
 )
 _PANELS, _GRID = 2, 48  # of a plan: panels of a part, places between which panels are laid
-_RARE = 0.5  # expected rounds of a client in which one large loss decides
+_RARE, _FORGONE = 0.5, 3.0  # rounds in which one loss decides; log of what a tilt may forgo
 _OF_TOLERANCE = 30.0  # tolerance over that of what is left out
-_FORGONE = 3.0  # how far the integrand of a plan may be above the least
 _MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
 _CHUNK, _ALIKE = 1 << 18, 0.25  # complex numbers in memory; how far sizes in it differ, in logs
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
@@ -323,9 +322,8 @@ def _transform(
         extra += n * outside(part, ends)
         rise += n * (chernoff(part, ends, one, pulled) - log_moment + 2 * rule)
     both = width**2 + asked.mu**2
-    z, half = tilt[:, None] + 1j * u, (both / 2)[:, None]
+    z, half, alone = tilt[:, None] + 1j * u, (both / 2)[:, None], asked.mu == 0
     payoff = 1 / (z * (1 + z))
-    alone = asked.mu == 0
     # of the loss less that of nothing, by the exponential less 1 where the two are alike
     one_less = np.where(alone, np.exp(-np.maximum(moment, -600.0)), 0.0)[:, None]
     whole = size + moment[:, None]
@@ -378,8 +376,7 @@ def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> Ends:
         return scale * value, slope
     nothing, of_nothing, price = (made.alone * one for one in _of_nothing(plan.width, epsilon))
     around = np.exp(-plan.tilt * plan.period)
-    # of the Gaussian mechanism that is composed, alone, periods above
-    width = np.maximum(plan.width, 1e-300)
+    width = np.maximum(plan.width, 1e-300)  # of what is composed; alone, periods above, an echo
     beyond = plan.tilt * plan.period - np.maximum(plan.period / width - width / 2, 0.0) ** 2 / 2
     echo = 4 * np.exp(np.minimum(beyond, 0.0))
     echo = np.where(made.alone, np.where(beyond < -30, echo, np.inf), 0.0)
@@ -420,8 +417,9 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
         if not short.any():
             break
         epsilon = np.where(short, epsilon * (1 + sign * further), epsilon)
-    failed = np.inf if sign > 0 else 0.0
-    return np.where(short, failed, epsilon), slope
+    nothing = (sign > 0) & (_delta(made, plan, 0 * epsilon, sign)[0] <= delta)
+    epsilon = np.where(short, np.inf if sign > 0 else 0.0, epsilon)
+    return np.where(nothing, 0.0, epsilon), slope
 
 
 def bounds(ways: tuple[Questions, ...], tolerance: float, most: float = _MOST) -> Ends:
@@ -476,7 +474,7 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
 def deltas(
     ways: tuple[Questions, ...], epsilon: float, tolerance: float, most: float
 ) -> tuple[float, float]:
-    """Bounds on the delta of one question at an epsilon, from that which it states; else 0 and 1."""
+    """Bounds on delta at an epsilon, from a delta that the questions name; 0 and 1 where none."""
     lowest, highest, at = 0.0, 0.0, np.array([epsilon])
     for asked in ways:
         lower, upper, gap, steep, least = 0.0, 1.0, math.inf, None, highest

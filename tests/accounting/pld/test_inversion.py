@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import privplan
-from privplan.accounting.pld.accountant import PldAccountant
+from privplan.accounting.pld.accountant import PldAccountant, _between, compose
 from privplan.accounting.pld.inversion import bounds, questions
+from privplan.accounting.pld.moments import Equal, cumulants, off_by, outcomes
 from privplan.accounting.pld.pairs import epsilon_of, gaussian_epsilon
 from privplan.laws.law import Kind, Pair
 
@@ -85,3 +86,36 @@ def test_ten_thousand_questions_have_close_bounds():
     found = privplan.account(**random_questions(10_000, seed=0))
     assert np.isfinite(found.upper).all()
     assert (found.upper <= 1.012 * found.lower).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP, Kind.STITCHED])
+def test_moments_are_off_by_less_than_their_bound(kind):
+    """A few panels against many."""
+    part = Equal(kind, *np.array([[0.8, 2.0], [0.1, 1e-4], [1.0, 1.0]]))
+    low = part.shift / 2 if kind == Kind.STITCHED else -8 - part.shift
+    few, many = (np.linspace(low, low + 18, count, axis=1) for count in (9, 61))
+    tilt = np.array([3.0, 5.0])
+    found, exact = (
+        np.exp(cumulants(one.losses, one.masses, tilt[:, None]))[:, 0]
+        for one in (outcomes(part, few), outcomes(part, many))
+    )
+    bound = np.exp(off_by(part, few, tilt, np.zeros(2)))
+    assert (np.abs(found / exact - 1) <= bound / exact + 1e-12).all()
+    assert (bound < 0.1 * exact).all()
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_many_kinds_of_rounds_and_rare_ones(relation):
+    """Against convolutions; both bounds within 0.1% of each other, of epsilon and of delta."""
+    mixed = [privplan.Release(1 + 0.3 * i, 0.01 * (i + 1)) for i in range(12)]
+    histories = (
+        privplan.History([(one, 20) for one in mixed] + [(privplan.Release(9.0, 1.0, "full"), 4)]),
+        privplan.History.repeated(privplan.Release(0.62, 2.5e-5), 30_000),
+    )
+    for history in histories:
+        found = privplan.compose(history, relation).epsilon(1e-7)
+        other = _between(compose(history, privplan.Relation(relation)).directions, 1e-7, 1e-3)
+        assert other.lower <= found.upper <= found.lower * (1 + 1e-3) <= other.upper * (1 + 2e-3)
+        spent = privplan.compose(history, relation).delta(found.upper)
+        assert spent.lower <= 1e-7
+        assert spent.upper <= spent.lower * (1 + 1.2e-3)
