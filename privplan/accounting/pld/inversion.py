@@ -50,7 +50,7 @@ _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at on
 _NEWTON, _PLANS = 12, 4  # most steps and plans
 _GAP, _FIRST = 1.6, 0.75  # tolerances that ask for another plan; of the first one
 _COARSE, _COARSE_DELTA = 5.0, 0.1  # tolerances of a direction that probably spends less
-_TRIES, _FAR, _SETTLED = 6, 0.1, 1e-6  # of an estimate; how far from its plan and delta
+_TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
 _ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
 
 Indices = NDArray[np.int64]
@@ -481,7 +481,7 @@ def deltas(
         if least:
             asked = asked._replace(delta=np.array([least]))
         for turn in range(_PLANS + 2):
-            aim = _COARSE_DELTA if least and turn == 0 else tolerance / 2
+            aim = _COARSE_DELTA if least and turn == 0 else 0.4 * tolerance
             with np.errstate(all="ignore"):
                 [*found] = _made(asked, aim, at, steep, most, of_delta=True)
                 if not found:
@@ -543,7 +543,7 @@ def estimate(pair: AnyPair, rounds: int, delta: float, near: float) -> float | N
     asked = questions(pair.kind, *(np.array([float(one)]) for one in numbers))
     steep, spent = None, math.inf
     for _ in range(_TRIES):
-        if not (0 < near < math.inf and spent > 0):
+        if not (0 < near < _LARGEST and spent > 0):
             return None
         with np.errstate(all="ignore"):
             plan = _plan(asked, _ESTIMATED, np.array([near]), steep, estimated=True)
