@@ -240,10 +240,11 @@ def executed(plan: Plan, numbers: Mapping[str, float]) -> str:
         [f"{getattr(one, name):.5g}" for name in _OF_GROUPS] + [f"{plan.clip_factor(one):.5g}"]
         for one in plan.groups
     ]
-    clipping = "" if plan.clipping is None else plan.clipping.model_dump_json()
+    clipping = {} if plan.clipping is None else plan.clipping.model_dump()
     known = {name: f"{value:.5g}" for name, value in sorted(numbers.items())}
     draws, clip = [STREAMS, plan.spec_digest], f"{plan.spec.clipping_norm:.5g}"
-    found = digest([draws, str(plan.release), groups, clip, clipping, known])
+    median = {name: f"{value:.5g}" for name, value in sorted(clipping.items())} or ""
+    found = digest([draws, str(plan.release), groups, clip, median, known])
     return found[:16]
 
 
