@@ -396,18 +396,18 @@ STEPS = "last_steps"
 """Key of the last steps [B - 1, d] in the server's state, the latest first."""
 
 
-def unmixed(inner: Aggregator, mixture: tuple[float, ...]) -> Aggregator:
+def unmixed(inner: Aggregator, mixture: Callable[[int], tuple[float, ...]]) -> Aggregator:
     """Combine the releases into y_t, then solve y_t = c_0 u_t + ... + c_{B-1} u_{t-B+1} for u_t."""
 
     def start(theta: Tensor) -> State:
-        past = theta.new_zeros(len(mixture) - 1, len(theta), dtype=torch.float64)
+        past = theta.new_zeros(len(mixture(1)) - 1, len(theta), dtype=torch.float64)
         return {**inner.start(theta), STEPS: past}
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
-        past = state[STEPS]
-        weights = torch.tensor(mixture[1:], dtype=past.dtype, device=past.device)
-        solved = (step.to(past) - weights @ past) / mixture[0]
+        past, factors = state[STEPS], mixture(releases[0].record.round)
+        weights = torch.tensor(factors[1:], dtype=past.dtype, device=past.device)
+        solved = (step.to(past) - weights @ past) / factors[0]
         return solved.to(step), {**after, STEPS: torch.cat([solved[None], past[:-1]])}
 
     return Aggregator(f"unmixed, {inner.name}", inner.weight, combine, start)

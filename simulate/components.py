@@ -212,10 +212,12 @@ class Mechanism:
     # (round, update, weight of its group) to the release of one client; None if only sums are
     # released
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
-    # (sums of a round, earlier sums [groups, B - 1, d], the latest first) to what is released
+    # (round, its sums, earlier sums [groups, B - 1, d], the latest first) to what is released
     # instead of each sum. The loop keeps the sums, and measures releases against the mixture that
     # the plan names
-    mix: Callable[[Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda sums, _: tuple(sums)
+    mix: Callable[[int, Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda _, sums, past: (
+        tuple(sums)
+    )
 
 
 @dataclass(frozen=True)

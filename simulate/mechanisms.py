@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -252,17 +252,17 @@ def silent() -> Mechanism:
 # again.
 
 
-def mixed_sums(inner: Mechanism, mixture: tuple[float, ...]) -> Mechanism:
+def mixed_sums(inner: Mechanism, mixture: Callable[[int], tuple[float, ...]]) -> Mechanism:
     """The mechanism, applied to c_0 x_t + ... + c_{B-1} x_{t-B+1} for each group.
 
-    The mixture c must have norm 1 at most, so that a client who is in one of B consecutive sums
-    moves the releases by no more than its bound in all.
+    The factors on one sum, in the mixtures of B rounds, must have norm 1 at most, so that a client
+    who is in one of B consecutive sums moves the releases by no more than its bound in all.
     """
 
-    def mix(sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
-        now = torch.stack([part.total for part in sums])
-        weights = torch.tensor(mixture[1:], dtype=now.dtype, device=now.device)
-        totals = mixture[0] * now + torch.einsum("b,gbd->gd", weights, past.to(now))
+    def mix(round_: int, sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
+        now, factors = torch.stack([part.total for part in sums]), mixture(round_)
+        weights = torch.tensor(factors[1:], dtype=now.dtype, device=now.device)
+        totals = factors[0] * now + torch.einsum("b,gbd->gd", weights, past.to(now))
         return tuple(replace(part, total=row) for part, row in zip(sums, totals, strict=True))
 
     return replace(inner, name=f"{inner.name}, correlated over rounds", mix=mix)

@@ -40,8 +40,10 @@ from privplan.laws.participation import (
 #
 #     y_t = c_0 x_t + c_1 x_{t-1} + ... + c_{B-1} x_{t-B+1} + z_t,    z_t independent Gaussian,
 #
-# and the server solves for the sums: x_t + n_t with n = C^{-1} z, C the Toeplitz matrix of c. A
-# client that is summed in one of any B consecutive rounds at most (``cyclic_poisson:B``) moves
+# and the server solves for the sums: x_t + n_t with n = C^{-1} z, C the Toeplitz matrix of c. The
+# last B - 1 sums have fewer rounds to come: their factors are longer, so that each column of C has
+# norm 1 (column normalisation, as in jax_privacy), and the last rounds have less noise. A client
+# that is summed in one of any B consecutive rounds at most (``cyclic_poisson:B``) moves
 # y_t, ..., y_{t+B-1} by a vector of its own norm, since the columns of C have norm 1 at most, and
 # different participations move different releases. So its privacy is that of one Gaussian release
 # per participation, also where updates depend on earlier releases (Denisov, McMahan, Rush, Smith,
@@ -49,7 +51,7 @@ from privplan.laws.participation import (
 #
 # c is the start of the series of (1 - x)^(-a) (1 - beta x)^(-1/2), divided by its norm, beta the
 # momentum of the server. a = 1/2 is best where B reaches all rounds (Kalinin, Lampert, NeurIPS
-# 2024); a is the multiple of 0.02 that leaves least noise in the last model of the rounds.
+# 2024); a is the multiple of 0.02 of the least mean square noise of all models.
 
 
 def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
@@ -65,9 +67,35 @@ def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def coefficients(bands: int, momentum: float, rounds: int) -> tuple[float, ...]:
-    """The series that leaves the last model least noise."""
+    """The series that leaves all models least mean square noise."""
     found = [series(bands, momentum, step / 50) for step in range(25, 51)]
-    return min(found, key=lambda given: remaining_noise(given, momentum, rounds))
+    left = np.arange(rounds, 0, -1)  # models that hold the noise of i rounds ago, i = 0, 1, ...
+
+    def squares(given: tuple[float, ...]) -> float:
+        held = _held(given, _reached(momentum, rounds))
+        return float(left @ held**2)
+
+    return min(found, key=squares)
+
+
+def _reached(momentum: float, rounds: int) -> np.ndarray:
+    """Share of a round's noise that the model holds after it and 0, 1, ... further rounds."""
+    return np.array([1 - momentum**t for t in range(1, rounds + 1)])
+
+
+def _held(given: tuple[float, ...], reached: np.ndarray) -> np.ndarray:
+    """Factors on z of 0, 1, ... rounds ago in a model that holds ``reached`` of n."""
+    from scipy.linalg import solve_banded  # slow to load
+
+    matrix = np.repeat(np.array(given[: len(reached)])[:, None], len(reached), axis=1)
+    held: np.ndarray = solve_banded((len(matrix) - 1, 0), matrix, reached)
+    return held
+
+
+def column_norms(given: tuple[float, ...]) -> np.ndarray:
+    """Norms of the first 1, ..., B factors, which are those of the last columns, rounded up."""
+    found: np.ndarray = np.minimum(1.0, np.sqrt(np.cumsum(np.square(given))) * (1 + 2.0**-48))
+    return found
 
 
 def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> float:
@@ -75,12 +103,9 @@ def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> f
 
     Both for the same way of the model without noise: momentum leaves the last steps unfinished.
     """
-    from scipy.linalg import solve_banded  # slow to load
-
-    # the model after round T holds 1 - beta^(T - t + 1) of the noise of round t
-    reached = 1 - momentum ** np.arange(1, rounds + 1)
-    matrix = np.repeat(np.array(given[:rounds])[:, None], rounds, axis=1)
-    held = solve_banded((len(matrix) - 1, 0), matrix, reached)
+    reached = _reached(momentum, rounds)
+    last = column_norms(given)[:rounds]
+    held = _held(given, np.append(reached[: len(last)] * last, reached[len(last) :]))
     return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())
 
 
@@ -178,9 +203,14 @@ class CyclicPoisson(Poisson):
         """Clients of one person may be of different parts, whose rounds share noise."""
         return 1
 
-    def mixture(self, momentum: float, rounds: int) -> tuple[float, ...]:
+    def mixture(self, momentum: float, rounds: int, round_: int = 1) -> tuple[float, ...]:
         """B factors, for noise that later rounds take back in part."""
-        return coefficients(self.bands, momentum, rounds)
+        given = coefficients(self.bands, momentum, rounds)
+        if round_ + self.bands - 1 <= rounds:
+            return given
+        norms = column_norms(given)[rounds - round_ :]  # of this round, of the one before it, ...
+        ends = np.pad(norms, (0, self.bands - len(norms)), constant_values=1.0)
+        return tuple(float(one) for one in np.array(given) / ends)
 
     def noise_left(self, momentum: float, rounds: int) -> float:
         """Less than 1: that of the correlated noise."""

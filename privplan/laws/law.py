@@ -275,12 +275,15 @@ class Law(ABC):
         """The round whose random stream draws a round's cohort."""
         return round_
 
-    def mixture(self, momentum: float, rounds: int) -> tuple[float, ...]:
-        """Factors on a round's sum and on those before it in what is released, of norm 1 at most.
+    def mixture(self, momentum: float, rounds: int, round_: int = 1) -> tuple[float, ...]:
+        """Factors on a round's sum and on those before it in what is released.
+
+        Those on one sum, over the rounds of the run, have norm 1 at most.
 
         Args:
             momentum: of the server.
             rounds: of the whole run.
+            round_: whose release it is.
         """
         return (1.0,)
 

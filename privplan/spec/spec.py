@@ -346,7 +346,11 @@ class Spec(Shown, Checked):
     @property
     def mixture(self) -> tuple[float, ...]:
         """Factors on a round's sum and on those before it in what is released; (1,) for a sum."""
-        return self.sampling.law.mixture(self.server_momentum, self.rounds)
+        return self.mixture_of(1)
+
+    def mixture_of(self, round_: int) -> tuple[float, ...]:
+        """The same in a round: sums of the last rounds have longer factors."""
+        return self.sampling.law.mixture(self.server_momentum, self.rounds, round_)
 
     @property
     def noise_left(self) -> float:

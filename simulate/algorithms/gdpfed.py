@@ -131,10 +131,10 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         sums, and the server solves for the sum of the round.
     Deviations: none.
     """
-    joint, factors = plan.release == "joint", plan.spec.mixture
+    joint, factors = plan.release == "joint", plan.spec.mixture_of
     mechanism = gaussian_joint() if joint else gaussian_per_group()
     aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
-    if len(factors) > 1:
+    if len(plan.spec.mixture) > 1:
         mechanism = mixed_sums(mechanism, factors)
         aggregator = unmixed(aggregator, factors)
     return compose(

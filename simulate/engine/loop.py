@@ -15,7 +15,6 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.evidence import measure_noise, vector_digest
 from privplan.ledger import Witness
-from privplan.plan import Plan
 from privplan.record import Executed, Mask, Residual, RoundMetrics
 from privplan.streams import Purpose, mask_digest, stream
 from simulate import audit as traces
@@ -117,9 +116,10 @@ def _release(
     mechanism = algorithm.mechanism
     totals = [part.total for part in sums]
     if (past := state.get(PAST)) is not None:
-        mixed = [_mixture(algorithm.plan, now, *old) for now, old in zip(totals, past, strict=True)]
+        given = algorithm.plan.spec.mixture_of(context.round)
+        mixed = [_mixture(given, now, *old) for now, old in zip(totals, past, strict=True)]
         kept = torch.cat([torch.stack(totals)[:, None], past[:, :-1].to(totals[0])], 1)
-        sums, totals = mechanism.mix(sums, past), mixed
+        sums, totals = mechanism.mix(context.round, sums, past), mixed
         state = {PAST: kept}
     releases = mechanism.release(context.round, sums, factors, noise)
     coordinates = context.released_coordinates
@@ -135,9 +135,9 @@ PAST = "past_sums"
 """Key of the last sums [groups, B - 1, d], the latest first, in the state of the mechanism."""
 
 
-def _mixture(plan: Plan, *sums: Tensor) -> Tensor:
+def _mixture(factors: Sequence[float], *sums: Tensor) -> Tensor:
     """What the plan releases of a group, without noise, from its sums, the latest first."""
-    pairs = zip(plan.spec.mixture, sums, strict=True)
+    pairs = zip(factors, sums, strict=True)
     return torch.stack([factor * total.to(sums[0]) for factor, total in pairs]).sum(0)
 
 

@@ -246,12 +246,11 @@ def drawn_cohort(
     """Sorted positions: by poisson, cyclic_poisson, fixed_size, full, or another law's own draw."""
     if not OWN_DRAWS.fullmatch(law):
         return SamplingLaw(law).law.draw(source, clients, ratio, round_)
-    sizes = getattr(clients, "parts", (clients,))
+    sizes = tuple[int, ...](getattr(clients, "parts", (clients,)))
     part = (round_ - 1) % len(sizes)
-    places = sum(sizes[:part]) + np.arange(sizes[part])
+    own, places = sizes[part], sum(sizes[:part]) + np.arange(sizes[part])
     if law == "full":
         return places
-    own = len(places)
     size = round(own * ratio) if law == "fixed_size" else source.binomial(own, ratio)
     return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
 
@@ -260,35 +259,36 @@ def drawn_cohort(
 MIXED = re.compile(r"(?:cyclic_poisson|banded_separation|cyclic_allocation):(\d+)(?::\d+)?")
 
 
-def mixture(plan: Plan) -> tuple[float, ...]:
-    """Factors on the sums of B rounds, of norm 1: of (1 - x)^(-a) (1 - beta x)^(-1/2)."""
-    # of all a = 0.5, 0.52, ..., 1 the one that leaves the last model of all rounds least noise
+def mixture(plan: Plan, round_: int = 1) -> tuple[float, ...]:
+    """Factors on the last B sums: of (1 - x)^(-a) (1 - beta x)^(-1/2), of norm 1 for each sum."""
+    # of all a = 0.5, 0.52, ..., 1 that of the least mean square noise of all models
     turns = int((MIXED.fullmatch(plan.spec.sampling) or ("", "1"))[1])
-    return _mixture(turns, plan.spec.server_momentum, plan.spec.rounds)
+    found = _mixture(turns, plan.spec.server_momentum, plan.spec.rounds)
+    left = max(1, plan.spec.rounds - round_ + 1)
+    norms = (math.hypot(*found[: left + at]) * (1 + 2.0**-48) for at in range(turns))
+    return tuple(one / min(1.0, norm) for one, norm in zip(found, norms, strict=True))
 
 
 @lru_cache
 def _mixture(turns: int, momentum: float, rounds: int) -> tuple[float, ...]:
-    found = []
-    root = [math.comb(2 * k, k) / 4**k * momentum**k for k in range(turns)]
+    found, root = list[Any](), [math.comb(2 * k, k) / 4**k * momentum**k for k in range(turns)]
     for a in (step / 50 for step in range(25, 51)):
         power = [math.prod((a + j) / (j + 1) for j in range(k)) for k in range(turns)]
         terms = [sum(power[at - k] * root[k] for k in range(at + 1)) for at in range(turns)]
         norm, held = math.hypot(*terms) * (1 + 2.0**-48), list[float]()
         given = tuple(one / norm for one in terms)
-        for t in range(rounds):  # what the last model holds of the noise of each round
+        for t in range(rounds):  # what a model holds of the noise of t rounds ago
             taken = sum(one * old for one, old in zip(given[1:], reversed(held), strict=False))
             held.append((1 - momentum ** (t + 1) - taken) / given[0])
-        found.append((math.hypot(*held), given))
+        found.append((sum((rounds - t) * one**2 for t, one in enumerate(held)), given))
     return min(found)[1] if turns > 1 else (1.0,)
 
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:
     """The sampling ratio of a law; a cohort of fixed size has a whole number of clients."""
     whole = round(clients * ratio) / clients
-    if law == "fixed_size" and not math.isclose(whole, ratio, rel_tol=1e-9):
-        return whole
-    return 1.0 if law == "full" else ratio
+    changed = law == "fixed_size" and not math.isclose(whole, ratio, rel_tol=1e-9)
+    return whole if changed else 1.0 if law == "full" else ratio
 
 
 def turn(clients: int, ratio: float, round_: int) -> np.ndarray:

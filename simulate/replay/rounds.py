@@ -296,7 +296,7 @@ def _sum(
     """
     plan, (line, released) = world.plan, run
     size = len(world.released(line.record.round))
-    noise, factors = np.zeros(size + (plan.clipping is not None)), mixture(plan)
+    noise, factors = np.zeros(size + (plan.clipping is not None)), mixture(plan, line.record.round)
     if world.method.noisy and not world.secret:
         noise = _noise(world, line, len(noise))
     norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.clips else math.inf
@@ -452,7 +452,7 @@ def _after(
     step, slack = whole.index_copy(0, sent, step), whole.index_copy(0, sent, slack)
     if world.method.local == "pgn":
         step = step + (1 - world.method.numbers["beta"]) * _known(world, before).double()
-    step, past = _solved(mixture(plan), step, before)
+    step, past = _solved(mixture(plan, round_), step, before)
     if strength := world.method.numbers.get("smoothing"):
         step = _smoothed(step, strength)
     last = {LAST_STEP: step.float()} if world.method.local == "pgn" else {}

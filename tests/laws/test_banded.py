@@ -9,13 +9,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.linalg import toeplitz
 
 import privplan
 from privplan.accounting.accountant import accountant
 from privplan.accounting.certificate import composition
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
+from tests.laws.test_laws import matrix
 from tests.laws.test_random_allocation import spec
 
 SEPARATION, ALLOCATION = "banded_separation:3", "cyclic_allocation:3:2"
@@ -23,20 +23,18 @@ SEPARATION, ALLOCATION = "banded_separation:3", "cyclic_allocation:3:2"
 
 def moved(name, rounds):
     """C, whose columns are the moves of a client by its rounds."""
-    found = SamplingLaw(name).law.mixture(0.5, rounds)
-    column = np.pad(np.array(found), (0, rounds))[:rounds]
-    return toeplitz(column, np.zeros(rounds))
+    return matrix(SamplingLaw(name).law, 0.5, rounds)
 
 
 def test_a_client_moves_the_releases_by_the_counted_rounds_at_most():
     """All 2^11 sets of rounds that are 3 apart, with either sign of each update."""
-    matrix, law = moved(SEPARATION, 11), SamplingLaw(SEPARATION).law
+    moves, law = moved(SEPARATION, 11), SamplingLaw(SEPARATION).law
     for size in range(1, 5):
         for own in combinations(range(11), size):
             if min([3, *np.diff(own)]) >= 3:
                 assert law.most_of_client([one + 1 for one in own]) == size
                 for signs in ((1.0,) * size, (1.0, -1.0) * 2):
-                    squares = np.sum((matrix[:, own] @ np.array(signs[:size])) ** 2)
+                    squares = np.sum((moves[:, own] @ np.array(signs[:size])) ** 2)
                     assert squares <= size <= law.rounds_of_client(11) == 4
     assert composition(8.0, None, 11, sampling=SEPARATION, delta=1e-5).history.rounds == 4
 
@@ -44,9 +42,9 @@ def test_a_client_moves_the_releases_by_the_counted_rounds_at_most():
 def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
     """By simulation: the loss of 12 rounds, of which the first turn has 1, 4, 7 and 10."""
     rounds, sigma, samples = 12, 0.9, 400_000
-    matrix, generator = moved(ALLOCATION, rounds), np.random.default_rng(7)
+    moves, generator = moved(ALLOCATION, rounds), np.random.default_rng(7)
     choices = [(a, b) for a in (0, 3) for b in (6, 9)]
-    means = np.array([matrix[:, one].sum(axis=1) for one in choices])
+    means = np.array([moves[:, one].sum(axis=1) for one in choices])
     noise = sigma * generator.standard_normal((samples, rounds))
 
     def loss(y):

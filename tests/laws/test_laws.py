@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import sqrtm, toeplitz
 from scipy.optimize import minimize
+from scipy.signal import lfilter
 
 from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.certificate import calibrated_composition, composition
@@ -18,7 +19,7 @@ from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.rdp import rdp_of_release
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.laws.cyclic import coefficients, remaining_noise, series
+from privplan.laws.cyclic import CyclicPoisson, coefficients, series
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.laws.participation import (
     dispersion_p_value,
@@ -240,10 +241,13 @@ def test_questions_without_a_spec_count_the_rounds_of_a_client():
 MOMENTA = (0.0, 0.5, 0.9)
 
 
-def matrix(given_, rounds):
-    column = np.zeros(rounds)
-    column[: len(given_)] = given_[:rounds]
-    return toeplitz(column, np.zeros(rounds))
+def matrix(law, momentum, rounds):
+    """C, whose rows are the factors on the sums of the rounds, the first one first."""
+    found = np.zeros((rounds, rounds))
+    for at in range(rounds):
+        row = law.mixture(momentum, rounds, at + 1)[: at + 1]
+        found[at, at + 1 - len(row) : at + 1] = row[::-1]
+    return found
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
@@ -254,13 +258,14 @@ def test_the_square_root_of_a_server_with_momentum(momentum):
     for bands in (1, 3, 7):
         expected = root[:bands] / np.linalg.norm(root[:bands])
         assert series(bands, momentum, 0.5) == pytest.approx(expected, rel=1e-6)
-    assert coefficients(12, momentum, 12) == series(12, momentum, 0.5)  # a memory of all rounds
 
 
 @given(bands=st.integers(1, 40), momentum=st.floats(0, 0.99), rounds=st.integers(1, 60))
 def test_columns_have_norm_one_at_most(bands, momentum, rounds):
-    columns = matrix(coefficients(bands, momentum, rounds), rounds)
-    assert (np.sum(columns**2, axis=0) <= 1).all()
+    columns = matrix(CyclicPoisson(bands), momentum, rounds)
+    squares = np.sum(columns**2, axis=0)
+    assert (squares <= 1).all()
+    assert squares == pytest.approx(1, rel=1e-12)  # none is shorter than privacy allows
     for turn in range(min(bands, rounds)):  # rounds of one client: each moves other releases
         own = columns[:, turn::bands]
         assert not np.triu(own.T @ own, 1).any()
@@ -270,27 +275,29 @@ def test_columns_have_norm_one_at_most(bands, momentum, rounds):
 @pytest.mark.parametrize("bands", [2, 5])
 def test_the_noise_of_the_last_model(bands, momentum):
     rounds = 30
-    chosen = coefficients(bands, momentum, rounds)
-    inverse = np.linalg.inv(matrix(chosen, rounds))
+    inverse = np.linalg.inv(matrix(CyclicPoisson(bands), momentum, rounds))
     model, velocity = np.zeros(rounds), np.zeros(rounds)
     for row in inverse:  # each entry of the vectors is the noise of one round
         velocity = momentum * velocity + (1 - momentum) * row
         model = model + velocity
     way = sum(1 - momentum ** (t + 1) for t in range(rounds))  # where every round's sum is 1
     expected = np.linalg.norm(model) / way * math.sqrt(rounds)
-    assert remaining_noise(chosen, momentum, rounds) == pytest.approx(expected)
+    assert CyclicPoisson(bands).noise_left(momentum, rounds) == pytest.approx(expected)
     assert expected < 1
 
 
 @pytest.mark.parametrize(("bands", "rounds"), [(2, 50), (5, 50), (5, 500), (25, 500)])
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_no_banded_toeplitz_matrix_leaves_much_less(bands, rounds, momentum):
-    def noise(free):
-        return remaining_noise(tuple(free / np.linalg.norm(free)), momentum, rounds)
+def test_no_banded_toeplitz_matrix_leaves_models_much_less(bands, rounds, momentum):
+    reached, left = 1 - momentum ** np.arange(1, rounds + 1), np.arange(rounds, 0, -1)
+
+    def noise(free):  # root of the sum of squares over all models
+        held = lfilter([1.0], free / np.linalg.norm(free), reached)
+        return math.sqrt(left @ held**2)
 
     ours = coefficients(bands, momentum, rounds)
     best = minimize(noise, ours, method="L-BFGS-B").fun
-    assert best <= remaining_noise(ours, momentum, rounds) <= best * 1.004
+    assert best <= noise(ours) <= best * 1.004
 
 
 def test_a_client_s_privacy_is_that_of_one_release_per_turn():
@@ -300,7 +307,7 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn():
     patterns of participation are a mixture, and the releases C x + z are compared with C x' + z.
     """
     bands, rounds, ratio, sigma, samples = 3, 9, 0.4, 1.1, 400_000
-    c = matrix(coefficients(bands, 0.5, rounds), rounds)
+    c = matrix(CyclicPoisson(bands), 0.5, rounds)
     generator = np.random.default_rng(5)
     taken = np.arange(0, rounds, bands)  # the first turn, whose columns are complete
     patterns = [

@@ -74,11 +74,12 @@ def sums_bounded(run: Run) -> Check:
     def problems() -> Iterator[str]:
         if fault is not None:
             yield fault
-        factors, before = run.plan.spec.mixture, dict[int, list[float | None]]()
+        before = dict[int, list[float | None]]()
         for index, release in releases:
             one = measured.get((release.round, index))
             past = before.setdefault(index, [])
             past.insert(0, longest_sum(release))
+            factors = run.plan.spec.mixture_of(min(release.round, run.plan.spec.rounds))
             lengths = past[: len(factors)]
             if one is None or None in lengths:
                 continue

@@ -87,8 +87,8 @@ def mixed_by(change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any
     def breaks(experiment: Experiment) -> Experiment:
         mechanism, turn = experiment.algorithm.mechanism, iter(range(1, 10**6))
 
-        def mix(sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
-            return tuple(change(sums, mechanism.mix(sums, past), next(turn)))
+        def mix(round_: int, sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
+            return tuple(change(sums, mechanism.mix(round_, sums, past), next(turn)))
 
         return with_components(experiment, mechanism=replace(mechanism, mix=mix))
 

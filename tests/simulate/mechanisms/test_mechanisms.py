@@ -3,6 +3,7 @@
 import itertools
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -209,7 +210,7 @@ def group_sums(totals):
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_server_has_the_sums_and_the_solved_noise(joint):
     """Each step is that of the sums, plus C^{-1} of independent draws."""
-    mixture = coefficients(BANDS, 0.5, ROUNDS)
+    mixture = partial(CyclicPoisson(BANDS).mixture, 0.5, ROUNDS)
     inner = gaussian_joint() if joint else gaussian_per_group()
     mechanism, aggregator = mixed_sums(inner, mixture), unmixed(mean(), mixture)
     weights = {group.name: 0.25 for group in tiny.plan().groups}
@@ -221,7 +222,7 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
         past = [
             totals[round_ - lag] if lag <= round_ else 0 * theta.expand(2, -1) for lag in (1, 2)
         ]
-        mixed = mechanism.mix(group_sums(totals[round_]), torch.stack(past, 1))
+        mixed = mechanism.mix(round_ + 1, group_sums(totals[round_]), torch.stack(past, 1))
         seeds = [np.random.default_rng([round_, index]) for index in range(2)]
         releases = mechanism.release(round_ + 1, mixed, weights, seeds.__getitem__)
         again = [np.random.default_rng([round_, index]) for index in range(len(releases))]
@@ -233,8 +234,9 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
         step, server = aggregator.combine(releases, theta, server)
         steps.append(step.numpy())
     column = np.zeros(ROUNDS)
-    column[:BANDS] = mixture
-    solved = np.linalg.inv(toeplitz(column, np.zeros(ROUNDS))) @ np.array(drawn)
+    column[:BANDS] = coefficients(BANDS, 0.5, ROUNDS)
+    matrix = toeplitz(column, np.zeros(ROUNDS))
+    solved = np.linalg.inv(matrix / np.linalg.norm(matrix, axis=0)) @ np.array(drawn)
     expected = 0.25 * totals.sum(1).numpy() + solved
     assert np.array(steps) == pytest.approx(expected, abs=2e-4)
     assert isinstance(releases[0], Released)
@@ -323,7 +325,7 @@ def test_another_mixture_than_the_plans_is_found_without_a_replay(
     """The sum of the round alone, or twice the mixture: the true epsilon is above the budget."""
     planned = plan.spec.mixture
     other = tuple(factor * c for c in planned) if factor else (1.0, *[0.0] * (len(planned) - 1))
-    monkeypatch.setattr(gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, other))
+    monkeypatch.setattr(gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, lambda _: other))
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
     failed = {check.name for check in judge(load_run(tmp_path / "run")).failed}
     assert {"sums", "noise regenerated"} <= failed
