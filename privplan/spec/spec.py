@@ -328,11 +328,11 @@ class Spec(Shown, Checked):
     @property
     def expected_cohort(self) -> float:
         """Expected clients per round over all groups (q n)."""
+        drawable = self.sampling.law.drawable
         if self.planning.ratios == "given":
-            drawable = self.sampling.law.drawable
             return sum((one.sampling_ratio or 0.0) * drawable(one.clients) for one in self.groups)
         if self.sampling.law.everyone or self.cohort is None:
-            return float(self.sampling.law.drawable(self.population))
+            return sum(drawable(one.clients) for one in self.groups)
         return self.cohort
 
     @property

@@ -135,3 +135,13 @@ def test_a_run_is_planned_trained_verified_and_replayed(
     checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}
     for check in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
         assert checks[check] == "passed"
+
+
+@pytest.mark.parametrize("law", ["random_allocation:7", "min_separation:7"])
+def test_groups_that_blocks_do_not_divide(law: str) -> None:
+    """100/7 + 200/7 clients a round are not the float 300/7."""
+    sizes = {"strict": (100, 2.0), "loose": (200, 8.0)}
+    groups = [{"name": name, "clients": n, "epsilon": e} for name, (n, e) in sizes.items()]
+    found = solve(spec(sampling=law, rounds=21, groups=groups))
+    assert [group.sampling_ratio for group in found.groups] == [1.0, 1.0]
+    assert found.spec.expected_cohort == pytest.approx(300 / 7)
