@@ -55,11 +55,10 @@ NORM = "clipping_norm"
 """Name of the adaptive clipping norm among the scalars of the server's state."""
 Finish = Callable[[Tensor, bool], Tensor]
 """(clipped update, whether it exceeded the norm) to what enters the sum."""
-ROUNDINGS = (1e-7, -1e-7, 3e-7, -3e-7, 1e-6, -1e-6)
-"""Relative changes of a model that are as small as rounding, along a random vector per client.
-
-Where one direction keeps to the side of a kink, the opposite one crosses it.
-"""
+# Where one direction keeps to a side of a kink, the opposite one crosses it. A first kink of little
+# weight leaves more than rounding does.
+ROUNDINGS = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
+"""Relative changes of a model, for each client and size along a random vector of its own."""
 KEPT = 2**26
 """Most values of updates that are kept in memory for another look: 256 MB."""
 EXPLAINED = 0.95
@@ -215,6 +214,7 @@ def _updates(world: World, line: Line, before: Round, chunk: Any, scale: float =
         own = world.run.partition.records(client)
         batches.append(epochs(own, local.steps, local.batch_size, source))
         theta = _own_start(world, before, client)
+        source = stream(world.seed, CLIENT, round_, client, round(1 / abs(scale or 1)))
         change = scale * source.standard_normal(len(theta)) if scale else np.zeros(1)
         starts.append(theta * torch.from_numpy(1 + change).float())
     steps = [*_records(world, round_, [client for _, client in chunk], batches)]

@@ -357,7 +357,7 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
         updates = torch.stack([sent for sent, _ in plain(world, line, before, chunk, scale)])
         if not scale and not chosen:
             chosen.append(chunk[-1])
-        if scale == -3e-7 and chosen[0] in chunk:
+        if scale == -3e-6 and chosen[0] in chunk:
             row = chunk.index(chosen[0])
             updates[row] *= 0.1  # within the clipping norm, as without the jump
             updates[row] += jump
