@@ -127,16 +127,7 @@ def show(
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def remaining_budget(
-    group: str,
-    epsilon: float,
-    delta: float | None,
-    population: str,
-    sampling_ratio: float | None,
-    rounds: int | None,
-    rule: Any,
-    relation: str | None,
-    form: str,
-    address: str | None,
+    group: str, epsilon: float, relation: str | None, form: str, address: str | None, **asked: Any
 ) -> None:
     """What is left of a budget: headroom, and the least noise of a next run.
 
@@ -147,10 +138,7 @@ def remaining_budget(
     under = None if relation is None else Relation(relation)
     limit = f"must be answerable within {MOST_SECONDS:g} s of processor time"
     with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)):
-        result = Book(address).left(
-            group, epsilon, delta=delta, population=population, relation=under,
-            sampling_ratio=sampling_ratio, rounds=rounds, rule=rule,
-        )  # fmt: skip
+        result = Book(address).left(group, epsilon, relation=under, **asked)
     if form == "json":
         render.data(result.model_dump(mode="json"))
     else:
@@ -175,16 +163,7 @@ def remaining_budget(
 @click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
 @click.option("--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well.")
 @_address
-def open_account(
-    account: str,
-    epsilon: float,
-    delta: float,
-    rule: Any,
-    relation: str,
-    typical: str | None,
-    ceilings: tuple[str, ...],
-    address: str | None,
-) -> None:
+def open_account(account: str, typical: str | None, address: str | None, **budget: Any) -> None:
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
     from privplan.book.accounts import Budgets
 
@@ -193,10 +172,9 @@ def open_account(
         plan = Plan.load(typical)
         plan.refuse_in_book()
         history = plan.history(plan.group(account.rpartition("/")[2]))
-    Budgets(address, existing=bool(ceilings)).open(
-        account, epsilon, delta, rule=rule, relation=relation, ceilings=ceilings, typical=history
-    )
-    render.text(f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})")
+    Budgets(address, existing=bool(budget["ceilings"])).open(account, typical=history, **budget)
+    known = "epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})".format(**budget)
+    render.text(f"opened {account}: {known}")
 
 
 def _histories(plan: str, population: str, rounds: int | None = None) -> dict[str, Any]:

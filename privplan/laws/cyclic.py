@@ -70,12 +70,8 @@ def coefficients(bands: int, momentum: float, rounds: int) -> tuple[float, ...]:
     """The series that leaves all models least mean square noise."""
     found = [series(bands, momentum, step / 50) for step in range(25, 51)]
     left = np.arange(rounds, 0, -1)  # models that hold the noise of i rounds ago, i = 0, 1, ...
-
-    def squares(given: tuple[float, ...]) -> float:
-        held = _held(given, _reached(momentum, rounds))
-        return float(left @ held**2)
-
-    return min(found, key=squares)
+    reached = _reached(momentum, rounds)
+    return min(found, key=lambda given: float(left @ _held(given, reached) ** 2))
 
 
 def _reached(momentum: float, rounds: int) -> np.ndarray:
@@ -88,14 +84,12 @@ def _held(given: tuple[float, ...], reached: np.ndarray) -> np.ndarray:
     from scipy.linalg import solve_banded  # slow to load
 
     matrix = np.repeat(np.array(given[: len(reached)])[:, None], len(reached), axis=1)
-    held: np.ndarray = solve_banded((len(matrix) - 1, 0), matrix, reached)
-    return held
+    return np.asarray(solve_banded((len(matrix) - 1, 0), matrix, reached))
 
 
 def column_norms(given: tuple[float, ...]) -> np.ndarray:
     """Norms of the first 1, ..., B factors, which are those of the last columns, rounded up."""
-    found: np.ndarray = np.minimum(1.0, np.sqrt(np.cumsum(np.square(given))) * (1 + 2.0**-48))
-    return found
+    return np.asarray(np.minimum(1.0, np.sqrt(np.cumsum(np.square(given))) * (1 + 2.0**-48)))
 
 
 def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> float:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -277,25 +277,15 @@ def least_noise(
     if accountant == GUARANTEE and (found := _by_estimate(budget, ratio, near, rtol)) is not None:
         return found
     try:
+        known: dict[str, Any] = {
+            "epsilon": budget.epsilon, "delta": budget.delta,
+            "sampling_ratio": ratio, "rounds": budget.rounds, "accountant": accountant,
+        }  # fmt: skip
         if published:
-            noise = noise_multiplier_by_bisection(
-                budget.epsilon,
-                budget.delta,
-                sampling_ratio=ratio,
-                rounds=budget.rounds,
-                accountant=accountant,
-            )
+            noise = noise_multiplier_by_bisection(**known)
         else:
-            noise = noise_multiplier(
-                budget.epsilon,
-                budget.delta,
-                sampling_ratio=ratio,
-                rounds=budget.rounds,
-                sampling=budget.sampling,
-                relation=budget.relation,
-                accountant=accountant,
-                near=near,
-            )
+            law: dict[str, Any] = {"sampling": budget.sampling, "relation": budget.relation}
+            noise = noise_multiplier(**known, **law, near=near)
     except InfeasibleError as error:
         spent = _spent(budget, ratio, NOISE_RANGE[1], accountant)
         nearest = f"the nearest feasible epsilon is {at_most(math.nextafter(spent, math.inf))}"

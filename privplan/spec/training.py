@@ -162,6 +162,13 @@ def _known(value: object) -> str:
 _Share = Annotated[NonNegative, Field(lt=1)]
 
 
+def _filled(data: Any, own: dict[str, float]) -> Any:
+    """Plain data with numbers of its own where it has none."""
+    if not isinstance(data, dict):
+        return data
+    return {**own, **{key: value for key, value in data.items() if value is not None}}
+
+
 class ServerOptimiser(Value):
     """How the server moves the global model by the mean update of a round."""
 
@@ -182,12 +189,9 @@ class ServerOptimiser(Value):
     @classmethod
     def _with_defaults(cls, data: Any) -> Any:
         """Fill the optimiser's own hyperparameters, so that a plan names every number."""
-        if not isinstance(data, dict):
-            return data
-        name = data.get("optimizer", "sgd")
-        given = {key: value for key, value in data.items() if value is not None}
+        name = data.get("optimizer", "sgd") if isinstance(data, dict) else None
         own = HYPERPARAMETERS.get(name) if isinstance(name, str) else None
-        return {**(own or {}), **given}
+        return _filled(data, own or {})
 
 
 class Averaging(Value):
@@ -207,10 +211,8 @@ class Averaging(Value):
     @classmethod
     def _with_defaults(cls, data: Any) -> Any:
         """Fill the method's own number."""
-        if not isinstance(data, dict):
-            return data
-        own = {"decay": 0.8} if data.get("method", "ema") == "ema" else {"fraction": 0.2}
-        return {**own, **{key: value for key, value in data.items() if value is not None}}
+        ema = isinstance(data, dict) and data.get("method", "ema") == "ema"
+        return _filled(data, {"decay": 0.8} if ema else {"fraction": 0.2})
 
 
 # --- Random changes of a client's images in training. --------------------------------------------

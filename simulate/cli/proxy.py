@@ -67,12 +67,6 @@ def pilot(
     /,
     spec: Path,
     dataset: str | None,
-    data_dir: Path | None,
-    download: bool,
-    partition: str,
-    rounds: int,
-    clients: int,
-    seed: int,
     form: str,
     output: str | None,
     **options: Any,
@@ -102,10 +96,7 @@ def pilot(
         SamplingLaw(str(named)).law.require("a pilot", "sampling")
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
-    pilot = Pilot(
-        known, name, rounds, clients, seed, partition, data_dir, download,
-        own.data, own.model, own.loss,
-    )  # fmt: skip
+    pilot = Pilot(known, name, own_data=own.data, own_model=own.model, loss=own.loss, **options)
     render.warn(
         "pilot: nothing here is private. Clients' updates are looked at one by one, without "
         "noise, and what is measured is written down: the data must be public, or stand in for "
