@@ -407,13 +407,18 @@ def _delta(
     target: CalibrationTarget, noise_multiplier: float, sampling_ratio: float, rounds: float
 ) -> float:
     history = target.history(noise_multiplier, sampling_ratio, rounds)
-    target = target.decided if rounds >= _MANY else target
+    low, high, start = -math.log1p(-1e-9), -math.log(LEAST_DELTA), 12.0
+    if target.accountant.name == PLD:
+        from privplan.accounting.pld.accountant import compose
+
+        known = compose(history, target.relation).delta(target.epsilon, _DELTA_RTOL).upper
+        start = min(-math.log(max(known, LEAST_DELTA)), high)
     result = largest_affordable(
-        lambda x: replace(target, delta=math.exp(-x)).spent(history),
+        lambda x: replace(target.decided, delta=math.exp(-x)).spent(history),
         target.epsilon,
-        start=12.0,
-        low=-math.log1p(-1e-9),
-        high=-math.log(LEAST_DELTA),
+        start=start,
+        low=low,
+        high=high,
         tolerance=_DELTA_RTOL,
     )
     if result is None:
