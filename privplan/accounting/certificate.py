@@ -29,7 +29,8 @@ from privplan.accounting.release import (
     named_law,
 )
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
-from privplan.errors import Fault, InputError, UnsupportedError, checked_call, did_you_mean
+from privplan.errors import Fault, InputError, UnsupportedError, checked_call
+from privplan.laws.law import known_laws
 from privplan.values import LARGEST, LEAST, Named, Shown
 
 # Two intervals are only called apart when the gap is more than rounding in either.
@@ -241,9 +242,7 @@ def checked_law(name: str, contributions: int = 1, relation: str = "add_remove")
     try:
         law = SamplingLaw(name)
     except (ValueError, TypeError):
-        known = [str(one) for one in SamplingLaw]
-        rule = f"must be one of {', '.join(known)}{did_you_mean(name, known)}"
-        raise InputError.one("sampling", rule, name) from None
+        raise InputError.one("sampling", f"must be one of {known_laws(name)}", name) from None
     if not 1 <= contributions <= (most := law.law.most_contributions(checked_relation(relation))):
         limit = f"in [1, {most}]" if most > 1 else "1"
         rule = f"must be {limit} under {law.law.phrase} and {relation}"

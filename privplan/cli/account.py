@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.accounting.release import SamplingLaw
+from privplan.errors import UnsupportedError
 from privplan.laws.law import FAMILIES
 
 if TYPE_CHECKING:
@@ -15,14 +16,6 @@ if TYPE_CHECKING:
 
 SAMPLING = (*map(str, SamplingLaw), *(one.phrase.split("'")[1] for _, one in FAMILIES.items()))
 RELATIONS = ("add_remove", "replace_one", "zero_out")
-
-
-def _sampling(name: str) -> str:
-    try:
-        return str(SamplingLaw(name))
-    except ValueError:
-        known = ", ".join(map(repr, SAMPLING))
-        raise click.BadParameter(f"{name!r} is not one of {known}.") from None
 
 
 def show(composition: Composition, rows: Certificate) -> None:
@@ -50,7 +43,6 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--sampling",
-            type=_sampling,
             default="poisson",
             metavar="LAW",
             show_default=True,
@@ -120,6 +112,8 @@ def account_command(
         rows = composed.certify(chosen or (loadable_accountants() if everything else ()))
     else:
         rows, curve = composed.tradeoff()
+    if not rows:
+        raise UnsupportedError("; ".join(rows.notes))
     if curve is not None and picture:
         curve.plot().save(picture)
     if form == "json":
@@ -127,6 +121,9 @@ def account_command(
         render.data([{**row.model_dump(mode="json"), **more} for row in rows])
     else:
         show(composed, rows)
+        law, rounds = SamplingLaw(releases["sampling"]).law, releases["rounds"]
+        if (most := law.rounds_for(law.rounds_of_client(rounds))) > rounds:
+            render.text(f"{rounds} rounds cost what {most} do: a client counts in whole turns")
         if curve is not None:
             render.text(str(curve) + f"\nwrote {picture}" * bool(picture))
         elif not (chosen or everything):

@@ -135,7 +135,7 @@ def solve_command(
     uploads = targets.pop("uploads", None)
     shown = ", ".join(f"{name}={value:g}" for name, value in asked)
     needs = {
-        "solve_for": (solve_for, "a --for other than uploads", bool(targets)),
+        "solve_for": (solve_for, "a --for, such as noise=0.5", bool(targets)),
         "known_accuracy": (known_accuracy, "--forecast PROXY", forecast is not None),
         "coverage": (coverage, "--forecast PROXY", forecast is not None),
         "population": (population, "--from-book", book is not None),

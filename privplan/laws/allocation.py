@@ -42,10 +42,9 @@ class RandomAllocation(base.Law):
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """Whole blocks, the relation with tight pairs, and the cohort that the blocks give."""
         block, under = self.turns, f"under {self.name} sampling"
-        group = [(f"groups.{one.name}", one) for one in spec.groups]
         accountant, relation = spec.planning.accountant, str(spec.relation)
-        sizes = [(f"{where}.clients", one.clients) for where, one in group]
-        ratios = [(f"{where}.sampling_ratio", one.sampling_ratio) for where, one in group]
+        sizes = [(f"groups.{one.name}.clients", one.clients) for one in spec.groups]
+        ratios = [(f"groups.{one.name}.sampling_ratio", one.sampling_ratio) for one in spec.groups]
         for field, found, kept, rule in (
             ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
             ("relation", relation, relation != "replace_one", "add_remove"),
@@ -91,21 +90,15 @@ class RandomAllocation(base.Law):
 
     def stream_round(self, round_: int) -> int:
         """The first round of the block."""
-        return round_ - self.parts * self._place(round_)
-
-    def _place(self, round_: int) -> int:
-        """How many rounds of its block are before a round."""
-        return (round_ - 1) // self.parts % self.block
+        return round_ - self.parts * ((round_ - 1) // self.parts % self.block)
 
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
         """Those whose choice is the round; the i-th draw of the block's stream is client i's."""
-        own: np.ndarray = np.arange(clients)[self.places(round_, clients)]
-        chosen: np.ndarray = own[
-            generator.integers(self.block, size=len(own)) == self._place(round_)
-        ]
-        return chosen
+        own, at = np.arange(clients)[self.places(round_, clients)], (round_ - 1) // self.parts
+        choices = generator.integers(self.block, size=len(own))
+        return np.asarray(own[choices == at % self.block])
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
@@ -114,8 +107,7 @@ class RandomAllocation(base.Law):
         own = [len(self.places(at + 1, clients)) for at in range(len(counts))]
         for at, (count, of) in enumerate(zip(counts, own, strict=True)):
             if total_p_value([count], of, 1 / self.block) < level / (2 * len(counts)):
-                mean = f"{of / self.block:.0f}"
-                yield f"round {at + 1}: a cohort of {count} where about {mean} are expected"
+                yield f"round {at + 1}: a cohort of {count}, about {of / self.block:.0f} expected"
         for at in range(min(self.turns, len(counts))):
             found = counts[at :: self.turns], own[at :: self.turns]
             if dispersion_p_value(*found, 1 / self.block) < level / (2 * self.turns):

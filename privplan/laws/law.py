@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticKnownError, core_schema
 
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InputError, did_you_mean
 from privplan.laws.participation import participation_law
 from privplan.registry import Registry
 
@@ -470,11 +470,7 @@ class SamplingLaw(str, metaclass=_Names):
         try:
             return cls(value) if isinstance(value, str) else cls("")
         except ValueError:
-            *most, last = (repr(str(name)) for name in cls)
-            expected = " or ".join(
-                [", ".join([*most, last]), *(one.phrase for _, one in FAMILIES.items())]
-            )
-            raise PydanticKnownError("enum", {"expected": expected}) from None
+            raise PydanticKnownError("enum", {"expected": known_laws(value)}) from None
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -501,6 +497,15 @@ class SamplingLaw(str, metaclass=_Names):
             "title": cls.__name__,
             "type": "string",
         }
+
+
+def known_laws(found: object) -> str:
+    """All laws, and what was probably meant by another name, for messages."""
+    family = str(found).partition(":")[0]
+    named = [*map(str, SamplingLaw), *FAMILIES.names()]
+    near = "" if family in FAMILIES.names() else did_you_mean(family, named)
+    *most, last = *map(repr, map(str, SamplingLaw)), *(one.phrase for _, one in FAMILIES.items())
+    return f"{', '.join(most)} or {last}{near}"
 
 
 _FIRST = ("full", "poisson", "fixed_size")

@@ -191,7 +191,7 @@ def either(
 def plain(spec: Spec, **planning: Any) -> Spec:
     """The spec as the papers see it: a release per group, participation weights, no recipe."""
     data = without_recipe(spec.model_dump(mode="json"))
-    data["cohort"] = spec.expected_cohort
+    data["cohort"] = None if spec.sampling.law.everyone else spec.expected_cohort
     own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
     for group in data["groups"]:
         group.update(dict.fromkeys(own))

@@ -91,8 +91,9 @@ def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = Fals
     law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.sampling.law.everyone
     if name == "epsilon" or name not in UNKNOWNS:
         return _of_groups(spec, name)
+    if name == "rounds" or law.everyone:
+        law.require("solve_for rounds", "solve_for", name)
     if name == "rounds":
-        law.require("solve_for rounds", "solve_for", "rounds")
         return _rounds(spec, fixed, most_rounds)
     if fixed:
         rule = "must be epsilon or rounds with given ratios or full participation"

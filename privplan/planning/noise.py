@@ -386,8 +386,8 @@ def certify_noise(
             raised = max(least_noise(problem, group, ratios[group]), noise[group])
             warnings.append(
                 f"groups.{name}: the noise of accountant {accountant} ({noise[group]:.5g}) would "
-                f"spend epsilon {spent:.6g} of {epsilon:g} by {GUARANTEE} {cell}; raised to "
-                f"{raised:.5g} by {GUARANTEE}"
+                f"spend epsilon {at_most(spent, 6)} of {epsilon:g} by {GUARANTEE} {cell}; raised "
+                f"to {raised:.5g} by {GUARANTEE}"
             )
             noise[group] = raised
             found, spent = certified(group)

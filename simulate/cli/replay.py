@@ -25,15 +25,20 @@ def execute(
         How many rounds were executed.
     """
     from privplan.cli import render
-    from privplan.errors import MissingDataError
+    from privplan.errors import InputError, MissingDataError
     from simulate.replay.replay import Replay
 
     given = dict(meta.get(GIVEN, {}))
     data_dir = given.pop("data_dir", None)
     named = any(given.get(one) is not None for one in ("data", "model"))
-    own = own_of(click.get_current_context(), given) if named else None
-    with render.progress("rounds executed again") as progress:
+    try:
+        own = own_of(click.get_current_context(), given) if named else None
         replay = Replay(folder, data_dir, own, meta.get("noise_key"))
+    except InputError as error:
+        if named:  # no reason to judge without, but a mistake of who asks
+            raise click.UsageError(str(error)) from None
+        raise
+    with render.progress("rounds executed again") as progress:
         report = replay.run(rounds, None, progress, seconds)
     if report.rounds or report.outcome != "not shown":
         report.save(folder)

@@ -47,6 +47,17 @@ def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(ep
     assert done.stdout.startswith("noise_multiplier: 0.050005 ") == least
 
 
+def test_account_says_what_a_law_of_turns_costs_and_which_names_are_near():
+    asked = ["--noise-multiplier", 2, "--delta", 1e-5, "--rounds", 60, "--sampling"]
+    said = answer("account", *asked, "random_allocation:50")
+    assert "60 rounds cost what 100 do" in said
+    line = refused("account", *asked, "random_allocation:50", "--accountant", "rdp")
+    assert line.startswith("rdp: no moment bound")
+    line = refused("account", *asked, "random_alocation:50")
+    assert "'banded_separation:B' with B in [2, 999]" in line
+    assert "(did you mean random_allocation?)" in line
+
+
 def test_calibrate_offers_every_unknown():
     assert tuple(UNKNOWNS) == calibrate.UNKNOWNS
 

@@ -12,6 +12,7 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import UnsupportedError
 from privplan.ledger import history_of, read_ledger, worst_client
+from privplan.planning.baselines import unprotected
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
@@ -143,5 +144,6 @@ def test_groups_that_blocks_do_not_divide(law: str) -> None:
     sizes = {"strict": (100, 2.0), "loose": (200, 8.0)}
     groups = [{"name": name, "clients": n, "epsilon": e} for name, (n, e) in sizes.items()]
     found = solve(spec(sampling=law, rounds=21, groups=groups))
+    assert unprotected(found.spec).spec.expected_cohort == pytest.approx(300 / 7)
     assert [group.sampling_ratio for group in found.groups] == [1.0, 1.0]
     assert found.spec.expected_cohort == pytest.approx(300 / 7)

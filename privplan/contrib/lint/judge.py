@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.accountant import Interval, accountant, at_most, outwards
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.contrib.lint.reading import (
@@ -359,7 +359,8 @@ def _compare(
     said = f"{claim.source} says epsilon {claim.epsilon:.6g}"
     if claim.delta is None:
         said += f" (its delta is not stated; compared at {at or 0:.4g})"
-    truth = f"[{found.lower:.6g}, {found.upper:.6g}] ({law_phrase(one.law)}, {relation})"
+    ends = f"{outwards(found.lower, False, 6):.12g}, {at_most(found.upper, 6)}"
+    truth = f"[{ends}] ({law_phrase(one.law)}, {relation})"
     slack = 1e-3 * max(claim.epsilon, 1e-3)
     if claim.epsilon + slack < found.lower:
         reading.alarm("understated", f"{said}; the releases cost {truth}")

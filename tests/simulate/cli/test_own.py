@@ -313,8 +313,10 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
     assert "test mae " in verified.output
     assert "accuracy" not in verified.output
     assert "its mae is only claimed" in verified.output
-    alone = run(f"verify {folder} --model own_code:Line --task regression")
-    assert "verdict: task: is only for --data" in alone.output
+    alone = refused(*f"verify {folder} --model own_code:Line --task regression".split())
+    assert alone.startswith("task: is only for --data")
+    other = refused(*f"verify {folder} {options.replace('real', 'mine')}".split())
+    assert other.startswith("dataset: must be the data of the run")
     answer(*shlex.split(f"report {folder} --plan line.json --rounds 1 {options} -o page.html"))
     words = Path("page.html").read_text()
     assert "1 of 5 rounds were executed again for this page" in words
