@@ -392,7 +392,9 @@ class LawFamily:
     phrase: str  # the family in messages, such as ``'NAME:B' with B in [2, 9]``
 
 
-FAMILIES: Registry[LawFamily] = Registry("sampling", "privplan.law_families", "privplan.laws")
+FAMILIES: Registry[LawFamily] = Registry(
+    "sampling", "privplan.law_families", "privplan.laws", order=lambda one: one.phrase
+)
 """Families of sampling laws by name, which a number completes."""
 
 
@@ -501,9 +503,8 @@ class SamplingLaw(str, metaclass=_Names):
 
 def known_laws(found: object) -> str:
     """All laws, and what was probably meant by another name, for messages."""
-    family = str(found).partition(":")[0]
-    named = [*map(str, SamplingLaw), *FAMILIES.names()]
-    near = "" if family in FAMILIES.names() else did_you_mean(family, named)
+    family, named = str(found).partition(":")[0], FAMILIES.names()
+    near = "" if family in named else did_you_mean(family, (*map(str, SamplingLaw), *named))
     *most, last = *map(repr, map(str, SamplingLaw)), *(one.phrase for _, one in FAMILIES.items())
     return f"{', '.join(most)} or {last}{near}"
 
