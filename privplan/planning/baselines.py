@@ -190,8 +190,8 @@ def either(
 
 def plain(spec: Spec, **planning: Any) -> Spec:
     """The spec as the papers see it: a release per group, participation weights, no recipe."""
-    data = without_recipe(spec.model_dump(mode="json"))
-    data["cohort"] = None if spec.sampling.law.everyone else spec.expected_cohort
+    data, law = without_recipe(spec.model_dump(mode="json")), spec.sampling.law
+    data["cohort"] = None if law.everyone and law.drawable(1) < 1 else spec.expected_cohort
     own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
     for group in data["groups"]:
         group.update(dict.fromkeys(own))
