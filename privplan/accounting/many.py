@@ -17,7 +17,7 @@ from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.errors import TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
-_TOLERANCE, _MOST = 3e-3, 5e6  # relative; work for one question
+_TOLERANCE, _FAR, _MOST = 3e-3, 0.05, 5e6  # relative; work for one question
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def bounds(**given: Any) -> Bounds:
         ways = tuple(inversion.questions(kind, *columns) for kind in dict.fromkeys(kinds))
         found = inversion.bounds(ways, _TOLERANCE, _MOST)
         lower[place.astype(int)], upper[place.astype(int)] = found
-    bounded = PldAccountant(tolerance=_TOLERANCE)
-    for at, one in ((at, asked[at]) for at in np.flatnonzero(np.isinf(upper)).tolist()):
+    far = np.flatnonzero(lower < (1 - _FAR) * upper)  # where inverting at once did not serve
+    for at, one in ((at, asked[at]) for at in far.tolist()):
         with suppress(TooLittleNoiseError):
-            alone = bounded.epsilon(one.history, one.delta, one.relation)
-            lower[at], upper[at] = alone.lower, alone.upper
+            alone = PldAccountant(_TOLERANCE).epsilon(one.history, one.delta, one.relation)
+            lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

@@ -77,6 +77,10 @@ def test_shapes_closed_forms_and_bad_input():
     assert np.isinf(sampled.upper[1, 1]), "too little noise to compose"
     covered = privplan.account(noise_multiplier=[9, 20], sampling_ratio=1e-9, rounds=9, delta=1e-6)
     assert not covered.upper.any(), "nobody ever takes part, except with chance delta"
+    rare = {"noise_multiplier": 13.211463, "sampling_ratio": 0.01310635, "rounds": 59}
+    far = privplan.account(**{name: [one] for name, one in rare.items()}, delta=2.7186e-5)
+    alone = privplan.account(**rare, delta=2.7186e-5).epsilon
+    assert alone <= far.upper[0] <= 1.01 * alone, "0.436 by the inversion of all at once"
     with pytest.raises(privplan.PrivplanError, match="noise_multiplier: must be in"):
         privplan.account(noise_multiplier=[1, -1], sampling_ratio=0.1, rounds=5, delta=1e-6)
 
