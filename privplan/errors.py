@@ -51,11 +51,6 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
 
 
-def _word(found: object) -> str:
-    """A value that was found, of any size, in a few words."""
-    return _cut(_Short().repr(found), MOST_TEXT if isinstance(found, str) else MOST_FOUND)
-
-
 def _one_line(text: str) -> str:
     """The same with escapes for what would break the line or hide in it, and not too long."""
     text = _cut(text, 2 * MOST_LETTERS)
@@ -83,7 +78,9 @@ class Fault:
     found: object
 
     def __str__(self) -> str:
-        return _one_line(f"{self.field}: {self.rule}, found {_word(self.found)}")
+        most = MOST_TEXT if isinstance(self.found, str) else MOST_FOUND
+        found = _cut(_Short().repr(self.found), most)
+        return _one_line(f"{self.field}: {self.rule}, found {found}")
 
 
 class InputError(PrivplanError):

@@ -23,6 +23,7 @@ from privplan.errors import InputError, PrivplanError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Key = TypeVar("Key")
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
@@ -359,7 +360,7 @@ def finish(
     log.info("%d of %d items are finished before the start", len(results), len(items))
     missing = [(work, key, item) for key, item in items.items() if key not in results]
     try:
-        for key, result in spread(_with_key, missing):
+        for key, result in spread(keyed, missing):
             results[key] = result
             if journal is not None:
                 journal.append(key, result)
@@ -372,7 +373,8 @@ def finish(
     return results
 
 
-def _with_key(task: tuple[Callable[[Item], Result], str, Item]) -> tuple[str, Result]:
+def keyed(task: tuple[Callable[[Item], Result], Key, Item]) -> tuple[Key, Result]:
+    """The key of a task and its result; a function that other processes import."""
     work, key, item = task
     return key, work(item)
 

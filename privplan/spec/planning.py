@@ -60,19 +60,14 @@ def objective_names() -> list[str]:
     return sorted(OBJECTIVES)
 
 
-def is_registered(value: object) -> bool:
-    """Whether a value of ``planning.ratios`` is the exact name of a registered objective."""
+def _known(value: Any) -> Any:
+    """A fixed rule, or the exact name of a registered objective."""
     try:
-        return isinstance(value, str) and OBJECTIVES.name_of(value) == value
+        if isinstance(value, str) and (value in FIXED_RATIOS or OBJECTIVES.name_of(value) == value):
+            return value
     except InputError as error:
         if not error.faults[0].rule.startswith("must be one of"):
             raise  # an entry point that does not load
-        return False
-
-
-def _known(value: Any) -> Any:
-    if value in FIXED_RATIOS or is_registered(value):
-        return value
     *names, last = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
     expected = f"{', '.join(names)} or {last}"
     raise PydanticCustomError("literal_error", "must be one of {expected}", {"expected": expected})

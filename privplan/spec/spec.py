@@ -375,12 +375,10 @@ class Spec(Shown, Checked):
         if isinstance(self.delta, str):
             law = DELTA_LAW.fullmatch(self.delta)
             assert law is not None  # checked when the value was made
-            return float(self._protected(group) ** -float(law.group(1)))
+            # n: the clients of all groups, or the records of a client
+            protected = self.population if self.unit == "client" else group.records or 1
+            return float(protected ** -float(law.group(1)))
         return self.delta
-
-    def _protected(self, group: Group) -> int:
-        """The n of a law of delta: clients of all groups, or records of a client."""
-        return self.population if self.unit == "client" else group.records or 1
 
     def batch_size_of(self, group: Group) -> int:
         """Expected records in a batch of a client of the group (b)."""

@@ -134,11 +134,10 @@ def mean_interval(values: np.ndarray) -> list[float | None]:
     return [mean, mean - width, mean + width]
 
 
-def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a binomial rate (Clopper and Pearson 1934)."""
-    tail = (1 - confidence) / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+def clopper_pearson(hits: int, trials: int) -> tuple[float, float]:
+    """Exact 95% interval of a binomial rate (Clopper and Pearson 1934)."""
+    low = float(betaincinv(hits, trials - hits + 1, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 1, trials - hits, 0.975)) if hits < trials else 1.0
     return low, high
 
 

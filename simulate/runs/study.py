@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.processes import Progress, ignore_sigint, in_jobs, resumable
+from privplan.processes import Progress, ignore_sigint, in_jobs, keyed, resumable
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress as State
 from simulate.engine.loop import initial_state, one_core, run_round
@@ -89,19 +89,14 @@ def search(
             done = {name: study.finished() for name, study in studies.items()}
             progress(sum(map(len, done.values())), trials * len(studies))
             tasks = [
-                ((name, number, key), work, item(name, key, params))
+                (work, (name, number, key), item(name, key, params))
                 for name, study in studies.items()
                 for number, key, params in study.missing()
             ]
             if not tasks:
                 return done
-            for (name, number, key), score in in_jobs(min(jobs, len(tasks)))(_keyed, tasks):
+            for (name, number, key), score in in_jobs(min(jobs, len(tasks)))(keyed, tasks):
                 studies[name].store(number, key, score)
-
-
-def _keyed(task: tuple[tuple[str, int, str], Callable[[Item], float], Item]) -> tuple[Any, float]:
-    key, work, item = task
-    return key, work(item)
 
 
 def to_the_end(experiment: Experiment) -> State:
