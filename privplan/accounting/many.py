@@ -14,10 +14,10 @@ from privplan.accounting.certificate import composition, laws
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import PldAccountant, inversion
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
-from privplan.errors import TooLittleNoiseError, checked_call
+from privplan.errors import InputError, TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
-_TOLERANCE, _FAR, _MOST = 3e-3, 0.05, 5e6  # relative; work for one question
+_AIM, _MOST = 0.6, 5e6  # share of the tolerance that is aimed at; work for one question
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,13 @@ class Bounds:
 
 
 @checked_call
-def bounds(**given: Any) -> Bounds:
-    """Bounds on epsilon of many equal releases; numbers as for ``composition``, or arrays."""
+def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
+    """Bounds on epsilon of many equal releases; numbers as for ``composition``, or arrays.
+
+    Within the relative ``tolerance`` of each other, where the law is exact, nearly always.
+    """
+    if not (isinstance(tolerance, int | float) and 1e-4 <= tolerance <= 0.1):
+        raise InputError.one("tolerance", "must be in [0.0001, 0.1]", tolerance)
     numbers = ("noise_multiplier", "sampling_ratio", "rounds", "delta")
     arrays = {name: given.pop(name) for name in numbers if given.get(name) is not None}
     every = np.broadcast_arrays(*(np.asarray(one, dtype=float) for one in arrays.values()))
@@ -57,12 +62,12 @@ def bounds(**given: Any) -> Bounds:
     for kinds, rows in alike.items():
         place, *columns = np.array(rows).T
         ways = tuple(inversion.questions(kind, *columns) for kind in dict.fromkeys(kinds))
-        found = inversion.bounds(ways, _TOLERANCE, _MOST)
+        found = inversion.bounds(ways, _AIM * tolerance, _MOST)
         lower[place.astype(int)], upper[place.astype(int)] = found
-    far = np.flatnonzero(lower < (1 - _FAR) * upper)  # where inverting at once did not serve
+    far = np.flatnonzero(lower < (1 - tolerance) * upper)  # where inverting at once did not serve
     for at, one in ((at, asked[at]) for at in far.tolist()):
         with suppress(TooLittleNoiseError):
-            alone = PldAccountant(_TOLERANCE).epsilon(one.history, one.delta, one.relation)
+            alone = PldAccountant(_AIM * tolerance).epsilon(one.history, one.delta, one.relation)
             lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

@@ -36,7 +36,7 @@ def random_questions(count, seed, most_rounds=1e5):
     ],
 )
 def test_bounds_are_sound_and_close(law, relation, count):
-    """At least the accountant's lower bound, and 0.5% above its upper one in 95 of 100 at most."""
+    """At least the accountant's lower bound, and 0.1% above its upper one in 95 of 100 at most."""
     asked = random_questions(count, seed=5, most_rounds=1e4)
     found = privplan.account(sampling=law, relation=relation, **asked)
     assert found.cell == f"{law} sampling, {relation}, accountant pld"
@@ -51,7 +51,7 @@ def test_bounds_are_sound_and_close(law, relation, count):
         exact = PldAccountant(tolerance=5e-4).epsilon(history, delta, relation)
         assert found.lower[at] <= exact.upper
         assert found.upper[at] >= exact.lower
-        near += found.upper[at] <= 1.005 * exact.upper + 1e-12
+        near += found.upper[at] <= 1.001 * exact.upper + 1e-12
     assert near >= count - max(1, count // 20)
 
 
@@ -81,15 +81,20 @@ def test_shapes_closed_forms_and_bad_input():
     far = privplan.account(**{name: [one] for name, one in rare.items()}, delta=2.7186e-5)
     alone = privplan.account(**rare, delta=2.7186e-5).epsilon
     assert alone <= far.upper[0] <= 1.01 * alone, "0.436 by the inversion of all at once"
+    for tolerance in (0.2, "close"):
+        with pytest.raises(privplan.PrivplanError, match="tolerance: must be in"):
+            privplan.account(noise_multiplier=noise, rounds=9, delta=1e-6, tolerance=tolerance)
     with pytest.raises(privplan.PrivplanError, match="noise_multiplier: must be in"):
         privplan.account(noise_multiplier=[1, -1], sampling_ratio=0.1, rounds=5, delta=1e-6)
 
 
 @pytest.mark.slow
 def test_ten_thousand_questions_have_close_bounds():
-    found = privplan.account(**random_questions(10_000, seed=0))
-    assert np.isfinite(found.upper).all()
-    assert (found.upper <= 1.012 * found.lower).mean() > 0.9
+    """All but those with a delta next to the total variation, where epsilon is nearly 0."""
+    for tolerance in (1e-3, 5e-3):
+        found = privplan.account(**random_questions(10_000, seed=0), tolerance=tolerance)
+        assert np.isfinite(found.upper).all()
+        assert (found.upper * (1 - tolerance) <= found.lower).mean() > 0.999
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP, Kind.STITCHED])
