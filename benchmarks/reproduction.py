@@ -55,7 +55,7 @@ def summary(folder: Path = STORED) -> str:
         found = [one.verdict for table in paper.tables for _, one in outcomes(table, folder)]
         counts = [str(found.count(verdict)) for verdict in VERDICTS]
         apart = sum(bool(one.left_out) and one.has_results for one in paper.tables)
-        counts[-1] += f", and {apart} whole tables and figures"
+        counts[-1] += f", and of whole tables or figures {apart}"
         name = paper.title.partition(" (")[0]
         lines.append(f"| {name} | {len(found)} | {' | '.join(counts)} | {paper.differs} |")
     for paper in papers:
@@ -87,19 +87,13 @@ def _verdicts(paper: Paper, folder: Path) -> Iterator[str]:
     for table in paper.tables:
         result, shown = stored(table, folder), table.title
         if result is not None and result.seeds:
-            earlier = ", earlier draws" if _earlier(result) else ""
-            shown += f" ({result.size} size, {len(result.seeds)} seeds{earlier})"
+            shown += f" ({result.size} size, {len(result.seeds)} seeds)"
         if table.left_out:
             verdict = NOT_RUN if table.has_results else ""
             yield f"| {shown} | | {verdict} | {table.left_out} |"
         for claim, found in outcomes(table, folder):
             yield f"| {shown} | {claim} | {found.verdict} | {found.evidence} |"
             shown = ""
-
-
-def _earlier(result: Result) -> list[str]:
-    """Rows with a cell that is older than today's streams, so that it has no digest."""
-    return list(dict.fromkeys(cell.row for cell in result.cells if not cell.executed))
 
 
 def _accuracies(table: Table, result: Result) -> Iterator[str]:
@@ -114,19 +108,17 @@ def _accuracies(table: Table, result: Result) -> Iterator[str]:
     )
     measure = table.measure[0].upper() + table.measure[1:]
     seconds = sum(sum(cell.seconds) for cell in result.cells)
-    rows = _earlier(result)
-    earlier = "all rows" if set(rows) == set(result.rows) else "; ".join(rows)
     yield (
         f"{result.size.capitalize()} size: {size}. Seeds {seeds}; {versions}; {result.machine}; "
-        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and half of its interval."
-        f"{f' Of earlier draws: {earlier}.' if rows else ''}\n"
+        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and half of its interval.\n"
     )
-    yield "| method | setting | found | printed | epsilon spent, by group |"
-    yield "|---|---|---|---|---|"
+    yield "| method | setting | learning rate | found | printed | epsilon spent, by group |"
+    yield "|---|---|---|---|---|---|"
     for cell in result.cells:
         error = "" if cell.half is None else f" ± {cell.half:.2f}"
         printed = "" if cell.published is None else f"{cell.published:g}"
-        found = f"{cell.mean:.2f}{error}"
+        rate = result.configuration[cell.column][cell.row]["spec"]["local"]["learning_rate"]
+        found = f"{rate:g} | {cell.mean:.2f}{error}"
         yield f"| {cell.row} | {cell.column} | {found} | {printed} | {_spent(cell)} |"
     yield ""
 

@@ -82,8 +82,9 @@ def warn(message: str) -> None:
 
 
 def status(line: str) -> None:
-    """Print a line on the course of a long command to standard error, wrapped where too long."""
-    click.echo(_wrapped(printable(line)), err=True)
+    """Print a line on the course of a long command, wrapped, as ``warn`` does."""
+    if _log.isEnabledFor(logging.WARNING):
+        click.echo(_wrapped(printable(line)), err=True)
 
 
 def _shown(line: str, stream: TextIO) -> str:

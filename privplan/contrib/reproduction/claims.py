@@ -243,12 +243,14 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
     least = [min(_p(one, held=True), _p(one, held=False)) if one else 2.0 for one, _ in found]
     many = sum(p <= 1 for p in least)
     adjusted, before = dict.fromkeys(range(len(claims)), 1.0), 0.0
+    levels = dict.fromkeys(adjusted, LEVEL)
     for rank, at in enumerate(sorted(adjusted, key=lambda at: least[at])[:many]):
         adjusted[at] = before = max(before, min(1.0, (many - rank) * least[at]))
+        levels[at] = LEVEL / (many - rank)
     outcomes = []
     for at, (claim, (every, missing)) in enumerate(zip(claims, found, strict=True)):
         if isinstance(claim.rule, Differences):
-            one = _outcome(every, missing, adjusted[at], LEVEL / max(1, many), result)
+            one = _outcome(every, missing, adjusted[at], levels[at], result)
         else:
             one = claim.rule(result)
         words = f"{one.evidence}; {claim.note}" if claim.note else one.evidence

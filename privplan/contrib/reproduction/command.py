@@ -51,7 +51,13 @@ _OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
 )
 @click.option("--download", is_flag=True, help="Fetch missing data sets.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
-@click.option("--format", "form", type=click.Choice(FORMS), default="table")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="table",
+    help="csv and latex have the cells alone, without verdicts.  [table]",
+)
 @click.option(
     "-o",
     "--output",
@@ -213,7 +219,7 @@ def _list(known: Sequence[Table], form: str) -> None:
         times = ", ".join(f"{size} {minutes:g} min" for size, minutes in one.minutes.items())
         words = times or one.left_out or (one.sizes["full"] if one.trained else "seconds")
         rows.append([one.name, one.title, words])
-    caption = "minutes of one CPU core, three seeds"
+    caption = "minutes of one busy CPU core, three seeds"
     render.table("Published tables", ["table", "what", "time"], rows, caption, words=True)
 
 
