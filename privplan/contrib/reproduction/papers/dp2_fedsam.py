@@ -64,7 +64,7 @@ def _small(epsilon: float) -> dict[str, Any]:
 
 
 def by_split(*, small: bool = False) -> list[Setting]:
-    """Table II; small: 100 clients with two classes each."""
+    """Table II; small: 100 clients with two or five classes each."""
     return [
         Setting(
             f"({n}, {s})",
@@ -73,7 +73,7 @@ def by_split(*, small: bool = False) -> list[Setting]:
             METHODS,
             f"pathological:{s}",
         )
-        for n, s in (((100, 2),) if small else SPLITS)
+        for n, s in (((100, 2), (100, 5)) if small else SPLITS)
     ]
 
 

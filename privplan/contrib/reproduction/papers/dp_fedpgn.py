@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from privplan.contrib.reproduction.claims import (
@@ -27,6 +28,7 @@ DATA = data_of("dp_fedpgn")
 CLIENTS, RATIO, ROUNDS, NOISE = 500, 0.1, 300, 0.8
 EPSILONS = (4.0, 6.0, 8.0, 10.0)
 ALPHAS = (0.1, 0.6)
+RESNET_18 = {"name": "resnet-18", "parameters": 11173962}
 SHIFTED = {"clipping_norm": 0.1}
 """beta = 0.3 of an update is left after the shift."""
 FIXED = {"quantile": 0.5, "share": 1e-4, "learning_rate": 1e-9}
@@ -83,25 +85,27 @@ def _small(**privacy: float) -> dict[str, Any]:
     )
 
 
-def by_split(*, small: bool = False) -> list[Setting]:
-    """Table II; small: one split, with DP-FedAvg under equal noise beside the methods."""
-    spec, methods = spec_of(), METHODS
+def by_split(
+    alphas: Sequence[float] = ALPHAS, *, resnet_18: bool = False, small: bool = False
+) -> list[Setting]:
+    """Tables II and III; small: with DP-FedAvg under equal noise beside the methods."""
+    changes: dict[str, Any] = {"model": RESNET_18} if resnet_18 else {}
+    spec, methods = spec_of(**changes), METHODS
     if small:
         spec, methods = _small(noise_multiplier=NOISE), METHODS | EQUAL_NOISE
     return [
         Setting(f"Dirichlet-{alpha:g}", spec, "cifar-10", methods, f"dirichlet:{alpha:g}")
-        for alpha in ALPHAS[small:]
+        for alpha in alphas
     ]
 
 
 def by_budget(*, small: bool = False) -> list[Setting]:
     """Table IV; small: the least and the largest budget."""
-    model = {"name": "resnet-18", "parameters": 11173962}
     methods = {name: METHODS[name] for name in printed_rows(DATA, "dp-fedpgn-table-4")}
     return [
         Setting(
             f"epsilon = {epsilon:g}",
-            _small(epsilon=epsilon) if small else spec_of(epsilon, model=model),
+            _small(epsilon=epsilon) if small else spec_of(epsilon, model=RESNET_18),
             "cifar-10",
             methods,
             "dirichlet:0.1",
