@@ -6,12 +6,10 @@ It opens a run folder, executes rounds (``rounds``) and keeps them on disk (``st
 from __future__ import annotations
 
 import hashlib
-import platform
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -42,19 +40,16 @@ from privplan.guard.rounds import (
     released_of,
     sums_of,
 )
-from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip
+from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip, open_record
 from privplan.ledger import Witness, Witnessing, chained, history_of
 from privplan.plan import Plan
-from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRecord
+from privplan.record import LEDGER, Executed, ReleaseRecord
 from privplan.streams import secure_stream
 
 if TYPE_CHECKING:
     from privplan.book.entry import BookedRun, Booking
     from privplan.book.spending import Composition
     from privplan.verification.verify import Verdict
-
-
-# --- Opening the folder of a guarded run, and the plans and settings that are refused. -----------
 
 
 def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
@@ -70,41 +65,6 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
         raise InputError.one("evidence", "must be public or internal", evidence)
     if keep is not None and keep < 1:
         raise InputError.one("keep", "must be 1 or more", keep)
-
-
-def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunRecord:
-    """The record of the run in a folder, which is created in a new or an empty folder."""
-    path = folder / RECORD
-    if not path.exists():
-        others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
-        known = (folder / PLAN).exists() and Plan.load(folder / PLAN).digest == plan.digest
-        if any(name != PLAN for name in others) or (PLAN in others and not known):
-            rule = "must be the folder of a guarded run, a new folder or an empty one"
-            raise InputError.one("ledger", rule, str(folder))
-        if evidence == "internal":
-            folder.chmod(0o700)  # who takes part is for nobody else
-        plan.save(folder / PLAN)
-        versions = {name: version(name) for name in ("privplan", "numpy")}
-        record = RunRecord(
-            plan_digest=plan.digest,
-            algorithm=framework,
-            configuration={"evidence": evidence},
-            versions={"python": platform.python_version(), **versions},
-            status="running",
-            rounds_done=0,
-            noise="secure",
-        )
-        record.save(folder)
-        return record
-    record = RunRecord.load(folder)
-    if record.seed is not None or record.configuration.get("evidence") is None:
-        raise InputError.one("ledger", "must not hold the run of a simulation", str(folder))
-    if record.plan_digest != plan.digest:
-        raise InputError.one("plan", f"must be the one of the run in {folder}", plan.digest)
-    if record.configuration["evidence"] != evidence:
-        rule = f"must be {record.configuration['evidence']}, as in {folder}"
-        raise InputError.one("evidence", rule, evidence)
-    return record
 
 
 # --- The book of a guarded run: what the groups spent before, and adding the run. ----------------
@@ -170,8 +130,7 @@ def add_to_book(
     add(address_of(book), entry, reserved, rest)
 
 
-# -------------------------------------------------------------------------------------------------
-# The guard of one run: draws cohorts, adds noise, books releases, and refuses what is too much.
+# --- The guard of one run. -----------------------------------------------------------------------
 
 Model = np.ndarray | Mapping[str, np.ndarray]
 VECTOR = "model"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import re
 import zlib
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from privplan.errors import InputError
 from privplan.evidence import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
 from privplan.files import append_bytes, load_json, write_text
 from privplan.ledger import chained, read_ledger, repaired_lines
-from privplan.record import LEDGER, ReleaseRecord
+from privplan.plan import Plan
+from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, RunRecord
 from privplan.values import parse
 
 FOLDER = "guard"
@@ -35,6 +38,41 @@ MODEL = "model"
 _NUMBERED = re.compile(r"(release|model)-(\d+)\.bin")
 
 Arrays = Mapping[str, np.ndarray]
+
+
+def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunRecord:
+    """The record of the run in a folder, which is created in a new or an empty folder."""
+    path = folder / RECORD
+    if not path.exists():
+        others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
+        known = (folder / PLAN).exists() and Plan.load(folder / PLAN).digest == plan.digest
+        if any(name != PLAN for name in others) or (PLAN in others and not known):
+            rule = "must be the folder of a guarded run, a new folder or an empty one"
+            raise InputError.one("ledger", rule, str(folder))
+        if evidence == "internal":
+            folder.chmod(0o700)  # who takes part is for nobody else
+        plan.save(folder / PLAN)
+        versions = {name: version(name) for name in ("privplan", "numpy")}
+        record = RunRecord(
+            plan_digest=plan.digest,
+            algorithm=framework,
+            configuration={"evidence": evidence},
+            versions={"python": platform.python_version(), **versions},
+            status="running",
+            rounds_done=0,
+            noise="secure",
+        )
+        record.save(folder)
+        return record
+    record = RunRecord.load(folder)
+    if record.seed is not None or record.configuration.get("evidence") is None:
+        raise InputError.one("ledger", "must not hold the run of a simulation", str(folder))
+    if record.plan_digest != plan.digest:
+        raise InputError.one("plan", f"must be the one of the run in {folder}", plan.digest)
+    if record.configuration["evidence"] != evidence:
+        rule = f"must be {record.configuration['evidence']}, as in {folder}"
+        raise InputError.one("evidence", rule, evidence)
+    return record
 
 
 class Storage:

@@ -204,6 +204,21 @@ class Experiment:
         groups = zip(self.algorithm.plan.groups, members, strict=True)
         return {group.name: count(clients, labels, classes) for group, clients in groups}
 
+    def label_skew(self) -> float:
+        """``Coverage.skew`` of the clients' labels by pairs of records, without bias for few."""
+        labels, partition = self.data.train_labels.numpy(), self.partition
+        classes, excess, pairs = len(self.data.classes), 0.0, 0.0
+        for members in partition.members:
+            alike = float((partition.label_distribution(members, labels, classes) ** 2).sum())
+            for client in members:
+                counts = np.bincount(labels[partition.records(int(client))], minlength=classes)
+                number = counts.sum()
+                if number > 1 and alike < 1:
+                    same = float((counts * (counts - 1)).sum() / (number * (number - 1)))
+                    excess += (same - alike) / (1 - alike)
+                    pairs += 1
+        return min(max(excess / pairs, 0.0), 1.0) if pairs else 0.0
+
 
 # --- Precision and repeatability of matrix products and convolutions on GPUs. --------------------
 

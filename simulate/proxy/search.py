@@ -430,7 +430,6 @@ def with_fields(
 
 # -------------------------------------------------------------------------------------------------
 # Runs of plans around a spec's on proxy data: the table that forecasts are made from; resumable.
-#
 # Plans differ in budgets, rounds, cohort, training recipe and partition, drawn at random by a
 # seed. Each is trained for all its rounds with its noise and a share of its cohort, as in tuning.
 
@@ -441,8 +440,6 @@ _ALPHAS = (0.15, 3.0)
 """Range of the parameter of Dirichlet partitions that are drawn."""
 _IID, _DIRICHLET = 0.2, 0.2
 """Shares of IID and Dirichlet among drawn partitions; in the others a group alone holds classes."""
-
-
 LEAST_SHARES = (0.0, 0.3, 0.6, 1.0)
 """Floors under weights, over the groups' shares of the clients, of every other pair of runs."""
 
@@ -555,7 +552,7 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
         coverage=Coverage(
             shares=tuple(tuple(shares[group.name].tolist()) for group in plan.groups),
             clients=client_shares(plan.spec),
-            skew=label_skew(experiment),
+            skew=experiment.label_skew(),
             frequency=tuple((counts / counts.sum()).tolist()),
         ),
         partition=one.partition,
@@ -564,22 +561,6 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
         accuracy_by_group=tuple(accuracies[group.name] for group in plan.groups),
         accuracy_by_class=None if np.isnan(by_class).any() else tuple(by_class.tolist()),
     ).model_dump(mode="json")
-
-
-def label_skew(experiment: Experiment) -> float:
-    """``Coverage.skew`` of the clients' labels by pairs of records, without bias for few."""
-    labels, partition = experiment.data.train_labels.numpy(), experiment.partition
-    classes, excess, pairs = len(experiment.data.classes), 0.0, 0.0
-    for members in partition.members:
-        alike = float((partition.label_distribution(members, labels, classes) ** 2).sum())
-        for client in members:
-            counts = np.bincount(labels[partition.records(int(client))], minlength=classes)
-            number = counts.sum()
-            if number > 1 and alike < 1:
-                same = float((counts * (counts - 1)).sum() / (number * (number - 1)))
-                excess += (same - alike) / (1 - alike)
-                pairs += 1
-    return min(max(excess / pairs, 0.0), 1.0) if pairs else 0.0
 
 
 def proxy_table(

@@ -1,4 +1,4 @@
-"""Ledger writers: they book releases before their result is used."""
+"""Ledger writers, which book releases before their result is used; a check of what was booked."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Protocol
 from privplan.errors import InputError
 from privplan.evidence import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
 from privplan.files import append_bytes, load_json, write_text
-from privplan.ledger import chained, repaired_lines
-from privplan.record import LEDGER, ReleaseRecord
+from privplan.ledger import chained, read_ledger, repaired_lines
+from privplan.record import LEDGER, ReleaseRecord, RunRecord
 
 
 class LedgerWriter(Protocol):
@@ -101,3 +101,18 @@ class FileLedger:
                 raise InputError.one("ledger", rule, str(self._path))
         if text:
             append_bytes(self._path, text.encode("utf-8"), "ledger", sync=True)
+
+
+def check_finished(folder: Path, record: RunRecord) -> None:
+    """Raises if the ledger of a finished run differs from the one that the run wrote."""
+    advice = "what was lost cannot be recovered, so choose another folder with -o"
+    if not (folder / LEDGER).exists():
+        rule = f"must be in the folder of a finished run; {advice}"
+        raise InputError.one("ledger", rule, f"no {folder / LEDGER}")
+    ledger = read_ledger(folder, record.plan_digest)
+    fault = ledger.fault
+    if fault is None and record.chain not in ("", ledger.chain):
+        fault = f"only {len(ledger.records)} releases"
+    if fault is not None:
+        rule = f"must be as the finished run wrote it; {advice}"
+        raise InputError.one("ledger", rule, f"{fault} of {folder / LEDGER}")

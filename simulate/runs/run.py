@@ -39,7 +39,7 @@ from privplan.laws.law import Clients
 from privplan.ledger import Witness, chained, history_of, read_ledger
 from privplan.limits import regular
 from privplan.plan import Plan
-from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, STREAMS, RoundMetrics, RunRecord
+from privplan.record import CHECKPOINT, PLAN, RECORD, STREAMS, RoundMetrics, RunRecord
 from privplan.report.plots import run_picture
 from simulate import audit as traces
 from simulate.aggregators import WEIGHT
@@ -59,7 +59,7 @@ from simulate.parallel import (
     all_gather,
     on_all_ranks,
 )
-from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
+from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger, check_finished
 from simulate.runs.request import Request, prepare
 from simulate.tasks import MULTI_CLASS, finite_or_none
 from simulate.tracking import Callback, opened
@@ -104,21 +104,6 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
     if faults:
         raise InputError(faults)
     return record
-
-
-def check_finished(folder: Path, record: RunRecord) -> None:
-    """Raises if the ledger of a finished run differs from the one that the run wrote."""
-    advice = "what was lost cannot be recovered, so choose another folder with -o"
-    if not (folder / LEDGER).exists():
-        rule = f"must be in the folder of a finished run; {advice}"
-        raise InputError.one("ledger", rule, f"no {folder / LEDGER}")
-    ledger = read_ledger(folder, record.plan_digest)
-    fault = ledger.fault
-    if fault is None and record.chain not in ("", ledger.chain):
-        fault = f"only {len(ledger.records)} releases"
-    if fault is not None:
-        rule = f"must be as the finished run wrote it; {advice}"
-        raise InputError.one("ledger", rule, f"{fault} of {folder / LEDGER}")
 
 
 # --- Checkpoint files: the state of training on disk. --------------------------------------------

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -36,8 +37,9 @@ from privplan.contrib.lint.reading import (
     unread_claims,
     unsettle,
 )
-from privplan.contrib.lint.script import load, refuse_foreign
+from privplan.contrib.lint.script import Source, load
 from privplan.errors import Fault, InputError, PrivplanError
+from privplan.files import refuse_other_kind
 
 _SPENT_ON_TAILS = 1e-3
 _GRID = 400
@@ -246,10 +248,27 @@ def lint(path: str, of: str, options: Options) -> Report:
     unsettle(source, reading)
     unread_claims(source, reading)
     shows = bool(reading.mechanisms or reading.claims or reading.alarms)
-    refuse_foreign(source, name, shows=shows)
+    _refuse_foreign(source, name, shows=shows)
     if not shows:
         reading.unknown("mechanism", f"the file shows no privacy mechanism of {name}")
     return judge(reading, options, path, name)
+
+
+_NAMES = {"flower": "flower|flwr", "opacus": "opacus|privacy_?engine"}
+"""How a framework is named in its files, where not by its own name."""
+
+
+def _refuse_foreign(source: Source, framework: str, *, shows: bool) -> None:
+    """Refuse a configuration or a log in which nothing is of the framework."""
+    if source.script is not None:
+        return
+    data = source.data
+    if isinstance(data, dict) and ("rounds" not in data or {"groups", "groups_from"} & data.keys()):
+        refuse_other_kind(data, f"a configuration of {framework}", "file")
+    named = re.search(_NAMES.get(framework, re.escape(framework)), source.text, re.IGNORECASE)
+    if not shows and named is None:
+        rule = f"must be a script, a configuration or a log of {framework}, and shows nothing of it"
+        raise InputError.one("file", rule, source.path)
 
 
 def _check(options: Options) -> None:

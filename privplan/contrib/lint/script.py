@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from privplan.errors import InputError
-from privplan.files import load_json, load_yaml, read_text, refuse_other_kind
+from privplan.files import load_json, load_yaml, read_text
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
@@ -486,28 +486,18 @@ def repetitions(script: Script, loop: ast.AST) -> int | None:
         return None
     call = loop.iter
     if script.path(call.func).rpartition(".")[2] not in ("range", "trange"):
-        return repetitions_of_iterable(script, call)
+        # a ``range`` inside ``tqdm(...)`` or ``enumerate(...)``
+        inner = call.args[0] if call.args else None
+        return repetitions(script, ast.For(target=call, iter=inner, body=[], orelse=[]))  # type: ignore[arg-type]
     ends = [whole(script.value(one)) for one in call.args]
     if any(one is None for one in ends):
         return None
     return len(range(*[int(one) for one in ends if one is not None]))
 
 
-def repetitions_of_iterable(script: Script, call: ast.Call) -> int | None:
-    """The length of a ``range`` inside ``tqdm(...)`` or ``enumerate(...)``; else None."""
-    inner = call.args[0] if call.args else None
-    if not isinstance(inner, ast.Call):
-        return None
-    return repetitions(script, ast.For(target=call, iter=inner, body=[], orelse=[]))
-
-
 # --- A file to lint: a Python script, a configuration in TOML, YAML or JSON, or a log. -----------
 
 _CONFIGS = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
-
-
-_NAMES = {"flower": "flower|flwr", "opacus": "opacus|privacy_?engine"}
-"""How a framework is named in its files, where not by its own name."""
 
 
 @dataclass(frozen=True)
@@ -548,19 +538,6 @@ def load(path: Path | str) -> Source:
         data = _parsed(text, _CONFIGS[suffix], str(path))
         return Source(str(path), "config", text, None, data, flattened(data))
     return Source(str(path), "log", text)
-
-
-def refuse_foreign(source: Source, framework: str, *, shows: bool) -> None:
-    """Refuse a configuration or a log in which nothing is of the framework."""
-    if source.script is not None:
-        return
-    data = source.data
-    if isinstance(data, dict) and ("rounds" not in data or {"groups", "groups_from"} & data.keys()):
-        refuse_other_kind(data, f"a configuration of {framework}", "file")
-    named = re.search(_NAMES.get(framework, re.escape(framework)), source.text, re.IGNORECASE)
-    if not shows and named is None:
-        rule = f"must be a script, a configuration or a log of {framework}, and shows nothing of it"
-        raise InputError.one("file", rule, source.path)
 
 
 def _parsed(text: str, kind: str, path: str) -> Any:
@@ -613,16 +590,9 @@ def flattened(data: Any) -> dict[str, Any]:
     for name, value in walk(data):
         if isinstance(value, dict | list) or not name:
             continue
-        if isinstance(value, str):
-            value = _number(value)
+        if isinstance(value, str):  # a number that a text spells, such as 1e-5 in YAML
+            with suppress(ValueError):
+                value = float(value)
         known = name in found and (type(found[name]), found[name]) != (type(value), value)
         found[name] = UNKNOWN if known else value
     return found
-
-
-def _number(text: str) -> Any:
-    """The number that a text spells, such as 1e-5 in YAML; else the text."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
