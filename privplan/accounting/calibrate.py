@@ -413,10 +413,10 @@ def _delta(
 
         known = compose(history, target.relation).delta(target.epsilon, _DELTA_RTOL)
         start = min(-math.log(max(known.upper, LEAST_DELTA)), high)
-        near = min(known.upper * (1 + _DELTA_RTOL / 2), (1 + known.upper) / 2)
-        close = near > LEAST_DELTA and known.upper <= (1 + 1.5 * _DELTA_RTOL) * known.lower
-        if close and replace(target.decided, delta=near).spent(history) <= target.epsilon:
-            return checked_delta(near)
+        candidate = min(known.upper * (1 + _DELTA_RTOL / 2), (1 + known.upper) / 2)
+        tight = known.upper <= (1 + 1.5 * _DELTA_RTOL) * known.lower and candidate > LEAST_DELTA
+        if tight and replace(target.decided, delta=candidate).spent(history) <= target.epsilon:
+            return checked_delta(candidate)
     result = largest_affordable(
         lambda x: replace(target.decided, delta=math.exp(-x)).spent(history),
         target.epsilon,

@@ -159,9 +159,9 @@ def paper_of(data: Mapping[str, Any], functions: Functions) -> Paper:
 def _table(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Table:
     found = dict(one)
     for name in {"planned"} & set(one):
-        found[name] = _called(one[name], functions)
+        found[name] = called(one[name], functions)
     for name in {"trained"} & set(one):
-        found[name] = {size: _called(make, functions) for size, make in one[name].items()}
+        found[name] = {size: called(make, functions) for size, make in one[name].items()}
     found["claims"] = tuple(_claim(each, words, functions) for each in one.get("claims", ()))
     found["printed"] = dict(_printed(**one["printed"])) if "printed" in one else {}
     found["sizes"] = {size: text.format_map(words) for size, text in one.get("sizes", {}).items()}
@@ -169,8 +169,8 @@ def _table(one: Mapping[str, Any], words: Mapping[str, str], functions: Function
     return Table(**found)
 
 
-def _called(named: Any, functions: Functions) -> Callable[..., Any]:
-    """A function of the module: its name, or its name with arguments."""
+def called(named: Any, functions: Functions) -> Callable[..., Any]:
+    """A function of a module: its name, or its name with arguments."""
     if isinstance(named, str):
         return functions[named]
     [(name, arguments)] = named.items()

@@ -22,14 +22,14 @@ ROUNDS, EPSILON = 200, 4.0
 NOISE = 1e-5
 """Standard deviation of Appendix D."""
 EPOCHS, RECORDS = 5, 600
-"""Local epochs, and records of a client, of all data sets but EMNIST: 1,000 (appendix)."""
+"""Local epochs, and records per client; EMNIST has 1,000 (appendix)."""
 COLUMNS = (
     ("Fashion-MNIST, 20 clients", "fashion-mnist:12400", 20, RECORDS),
     ("Fashion-MNIST, 100 clients", "fashion-mnist", 100, 580),
     ("CIFAR-10, 20 clients", "cifar-10:12400", 20, RECORDS),
     ("CIFAR-10, 100 clients", "cifar-10", 100, 480),
 )
-"""Head, data, clients and their records: the partition leaves some out, so it is given more."""
+"""Head, data, clients, and records per client; the partition leaves some out, so data have more."""
 PRIVATE = {"DP-FedAvg": "DPFedAvg", "CENTAUR": "CENTAUR", "PPSGD": "PPSGD"}
 """Methods with noise. The paper's clients add it before they send, so budgets protect records."""
 

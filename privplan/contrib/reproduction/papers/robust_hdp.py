@@ -26,6 +26,7 @@ from privplan.contrib.reproduction.tables import (
     Computed,
     Method,
     Setting,
+    called,
     data_of,
     paper_of,
 )
@@ -260,7 +261,7 @@ def _method(row: str, rate: float) -> Method:
 def tuned(of: Mapping[str, Any], rates: Mapping[str, Sequence[float]]) -> list[Setting]:
     """Settings at the rates of each row, by column: the best of ``by_rate`` at seed 0."""
     found = []
-    for at, one in enumerate(_settings(of)):
+    for at, one in enumerate(called(of, globals())()):
         methods = {row: _method(row, rates[row][at]) for row in one.methods}
         found.append(replace(one, methods=methods))
     return found
@@ -269,17 +270,10 @@ def tuned(of: Mapping[str, Any], rates: Mapping[str, Sequence[float]]) -> list[S
 def by_rate(of: Mapping[str, Any], values: Sequence[float]) -> list[Setting]:
     """Settings at each learning rate of a grid, the same for all rows."""
     found = []
-    for one in _settings(of):
+    for one in called(of, globals())():
         for value in values:
             methods = {row: _method(row, value) for row in one.methods}
             found.append(replace(one, column=f"{one.column}, rate {value:g}", methods=methods))
-    return found
-
-
-def _settings(of: Mapping[str, Any]) -> list[Setting]:
-    """What a function below gives for its arguments."""
-    [(name, arguments)] = of.items()
-    found: list[Setting] = globals()[name](**arguments)
     return found
 
 
