@@ -48,7 +48,7 @@ _GUESS_TOLERANCE = 1e-2
 """Of the coarse bounds that tell where a search starts."""
 _ALIKE = 0.95
 """Bounds that are further apart stay so, however finely they are computed."""
-_GUESSES, _GUESSED = 4, 5e-3
+_GUESSES, _GUESSED = 8, 5e-3
 """Most coarse epsilons, and the step after which none is worth its time."""
 _ABOVE_LEAST = 1.0001
 """So that the least noise multiplier stays one that can be certified in spite of rounding."""
@@ -155,15 +155,15 @@ def solve(
                 raise
             return math.inf
 
-    most = max(history(low).rounds, history(high).rounds)
+    most, enough = max(history(low).rounds, history(high).rounds), 0.0
     ratio = min((release.sampling_ratio for release, _ in history(start)), default=1.0)
     if target.epsilon < _STEEP or most >= _MANY or ratio < _SMALL:
-        target = target.decided
-    search = partial(largest_affordable, low=low, high=high, tolerance=tolerance, integer=integer)
+        target, enough = target.decided, 0.0 if integer else 2 * tolerance
     slope = 1.0
     if target.accountant.name == PLD and not start_is_close:
         start, slope = _estimated_start(target, history, start, low, high)
-    return search(spent, target.epsilon, start=start, slope=slope)
+    search = partial(largest_affordable, start=start, low=low, high=high, slope=slope)
+    return search(spent, target.epsilon, tolerance=tolerance, integer=integer, enough=enough)
 
 
 def _estimated_start(
@@ -190,7 +190,10 @@ def _estimated_start(
         here = argument, math.log(value / target.epsilon)
         if here[0] != before[0] and 0.05 < (here[1] - before[1]) / (here[0] - before[0]) < 100:
             slope = (here[1] - before[1]) / (here[0] - before[0])
-        argument, before = min(max(argument - here[1] / slope, low), high), here
+        low, high = (low, min(high, argument)) if here[1] > 0 else (max(low, argument), high)
+        argument, before = argument - here[1] / slope, here
+        if not low < argument < high:
+            argument = (low + high) / 2
         if abs(argument - here[0]) < _GUESSED:
             break
     return argument, slope

@@ -42,6 +42,7 @@ def largest_affordable(
     tolerance: float,
     integer: bool = False,
     slope: float = 1.0,
+    enough: float = 0.0,
 ) -> float | None:
     """The largest argument in [low, high] whose cost is at most the budget; None without one.
 
@@ -52,7 +53,8 @@ def largest_affordable(
     The cost must not decrease and may be 0 or ``inf``; that of the result was computed
     and is within the budget. With ``integer`` arguments are logarithms of integers, and
     the bracket is closed when these differ by one, or relatively by ``_INTEGER_RTOL``. ``slope`` is
-    that of log cost, assumed until two evaluations determine it.
+    that of log cost, assumed until two evaluations determine it. A cost so relatively close below
+    the budget, ``enough``, ends the search.
     """
     feasible: float | None = None
     infeasible: float | None = None
@@ -90,7 +92,7 @@ def largest_affordable(
         points.append((argument, log_ratio))
         feasible = argument if log_ratio <= 0 else feasible
         infeasible = argument if log_ratio > 0 else infeasible
-        if closed():
+        if closed() or -enough <= log_ratio < 0:
             break
         zero = _secant_zero(points, slope)
         if (
