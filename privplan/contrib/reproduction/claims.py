@@ -186,6 +186,11 @@ def ahead(
     return asked
 
 
+def each(result: Result) -> list[Asked]:
+    """Every number itself."""
+    return [(f"{c.row}, {c.column}", [(1.0, c.row, c.column)]) for c in result.cells]
+
+
 def rises(
     rows: Sequence[str], *, sign: float = 1.0, columns: Sequence[str] = ()
 ) -> Callable[[Result], list[Asked]]:
