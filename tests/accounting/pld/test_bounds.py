@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from benchmarks import fixed_cohorts
 from privplan.accounting.accountant import accountant
 from privplan.accounting.pld import lattice as lattices
 from privplan.accounting.pld.accountant import PldAccountant, _between, _inverted, compose
@@ -229,6 +230,16 @@ def test_laws_mix_in_one_history():
         found = PLD.epsilon(history, 1e-6, relation)
         alone = PLD.epsilon(History.repeated(Release(2.0, 0.1), 20), 1e-6, relation)
         assert alone.upper < found.lower <= found.upper
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_what_adaptive_neighbours_of_fixed_cohorts_reach_is_within_the_bounds(rounds):
+    """By dynamic programming on a grid; a single round has no gap."""
+    history = History.repeated(Release(1.3, 0.05, "fixed_size"), rounds)
+    known = PLD.epsilon(history, 1e-4, Relation.REPLACE_ONE)
+    found = fixed_cohorts.reached(1.3, 0.05, rounds, 1e-4, 0.004)
+    assert known.lower * (1 - 1e-3) <= found <= known.upper * (1 + 1e-3)
+    assert (known.upper - found > 0.01 * found) == (rounds > 1)
 
 
 def test_open_cells_keep_their_order():
