@@ -232,14 +232,14 @@ def test_laws_mix_in_one_history():
         assert alone.upper < found.lower <= found.upper
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
+@pytest.mark.parametrize("rounds", [1, 20])
 def test_what_adaptive_neighbours_of_fixed_cohorts_reach_is_within_the_bounds(rounds):
     """By dynamic programming on a grid; a single round has no gap."""
     history = History.repeated(Release(1.3, 0.05, "fixed_size"), rounds)
     known = PLD.epsilon(history, 1e-4, Relation.REPLACE_ONE)
     found = fixed_cohorts.reached(1.3, 0.05, rounds, 1e-4, 0.004)
     assert known.lower * (1 - 1e-3) <= found <= known.upper * (1 + 1e-3)
-    assert (known.upper - found > 0.01 * found) == (rounds > 1)
+    assert (known.upper - found > 0.02 * found) == (rounds > 1)
 
 
 def test_open_cells_keep_their_order():
