@@ -62,6 +62,8 @@ def account(
     if any(hasattr(one, "__len__") and not isinstance(one, str) for one in releases.values()):
         from privplan.accounting.many import bounds
 
+        if [*accountants] not in ([], ["pld"]):
+            raise InputError.one("accountants", "must be pld for arrays", accountants)
         return bounds(history=history, **releases)
     return composition(history=history, **releases).certify(accountants)
 

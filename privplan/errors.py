@@ -164,7 +164,7 @@ INSTEAD = {
     **{f"{kind}.epsilon": _REALISED for kind in ("Run", "TrainedRun", "Verdict")},
 }
 """What to write for a name that does not exist, of a kind of value or of all."""
-NUMBERS = {"noise_multiplier", "sampling_ratio", "delta", "epsilon", "clients"}
+NUMBERS = {"noise_multiplier", "sampling_ratio", "delta", "epsilon", "clients", "rounds"}
 
 
 def _instead(owner: Any, asked: str) -> str:
@@ -239,14 +239,17 @@ def checked_call(function: F) -> F:
             if one not in known and (other in known or not takes_more):
                 hint = f"; write {other}" if other in known else did_you_mean(one, known)
                 raise InputError.one(one, f"is not an argument{hint}", value)
-            if one in NUMBERS and isinstance(value, bool | str | bytes):
-                raise InputError.one(one, "must be a number", value)
         try:
-            signature.bind(*values, **named)
+            given = signature.bind(*values, **named).arguments
         except TypeError as error:
             call = example(function)
             hint = f"; write {call}" if call else ""
             raise PrivplanError(f"{function.__name__}: {error}{hint}") from None
+        for one, value in {**given, **named}.items():
+            array = hasattr(value, "__len__") and function.__name__ not in ("account", "bounds")
+            none = value is None and one in known and known[one].default is known[one].empty
+            if one in NUMBERS and (array or none or isinstance(value, bool | str | bytes)):
+                raise InputError.one(one, "must be a number", value)
         return function(*values, **named)
 
     return called  # type: ignore[return-value]

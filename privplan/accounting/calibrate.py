@@ -102,7 +102,8 @@ class CalibrationTarget:
 
     def central_noise(self, ratio: float, rounds: float) -> float:
         """Noise multiplier at which the central limit meets the budget, clipped to the range."""
-        square = mu_of(self.epsilon, self.delta) ** 2 / rounds
+        one_of = self.sampling.law.one_of
+        square, ratio = mu_of(self.epsilon, self.delta) ** 2 / rounds / one_of, ratio / one_of
         sigma: float = 1 / math.sqrt(square if ratio == 1 else math.log1p(square / ratio**2))
         return min(max(sigma * self._halving, NOISE_RANGE[0]), NOISE_RANGE[1])
 
@@ -417,7 +418,7 @@ def _delta(
         known = compose(history, target.relation).delta(target.epsilon, _DELTA_RTOL)
         start = min(-math.log(max(known.upper, LEAST_DELTA)), high)
         candidate = min(known.upper * (1 + _DELTA_RTOL / 2), (1 + known.upper) / 2)
-        tight = known.upper <= (1 + 1.5 * _DELTA_RTOL) * known.lower and candidate > LEAST_DELTA
+        tight = 1 > known.upper <= (1 + 1.5 * _DELTA_RTOL) * known.lower and candidate > LEAST_DELTA
         if tight and replace(target.decided, delta=candidate).spent(history) <= target.epsilon:
             return checked_delta(candidate)
     result = largest_affordable(

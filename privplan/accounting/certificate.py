@@ -243,8 +243,9 @@ def checked_law(name: str, contributions: int = 1, relation: str = "add_remove")
         law = SamplingLaw(name)
     except (ValueError, TypeError):
         raise InputError.one("sampling", f"must be one of {known_laws(name)}", name) from None
-    if not 1 <= contributions <= (most := law.law.most_contributions(checked_relation(relation))):
-        limit = f"in [1, {most}]" if most > 1 else "1"
+    most = law.law.most_contributions(checked_relation(relation))
+    if not (isinstance(contributions, int) and 1 <= contributions <= most):
+        limit = f"a whole number in [1, {most}]" if most > 1 else "1"
         rule = f"must be {limit} under {law.law.phrase} and {relation}"
         raise InputError.one("contributions", rule, contributions)
     return law.of_person(contributions)
@@ -287,8 +288,8 @@ def composition(
     if noise_multiplier is None or not LEAST <= noise_multiplier <= LARGEST:
         rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
-    if rounds is None or not 1 <= rounds <= MOST_ROUNDS:
-        faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", rounds))
+    if rounds is None or not 1 <= rounds <= MOST_ROUNDS or rounds != int(rounds):
+        faults.append(Fault("rounds", f"must be a whole number in [1, {MOST_ROUNDS}]", rounds))
     faults += _population_faults(delta, clients)
     if faults or noise_multiplier is None or rounds is None:
         raise InputError(faults)

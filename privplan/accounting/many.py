@@ -44,7 +44,14 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
         raise InputError.one("tolerance", "must be in [0.0001, 0.1]", tolerance)
     numbers = ("noise_multiplier", "sampling_ratio", "rounds", "delta")
     arrays = {name: given.pop(name) for name in numbers if given.get(name) is not None}
-    every = np.broadcast_arrays(*(np.asarray(one, dtype=float) for one in arrays.values()))
+    if given.get("history") is not None:
+        raise InputError.one("history", "must be left out with arrays of numbers", "a history")
+    try:
+        every = np.broadcast_arrays(*(np.asarray(one, dtype=float) for one in arrays.values()))
+        every[0].ravel()[0]
+    except (ValueError, IndexError):
+        shapes = {name: np.shape(one) for name, one in arrays.items()}
+        raise InputError.one("releases", "must be numbers in shapes that fit", shapes) from None
     questions = zip(*(array.ravel().tolist() for array in every), strict=True)
     given_all = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
     asked = [composition(**one) for one in given_all]

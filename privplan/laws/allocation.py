@@ -35,7 +35,7 @@ class RandomAllocation(base.Law):
     parts = 1  # of a group, which take turns; a block has a round of every ``parts``
 
     def __init__(self, block: int) -> None:
-        self.turns = self.block = block
+        self.turns = self.block = self.one_of = block
         self.name = f"{NAME}:{block}"
         self.title = f"random allocation (1 of {block} rounds)"
 

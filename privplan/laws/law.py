@@ -186,6 +186,7 @@ class Law(ABC):
     name: str
     title: str
     whole_cohorts: bool = False
+    one_of: int = 1  # rounds of a release, of which a client picks one by itself
     turns: int = 1
     everyone: bool = False
     independent_clients: bool = False

@@ -105,7 +105,7 @@ def squared_noise_multiplier(groups: int, joint: bool) -> Any:
 
     rows = zip(*per_group(groups, "w sigma r k"), strict=True)
     parts = [k * (w * s / r) ** 2 for w, s, r, k in rows]
-    return symbol("v") * (sympy.Max(*parts) if joint else sum(parts))
+    return symbol("v") * (sympy.Max(*parts, evaluate=False) if joint else sum(parts))
 
 
 def _printed(name: str, groups: int, joint: bool) -> Bound:
@@ -137,4 +137,7 @@ def missing(expression: Any, values: Mapping[str, float]) -> list[str]:
 
 def number(expression: Any, values: Mapping[str, float]) -> float:
     """Value of an expression of which no symbol is ``missing``."""
-    return float(expression.subs({symbol(name): value for name, value in values.items()}))
+    import sympy
+
+    free = [*expression.free_symbols]
+    return float(sympy.lambdify(free, expression, "math")(*(values[str(one)] for one in free)))

@@ -141,6 +141,7 @@ def values_of(plan: Plan) -> dict[str, float]:
 # --- Budgets that a plan leaves unspent, and why. ------------------------------------------------
 
 _SAME = 1.001
+MOST_GROUPS = 12  # that are explained one by one
 ENOUGH = 0.9
 """Share of a budget below which a plan says why the rest stays unspent."""
 
@@ -163,7 +164,8 @@ def unspent_lines(plan: Plan) -> list[str]:
                 f"spent, {1 - spent / group.epsilon:.0%} is left: "
                 f"{_reason(plan, group, stated.noise_multiplier, by)}"
             )
-    return lines
+    more = len(lines) - MOST_GROUPS
+    return lines[:MOST_GROUPS] + [f"groups: {more} more leave epsilon, too"] * (more > 0)
 
 
 def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, float]) -> str:
@@ -203,8 +205,6 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
 
 STEP = 1.1
 """Factor on a budget for what more of it buys."""
-MOST_GROUPS = 12
-"""Largest number of groups whose budgets are varied; beyond it explaining takes too long."""
 _BIAS = "groups that count more or less than their share of the clients"
 _TERMS = {
     "noise": "privacy noise",
@@ -237,9 +237,8 @@ def budget_values(plan: Plan, more_by: float | None = None) -> list[BudgetValue]
     within 1e-3 of what is calibrated.
     """
     spec = plan.spec
-    if spec.unit != "client" or not is_objective(spec.planning.ratios):
-        return []
-    if len(spec.groups) > MOST_GROUPS:
+    many = len(spec.groups) > MOST_GROUPS
+    if many or spec.unit != "client" or not is_objective(spec.planning.ratios):
         return []
     search = allocate if more_by is None else estimated
     base = _found(spec, search)
@@ -424,12 +423,16 @@ def _remedies(spec: Spec) -> list[str]:
     doubled = tuple(one.model_copy(update={"clients": 2 * one.clients}) for one in spec.groups)
     looser = tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in spec.groups)
     smaller = spec.model.model_copy(update={"parameters": max(spec.model.parameters // 4, 1)})
+    least = min(one.epsilon for one in spec.groups)
     changes: dict[str, dict[str, Any]] = {
         "twice the clients per round": {"cohort": 2 * spec.expected_cohort},
         "twice the clients in each group": {"groups": doubled},
         "twice each epsilon": {"groups": looser},
         "a model of a quarter of the parameters": {"model": smaller},
+        "planning.least_share 0": {"planning": spec.planning.model_copy(update={"least_share": 0})},
     }
+    if rest := tuple(one for one in spec.groups if one.epsilon > least):
+        changes[f"no group of epsilon {least:g}"] = {"groups": rest}
     found = []
     for name, change in changes.items():
         other = spec.model_copy(update=change)

@@ -53,7 +53,6 @@ _CLOSE = 2e-3
 """A Newton step that is smaller ends the search: the slope is known within some percent."""
 _CLOSE_COARSE = 5e-3
 _CLOSE_EXACT = 5e-5
-_CLOSE_BY_GUESS = 5e-5
 _READING_REACH = 0.15
 """How far from the budget log epsilon may be for the plan of its composition to serve again."""
 _MOST_STEPS = 40
@@ -178,7 +177,7 @@ def root(
                 measured, used = True, max((before[1] - gap) / (x - before[0]), 1.0)
             following = x + gap / used
             reading = reading if abs(gap) < _READING_REACH else None
-            if abs(following - x) <= (close if measured else _CLOSE_BY_GUESS):
+            if abs(following - x) <= (close if measured else _CLOSE_EXACT):
                 return min(max(following, least), most), used
             before = x, gap
         following = min(max(following, least), most)

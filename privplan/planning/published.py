@@ -60,11 +60,6 @@ class Ratios:
     status: str
 
 
-def sparsification_error(kept: Floats) -> Floats:
-    """phi_m = (1 - k_m/d)^2, the error of top-k sparsification (GDPFed+, Lemma 3)."""
-    return (1 - kept) ** 2
-
-
 def best_kept(
     weights: Floats, noise: Floats, cohorts: Floats, constants: StepConstants, dimension: int
 ) -> Floats:
@@ -102,9 +97,7 @@ def published_terms(
     nu_squared = mean_noise_multiplier(kept_weights, cohorts, noise, release) ** 2
     return {
         "local_variance": constants.mu4,
-        "sparsification": float(
-            constants.mu4 * np.sum(weights * sparsification_error(kept_fractions))
-        ),
+        "sparsification": float(constants.mu4 * np.sum(weights * (1 - kept_fractions) ** 2)),
         "privacy_noise": float(constants.mu5 * nu_squared),
     }
 
@@ -117,7 +110,7 @@ def published_value(problem: Problem, cohorts: Floats, noise: Floats, sparsified
     if sparsified:
         kept = best_kept(weights, noise, cohorts, constants, problem.dimension)
     noise_term = constants.mu5 * kept * weights * noise**2 / cohorts**2
-    return float(np.sum(weights * (constants.mu4 * (1 + sparsification_error(kept)) + noise_term)))
+    return float(np.sum(weights * (constants.mu4 * (1 + (1 - kept) ** 2) + noise_term)))
 
 
 def closed_form_noise(problem: Problem, cohorts: Floats) -> Floats:

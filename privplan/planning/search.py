@@ -355,7 +355,7 @@ def allocate(task: Task) -> Allocation:
         gap = relative_gap(task, curves, cohorts, _SETTLED)[0]
     kind = "optimal" if gap <= _PROVEN else "multi-start"
     status = f"{kind}: within {gap:.2g} of the dual bound; "
-    status += f"best of {len(used)} searches, {agreeing} of them agree"
+    status += f"best of {len(used)} searches" + f", {agreeing} of them agree" * (agreeing > 0)
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
         status += "; then rounded to whole cohorts"

@@ -51,11 +51,6 @@ def refuse_removed(data: dict[str, Any]) -> None:
         for path, use in REMOVED.items()
         for location, found in _found(data, path.split("."))
     ]
-    planning = data.get("planning")
-    free = planning.get("free") if isinstance(planning, dict) else None
-    if isinstance(free, list | tuple) and "local_steps" in free:
-        text = f"local_steps was removed in 0.2; use {_STEPS}"
-        faults.append(Fault("planning.free", text, "local_steps"))
     if faults:
         raise InputError(faults)
 

@@ -2,13 +2,17 @@
 
 import json
 import math
+import re
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from privplan.accounting.accountant import Interval
 from privplan.accounting.certificate import CertificateRow, certify, disagreements
 from privplan.accounting.release import History, Release
+from privplan.api import account, calibrate
+from privplan.errors import InputError
 
 HISTORY = History.repeated(Release(1.5, 0.02), 50)
 
@@ -63,6 +67,25 @@ def test_an_accountant_without_the_cell_gives_a_note():
         "prv: prv-accountant does not cover replace_one",
         "gdp: no central limit for poisson sampling under replace_one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ask", "wrong", "field"),
+    [
+        (account, {"contributions": 0}, "contributions: must be a whole number in [1, 100]"),
+        (account, {"rounds": 50.5}, "rounds: must be a whole number"),
+        (account, {"rounds": True}, "rounds: must be a number"),
+        (account, {"noise_multiplier": np.ones(2), "delta": np.ones(3)}, "releases: must be"),
+        (account, {"noise_multiplier": np.ones(2), "accountants": ["rdp"]}, "accountants: must"),
+        (account, {"history": HISTORY, "delta": np.ones(2)}, "history: must be left out"),
+        (calibrate, {"epsilon": None}, "epsilon: must be a number"),
+    ],
+)
+def test_wrong_values_end_in_one_line(ask, wrong, field):
+    given = {"noise_multiplier": 1.0, "sampling_ratio": 0.1, "rounds": 5, "delta": 1e-5}
+    given = given if ask is account else {**given, "noise_multiplier": None}
+    with pytest.raises(InputError, match=re.escape(field)):
+        ask(**{**given, **wrong})
 
 
 def test_intervals_that_do_not_meet_are_reported():

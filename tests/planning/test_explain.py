@@ -61,6 +61,14 @@ def test_balanced_terms_are_those_of_the_plan(release):
     assert sum(rows.values()) == pytest.approx(plan.objective.value, rel=1e-6)
 
 
+def test_terms_of_many_groups_are_those_of_their_formulas():
+    """A maximum over 45 groups; symbolic comparisons of all pairs would take half a minute."""
+    groups = [{"name": f"g{k}", "clients": 30 + k, "epsilon": 1 + k / 9} for k in range(45)]
+    plan = solve(make_spec(groups=groups, planning={"release": "joint", "ratios": "balanced"}))
+    rows = {row.term: row.value for row in explain(plan) if row.bound == "balanced"}
+    assert rows == pytest.approx(plan.bound, rel=1e-6)
+
+
 def test_published_terms_are_those_of_the_plan():
     plan = solve(make_spec(planning={"sparsification": [0.5, 1.0]}))
     rows = {row.term: row.value for row in explain(plan) if row.bound == "problem_1"}

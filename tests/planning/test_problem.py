@@ -13,7 +13,7 @@ from privplan.planning.bounds import step_constants
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import drawable, whole_cohorts
-from privplan.planning.published import best_kept, sparsification_error
+from privplan.planning.published import best_kept
 from privplan.planning.solver import solve
 from tests.planning.problems import make_problem, make_spec, members
 
@@ -134,4 +134,3 @@ def test_kept_fraction_by_hand():
     assert kept[0] == pytest.approx(1 - 2 * 0.5 * 4 / (0.5 * 16.12))
     drowned = best_kept(np.array([1.0]), np.array([50.0]), np.array([1.0]), constants, 1000)
     assert drowned[0] == 1 / 1000
-    assert sparsification_error(np.array([0.7]))[0] == pytest.approx(0.09)
