@@ -52,7 +52,7 @@ GUESSES: dict[str, str | None] = {
     "privplan.RunRecord.load('run')": None,
     "privplan.verify('run', rounds=0).to_json()": None,
     "privplan.account(plan.history('strict'), delta=1e-5, rounds=500)": "rounds: must be left out",
-    "privplan.account(noise_multiplier=1, sampling_ratio=0.1, delta=1e-5)": "rounds: must be in",
+    "privplan.account(noise_multiplier=1, sampling_ratio=0.1, delta=1e-5)": "rounds: must be",
     "privplan.Book('b.sqlite').add(privplan.load_run('run'))": None,
     "privplan.verify(plan)": "must be a run, or its folder, as in privplan.verify('run')",
     "privplan.load_run('run').accuracy": "write run.record.accuracy",
