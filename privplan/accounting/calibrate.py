@@ -39,15 +39,12 @@ MOST_ROUNDS = 10_000_000
 PLD = "pld"
 _STEEP = 1e-2
 """Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
-_MANY = 100_000
-"""Rounds from which a bound is computed no more closely than decides on the budget."""
+_MANY = 100_000  # rounds from which a bound is computed no more closely than decides on the budget
 _SMALL = 1e-3  # sampling ratio below which it is not either: a closer one takes much longer
 LEAST_EPSILON = 1e-6
 """Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
-_GUESS_TOLERANCE = 1e-2
-"""Of the coarse bounds that tell where a search starts."""
-_ALIKE = 0.95
-"""Bounds that are further apart stay so, however finely they are computed."""
+_GUESS_TOLERANCE = 1e-2  # of the coarse bounds that tell where a search starts
+_ALIKE = 0.95  # bounds that are further apart stay so, however finely they are computed
 _GUESSES, _GUESSED = 8, 5e-3
 """Most coarse epsilons, and the step after which none is worth its time."""
 _ABOVE_LEAST = 1.0001
@@ -438,8 +435,7 @@ def _delta(
     return checked_delta(math.exp(-result))
 
 
-_BISECTED = 0.01
-"""Opacus' tolerance of epsilon."""
+_BISECTED = 0.01  # Opacus' tolerance of epsilon
 
 
 def noise_multiplier_by_bisection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from privplan.accounting.certificate import composition, laws
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import PldAccountant, inversion
+from privplan.accounting.pld import inversion
+from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.errors import InputError, TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
@@ -72,9 +74,12 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
         found = inversion.bounds(ways, _AIM * tolerance, _MOST)
         lower[place.astype(int)], upper[place.astype(int)] = found
     far = np.flatnonzero(lower < (1 - tolerance) * upper)  # where inverting at once did not serve
-    for at, one in ((at, asked[at]) for at in far.tolist()):
-        with suppress(TooLittleNoiseError):
-            alone = PldAccountant(_AIM * tolerance).epsilon(one.history, one.delta, one.relation)
-            lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
+    for at, invert in product(far.tolist(), (False, True)):
+        one = asked[at]
+        if lower[at] < (1 - tolerance) * upper[at]:
+            with suppress(TooLittleNoiseError):
+                loss = compose(one.history, one.relation, tolerance=_AIM * tolerance)
+                alone = loss.epsilon(one.delta, invert=invert)
+                lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

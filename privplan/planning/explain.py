@@ -449,8 +449,7 @@ def _remedies(spec: Spec) -> list[str]:
 # the chance to reconstruct data that could be guessed with a baseline chance before, which is the
 # true-positive rate at that chance.
 
-_SLACK = 3e-3
-"""Relative slack of a risk below which its budget is not stated anew."""
+_SLACK = 3e-3  # relative slack of a risk below which its budget is not stated anew
 STATEMENTS = 4
 """How often budgets are stated anew, at most; every statement implies the risks."""
 

@@ -47,8 +47,7 @@ _TOLERANCE = 1e-3
 _AT_END = 1e-9
 _TRIED = 24
 """Values, evenly spaced in logarithms, that are tried where bracketing does not serve."""
-_NEAR = 0.01
-"""Relative distance of values at which the search around the best of them ends."""
+_NEAR = 0.01  # relative distance of values at which the search around the best of them ends
 _ALIKE = 1e-4
 """Relative difference of what is found, below which the unknown is said not to change it."""
 

@@ -73,10 +73,8 @@ def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
 # docs/decisions/optimiser.md compares it with other solvers.
 
 _MOST_STEPS = 60
-_SMALLEST = 1e-9
-"""Part of the error that the conditions' prices may still be worth at the end."""
-_INSIDE = 0.05
-"""How far inside its bounds a search starts, as a part of the way to their middle."""
+_SMALLEST = 1e-9  # part of the error that the conditions' prices may still be worth at the end
+_INSIDE = 0.05  # how far inside its bounds a search starts, as a part of the way to their middle
 _BEND = 1e-3
 """Relative distance of ratios by which the second derivative of the noise is a difference."""
 _AROUND = np.array([1 - _BEND, 1.0, 1 + _BEND])

@@ -32,8 +32,7 @@ from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
 
 # --- One direction of a history, discretised: pairs in, lattices and a plan of evaluation out. ---
 
-_CHUNK = 256
-"""Most pairs whose lattices are in memory as one array."""
+_CHUNK = 256  # most pairs whose lattices are in memory as one array
 _COARSE = 0.3
 _COARSE_GROWTH = 0.06
 """Step of the lattice that is planned with, in deviations of a round, and how it widens."""
@@ -42,8 +41,7 @@ _SPREAD_OUT = 0.4
 _COARSENING = 1.1
 _ROUNDING = 1e-15
 _LEAST_TAIL = 1e-20
-_SHARE = 0.35
-"""Share of the tolerance that the lattice of one bound takes."""
+_SHARE = 0.35  # share of the tolerance that the lattice of one bound takes
 
 
 @dataclass(frozen=True)
@@ -193,8 +191,7 @@ _REFINEMENTS = 7
 _RETRIES = 6
 _FLOOR = 0.01
 """The tolerance is of at least this share of the spread of the loss, for an epsilon near 0."""
-_ACCOUNTANT_COARSE = 3.0
-"""Step of a direction that probably spends less, in steps of the first."""
+_ACCOUNTANT_COARSE = 3.0  # step of a direction that probably spends less, in steps of the first
 _HOPELESS = 0.8
 """A step that leaves more than this share of the gap ends the search: rounding is what is left."""
 DELTA_TOLERANCE = 1e-3
@@ -208,8 +205,7 @@ _ESTIMATE_TOLERANCE = 3e-4
 _VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = 100_000, 6, 20.0, 1e-3, 5e7, 5e-4
 """Rounds and kinds of sampled ones from which a transform is inverted first; how often a client
 takes part, and with what ratio, up to which it is; its limit of work; the gap that is kept."""
-_SAME_SHIFT = 1e-5
-"""Relative distance of shifts that moves epsilon by less than the tolerance."""
+_SAME_SHIFT = 1e-5  # relative distance of shifts that moves epsilon by less than the tolerance
 
 
 Directions = tuple[tuple[Direction, Direction], ...]
@@ -226,10 +222,13 @@ class ComposedLoss:
     unbounded: bool = False  # whether something was released without noise
     least: float = 0.0  # of the rounds without sampling, from below: it bounds epsilon from below
 
-    def epsilon(self, delta: float, decide: float | None = None) -> Interval:
+    def epsilon(
+        self, delta: float, decide: float | None = None, *, invert: bool = True
+    ) -> Interval:
         """Bounds on epsilon at ``delta``; only until they are on one side of ``decide``, if given.
 
-        An upper bound up to it ends the search, without a lower one.
+        An upper bound up to it ends the search, without a lower one. Without ``invert`` by
+        convolutions only.
         """
         if self.unbounded:
             return Interval(math.inf, math.inf)
@@ -239,7 +238,9 @@ class ComposedLoss:
         if all(above.variation() <= delta for above, _ in self.directions):
             return Interval(0.0, 0.0)
         least = one_round.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
-        lower, upper, gap = _inverted(self.directions, None, delta, self.tolerance)
+        lower, upper, gap = 0.0, math.inf, 1.0
+        if invert:
+            lower, upper, gap = _inverted(self.directions, None, delta, self.tolerance)
         close = gap <= max(_AS_CLOSE, self.tolerance)
         if close or (decide is not None and not lower <= decide < upper):
             return Interval(lower, upper)
@@ -336,8 +337,10 @@ def _between(
             break
         reading = _reading(worst, delta, tolerance)
         if scales[worst] == _ACCOUNTANT_COARSE:
-            scales[worst] = 1.0
-            uppers[worst] = min(uppers[worst], _epsilon(worst, delta, reading, 1.0))
+            scales[worst], before = 1.0, uppers[worst]
+            uppers[worst] = min(before, _epsilon(worst, delta, reading, 1.0))
+            if uppers[worst] == before:
+                break  # no step makes its plan better
             continue
         known = worst.pairs in [below.pairs for _, below in directions]
         known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
