@@ -57,7 +57,7 @@ class PartitionRequest:
     def require_records(self, per_client: int = 1) -> None:
         """Refuse more clients than there are records for."""
         if self.clients * per_client > len(self.labels):
-            rule = f"must not exceed the {len(self.labels)} training records of the data set"
+            rule = f"must not exceed the {len(self.labels)} training records unless by iid:SIZE"
             if per_client > 1:
                 rule += f", at {per_client} per client"
             raise InputError.one("groups.clients", rule, self.clients)
