@@ -164,7 +164,8 @@ INSTEAD = {
     **{f"{kind}.epsilon": _REALISED for kind in ("Run", "TrainedRun", "Verdict")},
 }
 """What to write for a name that does not exist, of a kind of value or of all."""
-NUMBERS = {"noise_multiplier", "sampling_ratio", "delta", "epsilon", "clients", "rounds"}
+_COUNTS = {"clients", "rounds", "contributions"}
+NUMBERS = {"noise_multiplier", "sampling_ratio", "delta", "epsilon", *_COUNTS}
 
 
 def _instead(owner: Any, asked: str) -> str:

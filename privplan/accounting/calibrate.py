@@ -23,6 +23,7 @@ from privplan.errors import (
     InputError,
     TooLittleNoiseError,
     UnsupportedError,
+    checked_call,
 )
 from privplan.laws.law import Pair
 
@@ -249,6 +250,7 @@ UNKNOWNS = {
 """Parameters that ``calibrate`` solves for, each with the parameters that must be given."""
 
 
+@checked_call
 def calibrate(
     unknown: str,
     epsilon: float,

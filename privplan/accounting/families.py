@@ -171,7 +171,7 @@ class Count(NoNoise):
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
         """The pairs of the moved count; refused where clients are drawn."""
         if release.sampling_ratio != 1 or release.sampling.law.single != SamplingLaw.FULL:
-            raise UnsupportedError(f"{self.name}: covers full participation only")
+            raise UnsupportedError(f"{self.name}: covers full participation of single clients only")
         if release.noise_multiplier < LEAST_OF_COUNTS:
             rule = f"covers noise multipliers of {LEAST_OF_COUNTS} or more"
             raise UnsupportedError(f"{self.name}: {rule}, found {release.noise_multiplier:g}")

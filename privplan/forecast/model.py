@@ -101,8 +101,7 @@ _CLASS_NOISE = 0.6
 """The same for the accuracy of one class, which has fewer test records."""
 _SMOOTH = 0.03
 """Accuracies of classes are moved from 0 and 1 by so much before their log odds are taken."""
-_ROBUST = 1.2
-"""Residuals, in standard deviations, from which they count less."""
+_ROBUST = 1.2  # residuals, in standard deviations, from which they count less
 _LEAST = 0.005
 """Accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken."""
 

@@ -44,13 +44,14 @@ class RandomAllocation(base.Law):
         block, under = self.turns, f"under {self.name} sampling"
         accountant, relation = spec.planning.accountant, str(spec.relation)
         sizes = [(f"groups.{one.name}.clients", one.clients) for one in spec.groups]
-        ratios = [(f"groups.{one.name}.sampling_ratio", one.sampling_ratio) for one in spec.groups]
+        free, limits = [*spec.planning.free], ("sampling_ratio", "max_sampling_ratio")
+        ratios = [(f"groups.{g.name}.{i}", getattr(g, i)) for g in spec.groups for i in limits]
         for field, found, kept, rule in (
             ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
             ("relation", relation, relation != "replace_one", "add_remove"),
             ("cohort", spec.cohort, spec.cohort is None, "left out"),
             ("planning.accountant", accountant, accountant == "pld", "pld"),
-            ("planning.free", "cohort", "cohort" not in spec.planning.free, "without cohort"),
+            ("planning.free", free, not {"cohort", "rounds"} & {*free}, "without cohort, rounds"),
             *((field, one, one >= block, f"{block} or more") for field, one in sizes),
             *((field, one, one in (None, 1), "1 or left out") for field, one in ratios),
         ):

@@ -258,8 +258,7 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
 # --- Decides rounds, cohort and clipping norm where ``planning.free`` names them. ----------------
 
 _COARSE = 9
-_FAR = 1.5
-"""Cost over the least one at which a grid of candidates is not followed any further."""
+_FAR = 1.5  # cost over the least one at which a grid of candidates is not followed any further
 _GOLDEN = (math.sqrt(5) - 1) / 2
 PAST = 3.0
 """Squared length of a step past the optimum over that of its signal (o): 1.9 on MNIST and 4 on

@@ -39,14 +39,12 @@ _OF_GROUP = {"epsilon": "a stricter budget", "delta": "a smaller delta", "client
 _OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
 _MOST_FACTOR = {"epsilon": 1e3, "delta": 1e6, "clients": 1e2}
 """Largest factor between a budget or a number of clients and the spec's, in either direction."""
-_FORECAST = 64.0
-"""The same where an accuracy is forecast."""
+_FORECAST = 64.0  # the same where an accuracy is forecast
 _MOST_DELTA = 0.5
 _MOST_ROUNDS = 100_000
 _TOLERANCE = 1e-3
 _AT_END = 1e-9
-_TRIED = 24
-"""Values, evenly spaced in logarithms, that are tried where bracketing does not serve."""
+_TRIED = 24  # values, evenly spaced in logarithms, that are tried where bracketing does not serve
 _NEAR = 0.01  # relative distance of values at which the search around the best of them ends
 _ALIKE = 1e-4
 """Relative difference of what is found, below which the unknown is said not to change it."""

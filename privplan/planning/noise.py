@@ -241,8 +241,7 @@ def guarantee(epsilon: float) -> Accountant:
     return by_name(GUARANTEE)
 
 
-_RTOL = 1e-4
-"""How far below its budget epsilon may be."""
+_RTOL = 1e-4  # how far below its budget epsilon may be
 _AIM = 0.95
 """Part of that by which an estimate is aimed below; bounds are above it by some 2e-5 to 5e-5."""
 _TRIES = 4
@@ -419,10 +418,8 @@ def history_of(problem: Problem, group: int, ratio: float, noise: float) -> Hist
 # roots of the estimate gives it within some percent, which shows where an optimum lies; a parabola
 # of what is missing at three more roots around the ratio found there gives it within some 1e-5.
 
-_LEAST_NODES = 3
-"""Number of roots of a curve, beside one for each unit of log q."""
-_RARE = 0.1
-"""Ratios below this part of the usual one count as the smallest ones above."""
+_LEAST_NODES = 3  # number of roots of a curve, beside one for each unit of log q
+_RARE = 0.1  # ratios below this part of the usual one count as the smallest ones above
 _GRAIN = math.log(2.0)
 """Ends of curves are multiples of this in log q, so that plans of similar cohorts share them."""
 _AROUND, _CLOSE_AROUND = 0.35, 0.1

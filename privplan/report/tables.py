@@ -43,7 +43,7 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
     """A plan in two sentences and a table of 80 columns: what each group spends and counts."""
     upper = {one.group: one.epsilon_upper for one in plan.certificate if one.guarantee}
     near = max(plan.groups, key=lambda group: upper[group.name] / group.epsilon)
-    spent = f"epsilon at most {at_most(upper[near.name])} of {near.epsilon:g}"
+    spent = f"epsilon at most {at_most(upper[near.name])} of {at_most(near.epsilon)}"
     whom = "person" if near.contributions > 1 else plan.unit
     lines = [f"every budget holds; nearest to its own is a {whom} of {near.name}: {spent}"]
     if any(upper[group.name] > group.epsilon for group in plan.groups):
@@ -454,12 +454,16 @@ def headline(verdict: Verdict) -> str:
     return begin + found
 
 
+_OF_PERSON = " of one person)"  # in the name of a law that protects persons
+
+
 def worst_line(verdict: Verdict) -> str:
     """Whom the plan protects, and the realised epsilon of the worst off, one line."""
     worst = verdict.worst
     who = f"any {verdict.unit}" if worst.client is None else f"client {worst.client}"
     if worst.client is not None and verdict.unit != "client":
         who = f"a {verdict.unit} of {who}"
+    who = "any person" if _OF_PERSON in worst.sampling else who
     two_sided = verdict.groups[0].one_run is None
     beginning = f"between {lower(worst.realised_lower)} and" if two_sided else "at most"
     spent = f"{beginning} {upper(worst.realised_upper)}"
@@ -490,8 +494,10 @@ def closing_lines(verdict: Verdict) -> list[str]:
     found = score(verdict.metric, verdict.accuracy) or no_score(verdict)
     approved = any("is the approved one" in one.reason for one in verdict.checks[:1])
     asked = "the approved one" if approved else "compare it with the one that was approved"
+    several = (one.group for one in verdict.groups if _OF_PERSON in one.sampling)
+    whom = verdict.unit + "".join(f", in {name} each person" for name in several)
     return [
-        f"plan {verdict.plan_digest[:SHORT]}, protects each {verdict.unit}: {asked}",
+        f"plan {verdict.plan_digest[:SHORT]}, protects each {whom}: {asked}",
         f"evidence: {levels}{noise if verdict.simulation_only else ''}",
         f"test {verdict.metric} {found} ({run_name(verdict)})",
     ]

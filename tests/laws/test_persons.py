@@ -17,6 +17,7 @@ from privplan.accounting.pld.several import several_pairs
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.law import Kind, Pair
+from privplan.report.tables import closing_lines, worst_line
 from privplan.verification.verify import load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
@@ -157,16 +158,14 @@ def test_a_run_keeps_the_budgets_of_persons(tmp_path):
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
     verdict = privplan.judge(load_run(tmp_path / "run"))
     assert verdict.kept
-    assert "3 clients of one person" in verdict.groups[0].sampling
+    assert "any person of strict" in worst_line(verdict)
+    assert "each client, in strict each person" in closing_lines(verdict)[0]
     assert verdict.groups[0].realised_upper == pytest.approx(2.0, rel=1e-3)
     report = Replay(tmp_path / "run").run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
-    alone = privplan.account(
-        history=History.repeated(
-            Release(plan.groups[0].noise_multiplier, plan.groups[0].sampling_ratio), 4
-        ),
-        delta=plan.groups[0].delta,
-    )
+    one = plan.groups[0]
+    history = History.repeated(Release(one.noise_multiplier, one.sampling_ratio), 4)
+    alone = privplan.account(history=history, delta=one.delta)
     assert alone.epsilon < 1.0
     data = json.loads(plan.to_json())
     del data["groups"][0]["contributions"], data["digest"]

@@ -25,8 +25,7 @@ Placed = tuple[NDArray[np.int64], Array, float]
 
 FFT_UNITS = 6.0
 """The constant of an FFT's rounding error, in units per stage."""
-_FEW = 30.0
-"""Draws away from place 0, below which these are transformed alone."""
+_FEW = 30.0  # draws away from place 0, below which these are transformed alone
 FADED = -80.0
 """Log of what a product of transforms must exceed to be kept."""
 
@@ -107,10 +106,8 @@ MOST_POINTS = 1 << 21
 """Longest circle, 16 MB for each of its arrays."""
 ALIASED = 1e-12
 """Tilted mass that may lie outside the window on either side."""
-_LARGEST_WEIGHT = 300.0
-"""Largest exponent of a weight, so that sums of weighted masses stay finite."""
-_FORGONE = 4.0
-"""Log of how far the bound on delta at the chosen tilt may be above the best."""
+_LARGEST_WEIGHT = 300.0  # largest exponent of a weight, so that sums of weighted masses stay finite
+_FORGONE = 4.0  # log of how far the bound on delta at the chosen tilt may be above the best
 _IN_MEMORY = 1 << 19
 _GENTLE = 2.0 ** -np.arange(2.0, 11.0)
 """Shares of the usual exponent of a window that are tried for heavy tails."""
