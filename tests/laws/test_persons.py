@@ -148,7 +148,7 @@ def test_faults_of_a_spec_are_named():
 def test_a_run_keeps_the_budgets_of_persons(tmp_path):
     groups = [
         {"name": "strict", "clients": 100, "epsilon": 2.0, "contributions": 3},
-        {"name": "loose", "clients": 200, "epsilon": 6.0},
+        {"name": "loose", "clients": 200, "epsilon": 60.0},
     ]
     spec = privplan.preset("digits").replace(
         {"groups": groups, "rounds": 4, "planning.sparsification": "none"}
