@@ -225,7 +225,7 @@ def limited(seconds: float, error: Exception) -> Iterator[None]:
         raise error
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds, max(seconds, 0.1))  # again, if a callback hid it
     try:
         yield
     finally:
