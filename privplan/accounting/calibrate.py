@@ -46,8 +46,7 @@ LEAST_EPSILON = 1e-6
 """Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2  # of the coarse bounds that tell where a search starts
 _ALIKE = 0.95  # bounds that are further apart stay so, however finely they are computed
-_GUESSES, _GUESSED = 8, 5e-3
-"""Most coarse epsilons, and the step after which none is worth its time."""
+_GUESSES, _GUESSED = 8, 5e-3  # coarse epsilons at most; the step after which none is worth it
 _ABOVE_LEAST = 1.0001
 """So that the least noise multiplier stays one that can be certified in spite of rounding."""
 _RANGES = {
@@ -176,7 +175,7 @@ def _estimated_start(
     from privplan.accounting.pld.accountant import PldAccountant
 
     coarse = PldAccountant(tolerance=_GUESS_TOLERANCE)
-    argument, slope, before = min(max(start, low), high), 1.0, (math.nan, math.nan)
+    argument, slope, before, end = min(max(start, low), high), 1.0, (math.nan, math.nan), high
     for _ in range(_GUESSES):
         try:
             bounds = coarse.epsilon(history(argument), target.delta, target.relation)
@@ -191,9 +190,10 @@ def _estimated_start(
             slope = (here[1] - before[1]) / (here[0] - before[0])
         low, high = (low, min(high, argument)) if here[1] > 0 else (max(low, argument), high)
         argument, before = argument - here[1] / slope, here
+        beyond = argument >= high == end  # the range ends before the budget does
         if not low < argument < high:
-            argument = (low + high) / 2
-        if abs(argument - here[0]) < _GUESSED:
+            argument = high if beyond else (low + high) / 2
+        if beyond or abs(argument - here[0]) < _GUESSED:
             break
     return argument, slope
 

@@ -199,7 +199,7 @@ def bars(
 # --- Lines: spending and scores by round, sweeps and frontiers. ----------------------------------
 
 
-def _lines(
+def lines(
     name: str,
     title: str,
     labels: tuple[str, str],
@@ -284,7 +284,7 @@ def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> Panel 
         return None
     last = max((one.round for one in releases), default=plan.spec.rounds)
     rounds = sorted({math.ceil(last * (at / _POINTS) ** 2) for at in range(1, _POINTS + 1)})
-    lines: dict[str, Line] = {}
+    spent: dict[str, Line] = {}
     for group in groups:
         line = {0.0: 0.0}
         for end in rounds:
@@ -295,11 +295,11 @@ def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> Panel 
             except PrivplanError:
                 return None
             line[end] = upper if math.isfinite(upper) else math.nan
-        lines[shortened(f"{group.name} {at_most(upper)}", 18)] = line
+        spent[shortened(f"{group.name} {at_most(upper)}", 18)] = line
     title = "Budget spent over the rounds" if releases else "Budget over the rounds, as planned"
-    return _lines(
+    return lines(
         "spending", title, (f"round (dotted: budgets)\n{law_of(plan)}", "epsilon so far, at most"),
-        lines, limits=[group.epsilon for group in groups],
+        spent, limits=[group.epsilon for group in groups],
     )  # fmt: skip
 
 
@@ -339,7 +339,7 @@ def score_panels(record: RunRecord, plan: Plan) -> list[Panel]:
         band = (100 * forecast.lower, 100 * forecast.accuracy, 100 * forecast.upper)
         ends = {one.group: (100 * one.lower, 100 * one.upper) for one in forecast.groups}
     title = shortened(f"{record.algorithm} on {record.dataset or 'its data'}", 40)
-    panels = [_lines("accuracy", title, ("round", unit), {reached: line}, band=band, zero=False)]
+    panels = [lines("accuracy", title, ("round", unit), {reached: line}, band=band, zero=False)]
     known = [group.name for group in plan.groups if group.name in record.accuracy_by_group]
     if known:
         shown, some = _some(known)
@@ -385,7 +385,7 @@ def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
     room = 1.9 if any(row.note for row in rows) else 1.45
     return [
         _rows("ranking", "Methods, best first", unit_line, ends, marks, room),
-        _lines("curves", "By round, mean over the seeds", ("round", unit), means, spread=spreads,
+        lines("curves", "By round, mean over the seeds", ("round", unit), means, spread=spreads,
                zero=False),
     ]  # fmt: skip
 
@@ -403,9 +403,9 @@ def sweep_panels(
         weights.setdefault(label, {})[row[paths[0]]] = row["weight"]
     across = shortened(paths[0], 50)
     return [
-        _lines("noise", "Noise of the mean update", (across, "norm"),
+        lines("noise", "Noise of the mean update", (across, "norm"),
                noise, logarithmic=logarithmic),
-        _lines("weights", "Weight of each group", (across, "weight in the model's step"),
+        lines("weights", "Weight of each group", (across, "weight in the model's step"),
                weights, logarithmic=logarithmic),
     ]  # fmt: skip
 
@@ -429,7 +429,7 @@ def frontier_panels(points: Sequence[FrontierPoint]) -> list[Panel]:
         labels, scaled = (across, "noise of the mean update, norm"), question != "groups"
         if line:
             chosen = own[0] if own else None
-            panels.append(_lines(question, title, labels, {"": line}, chosen=chosen,
+            panels.append(lines(question, title, labels, {"": line}, chosen=chosen,
                                  logarithmic=scaled))  # fmt: skip
     return panels
 

@@ -19,8 +19,7 @@ from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
 
 CONFIDENCE = 0.95
-VIOLATIONS = 11
-"""Of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial)."""
+VIOLATIONS = 11  # of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial)
 
 
 def gaussian_scores(mu, canaries, seed):

@@ -151,8 +151,7 @@ def _free(folder):
                     time.sleep(0.01)
 
 
-CHAIN = 3
-"""Most kills before an output is brought to its end and compared."""
+CHAIN = 3  # most kills before an output is brought to its end and compared
 
 
 @dataclass

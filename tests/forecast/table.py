@@ -7,8 +7,7 @@ from privplan.forecast.model import PARAMETERS, Curve, Point, from_log_odds, log
 
 _OWN = {"sigma": 1.0, "far": 0.05, "near": 0.1, "rho": 0.4, "gradient": 1.5, "kappa": 0.5}
 _VALUES = [_OWN.get(name, centre) for name, (centre, _) in PARAMETERS.items()]
-TRUTH = Curve(np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0))
-"""The curve that the runs follow."""
+TRUTH = Curve(np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0))  # the curve that the runs follow
 
 
 def runs(count, seed, noise=0.1, shift=0.0):

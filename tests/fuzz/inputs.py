@@ -175,8 +175,7 @@ STARTS: tuple[dict[str, Any], ...] = (
     spec_data(),
 )
 """Sound specs: where the default recipe decides, where it is written out, and without it."""
-FIELDS = sorted(fields(Spec))
-"""The way to every field of a spec."""
+FIELDS = sorted(fields(Spec))  # the way to every field of a spec
 FILLS = st.tuples(st.sampled_from(STARTS), st.one_of(SCALARS, NODES))
 """A sound spec, and a value for each of its fields in turn."""
 

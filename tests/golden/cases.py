@@ -202,5 +202,4 @@ def _all():
     yield from refusals()
 
 
-CASES = {case.name: case for case in _all()}
-"""Every case by its name."""
+CASES = {case.name: case for case in _all()}  # every case by its name

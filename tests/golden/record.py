@@ -36,8 +36,7 @@ from tests.golden.steps import Call, Case, Edit, Put  # noqa: E402
 
 TOLERANCE, OF_TRAINING = 1e-6, 1e-4
 """Relative distance of numbers, whose last digits follow the processor and package versions."""
-NOTHING = {TOLERANCE: 1e-12, OF_TRAINING: 1e-8}
-"""Distance of two numbers near 0."""
+NOTHING = {TOLERANCE: 1e-12, OF_TRAINING: 1e-8}  # distance of two numbers near 0
 TRAINING = {"simulate", "compare", "proxy"}
 
 # Variables that would change what is printed, or where it is looked for.

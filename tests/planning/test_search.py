@@ -19,8 +19,7 @@ from privplan.planning.search import _prepared, error_of, lower_bound, relative_
 from tests.planning.problems import make_spec, members
 
 CASES = range(20)
-LONG = (3, 4, 5, 6, 7, 12, 13, 14, 15)
-"""Cases that take more than a second."""
+LONG = (3, 4, 5, 6, 7, 12, 13, 14, 15)  # cases that take more than a second
 
 
 def random_spec(case):

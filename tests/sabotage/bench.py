@@ -26,8 +26,7 @@ from simulate.runs.run import run_prepared
 from tests.sabotage.fault import Fault
 
 ROUNDS = 20
-SEEN = 0.05
-"""Chance that the canaries of an honest run say anything, at most."""
+SEEN = 0.05  # chance that the canaries of an honest run say anything, at most
 CHANGES = {
     "rounds": ROUNDS,
     "clipping_norm": 0.5,

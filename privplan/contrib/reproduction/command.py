@@ -6,7 +6,8 @@ import contextlib
 import csv
 import io
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,8 +16,11 @@ import click
 from privplan.cli import in_section, render
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from privplan.contrib.reproduction.claims import Cell, Outcome, Result
     from privplan.contrib.reproduction.tables import Table
+    from privplan.report.style import Panel, Theme
 
 
 FORMS = ("table", "json", "csv", "latex")
@@ -58,6 +62,7 @@ _OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
     default="table",
     help="csv and latex have the cells alone, without verdicts.  [table]",
 )
+@click.option("--plot", metavar="PICTURE", help="Draw it beside the printed numbers, too.")
 @click.option(
     "-o",
     "--output",
@@ -79,13 +84,17 @@ def command(
     download: bool,
     device: str,
     form: str,
+    plot: str | None,
     output: Path,
 ) -> None:
     """Print a table beside the published one, with a verdict per claim, and store it as JSON."""
     from privplan.contrib.reproduction.claims import Result, Size, verdicts
     from privplan.contrib.reproduction.tables import table_of, tables
     from privplan.errors import InputError
+    from privplan.files import write_bytes
+    from privplan.report.style import picture, picture_name
 
+    drawn_as = picture_name(plot) if plot is not None else ""
     if show_list:
         if table is not None:
             raise InputError.one("table", "must be left out with --list", table)
@@ -129,6 +138,9 @@ def command(
                 finished=lambda found, cell: _status(found, cell, output),
             )
     stored = result.save(output)
+    if plot is not None:
+        panels = list(panels_of(chosen, result))
+        write_bytes(plot, picture(panels, drawn_as, columns=2 if len(panels) > 1 else 1))
     claims = list(zip(chosen.claims, verdicts(chosen.claims, result), strict=True))
     if form == "json":
         outcomes = [
@@ -178,6 +190,57 @@ def _words(cell: Cell, sign: str = " ± ") -> str:
     error = "" if cell.half is None else f"{sign}{cell.half:.2g}"
     printed = "" if cell.published is None else f" ({cell.published:g})"
     return f"{cell.mean:.4g}{error}{printed}"
+
+
+_PLACE = re.compile(
+    r"(?:(?P<head>.*) = |(?P<of>.*), (?P<what>\w+) )?(?P<at>[\d.]+)(?P<unit>[\w ]*)"
+)
+"""Heads of columns with a number, such as ``q = 0.02``, ``Dist4, rate 0.5`` and ``10x epsilon``."""
+
+
+def panels_of(table: Table, result: Result) -> Iterator[Panel]:
+    """Lines where at least three heads of columns have a number; else rows, column by column."""
+    from privplan.report.plots import lines
+
+    unit = table.measure if table.trained else "value"
+
+    def cells_of(column: str) -> list[Cell]:
+        return [one for one in result.cells if one.column == column]
+
+    places = {one: known for one in result.columns if (known := _PLACE.fullmatch(one))}
+    if len(places) < 3:
+        places = {}
+    found: dict[tuple[str, str], dict[str, dict[float, float]]] = {}
+    for column, place in places.items():
+        across = place["head"] or place["what"] or ""
+        across += ", in units of" * bool(across and place["unit"]) + place["unit"]
+        for cell in cells_of(column):
+            both = {cell.row: cell.mean, f"{cell.row}, printed": cell.published}
+            for name, value in both.items():
+                if value is not None:
+                    panel = found.setdefault((place["of"] or table.title, across.strip()), {})
+                    panel.setdefault(name, {})[float(place["at"])] = value
+    for (title, across), named in found.items():
+        at = {one for line in named.values() for one in line}
+        wide = max(at) > 5 * min(at) > 0
+        yield lines(table.name, title, (across, unit), named, logarithmic=wide)
+    for column in (one for one in result.columns if one not in places):
+        yield _rows(column, cells_of(column), unit)
+
+
+def _rows(column: str, cells: Sequence[Cell], unit: str) -> Panel:
+    """A row per cell: its mean with the interval, and a diamond at the printed number."""
+    from privplan.report.style import Panel, name_rows
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for at, cell in enumerate(cells):
+            axes.errorbar(cell.mean, at, xerr=cell.half or 0, fmt="o", color=theme.good, capsize=3)
+            if cell.published is not None:
+                axes.plot(cell.published, at, "D", color=theme.bad, mfc="none")
+        name_rows(axes, [cell.row for cell in cells], f"{unit}; diamonds: printed")
+
+    words = "; ".join(f"{cell.row} {_words(cell)}" for cell in cells)
+    return Panel(column, column, f"{column}, {unit}: {words}.", draw, 0.9 + 0.3 * len(cells))
 
 
 def execute(arguments: Sequence[str]) -> dict[str, Any]:

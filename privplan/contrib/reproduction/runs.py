@@ -86,7 +86,7 @@ def run_table(
     if size not in table.trained:
         rule = f"must be one of {', '.join(table.trained)} for {table.name}"
         raise InputError.one("size", rule, size)
-    settings = table.trained[size]()
+    settings, first = table.trained[size](), table.first_seed
     heads = list(dict.fromkeys(row for one in settings for row in one.methods))
     for row in rows:
         if row not in heads:
@@ -104,7 +104,7 @@ def run_table(
         )
         for one in settings
         for row in one.methods
-        for seed in range(seeds)
+        for seed in range(first, first + seeds)
         if (not rows or row in rows) and (one.column, row, seed) not in done
     ]
     items = {run.key: run for run in runs}
@@ -117,7 +117,7 @@ def run_table(
         return Result(
             table=table.name,
             size=size,
-            seeds=tuple(range(max(len(cell.values) for cell in cells))),
+            seeds=tuple(range(first, first + max(len(cell.values) for cell in cells))),
             configuration={
                 one.column: {row: _described(one, row) for row in one.methods} for one in settings
             },
@@ -134,7 +134,7 @@ def run_table(
             add(key, found)
             run = items[key]
             head = (run.setting.column, run.row)
-            if all((*head, seed) in done for seed in range(seeds)):
+            if all((*head, seed) in done for seed in range(first, first + seeds)):
                 so_far = result()
                 [cell] = [one for one in so_far.cells if (one.column, one.row) == head]
                 finished(so_far, cell)
@@ -162,19 +162,21 @@ def _known(settings: Sequence[Setting], stored: Result) -> Done:
             cell = stored.at(row, one.column)
             if cell is None or stored.configuration.get(one.column, {}).get(row) != described:
                 continue
-            for seed, value in enumerate(cell.values):
-                seconds = cell.seconds[seed] if seed < len(cell.seconds) else 0.0
+            for seed, value in zip(stored.seeds, cell.values, strict=False):
+                at = seed - stored.seeds[0]
+                seconds = cell.seconds[at] if at < len(cell.seconds) else 0.0
                 same = {"spent": cell.spent, "executed": cell.executed}
                 done[one.column, row, seed] = {"value": value, "seconds": seconds, **same}
     return done
 
 
 def _cells(table: Table, settings: Sequence[Setting], done: Done) -> Iterator[Cell]:
-    """Cells of which the run of seed 0 is finished, with those of the next seeds."""
+    """Cells of which the run of the first seed is finished, with those of the next seeds."""
     for setting in settings:
         for row in setting.methods:
             runs: list[dict[str, Any]] = []
-            while (found := done.get((setting.column, row, len(runs)))) is not None:
+            seed = table.first_seed
+            while (found := done.get((setting.column, row, seed + len(runs)))) is not None:
                 runs.append(found)
             if not runs:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
@@ -84,6 +84,7 @@ class Table:
     sizes: Mapping[str, str] = field(default_factory=dict)  # what each size means, in words
     # CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated
     minutes: Mapping[str, float] = field(default_factory=dict)
+    first_seed: int = 0  # of its runs; 1 where seed 0 has chosen learning rates
     left_out: str = ""  # why nothing computes it; empty for a table that can be reproduced
     has_results: bool = True  # whether it has any; a table of notation or settings has none
 
@@ -179,7 +180,37 @@ def called(named: Any, functions: Functions) -> Callable[..., Any]:
     if isinstance(named, str):
         return functions[named]
     [(name, arguments)] = named.items()
+    if name in ("tuned", "by_rate"):
+        arguments = {**arguments, "of": called(arguments["of"], functions)}
+        return partial(tuned if name == "tuned" else by_rate, **arguments)
     return partial(functions[name], **arguments)
+
+
+def tuned(of: Callable[[], list[Setting]], rates: Mapping[str, Sequence[float]]) -> list[Setting]:
+    """Settings at the rates of each row, by column: the best of ``by_rate`` at seed 0."""
+    return [
+        replace(one, methods={row: _at_rate(one, row, rates[row][at]) for row in one.methods})
+        for at, one in enumerate(of())
+    ]
+
+
+def by_rate(of: Callable[[], list[Setting]], values: Sequence[float]) -> list[Setting]:
+    """Settings at each learning rate of a grid, the same for all rows."""
+    return [
+        replace(
+            one,
+            column=f"{one.column}, rate {value:g}",
+            methods={row: _at_rate(one, row, value) for row in one.methods},
+        )
+        for one in of()
+        for value in values
+    ]
+
+
+def _at_rate(setting: Setting, row: str, rate: float) -> Method:
+    method = setting.methods[row]
+    local = {**setting.spec["local"], **method.changes.get("local", {}), "learning_rate": rate}
+    return replace(method, changes={**method.changes, "local": local})
 
 
 def _printed(

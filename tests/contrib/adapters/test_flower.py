@@ -150,8 +150,7 @@ def test_the_accountant_of_a_group(version):
 
 
 NODES, RELEASES = 4, 8
-PATIENCE = 240
-"""Seconds to wait for a round; each message starts a process."""
+PATIENCE = 240  # seconds to wait for a round; each message starts a process
 
 
 def deployed_plan():

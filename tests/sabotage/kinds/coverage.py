@@ -7,8 +7,7 @@ from tests.sabotage.kinds.distribution import standard
 
 HEAD = slice(2080, 2410)
 HEAD_BIAS = slice(2400, 2410)
-BIAS = slice(2048, 2080)
-"""Layers of the model of the bench."""
+BIAS = slice(2048, 2080)  # layers of the model of the bench
 
 
 def without(part_of):

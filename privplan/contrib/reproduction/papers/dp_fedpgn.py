@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from privplan.contrib.reproduction.claims import (
@@ -69,8 +68,8 @@ def spec_of(epsilon: float | None = None, **changes: Any) -> dict[str, Any]:
     }
 
 
-def _local(steps: int, batch: int, rate: float = 0.1) -> dict[str, Any]:
-    rates = {"learning_rate": rate, "learning_rate_decay": 0.998}
+def _local(steps: int, batch: int) -> dict[str, Any]:
+    rates = {"learning_rate": 0.1, "learning_rate_decay": 0.998}
     return {"steps": steps, "batch_size": batch, **rates}
 
 
@@ -84,13 +83,6 @@ def _small(**privacy: float) -> dict[str, Any]:
         local=_local(10, 20),
         model={"name": "cnn-3", "parameters": 62346},
     )
-
-
-def at_rate(rate: float, rows: Sequence[str]) -> list[Setting]:
-    """The reduced Table II of some methods at another learning rate."""
-    [one] = by_split([0.6], small=True)
-    spec = {**one.spec, "local": _local(10, 20, rate)}
-    return [replace(one, spec=spec, methods={row: one.methods[row] for row in rows})]
 
 
 def by_split(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -26,7 +26,6 @@ from privplan.contrib.reproduction.tables import (
     Computed,
     Method,
     Setting,
-    called,
     data_of,
     paper_of,
 )
@@ -256,25 +255,6 @@ def setting(
 def _method(row: str, rate: float) -> Method:
     changes = {"local": {**LOCAL, "learning_rate": rate}}
     return Method("minimum-epsilon" if " " in row else row, changes=changes)
-
-
-def tuned(of: Mapping[str, Any], rates: Mapping[str, Sequence[float]]) -> list[Setting]:
-    """Settings at the rates of each row, by column: the best of ``by_rate`` at seed 0."""
-    found = []
-    for at, one in enumerate(called(of, globals())()):
-        methods = {row: _method(row, rates[row][at]) for row in one.methods}
-        found.append(replace(one, methods=methods))
-    return found
-
-
-def by_rate(of: Mapping[str, Any], values: Sequence[float]) -> list[Setting]:
-    """Settings at each learning rate of a grid, the same for all rows."""
-    found = []
-    for one in called(of, globals())():
-        for value in values:
-            methods = {row: _method(row, value) for row in one.methods}
-            found.append(replace(one, column=f"{one.column}, rate {value:g}", methods=methods))
-    return found
 
 
 def accuracies(dataset: str, names: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
