@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,16 +93,18 @@ def by_budget(*, small: bool = False) -> list[Setting]:
     ]
 
 
-def by_writer(radius: float) -> list[Setting]:
-    """Table II's FEMNIST, reduced: MNIST by 500 of its writers, and the radius of the ascent."""
-    local = {"learning_rate": 0.1, "learning_rate_decay": 0.99, "momentum": 0.3}
+def by_writer(radii: Mapping[str, float]) -> list[Setting]:
+    """Table II's FEMNIST, reduced: MNIST by 500 of its writers; radii of the methods' ascents."""
+    rates = {"learning_rate": 0.1, "learning_rate_decay": 0.99, "momentum": 0.3}
     spec = {
         **spec_of(500, 1.0, cohort=100, rounds=20, clipping_norm=0.2),
         "name": "dp2-fedsam-femnist",
-        "local": {"steps": 9, "batch_size": 20, **local},
+        "local": {"steps": 9, "batch_size": 20, **rates},
         "model": {"name": "mlp-digits:1x28x28", "parameters": 25450},
     }
-    methods = {name: Method(name, {"rho": radius} if "SAM" in name else {}) for name in METHODS}
+    methods = {
+        name: Method(name, {"rho": radii[name]} if name in radii else {}) for name in METHODS
+    }
     return [Setting("FEMNIST", spec, "mnist", methods, "natural")]
 
 
@@ -110,7 +112,7 @@ def by_radius(values: Sequence[float]) -> list[Setting]:
     """The same for the methods with an ascent, by its radius."""
     found = []
     for value in values:
-        [one] = by_writer(value)
+        [one] = by_writer(dict.fromkeys((name for name in METHODS if "SAM" in name), value))
         methods = {row: method for row, method in one.methods.items() if method.hyperparameters}
         found.append(replace(one, column=f"{one.column}, radius {value:g}", methods=methods))
     return found
