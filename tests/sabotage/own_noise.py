@@ -12,8 +12,7 @@ from tests.sabotage.fault import Fault, with_components
 
 DP_SGD = importlib.import_module("simulate.local.dp_sgd")
 """The module whose functions the faults replace."""
-LOOSE = 100
-"""Factor on the clipping norm that lets every gradient through."""
+LOOSE = 100  # factor on the clipping norm that lets every gradient through
 
 
 class Unused(RecordNoise):

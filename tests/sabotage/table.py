@@ -9,8 +9,7 @@ COLUMNS = (
     "fault", "how the run is broken", "author", "check", "what the verdict says", "detected by",
     "seeds", "what the replay says", "canaries",
 )  # fmt: skip
-Findings = Sequence[Sequence[Finding]]
-"""Findings of each fault, one per seed."""
+Findings = Sequence[Sequence[Finding]]  # findings of each fault, one per seed
 
 
 def rows(findings):

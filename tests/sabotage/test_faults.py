@@ -62,8 +62,7 @@ def test_the_collection_is_large_and_explains_what_is_not_detected():
         assert bool(fault.check) == (fault.level in ("declared", "not shown")), fault.name
 
 
-SHORT = (1, 2, 5, 6, 7)
-"""Honest runs that take about a second each."""
+SHORT = (1, 2, 5, 6, 7)  # honest runs that take about a second each
 RUNS = honest_runs(40)
 
 

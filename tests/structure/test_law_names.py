@@ -7,8 +7,7 @@ from pathlib import Path
 from privplan.laws.law import FAMILIES, LAWS
 
 ROOT = Path(__file__).parents[2]
-MOST = 3
-"""Files outside ``privplan/laws`` that may name a law whose rounds are not all alike."""
+MOST = 3  # files outside ``privplan/laws`` that may name a law whose rounds are not all alike
 ORDINARY = {"full", "poisson", "fixed_size"}
 """Laws of independent rounds of all clients, which are defaults and choices of users."""
 

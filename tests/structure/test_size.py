@@ -16,8 +16,7 @@ ROOT = Path(__file__).parents[2]
 FILES = structure.tracked(ROOT)
 OPTIONAL = [name for name in FILES if "/contrib/" in name]
 CORE = [name for name in FILES if name not in OPTIONAL]
-ENTERED = {"solve": 42, "simulate": 70, "verify": 42}
-"""Files of which a command enters a function."""
+ENTERED = {"solve": 42, "simulate": 70, "verify": 42}  # files of which a command enters a function
 
 
 def _lines(names):

@@ -11,8 +11,7 @@ from privplan.verification.verify import judge, load_run
 from tests.command import refused, verify
 from tests.simulate.replay.runs import replayed
 
-READERS = ("record", "groups", "coordinates")
-"""Checks that compare with the header of the evidence."""
+READERS = ("record", "groups", "coordinates")  # checks that compare with the header of the evidence
 
 
 def outcomes(verdict):

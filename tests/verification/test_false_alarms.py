@@ -14,8 +14,7 @@ from privplan.verification.verify import false_alarm_rate, load_run
 from tests.sabotage.bench import honest
 from tests.verification import honest_run
 
-DECIDED = 2_000
-"""Seeds over which docs/reference/checks.md states how many verdicts were false."""
+DECIDED = 2_000  # seeds over which docs/reference/checks.md states how many verdicts were false
 
 
 def test_a_verdict_on_an_honest_run_is_broken_at_most_once_in_a_thousand():

@@ -12,8 +12,7 @@ from simulate.runs.run import execute
 from tests.simulate.replay.runs import short_plan
 from tests.verification import honest_run
 
-CLASSES = {"0": 0.2, "1": 0.6}
-"""By class; the accuracy is 0.4."""
+CLASSES = {"0": 0.2, "1": 0.6}  # by class; the accuracy is 0.4
 
 
 def judged(folder, by_class, by_group):

@@ -238,9 +238,11 @@ def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
     if "more_than" in one:
         return Differences(each, -one["more_than"])
     if "falls" in one or "rises" in one:
-        up = rises(one.get("rises", ()), columns=columns)
-        down = rises(one.get("falls", ()), sign=-1.0, columns=columns)
-        return Differences(lambda result: up(result) + down(result), margin)
+        paths = columns if columns and not isinstance(columns[0], str) else [columns]
+        known = [("rises", 1.0), ("falls", -1.0)]
+        rules = [rises(one.get(word, ()), sign=sign, columns=path)
+                 for path in paths for word, sign in known]  # fmt: skip
+        return Differences(lambda result: [at for rule in rules for at in rule(result)], margin)
     for name, sign in (("lead_rises", 1.0), ("lead_falls", -1.0)):
         if name in one:
             high, low = one[name]

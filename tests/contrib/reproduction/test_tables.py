@@ -39,6 +39,7 @@ from privplan.contrib.reproduction.tables import (
     Method,
     Setting,
     Table,
+    _rule,
     executed,
     table_of,
     tables,
@@ -160,6 +161,11 @@ def test_the_seeds_that_would_decide():
         (rises(["x"]), {"a": 1, "b": 2}, {"a": 2, "b": 1}),
         (rises(["x"], sign=-1), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
         (rises(["x"], columns=["b", "a"]), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
+        (
+            _rule({"rises": ["x"], "columns": [["b", "a"]]}, {}).of,
+            {"a": 2, "b": 1},
+            {"a": 1, "b": 2},
+        ),
         (lead_rises("x", "y"), {"a": 1, "b": 2}, {"a": 2, "b": 1}),
         (lead_rises("x", "y", sign=-1), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
         (ahead([("x", "y")]), {"a": 1, "b": 1}, {"a": 1, "b": -1}),
@@ -217,7 +223,7 @@ def test_printed_numbers_and_their_tolerance():
 
 
 def test_a_share_and_the_least_that_a_paper_says():
-    rule = tables_module._rule({"more_than": 50}, {})
+    rule = _rule({"more_than": 50}, {})
     for values, outcome in (([65, 70], ORDER), ([35, 40], NOT_REPRODUCED), ([10, 99], UNDECIDED)):
         result = cells("reduced", (0, 1, 2), c={"x": [*values, sum(values) / 2]})
         assert verdict(rule, result) == outcome

@@ -21,8 +21,7 @@ from tests.sabotage.fault import Break, Fault, with_components
 from tests.sabotage.kinds.distribution import standard
 
 ROUND = importlib.import_module("simulate.engine.round")
-Clear = dict[int, list[Tensor]]
-"""Sum of each release without its noise, by round."""
+Clear = dict[int, list[Tensor]]  # sum of each release without its noise, by round
 Step = Callable[[Sequence[Released], Clear, int], Sequence[Released]]
 WHY = "each release is its sum and its noise; what the server makes of it shows in the model alone"
 

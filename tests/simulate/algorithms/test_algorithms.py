@@ -27,8 +27,7 @@ REACHES = {
 
 Methods that protect records and HyperFL-LPM train for 20 rounds only.
 """
-QUICK = {"FedAvg", "planned"}
-"""Short runs, whose code the others share for the most part."""
+QUICK = {"FedAvg", "planned"}  # short runs, whose code the others share for the most part
 
 
 @pytest.mark.parametrize(

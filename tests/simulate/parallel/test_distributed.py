@@ -34,8 +34,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 SECURE = ("GDPFed+:secure", "planned:secure-discrete", "DPFedAvg:secure")
 NAMES = ("GDPFed+", "planned", "P-FedSAM", "Local-only", "DPFedAvg")
 TOLERANCE = 1e-6
-PATIENCE = 120.0
-"""Seconds that a hanging test is given before it fails."""
+PATIENCE = 120.0  # seconds that a hanging test is given before it fails
 
 
 @pytest.fixture(scope="module")
