@@ -28,8 +28,7 @@ from privplan.values import Value, parse
 Kind = Literal["bound", "bound if Gaussian"]
 Answer = Callable[[np.ndarray, np.ndarray, float, float], float]
 """Epsilon of (scores [m], inclusion of canaries [m], delta, confidence)."""
-LAST = 1_000
-"""Order of an auditor that declares none: after all auditors of this project."""
+LAST = 1_000  # order of an auditor that declares none: after all auditors of this project
 
 
 @dataclass(frozen=True)
@@ -184,10 +183,8 @@ def exceeded(
 # not guessed. T. Steinke, M. Nasr, M. Jagielski, Privacy Auditing with One (1) Training Run,
 # NeurIPS 2023.
 
-FEWEST = 16
-"""Smallest number of guesses, where there are as many canaries."""
-LARGEST_BY_GUESSES = 60.0
-"""Upper end of the search for a bound on epsilon."""
+FEWEST = 16  # smallest number of guesses, where there are as many canaries
+LARGEST_BY_GUESSES = 60.0  # upper end of the search for a bound on epsilon
 
 
 @dataclass(frozen=True)
@@ -370,8 +367,7 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
 # M. Nasr, J. Hayes, T. Steinke, B. Balle, F. Tramer, M. Jagielski, N. Carlini, A. Terzis, Tight
 # Auditing of Differentially Private Machine Learning, USENIX Security 2023.
 
-PILOT = 5
-"""Every fifth canary is only used to choose thresholds, which the others then test."""
+PILOT = 5  # every fifth canary is only used to choose thresholds, which the others then test
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 
 

@@ -45,8 +45,7 @@ PROPOSALS = 2.2
 """Number of proposals per missing sample, about one over the rate of acceptance."""
 CHUNK = 1 << 15
 """Most proposals at a time, so that they stay in the cache."""
-_THRESHOLDS = 40
-"""Number of thresholds exp(-v) that 64 bits can decide."""
+_THRESHOLDS = 40  # number of thresholds exp(-v) that 64 bits can decide
 
 
 class Words(Protocol):

@@ -222,8 +222,7 @@ def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
 
 
 _WORD = 32
-_POOL = 4
-"""Words of the pool of ``numpy.random.SeedSequence``."""
+_POOL = 4  # words of the pool of ``numpy.random.SeedSequence``
 _HASH, _HASH_FACTOR = 0x43B0D7E5, 0x931E8875
 _STATE, _STATE_FACTOR = 0x8B51F9DD, 0x58F38DED
 _LEFT, _RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)

@@ -33,8 +33,7 @@ from privplan.laws.law import Pair
 # takes a target and the history of releases as a function of one unknown; the result was
 # evaluated by the target's accountant, so that it never overspends.
 
-NOISE_RANGE = (1e-2, 1e4)
-"""Smallest and largest noise multiplier of a search."""
+NOISE_RANGE = (1e-2, 1e4)  # smallest and largest noise multiplier of a search
 LEAST_RATIO = 1e-9
 MOST_ROUNDS = 10_000_000
 PLD = "pld"

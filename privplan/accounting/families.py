@@ -155,8 +155,7 @@ class Silent(NoNoise):
 
 _ROUNDING = 1e-13
 """Relative margin of a mass, and absolute and relative margin of a loss; above their rounding."""
-CELLS = 400
-"""Cells of the loss of Laplace noise."""
+CELLS = 400  # cells of the loss of Laplace noise
 LEAST_OF_COUNTS = 0.1
 
 

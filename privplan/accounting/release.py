@@ -7,10 +7,10 @@ that is being protected. Values here have no behaviour beyond checking themselve
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Literal
 
 from privplan.errors import Fault, InputError
@@ -18,10 +18,8 @@ from privplan.laws.law import Relation as Relation
 from privplan.laws.law import SamplingLaw as SamplingLaw
 from privplan.values import Shown
 
-SHORT = 12
-"""Letters of a plan's digest in tables and answers."""
-GAUSSIAN = "gaussian"
-"""The family of noise where none is named."""
+SHORT = 12  # letters of a plan's digest in tables and answers
+GAUSSIAN = "gaussian"  # the family of noise where none is named
 
 Unit = Literal["client", "record"]
 """Whom an epsilon protects: a client with all its data, or one record of a client."""
@@ -64,9 +62,9 @@ class Release:
 
     def __post_init__(self) -> None:
         faults = []
-        if math.isnan(self.noise_multiplier) or self.noise_multiplier < 0:
+        if not isinstance(self.noise_multiplier, Real) or not self.noise_multiplier >= 0:
             faults.append(Fault("noise_multiplier", "must be 0 or more", self.noise_multiplier))
-        if not 0 <= self.sampling_ratio <= 1:
+        if not isinstance(self.sampling_ratio, Real) or not 0 <= self.sampling_ratio <= 1:
             faults.append(Fault("sampling_ratio", "must be in [0, 1]", self.sampling_ratio))
         try:
             object.__setattr__(self, "sampling", SamplingLaw(self.sampling))
@@ -116,7 +114,7 @@ class History(Shown):
 
     def __init__(self, counts: Iterable[tuple[Release, int]] = ()) -> None:
         merged: Counter[Release] = Counter()
-        for pair in counts:
+        for pair in counts if isinstance(counts, Iterable) else [counts]:
             if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Release)):
                 rule = "must be pairs of a Release and how many times it happened"
                 raise InputError.one("releases", rule, type(pair).__name__)

@@ -33,8 +33,7 @@ Floats = NDArray[np.float64]
 Profile = Callable[[Floats], Floats]
 """Upper bounds on delta at each epsilon of an array."""
 
-LEVELS = (0.001, 0.01, 0.1)
-"""False-positive rates at which the best attack is reported."""
+LEVELS = (0.001, 0.01, 0.1)  # false-positive rates at which the best attack is reported
 _POINTS = 600
 # Grid of the composition in standard deviations of a round's loss, mass left out of a run,
 # and the deltas around which it is exact.

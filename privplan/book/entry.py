@@ -30,8 +30,7 @@ from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
 from privplan.verification.verify import Verdict, judge, load_run
 
-STATE = 32
-"""Bytes of the hash of one generator state; zeros for a release without one."""
+STATE = 32  # bytes of the hash of one generator state; zeros for a release without one
 Cost = Literal["recorded", "full participation", "infinite"]
 _OF_COHORTS = frozenset({"cohorts", "participation"})
 

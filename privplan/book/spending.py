@@ -210,8 +210,7 @@ def spendings(
 # sums are exact.
 
 Filter = Literal["renyi", "gaussian"]
-UNIT = 10.0**-10
-"""Cost of one unit: Rényi divergence or mu^2."""
+UNIT = 10.0**-10  # cost of one unit: Rényi divergence or mu^2
 MOST_UNITS = 2**62
 
 

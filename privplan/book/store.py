@@ -56,10 +56,8 @@ from privplan.values import parse
 
 VARIABLE = "PRIVPLAN_BOOK"
 DEFAULT = "book.sqlite"
-_WAIT = 60
-"""Seconds to wait for another writer, or for a server to answer."""
-_LONGEST = 200
-"""Most letters of a database's error message that are shown."""
+_WAIT = 60  # seconds to wait for another writer, or for a server to answer
+_LONGEST = 200  # most letters of a database's error message that are shown
 
 
 def address_of(given: str | None) -> URL:
@@ -211,8 +209,7 @@ FAMILIES = Table(
 _ATTEMPTS = 60
 _CONFLICTS = ("40001", "40P01", "42P07", "42710", "23505")
 """SQLSTATEs of conflicts between writers: serialization, deadlock, equal names."""
-_NO_SEED = -1
-"""What a column that must hold a number holds for a run without a seed."""
+_NO_SEED = -1  # what a column that must hold a number holds for a run without a seed
 _SOUND = "must be a sound budget book that can be read"
 _WRITABLE = "must be a budget book that can be written"
 

@@ -135,8 +135,7 @@ def account_command(
 # --- ``privplan calibrate``: the value of one parameter that just keeps a budget. ----------------
 
 UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
-_SPENT = 0.99
-"""Share of a budget that is spent wherever less noise can be certified."""
+_SPENT = 0.99  # share of a budget that is spent wherever less noise can be certified
 
 
 @click.command(
@@ -181,5 +180,8 @@ def calibrate_command(
             f"noise_multiplier: {value:.8g} is the least that can be calibrated by {accountant} "
             f"here; it spends {at_most(spent, 6)} of epsilon {epsilon:g}"
         )
+    if over := [row for row in rows if row.guarantee and row.epsilon_upper > epsilon]:
+        render.warn(f"{accountant} bounds nothing here: the guarantee is epsilon "
+                    f"{at_most(over[0].epsilon_upper, 6)}, by {over[0].accountant}")  # fmt: skip
     for warning in rows.warnings:
         render.warn(warning)

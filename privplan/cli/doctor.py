@@ -64,8 +64,7 @@ def doctor_command(ctx: click.Context, form: str) -> None:
 
 # --- What is installed: versions of required packages and extras, and devices for training. ------
 
-_DEVELOPMENT = ("dev", "fuzz", "notebooks")
-"""Extras that no command needs."""
+_DEVELOPMENT = ("dev", "fuzz", "notebooks")  # extras that no command needs
 
 
 def packages() -> list[dict[str, Any]]:

@@ -97,13 +97,11 @@ _CENTRES = np.log([centre for centre, _ in PARAMETERS.values()])
 _SPREADS = np.array([spread for _, spread in PARAMETERS.values()])
 _NOISE = 0.2
 """Standard deviation of an accuracy's log odds over seeds, for the weight of the priors."""
-_CLASS_NOISE = 0.6
-"""The same for the accuracy of one class, which has fewer test records."""
+_CLASS_NOISE = 0.6  # the same for the accuracy of one class, which has fewer test records
 _SMOOTH = 0.03
 """Accuracies of classes are moved from 0 and 1 by so much before their log odds are taken."""
 _ROBUST = 1.2  # residuals, in standard deviations, from which they count less
-_LEAST = 0.005
-"""Accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken."""
+_LEAST = 0.005  # accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken
 
 
 @dataclass(frozen=True)
@@ -298,12 +296,10 @@ def _geometric(values: Floats) -> float:
 
 LEVEL = 0.9
 """Level of the intervals."""
-_PARTITIONS = 3
-"""Least partitions of proxy runs for errors on partitions that none of them has."""
+_PARTITIONS = 3  # least partitions of proxy runs for errors on partitions that none of them has
 OTHER_KIND = 10.0
 """Added to the distance of a plan whose model, initial parameters or augmentation none has."""
-_SAME = 0.1
-"""Coverages whose shares and skews differ by no more are taken for the same."""
+_SAME = 0.1  # coverages whose shares and skews differ by no more are taken for the same
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ from privplan.planning.problem import (
 from privplan.planning.records import client_weights, noise_variances
 from privplan.planning.search import Task, allocate, estimated
 from privplan.planning.solver import solve
-from privplan.spec.planning import is_objective
+from privplan.spec.planning import LEAST_SHARE, is_objective
 from privplan.spec.spec import Spec
+from privplan.spec.training import DECIDED
 
 RECORDS = "robust_hdp"
 """Name of the rows of plans that protect records, which have no bound."""
@@ -402,18 +403,26 @@ def attention_lines(plan: Plan) -> list[str]:
     lines = [f"{', '.join(loose)}: {means}"] * bool(loose)
     if spec.unit != "client":
         return lines
-    few = [one for one in plan.groups if one.weight < HARDLY * one.clients / spec.population]
+    chosen = is_objective(spec.planning.ratios)
+    stated = [name for name in DECIDED if getattr(spec, name) is not None]
+    if spec.recipe is None and chosen and spec.planning.clipping is None and len(stated) < 3:
+        lines.append(f"no recipe, since {' and '.join(stated)} {'are' if stated[1:] else 'is'} "
+                     "stated; recipe: default decides the rest, none ends this line")  # fmt: skip
+    least = LEAST_SHARE if spec.planning.least_share is None else spec.planning.least_share
+    limited = chosen and any(one.min_weight for one in spec.groups)
+    count = max(HARDLY, 0.99 * least) if limited else HARDLY
+    few = [one for one in plan.groups if one.weight < count * one.clients / spec.population]
     if few:
         share = sum(one.clients for one in few) / spec.population
         lines.append(
             f"{', '.join(one.name for one in few)}: {share:.1%} of the clients have "
             f"{sum(one.weight for one in few):.2%} of the weight"
-            + "; planning.least_share gives them more"
-            * is_objective(spec.planning.ratios)
+            + f"; planning.least_share {least:g} comes after min_weight" * limited
+            + "; planning.least_share gives them more" * (chosen and not limited)
         )
     if (noise := relative_noise(plan)) > LOUD:
         louder = f"noise is {noise:.3g} times the clipping norm, the most that updates can agree on"
-        remedies = _remedies(spec) if is_objective(spec.planning.ratios) else []
+        remedies = _remedies(spec) if chosen else []
         lines.append(louder + f": {', '.join(remedies)}" * bool(remedies))
     return lines
 

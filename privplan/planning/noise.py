@@ -7,6 +7,7 @@ says for a search about which one that is at any sampling ratio.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -418,6 +419,7 @@ def history_of(problem: Problem, group: int, ratio: float, noise: float) -> Hist
 # roots of the estimate gives it within some percent, which shows where an optimum lies; a parabola
 # of what is missing at three more roots around the ratio found there gives it within some 1e-5.
 
+_MANY, _APART = 60, 0.15  # groups from which they share coarse curves, so far apart in log epsilon
 _LEAST_NODES = 3  # number of roots of a curve, beside one for each unit of log q
 _RARE = 0.1  # ratios below this part of the usual one count as the smallest ones above
 _GRAIN = math.log(2.0)
@@ -519,9 +521,11 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
     most = np.minimum(limits.max_cohorts / clients, 1.0)
     usual = problem.cohort / problem.population
     least = np.maximum(limits.min_cohorts / clients, np.minimum(_RARE * usual, most))
-    curves = []
-    for m, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
-        budget = budget_of(problem, m)
+    budgets = [budget_of(problem, m) for m in range(len(clients))]
+    alike = Counter(replace(one, epsilon=1.0) for one in budgets)
+    curves: list[NoiseCurve] = []
+    for budget, low, high in zip(budgets, least.tolist(), most.tolist(), strict=True):
+        m = len(curves)
         covered = covered_ratio(budget.delta, budget.chances) if accountant == GUARANTEE else 0.0
         if problem.fixed_noise and (fixed := problem.fixed_noise[m]) is not None:
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (math.log(fixed),)))
@@ -534,8 +538,23 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
             first = math.floor(math.log(low) / _GRAIN) * _GRAIN
             first = max(first, math.log(covered) + 1e-9) if covered > 0 else first
             last = min(math.ceil(math.log(high) / _GRAIN) * _GRAIN, 0.0)
-            curves.append(_coarse_curve(budget, accountant, first, last))
+            curve = _between if alike[replace(budget, epsilon=1.0)] > _MANY else _coarse_curve
+            curves.append(curve(budget, accountant, first, last))
     return NoiseCurves(curves)
+
+
+def _between(budget: Budget, accountant: str, low: float, high: float) -> NoiseCurve:
+    """The coarse curve by a cubic in log epsilon through those of four budgets around it."""
+    place = math.log(budget.epsilon) / _APART
+    nodes = [math.floor(place) + k for k in (-1, 0, 1, 2)]
+    polynomial: Floats = np.zeros(1)
+    for node in nodes:
+        near = replace(budget, epsilon=math.exp(node * _APART))
+        part = math.prod((place - other) / (node - other) for other in nodes if other != node)
+        polynomial = polynomial + part * np.array(
+            _coarse_curve(near, accountant, low, high).polynomial
+        )
+    return NoiseCurve(budget, accountant, low, high, tuple(polynomial.tolist()))
 
 
 @lru_cache(maxsize=4096)

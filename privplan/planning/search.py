@@ -202,8 +202,7 @@ _MOST_LINES = 40
 """Slopes of the first lines below phi over the tangent, and how many more are drawn."""
 _BISECTIONS = 26
 _HINTS = 3
-_SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)
-"""Squares of smaller h that are tried, over the error."""
+_SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)  # squares of smaller h that are tried, over the error
 
 
 def relative_gap(

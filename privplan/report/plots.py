@@ -44,8 +44,7 @@ MOST_GROUPS = 40
 """Most groups with a row of their own."""
 MOST_LINES = 24
 """Most lines with a name."""
-_POINTS = 10
-"""Rounds at which spending is computed."""
+_POINTS = 10  # rounds at which spending is computed
 EpsilonRow = tuple[str, float, float, float]
 """A group's name, its budget, and its epsilon from below (0: unknown) and above."""
 Line = Mapping[float, float]

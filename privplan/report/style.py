@@ -30,8 +30,7 @@ FORMATS = ("png", "svg", "pdf")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 4.6
 """Inches of a panel: at this width its text is as large as that of a page on a phone."""
-_GAP = 0.17
-"""Inches between labels of lines."""
+_GAP = 0.17  # inches between labels of lines
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ Floats = NDArray[np.float64]
 DEFAULT_GROUPS = 3
 MOST_GROUPS = 12
 """Groups that are made of individual budgets, and the most where their number is free."""
-_MOST_PLACES = 1024
-"""Distinct budgets that are told apart; more are put into bins."""
+_MOST_PLACES = 1024  # distinct budgets that are told apart; more are put into bins
 _ENOUGH = 0.99
 
 
@@ -151,8 +150,7 @@ class Cuts:
 
 # --- A file of individual budgets into the groups of a spec. -------------------------------------
 
-_SHOWN = 20
-"""Lines with faults that are named, at most."""
+_SHOWN = 20  # lines with faults that are named, at most
 HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
 
 

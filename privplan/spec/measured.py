@@ -13,8 +13,7 @@ from privplan.files import Convert, edited, load_yaml
 from privplan.spec.spec import Spec
 from privplan.values import Value
 
-_MARK = "Pilot: "
-"""Begins the lines of comment on a pilot, which the next pilot replaces."""
+_MARK = "Pilot: "  # begins the lines of comment on a pilot, which the next pilot replaces
 
 
 class Number(Value):

@@ -265,8 +265,7 @@ class _Kind:
             self.dtype = self.dtype.newbyteorder(">")
 
 
-_NDARRAY = object()
-"""Stands for ``numpy.ndarray``, which a file may name and not call."""
+_NDARRAY = object()  # stands for ``numpy.ndarray``, which a file may name and not call
 
 
 def _reconstruct(subtype: object, shape: object, kind: object) -> _Array:

@@ -436,8 +436,7 @@ def with_fields(
 PROXY_JOURNAL = "proxy.jsonl"
 DRAWN = "random"
 """Instead of a partition: every run draws its own, so that forecasts know all kinds of coverage."""
-_ALPHAS = (0.15, 3.0)
-"""Range of the parameter of Dirichlet partitions that are drawn."""
+_ALPHAS = (0.15, 3.0)  # range of the parameter of Dirichlet partitions that are drawn
 _IID, _DIRICHLET = 0.2, 0.2
 """Shares of IID and Dirichlet among drawn partitions; in the others a group alone holds classes."""
 LEAST_SHARES = (0.0, 0.3, 0.6, 1.0)

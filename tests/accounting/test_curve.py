@@ -189,6 +189,9 @@ def test_edges():
         (lambda c: c.epsilon(math.nan), "delta: must be in"),
         (lambda c: c.delta(-1), "epsilon: must be 0 or more"),
         (lambda c: c.epsilon(1e-5, tolerance=0), "tolerance: must be in"),
+        (lambda c: c.step(Release("a", 0.1)), "noise_multiplier: must be 0 or more, found 'a'"),
+        (lambda c: c.step(Release(1, None)), "sampling_ratio: must be in"),
+        (lambda c: c.step(History(5)), "releases: must be pairs of a Release and how many times"),
     ],
 )
 def test_wrong_input_is_one_line(call, message):

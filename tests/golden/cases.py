@@ -65,6 +65,7 @@ def _accounting():
         f"{asked} {delta} --solve-for rounds {noise} {ratio} {json}",
         f"{asked} --solve-for cohort {noise} {rounds} --clients 6000 {json}",
         f"{asked} --solve-for delta {MECHANISM} {json}",
+        f"calibrate --epsilon 2 {delta} --sampling-ratio 0.1 --rounds 30 --accountant gdp",
     )
     yield Case("calibrate", tuple(map(call, calibrate)))
     tradeoff = (

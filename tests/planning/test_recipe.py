@@ -9,6 +9,7 @@ import pytest
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest, uniform
 from privplan.planning.choices import NOT_TUNED, recipe_lines, relative_noise
+from privplan.planning.explain import attention_lines
 from privplan.planning.records import record_level
 from privplan.planning.solver import solve
 from privplan.planning.sweep import with_point
@@ -104,6 +105,8 @@ def test_by_name_the_recipe_decides_what_is_left():
     assert plan.spec.recipe.decides == ("server", "averaging")
     assert plan.spec.server is not None
     assert "not tuned on private data" in recipe_lines(plan)[-1]
+    assert "recipe: default decides the rest" in attention_lines(solved(clipping_norm=0.5))[0]
+    assert not attention_lines(solved(clipping_norm=0.5, recipe="none"))
 
 
 @pytest.mark.parametrize("given", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}])

@@ -23,11 +23,9 @@ from privplan.accounting.pld.pairs import UNIT, Array
 Placed = tuple[NDArray[np.int64], Array, float]
 """Places modulo the number of points, masses that sum to one, and how often to convolve."""
 
-FFT_UNITS = 6.0
-"""The constant of an FFT's rounding error, in units per stage."""
+FFT_UNITS = 6.0  # the constant of an FFT's rounding error, in units per stage
 _FEW = 30.0  # draws away from place 0, below which these are transformed alone
-FADED = -80.0
-"""Log of what a product of transforms must exceed to be kept."""
+FADED = -80.0  # log of what a product of transforms must exceed to be kept
 
 
 def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
@@ -102,10 +100,8 @@ def fast_length(size: int) -> int:
 Part = tuple[Lattice, NDArray[np.float64]]
 """Lattices of one kind and how often each is composed, shape (rows,)."""
 
-MOST_POINTS = 1 << 21
-"""Longest circle, 16 MB for each of its arrays."""
-ALIASED = 1e-12
-"""Tilted mass that may lie outside the window on either side."""
+MOST_POINTS = 1 << 21  # longest circle, 16 MB for each of its arrays
+ALIASED = 1e-12  # tilted mass that may lie outside the window on either side
 _LARGEST_WEIGHT = 300.0  # largest exponent of a weight, so that sums of weighted masses stay finite
 _FORGONE = 4.0  # log of how far the bound on delta at the chosen tilt may be above the best
 _IN_MEMORY = 1 << 19

@@ -25,8 +25,7 @@ from privplan.errors import TooLittleNoiseError
 from privplan.laws.law import DominatingPairs
 
 _REACH, _CELL = 37.0, 0.02
-_MARGIN = 4e-13
-"""Relative margin of masses and losses, above their rounding."""
+_MARGIN = 4e-13  # relative margin of masses and losses, above their rounding
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)  # off by less than a rounding in such a cell
 
 

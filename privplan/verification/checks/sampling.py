@@ -373,8 +373,7 @@ def cohorts_regenerated(run: Run) -> Check:
 # Given its size, each cohort is a uniform subset of its group under every law of this project, and
 # those of different rounds are independent.
 
-_EXPONENTS = np.geomspace(1e-3, 20, 120)
-"""Exponents among which a Chernoff bound takes the best."""
+_EXPONENTS = np.geomspace(1e-3, 20, 120)  # exponents among which a Chernoff bound takes the best
 
 
 def oddest_client(counts: np.ndarray, law: np.ndarray, clients: int) -> tuple[int, float]:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -328,10 +329,10 @@ def test_noise_of_robust_hdp(tmp_path):
 def test_pictures_have_lines_by_number_and_rows_beside_the_printed_ones(tmp_path):
     answer("reproduce", "robust-hdp-figure-8", "-o", tmp_path, "--plot", tmp_path / "8.svg")
     assert "<svg" in (tmp_path / "8.svg").read_text()
-    columns = {f"Dist4, rate {rate}": {"x": (rate, 9.0)} for rate in (0.5, 1.5, 5.0)}
-    panels = [*panels_of(table_of("robust-hdp-table-13-rates"), cells(**columns, Dist6={"y": 7.0}))]
+    columns = {f"Dist4, rate {one}": {"x": (one, 9.0)} for one in (0.5, 1.5, 5.0)} | {"D": {"y": 7}}
+    panels = [*panels_of(table_of("robust-hdp-table-13-rates"), cells(**columns))]
     assert "by rate: x 0.5 at 0.5, 1.5 at 1.5, 5 at 5; x, printed 9 at 0.5" in panels[0].alt
-    assert panels[1].alt == "Dist6, accuracy in percent: y 7."
+    assert panels[1].alt == "D, accuracy in percent: y 7."
 
 
 def settings(clipping_norm=1.0):
@@ -376,6 +377,8 @@ def test_runs_are_trained_once_and_resume(tmp_path):
         run_table(table(clipping_norm=0.5), "reduced", 1, tmp_path, refuse)
     with pytest.raises(AssertionError, match="--seed=1"):
         run_table(table(), "reduced", 2, tmp_path, refuse)
+    with pytest.raises(AssertionError, match="--seed=1"):
+        run_table(replace(table(), first_seed=1), "reduced", 1, tmp_path, refuse, stored=first)
 
 
 def test_weights_are_compared_with_those_of_the_least_noise(tmp_path):
@@ -535,15 +538,11 @@ def test_every_finding_names_a_test_that_exists():
             assert not name or f"def {name}(" in text, row
 
 
-def test_the_head_rate_of_dp2_fedsam():
+def test_the_rates_of_heads():
     """0.005 / 0.1 in words, 0.1 / 0.005 in symbols: the default is their geometric mean."""
-    words, symbols = 0.005 / 0.1, 0.1 / 0.005
     for name in ("DP2-FedSAM", "P-FedSAM", "CENTAUR"):
         default = ALGORITHMS.get(name).hyperparameters["head_rate"].default
-        assert default == pytest.approx(math.sqrt(words * symbols))
-
-
-def test_the_head_rate_of_hyperfl():
+        assert default == pytest.approx(math.sqrt(0.005 / 0.1 * 0.1 / 0.005))
     meaning = ALGORITHMS.get("HyperFL").hyperparameters["head_rate"].meaning
     assert f"{0.1 / 0.01:g} for grey images" in meaning
     assert f"{0.1 / 0.02:g} for colour" in meaning
@@ -560,8 +559,7 @@ def test_theorem_1_of_gdpfed_plus_fails_at_its_own_settings():
 
 
 def test_dist1_has_negative_budgets():
-    [part] = TABLE_7["Dist1"]
-    mean, deviation = part.numbers
+    mean, deviation = TABLE_7["Dist1"][0].numbers
     assert stats.norm.cdf(0, mean, deviation) == pytest.approx(0.0228, abs=1e-4)
 
 
