@@ -69,9 +69,9 @@ HEAD_RATE = Hyperparameter(
 """DP2-FedSAM (Section 5.1) sets "the learning rate for the shared representation extractor eta_h to
 be 0.1 and for the personal classifier eta_phi to be 0.005". In its table of notation and in
 Algorithm 2, h is the personal head and phi the shared extractor, so the symbols say the reverse of
-the words: 0.05 by the words, 20 by the symbols. The words cripple the head: on clients with two
-classes each it hardly learns. Their geometric mean is 1, which favours neither reading, is the
-ratio of methods without a head of their own, and is the default.
+the words: 0.05 by the words, 20 by the symbols. By the words the head hardly learns on clients
+with two classes each, and best on MNIST by writers. Their geometric mean is 1, which favours
+neither reading, is the ratio of methods without a head of their own, and is the default.
 """
 
 

@@ -186,11 +186,6 @@ def ahead(
     return asked
 
 
-def each(result: Result) -> list[Asked]:
-    """Every number itself."""
-    return [(f"{c.row}, {c.column}", [(1.0, c.row, c.column)]) for c in result.cells]
-
-
 def rises(
     rows: Sequence[str], *, sign: float = 1.0, columns: Sequence[str] = ()
 ) -> Callable[[Result], list[Asked]]:
@@ -272,7 +267,11 @@ def _outcome(
     least = min(every, key=lambda one: one.excess)
     held, decided = least.excess > 0, p <= LEVEL or not result.seeds
     count = sum(one.excess > 0 for one in every)
-    words = str(least) if len(every) == 1 else f"right in {count} of {len(every)}; least {least}"
+    # with seeds the one that the p-value is of: the least sure lead, or the surest lag
+    below, word = [one for one in every if one.excess < 0], "deciding" if result.seeds else "least"
+    if result.seeds:
+        least = min(below, key=lambda one: one.p) if below else max(every, key=lambda one: one.p)
+    words = str(least) if len(every) == 1 else f"right in {count} of {len(every)}; {word} {least}"
     if result.seeds:
         words += f"; p {p:.2g}"
     if missing and (held or not decided):

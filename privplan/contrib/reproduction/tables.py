@@ -11,12 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from privplan.contrib.reproduction.claims import (
     Cell,
@@ -24,13 +21,11 @@ from privplan.contrib.reproduction.claims import (
     Differences,
     Judge,
     ahead,
-    each,
     lead_rises,
     printed_within,
     rises,
 )
 from privplan.errors import InputError, did_you_mean
-from privplan.evidence import read_evidence, round_vectors
 from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.record import STREAMS
@@ -235,8 +230,6 @@ def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
     if "within" in one:
         return printed_within(one["within"])
     columns, margin = one.get("columns", ()), one.get("margin", 0.0)
-    if "more_than" in one:
-        return Differences(each, -one["more_than"])
     if "falls" in one or "rises" in one:
         paths = columns if columns and not isinstance(columns[0], str) else [columns]
         known = [("rises", 1.0), ("falls", -1.0)]
@@ -333,27 +326,9 @@ def weight_distance(
     return {**found, "value": 50 * sum(gaps)}
 
 
-def low_rank(execute: Execute, plan: Plan, words: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Eigenvalues near 0 of L'L, or those of M'M that are not, in percent: what is less.
-
-    M has the updates of the first round; Robust PCA (Algorithm 3 of Robust-HDP) splits it into L
-    and S. Near 0 is below 1% of the largest eigenvalue of the same matrix.
-    """
-    found = accuracy(execute, plan, words, folder)
-    rounds = read_evidence(folder, load_run(folder).plan.digest)
-    [*updates] = round_vectors(folder, rounds.rounds[1] if rounds else None, 0).releases
-    torch, chapter = import_module("torch"), import_module("simulate.aggregators")
-    matrix = torch.tensor(np.array(updates)).double()
-    low, _ = chapter.pursuit(matrix)
-    of_low, of_all = (torch.linalg.eigvalsh(one @ one.T) for one in (low, matrix))
-    near, far = of_low < 0.01 * of_low.max(), of_all >= 0.01 * of_all.max()
-    return {**found, "value": 100 * min(int(near.sum()), int(far.sum())) / len(matrix)}
-
-
 MEASURES: dict[str, Measure] = {
     "accuracy in percent": accuracy,
     "distance of the weights to the optimal ones in percent": weight_distance,
-    "eigenvalues near 0 of L, or not near 0 of M, in percent": low_rank,
     "seconds per round": round_seconds,
     "PSNR in dB": reconstruction,
     "SSIM": partial(reconstruction, score="ssim"),

@@ -6,7 +6,6 @@ import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from benchmarks import reproduction
 from privplan.accounting.closed_form import failed_conditions
 from privplan.accounting.release import History, Release
 from privplan.contrib.reproduction import claims
-from privplan.contrib.reproduction import tables as tables_module
 from privplan.contrib.reproduction.claims import (
     Cell,
     Claim,
@@ -221,28 +219,6 @@ def test_printed_numbers_and_their_tolerance():
     assert verdict(printed_within(0.005), near) == REPRODUCED
     assert verdict(printed_within(0.003), near) == NOT_REPRODUCED
     assert verdict(printed_within(0.003), EMPTY) == NOT_RUN
-
-
-def test_a_share_and_the_least_that_a_paper_says():
-    rule = _rule({"more_than": 50}, {})
-    for values, outcome in (([65, 70], ORDER), ([35, 40], NOT_REPRODUCED), ([10, 99], UNDECIDED)):
-        result = cells("reduced", (0, 1, 2), c={"x": [*values, sum(values) / 2]})
-        assert verdict(rule, result) == outcome
-
-
-@pytest.mark.parametrize(("spikes", "share"), [(60, 90), (0, 10)])
-def test_low_rank_updates_that_few_large_numbers_hide(monkeypatch, spikes, share):
-    """Rank 2 of 20 by construction: 90% of L is near 0; without spikes 10% of M is not."""
-    rng = np.random.default_rng(1)
-    first, second = np.linalg.qr(rng.normal(size=(20, 2)))[0].T
-    updates = np.outer(first, rng.normal(size=1000)) + np.outer(second, rng.normal(size=1000))
-    for row in updates:
-        row[rng.choice(1000, spikes, replace=False)] += rng.choice([-3, 3], spikes)
-    run = SimpleNamespace(plan=SimpleNamespace(digest=""), rounds={1: None}, releases=updates)
-    for name in ("load_run", "read_evidence", "round_vectors"):
-        monkeypatch.setattr(tables_module, name, lambda *given: run)
-    monkeypatch.setattr(tables_module, "accuracy", lambda *given: {})
-    assert tables_module.low_rank(None, None, (), Path())["value"] == share
 
 
 MEANS = {  # by hand: sum of weight times mean of Table 7
@@ -462,6 +438,9 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
                 assert cell.executed == executed_today(described, method), (one.name, row)
 
 
+SPLITS = ("Dirichlet-0.6", "Dirichlet-0.1", "epsilon = 4", "epsilon = 10")  # of DP-FedPGN
+
+
 def test_tuned_rates_are_the_best_of_the_stored_grids():
     checked = 0
     for grid in (one for one in tables() if one.name.endswith("-rates")):
@@ -478,6 +457,10 @@ def test_tuned_rates_are_the_best_of_the_stored_grids():
                 assert max(tried, key=tried.get) == f"{setting.column}, rate {rate:g}"
                 checked += 1
     assert checked == 66
+    radii = reproduction.stored(table_of("dp-fedpgn-radii"))
+    tried = {cell.column: cell.values[0] for cell in radii.cells}
+    best = {max(tried, key=lambda one: tried[one] * one.startswith(of)) for of in SPLITS}
+    assert best == {f"{of}, radius 0.01" for of in SPLITS}
 
 
 def executed_today(described, method):

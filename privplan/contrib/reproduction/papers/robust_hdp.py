@@ -268,12 +268,6 @@ def _on_mnist(name: str, small: bool, **more: Any) -> Setting:
     return setting(name, rows, rate=SMALL_RATE if small else 1.0, small=small, **more)
 
 
-def robust_pca(names: Sequence[str], *, small: bool = False) -> list[Setting]:
-    """Figure 9: the updates that Robust-HDP splits."""
-    rate = SMALL_RATE if small else 1.0
-    return [setting(name, ["Robust-HDP"], rate=rate, small=small) for name in names]
-
-
 def by_level(names: Sequence[str], *, small: bool = False) -> list[Setting]:
     """Table 16: 20 clients with stricter and stricter budgets."""
     return [_on_mnist(name, small) for name in names]
