@@ -37,7 +37,7 @@ NOISE_RANGE = (1e-2, 1e4)  # smallest and largest noise multiplier of a search
 LEAST_RATIO = 1e-9
 MOST_ROUNDS = 10_000_000
 PLD = "pld"
-_UNITS = 2e-6  # of a small epsilon that may stay unspent, up to 2e-3 of it
+_SLACK = 2e-6  # how far a small epsilon may stay below its budget, up to 2e-3 of it
 _STEEP = 1e-2
 """Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
 _MANY = 100_000  # rounds from which a bound is computed no more closely than decides on the budget
@@ -156,7 +156,7 @@ def solve(
     most, enough = max(history(low).rounds, history(high).rounds), 0.0
     ratio = min((release.sampling_ratio for release, _ in history(start)), default=1.0)
     if target.epsilon < _STEEP or most >= _MANY or ratio < _SMALL:
-        close = max(2 * tolerance, min(_UNITS / target.epsilon, 2e-3))
+        close = max(2 * tolerance, min(_SLACK / target.epsilon, 2e-3))
         target, enough = target.decided, 0.0 if integer else close
     slope = 1.0
     if target.accountant.name == PLD and not start_is_close:

@@ -405,7 +405,7 @@ def attention_lines(plan: Plan) -> list[str]:
         return lines
     chosen = is_objective(spec.planning.ratios)
     stated = [name for name in DECIDED if getattr(spec, name) is not None]
-    if spec.recipe is None and chosen and spec.planning.clipping is None and len(stated) < 3:
+    if spec.recipe is None and chosen and spec.planning.clipping is None and 0 < len(stated) < 3:
         lines.append(f"no recipe, since {' and '.join(stated)} {'are' if stated[1:] else 'is'} "
                      "stated; recipe: default decides the rest, none ends this line")  # fmt: skip
     least = LEAST_SHARE if spec.planning.least_share is None else spec.planning.least_share

@@ -43,22 +43,18 @@ Floats = NDArray[np.float64]
 
 GUARANTEE = PLD
 FAST_ACCOUNTANTS = ("pld", "rdp")
-CERTIFICATE_ACCOUNTANTS = ("pld", "rdp", "prv")
-"""With prv-accountant, which is slow to import."""
-FROM_LOSSES = ("pld", "prv")
-"""Accountants of the composed privacy loss, whose epsilon has a quick estimate."""
+CERTIFICATE_ACCOUNTANTS = ("pld", "rdp", "prv")  # with prv-accountant, which is slow to import
+FROM_LOSSES = ("pld", "prv")  # of the composed privacy loss, whose epsilon has a quick estimate
 
 # --- The noise multiplier that spends a budget, by an estimate of epsilon. -----------------------
 
-_CLOSE = 2e-3
-"""A Newton step that is smaller ends the search: the slope is known within some percent."""
+_CLOSE = 2e-3  # a smaller Newton step ends the search: the slope is known within some percent
 _CLOSE_COARSE = 5e-3
 _CLOSE_EXACT = 5e-5
 _READING_REACH = 0.15
 """How far from the budget log epsilon may be for the plan of its composition to serve again."""
 _MOST_STEPS = 40
-_SPARE = 1e-6
-"""Share of delta that is not counted on to cover taking part, since losses are rounded up."""
+_SPARE = 1e-6  # share of delta not counted on to cover taking part, since losses are rounded up
 
 
 @dataclass(frozen=True)
@@ -243,8 +239,7 @@ def guarantee(epsilon: float) -> Accountant:
 
 
 _RTOL = 1e-4  # how far below its budget epsilon may be
-_AIM = 0.95
-"""Part of that by which an estimate is aimed below; bounds are above it by some 2e-5 to 5e-5."""
+_AIM = 0.95  # part of that by which an estimate is aimed below; bounds are 2e-5 to 5e-5 above it
 _TRIES = 4
 
 
@@ -422,12 +417,10 @@ def history_of(problem: Problem, group: int, ratio: float, noise: float) -> Hist
 _MANY, _APART = 60, 0.15  # groups from which they share coarse curves, so far apart in log epsilon
 _LEAST_NODES = 3  # number of roots of a curve, beside one for each unit of log q
 _RARE = 0.1  # ratios below this part of the usual one count as the smallest ones above
-_GRAIN = math.log(2.0)
-"""Ends of curves are multiples of this in log q, so that plans of similar cohorts share them."""
+_GRAIN = math.log(2.0)  # ends of curves are multiples of it in log q: similar cohorts share them
 _AROUND, _CLOSE_AROUND = 0.35, 0.1
 """How far a parabola reaches to either side in log q; beyond it is constant."""
-_NEXT = 0.02
-"""Centres of parabolas are multiples of this in log q, so that the points of a sweep share them."""
+_NEXT = 0.02  # centres of parabolas are multiples of it in log q: points of a sweep share them
 
 
 @dataclass(frozen=True)
@@ -525,9 +518,8 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
     alike = Counter(replace(one, epsilon=1.0) for one in budgets)
     curves: list[NoiseCurve] = []
     for budget, low, high in zip(budgets, least.tolist(), most.tolist(), strict=True):
-        m = len(curves)
         covered = covered_ratio(budget.delta, budget.chances) if accountant == GUARANTEE else 0.0
-        if problem.fixed_noise and (fixed := problem.fixed_noise[m]) is not None:
+        if problem.fixed_noise and (fixed := problem.fixed_noise[len(curves)]):
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (math.log(fixed),)))
         elif high <= covered:
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (budget.least,)))
@@ -547,14 +539,10 @@ def _between(budget: Budget, accountant: str, low: float, high: float) -> NoiseC
     """The coarse curve by a cubic in log epsilon through those of four budgets around it."""
     place = math.log(budget.epsilon) / _APART
     nodes = [math.floor(place) + k for k in (-1, 0, 1, 2)]
-    polynomial: Floats = np.zeros(1)
-    for node in nodes:
-        near = replace(budget, epsilon=math.exp(node * _APART))
-        part = math.prod((place - other) / (node - other) for other in nodes if other != node)
-        polynomial = polynomial + part * np.array(
-            _coarse_curve(near, accountant, low, high).polynomial
-        )
-    return NoiseCurve(budget, accountant, low, high, tuple(polynomial.tolist()))
+    parts = [math.prod((place - b) / (a - b) for b in nodes if b != a) for a in nodes]
+    near = [replace(budget, epsilon=math.exp(node * _APART)) for node in nodes]
+    known = np.array([_coarse_curve(one, accountant, low, high).polynomial for one in near])
+    return NoiseCurve(budget, accountant, low, high, tuple((np.array(parts) @ known).tolist()))
 
 
 @lru_cache(maxsize=4096)

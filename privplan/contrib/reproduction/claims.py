@@ -270,7 +270,8 @@ def _outcome(
     # with seeds the one that the p-value is of: the least sure lead, or the surest lag
     below, word = [one for one in every if one.excess < 0], "deciding" if result.seeds else "least"
     if result.seeds:
-        least = min(below, key=lambda one: one.p) if below else max(every, key=lambda one: one.p)
+        sure = sorted(below or every, key=lambda one: (one.p, one.excess if below else -one.excess))
+        least = sure[0 if below else -1]
     words = str(least) if len(every) == 1 else f"right in {count} of {len(every)}; {word} {least}"
     if result.seeds:
         words += f"; p {p:.2g}"
