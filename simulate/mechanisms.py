@@ -247,7 +247,7 @@ def silent() -> Mechanism:
 
 # --- Mixing of a round's sums with earlier ones, which makes the server's noise correlated. ------
 #
-# See ``privplan.laws.cyclic``. The trusted aggregator keeps the last B - 1 sums of each group;
+# See ``privplan.laws.correlated``. The trusted aggregator keeps the last B - 1 sums of each group;
 # what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums
 # again.
 

@@ -1,6 +1,6 @@
 """Correlated noise where each client takes part by its own choice, and where it comes when it can.
 
-The noise is that of ``privplan.laws.cyclic``: what one round adds B - 1 later ones take back in
+The noise is that of ``privplan.laws.correlated``: what one round adds B - 1 later ones take back in
 part. It costs nothing where two rounds of a client are B apart or more.
 
 ``banded_separation:B``. A client takes part when it can, its rounds B apart (``min_separation:B``).
@@ -23,18 +23,14 @@ from typing import Any
 
 from privplan.errors import Fault
 from privplan.laws.allocation import RandomAllocation
-from privplan.laws.cyclic import CyclicPoisson, correlated_faults
+from privplan.laws.correlated import Correlated, correlated_faults
+from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import FAMILIES, LawFamily, Use
 from privplan.laws.separation import MinSeparation
 
 
-class BandedSeparation(MinSeparation):
+class BandedSeparation(Correlated, MinSeparation):
     """Rounds of one client are ``block`` rounds apart or more, in [2, 999]; noise is correlated."""
-
-    recipe_momentum = CyclicPoisson.recipe_momentum
-    mixture = CyclicPoisson.mixture
-    noise_left = CyclicPoisson.noise_left
-    excludes_use = CyclicPoisson.excludes_use
 
     def __init__(self, block: int) -> None:
         super().__init__(block)

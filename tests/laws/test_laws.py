@@ -19,7 +19,8 @@ from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.rdp import rdp_of_release
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.laws.cyclic import CyclicPoisson, coefficients, series
+from privplan.laws.correlated import coefficients, series
+from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.laws.participation import (
     dispersion_p_value,

@@ -18,7 +18,8 @@ from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.evidence import EVIDENCE
 from privplan.laws.builtin import Poisson
-from privplan.laws.cyclic import CyclicPoisson, coefficients
+from privplan.laws.correlated import coefficients
+from privplan.laws.cyclic import CyclicPoisson
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
 from privplan.spec.spec import Spec
