@@ -175,18 +175,28 @@ def called(named: Any, functions: Functions) -> Callable[..., Any]:
     if isinstance(named, str):
         return functions[named]
     [(name, arguments)] = named.items()
-    if name in ("tuned", "by_rate"):
+    if "of" in arguments:
         arguments = {**arguments, "of": called(arguments["of"], functions)}
-        return partial(tuned if name == "tuned" else by_rate, **arguments)
-    return partial(functions[name], **arguments)
+    shared: Functions = {"tuned": tuned, "by_rate": by_rate, "by_value": by_value}
+    return partial(shared.get(name) or functions[name], **arguments)
 
 
-def tuned(of: Callable[[], list[Setting]], rates: Mapping[str, Sequence[float]]) -> list[Setting]:
-    """Settings at the rates of each row, by column: the best of ``by_rate`` at seed 0."""
-    return [
-        replace(one, methods={row: _at_rate(one, row, rates[row][at]) for row in one.methods})
-        for at, one in enumerate(of())
-    ]
+def tuned(
+    of: Callable[[], list[Setting]],
+    rates: Mapping[str, Sequence[float]],
+    numbers: Mapping[str, Mapping[str, float]],
+) -> list[Setting]:
+    """Settings at the learning rates of rows, by column, and at their other numbers.
+
+    Both are the best at seed 0: rates of ``by_rate``, and then numbers of ``by_value``.
+    """
+    found = []
+    for at, one in enumerate(of()):
+        methods = dict(one.methods)
+        methods |= {row: _at_rate(one, row, values[at]) for row, values in rates.items()}
+        methods |= {row: _with(methods[row], values) for row, values in numbers.items()}
+        found.append(replace(one, methods=methods))
+    return found
 
 
 def by_rate(of: Callable[[], list[Setting]], values: Sequence[float]) -> list[Setting]:
@@ -200,6 +210,26 @@ def by_rate(of: Callable[[], list[Setting]], values: Sequence[float]) -> list[Se
         for one in of()
         for value in values
     ]
+
+
+def by_value(
+    tables: Sequence[str], rows: Sequence[str], name: str, values: Sequence[float]
+) -> list[Setting]:
+    """Rows of the tuned settings of tables at each value of a hyperparameter."""
+    return [
+        replace(
+            one,
+            column=f"{one.column}, {name} {value:g}",
+            methods={row: _with(one.methods[row], {name: value}) for row in rows},
+        )
+        for table in tables
+        for one in table_of(table).trained["reduced"]()
+        for value in values
+    ]
+
+
+def _with(method: Method, numbers: Mapping[str, float]) -> Method:
+    return replace(method, hyperparameters={**method.hyperparameters, **numbers})
 
 
 def _at_rate(setting: Setting, row: str, rate: float) -> Method:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from privplan.accounting import closed_form
@@ -93,8 +91,8 @@ def by_budget(*, small: bool = False) -> list[Setting]:
     ]
 
 
-def by_writer(chosen: Mapping[str, Mapping[str, float]]) -> list[Setting]:
-    """Table II's FEMNIST, reduced: MNIST by 500 of its writers; values of hyperparameters."""
+def by_writer() -> list[Setting]:
+    """Table II's FEMNIST, reduced: MNIST by 500 of its writers."""
     rates = {"learning_rate": 0.1, "learning_rate_decay": 0.99, "momentum": 0.3}
     spec = {
         **spec_of(500, 1.0, cohort=100, rounds=20, clipping_norm=0.2),
@@ -102,19 +100,7 @@ def by_writer(chosen: Mapping[str, Mapping[str, float]]) -> list[Setting]:
         "local": {"steps": 9, "batch_size": 20, **rates},
         "model": {"name": "mlp-digits:1x28x28", "parameters": 25450},
     }
-    methods = {name: Method(name, chosen.get(name, {})) for name in METHODS}
-    return [Setting("FEMNIST", spec, "mnist", methods, "natural")]
-
-
-def by_value(name: str, values: Sequence[float], rows: Mapping[str, Any]) -> list[Setting]:
-    """The same of some methods and their other values, by one hyperparameter."""
-    found = []
-    for value in values:
-        [one] = by_writer({row: {**others, name: value} for row, others in rows.items()})
-        methods = {row: one.methods[row] for row in rows}
-        word = {"rho": "radius", "head_rate": "head"}[name]
-        found.append(replace(one, column=f"FEMNIST, {word} {value:g}", methods=methods))
-    return found
+    return [Setting("FEMNIST", spec, "mnist", METHODS, "natural")]
 
 
 def theorem_2(epsilon: float, clients: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from privplan.contrib.reproduction.claims import (
@@ -23,7 +22,6 @@ from privplan.contrib.reproduction.tables import (
     data_of,
     paper_of,
     printed_rows,
-    table_of,
 )
 
 DATA = data_of("dp_fedpgn")
@@ -87,33 +85,15 @@ def _small(**privacy: float) -> dict[str, Any]:
     )
 
 
-def by_radius(of: Sequence[str], values: Sequence[float]) -> list[Setting]:
-    """The tuned settings of DP-FedSAM in tables, by the radius of its ascent."""
-    found = []
-    for one in (one for name in of for one in table_of(name).trained["reduced"]()):
-        for value in values:
-            method = replace(one.methods["DP-FedSAM"], hyperparameters={"rho": value})
-            column = f"{one.column}, radius {value:g}"
-            found.append(replace(one, column=column, methods={"DP-FedSAM": method}))
-    return found
-
-
-def _methods(radius: float | None) -> dict[str, Method]:
-    """The paper's rows, with the radius of DP-FedSAM's ascent where one is given."""
-    known = {} if radius is None else {"DP-FedSAM": Method("DP-FedSAM", {"rho": radius})}
-    return METHODS | known
-
-
 def by_split(
     alphas: Sequence[float] = ALPHAS,
     *,
     resnet_18: bool = False,
     small: bool = False,
-    radius: float | None = None,
 ) -> list[Setting]:
     """Tables II and III; small: with DP-FedAvg under equal noise beside the methods."""
     changes: dict[str, Any] = {"model": RESNET_18} if resnet_18 else {}
-    spec, methods = spec_of(**changes), _methods(radius)
+    spec, methods = spec_of(**changes), METHODS
     if small:
         spec, methods = _small(noise_multiplier=NOISE), methods | EQUAL_NOISE
     return [
@@ -122,9 +102,9 @@ def by_split(
     ]
 
 
-def by_budget(*, small: bool = False, radius: float | None = None) -> list[Setting]:
+def by_budget(*, small: bool = False) -> list[Setting]:
     """Table IV; small: the least and the largest budget."""
-    methods = {name: _methods(radius)[name] for name in printed_rows(DATA, "dp-fedpgn-table-4")}
+    methods = {name: METHODS[name] for name in printed_rows(DATA, "dp-fedpgn-table-4")}
     return [
         Setting(
             f"epsilon = {epsilon:g}",

@@ -106,17 +106,11 @@ def base(small: bool) -> dict[str, Any]:
 
 
 def _sample(spec: Mapping[str, Any], percent: Sequence[float]) -> Method:
-    """IDP-FedAvg (Sample) as Appendix B.2 has it: the printed ratios, omega, noise for each group.
-
-    All groups have one noise multiplier: the least that meets every budget at these ratios.
-    """
-    noise = max(squared_noise(problem_of(Spec.parse(spec)), percent)) ** 0.5
+    """IDP-FedAvg (Sample) as Appendix B.2 has it: the printed ratios, omega, noise per group."""
     groups = [
-        {**group, "sampling_ratio": ratio / 100, "noise_multiplier": round(noise, 6)}
+        {**group, "sampling_ratio": ratio / 100}
         for group, ratio in zip(spec["groups"], percent, strict=True)
     ]
-    for group in groups:
-        del group["epsilon"]
     cohort = sum(group["sampling_ratio"] * group["clients"] for group in groups)
     planning = {**spec["planning"], "ratios": "given", "sparsification": "none"}
     changes = {"groups": groups, "planning": planning, "cohort": round(cohort, 9)}
