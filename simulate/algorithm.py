@@ -224,9 +224,11 @@ def own() -> Personalisation:
     return Personalisation("own", True, lambda thetas, batch: thetas)
 
 
-def fine_tuned() -> Personalisation:
+def fine_tuned(rate_factor: float = 1.0) -> Personalisation:
     """Each client fine-tunes the global model by one round of local SGD, which it never sends."""
-    return Personalisation("fine-tuned", True, lambda at, batch: at + batch_sgd(batch, at))
+    return Personalisation(
+        "fine-tuned", True, lambda at, batch: at + batch_sgd(batch, at, rate_factor)
+    )
 
 
 # --- Algorithms: eight components with neutral defaults, checked when they are composed. ---------

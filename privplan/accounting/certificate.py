@@ -197,10 +197,16 @@ class Composition:
         return f"epsilon at delta {self.delta:.4g}, {laws(self.history)} sampling, {self.relation}"
 
     def certify(self, accountants: Sequence[str] = ()) -> Certificate:
-        """Rows by accountant, the project's own when none is named, with notes and warnings."""
+        """Rows by accountant, the project's own when none is named, with notes and warnings.
+
+        Raises:
+            UnsupportedError: when no accountant covers the releases.
+        """
         how: dict[str, Any] = {"group": "all", "delta": self.delta, "relation": self.relation}
         rows = certify(self.history, accountants=accountants or fast_accountants(), **how)
         _log.info("%s: rows of %s", self.title, ", ".join(row.accountant for row in rows))
+        if not rows:
+            raise UnsupportedError("; ".join(rows.notes))
         warnings = self._population_warnings() + disagreements(rows)
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)

@@ -260,7 +260,7 @@ def stated(losses: Floats, masses: Floats, side: int, margin: float = _ROUNDING)
     """A pair whose losses and masses exceed those given (side 1) or fall below them (side -1)."""
     losses, where = np.unique(losses + side * margin * (1 + np.abs(losses)), return_inverse=True)
     gathered = np.bincount(where, masses * (1 + side * margin))
-    return DiscretePair(tuple(losses.tolist()), tuple(gathered.tolist()))
+    return DiscretePair(tuple(losses.tolist()), tuple(gathered.tolist()), rest_below=side < 0)
 
 
 def _twice(upper: AnyPair, lower: AnyPair) -> DominatingPairs:

@@ -36,6 +36,7 @@ LEAST_SHARE = 0.05
 """Smallest allotment, as a part of the budget; below it the budget counts as spent."""
 _MARGIN = 5e-4
 _CLOSE = 1 - 2e-3
+_SPENT = 0.97  # of its allotment: a group whose budget does not bind spends less
 _ENOUGH = 3
 _MOST_SOLVES = 10
 _TOLERANCE = 1e-4
@@ -80,8 +81,18 @@ def solve_from_book(
     for attempt in range(_MOST_SOLVES):
         after = {name: plan.history(plan.group(name)) for name in bounds}
         fits = all(one.fits(after[name]) for name in bounds for one in bounds[name])
+        planned = (spec.planning.accountant, plan.guarantee)  # the row of the first that has one
+        rows = sorted(plan.certificate, key=lambda row: row.accountant == planned[0])
+        alone = {row.group: row.epsilon_upper for row in rows if row.accountant in planned}
+        idle = [name for name in bounds if alone[name] < _SPENT * allotted[name]]
+        most = {  # what it may spend, with no more than the rest of its budget beyond what it does
+            name: min(alone[name] + one.budget - one.epsilon(after[name]) for one in bounds[name])
+            for name in idle
+        }
         used = all(
-            allotted[name] == budgets[name]
+            allotted[name] * _CLOSE <= most[name]
+            if name in idle
+            else allotted[name] == budgets[name]
             or any(one.epsilon(after[name]) >= _CLOSE * one.budget for one in bounds[name])
             for name in bounds
         )
@@ -89,6 +100,8 @@ def solve_from_book(
             return _noted(plan, bounds, accounts, population)
         aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
         allotted = _next(plan, requested, bounds, allotted, aim)
+        if fits:
+            allotted |= {name: min(allotted[name], most[name]) for name in idle}
         groups = tuple(g.model_copy(update={"epsilon": allotted[g.name]}) for g in spec.groups)
         allotted_spec = spec.model_copy(update={"groups": groups})
         plan = solve(allotted_spec)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.accounting.release import SamplingLaw
-from privplan.errors import UnsupportedError
 from privplan.laws.law import FAMILIES
 
 if TYPE_CHECKING:
@@ -112,8 +111,6 @@ def account_command(
         rows = composed.certify(chosen or (loadable_accountants() if everything else ()))
     else:
         rows, curve = composed.tradeoff()
-    if not rows:
-        raise UnsupportedError("; ".join(rows.notes))
     if curve is not None and picture:
         curve.plot().save(picture)
     if form == "json":

@@ -69,6 +69,7 @@ class DiscretePair:
     losses: tuple[float, ...]  # finite privacy losses, ascending, shape (points,)
     # probability of each under P, shape (points,); the rest, 1 less their sum, has an infinite loss
     masses: tuple[float, ...]
+    rest_below: bool = False  # the rest has a loss of minus infinity instead: in lower bounds
 
     def __post_init__(self) -> None:
         losses, masses = self.losses, self.masses
@@ -86,7 +87,7 @@ class DiscretePair:
     @property
     def infinite(self) -> float:
         """Probability under P of an infinite loss."""
-        return max(0.0, 1.0 - math.fsum(self.masses))
+        return 0.0 if self.rest_below else max(0.0, 1.0 - math.fsum(self.masses))
 
 
 AnyPair = Pair | DiscretePair

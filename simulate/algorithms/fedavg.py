@@ -73,15 +73,26 @@ def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     )
 
 
-@of_clients("DP-FedAvg-FT", source="baseline of DP2-FedSAM; Yu, Bagdasaryan, Shmatikov, 2020")
+FINE_TUNING = {
+    "fine_tuning_rate": Hyperparameter(
+        1.0, "learning rate of fine-tuning over that of the last round", high=1e6
+    )
+}
+
+
+@of_clients(
+    "DP-FedAvg-FT",
+    source="baseline of DP2-FedSAM; Yu, Bagdasaryan, Shmatikov, 2020",
+    hyperparameters=FINE_TUNING,
+)
 def dp_fedavg_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg whose clients fine-tune the final model on their own records.
 
     Released: as DP-FedAvg; fine-tuned models stay at the clients.
-    Deviations: as DP-FedAvg. Fine-tuning takes the local steps of one round at the last round's
-        learning rate.
+    Deviations: as DP-FedAvg. Fine-tuning takes the local steps of one round.
     """
-    return replace(dp_fedavg(plan, hyperparameters), personalisation=fine_tuned())
+    tuned = fine_tuned(hyperparameters["fine_tuning_rate"])
+    return replace(dp_fedavg(plan, hyperparameters), personalisation=tuned)
 
 
 @register(

@@ -12,7 +12,7 @@ from privplan.plan import Plan
 from privplan.planning.baselines import median_clipped, strictest
 from simulate.aggregators import add_shift, at_plan_norm
 from simulate.algorithm import Algorithm, compose, fine_tuned, head, own
-from simulate.algorithms.fedavg import dp_fedavg
+from simulate.algorithms.fedavg import FINE_TUNING, dp_fedavg
 from simulate.algorithms.registry import (
     Hyperparameter,
     Hyperparameters,
@@ -44,16 +44,18 @@ def dp_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 @of_clients(
-    "DP-FedSAM-FT", source="baseline of DP2-FedSAM; Shi et al., CVPR 2023", hyperparameters=RHO
+    "DP-FedSAM-FT",
+    source="baseline of DP2-FedSAM; Shi et al., CVPR 2023",
+    hyperparameters={**RHO, **FINE_TUNING},
 )
 def dp_fedsam_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedSAM whose clients fine-tune the final model on their own records.
 
     Released: as DP-FedSAM; fine-tuned models stay at the clients.
-    Deviations: as DP-FedSAM. Fine-tuning takes the local steps of one round, of plain SGD, at the
-        last round's learning rate.
+    Deviations: as DP-FedSAM. Fine-tuning takes the local steps of one round, of plain SGD.
     """
-    return replace(dp_fedsam(plan, hyperparameters), personalisation=fine_tuned())
+    tuned = fine_tuned(hyperparameters["fine_tuning_rate"])
+    return replace(dp_fedsam(plan, hyperparameters), personalisation=tuned)
 
 
 # --- P-FedSAM and DP2-FedSAM: a shared body trained with SAM and personal heads. -----------------

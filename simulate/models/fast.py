@@ -136,8 +136,7 @@ def _conv_backward(
 # matrix product with scaled slopes (ghost clipping: Li et al. 2022, "Large language
 # models can be strong differentially private learners").
 
-BLOCK = 16
-"""Records whose gradients are in memory at a time: measured, they fit the caches."""
+BLOCK = 16  # records whose gradients are in memory at a time: measured, they fit the caches
 
 
 def clipped_sum(

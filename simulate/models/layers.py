@@ -49,8 +49,7 @@ Layer = Conv | Pool | Relu | Linear
 Step = tuple[Layer, tuple[Tensor, ...]]
 """A layer and its parameters."""
 
-ROWS = 50
-"""Records of a block when one model is evaluated on a CPU: measured, it fits the caches."""
+ROWS = 50  # records of a block when one model is evaluated on a CPU: measured, it fits the caches
 
 
 def shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:

@@ -34,18 +34,15 @@ from simulate.models.network import (
 from simulate.norms import factors
 
 T = TypeVar("T")
-ROWS = 50
-"""Records of a block when one model is evaluated on a CPU."""
+ROWS = 50  # records of a block when one model is evaluated on a CPU
 
 WIDE = 512
 """Least outputs of a convolution whose kernels stay in PyTorch's contiguous format: measured on a
 CPU, the kernels of narrower ones are faster in the `channels_last` format, wider ones slower."""
 
-BLOCK_VALUES = 2**26
-"""Most values of per-record gradients in memory at a time: 256 MB."""
+BLOCK_VALUES = 2**26  # most values of per-record gradients in memory at a time: 256 MB
 
-BLOCK_RECORDS = 16
-"""Most records whose gradients are in memory at a time."""
+BLOCK_RECORDS = 16  # most records whose gradients are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -310,11 +307,9 @@ def outputs_of(result: Any) -> Tensor:
 # the head are trained; all other parameters keep their initial values, which for `vit:FOLDER` and
 # `roberta:FOLDER` are those on disk. Other models are initialised from one fixed seed.
 
-PREFIX = "adapters:"
-"""Beginning of the name of such a model."""
+PREFIX = "adapters:"  # beginning of the name of such a model
 
-BOTTLENECK = 8
-"""Width of the bottleneck."""
+BOTTLENECK = 8  # width of the bottleneck
 
 
 class Adapter(nn.Module):
@@ -437,8 +432,7 @@ def _sites(network: nn.Module, head: set[str]) -> list[str]:
 # A folder contains what `save_pretrained` writes: `config.json` and the weights. Nothing is ever
 # downloaded. A head for another number of classes is initialised at random.
 
-TOKENS = 128
-"""Default number of tokens of a record, the usual choice for sentence pairs."""
+TOKENS = 128  # default number of tokens of a record, the usual choice for sentence pairs
 
 
 class Vit(nn.Module):

@@ -32,8 +32,7 @@ from privplan.spec.training import FIELD, Initial
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs [B, ...], targets [B, ...]) to the mean loss of the records, a scalar."""
 
-SEED_BITS = 31
-"""Bits of a step's seed."""
+SEED_BITS = 31  # bits of a step's seed
 _LABEL_BITS = 32
 _LABELS = 2**_LABEL_BITS - 1
 
@@ -186,8 +185,7 @@ def join_head(model: Model, bodies: Tensor, heads: Tensor) -> Tensor:
 # ``P`` parameters of the hypernetwork, ``E`` numbers of an embedding, ``H`` hidden units, ``D``
 # generated parameters, ``K`` hypernetworks, ``n`` embeddings for each of them.
 
-EMBEDDING = 64
-"""Numbers of an embedding (HyperFL, Appendix D.1)."""
+EMBEDDING = 64  # numbers of an embedding (HyperFL, Appendix D.1)
 
 
 @dataclass(frozen=True)
@@ -265,8 +263,7 @@ def spreads(shapes: Shapes, start: Tensor) -> Tensor:
 
 # --- Initial parameters from a file instead of random ones, for every method and model. ----------
 
-COPY = "initial.npy"
-"""The file in the folder of a run, so that the run can be replayed elsewhere."""
+COPY = "initial.npy"  # the file in the folder of a run, so that the run can be replayed elsewhere
 
 
 class _Started:

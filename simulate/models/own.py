@@ -23,8 +23,7 @@ from simulate.tasks import MULTI_CLASS, objective_of
 
 # --- Checks of the user's module: every fault at once, each with its remedy. ---------------------
 
-PROBE_RECORDS = 3
-"""Records on which a module is tried."""
+PROBE_RECORDS = 3  # records on which a module is tried
 MOST_GROUPS = 32
 """Most groups of a group normalisation that replaces batch normalisation (Wu and He 2018)."""
 COPY_RULE = "must be copied by copy.deepcopy; keep locks, files and computed tensors out of it"

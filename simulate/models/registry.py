@@ -68,8 +68,7 @@ def model(name: str) -> Model:
 # --- Convolutional networks and perceptrons, one row each. ---------------------------------------
 
 GREY, COLOUR, DIGITS = (1, 28, 28), (3, 32, 32), (1, 8, 8)
-LEAK = 0.01
-"""Negative slope of HyperFL's activations, PyTorch's default."""
+LEAK = 0.01  # negative slope of HyperFL's activations, PyTorch's default
 
 
 @dataclass(frozen=True)
@@ -134,11 +133,9 @@ for _name, _network in NETWORKS.items():
 # convolution and pooling, both with stride two. Table 6 of Robust-HDP counts 17,024 parameters
 # fewer for the latter: the scales and shifts of the normalisation.
 
-GROUPS = 32
-"""Groups of channels of every normalisation, the default of Wu and He."""
+GROUPS = 32  # groups of channels of every normalisation, the default of Wu and He
 
-WIDTHS = (64, 128, 256, 512)
-"""Channels of the four stages."""
+WIDTHS = (64, 128, 256, 512)  # channels of the four stages
 
 
 class Block(nn.Module):

@@ -172,12 +172,10 @@ def _hessian_product(gradient: Gradient, theta: Tensor, unit: Tensor, radius: fl
 
 # --- Estimates of one round of a pilot, from single clients' updates and gradients. --------------
 
-PROBES = 8
-"""Directions per round for each mean curvature."""
+PROBES = 8  # directions per round for each mean curvature
 SHORT_STEP, LONG_STEP = 0.01, 0.5
 """Steps of the differences for the largest and for mean curvatures, in parameter norm."""
-GRADIENT_VALUES = 2**26
-"""Most values of clients' gradients in memory at a time."""
+GRADIENT_VALUES = 2**26  # most values of clients' gradients in memory at a time
 
 Records = tuple[Tensor, Tensor]
 """Records [K, B, ...] and labels [K, B] of clients."""
@@ -275,12 +273,9 @@ def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:
 
 # --- A pilot: short training without privacy that measures the constants of planning. ------------
 
-QUANTILES = 20
-"""Number of quantiles of the update norms in the result."""
-LEAST_COHORT = 3
-"""Least number of clients per group in a pilot's cohort."""
-Z_95 = 1.96
-"""Half width of a 95% interval in standard errors."""
+QUANTILES = 20  # number of quantiles of the update norms in the result
+LEAST_COHORT = 3  # least number of clients per group in a pilot's cohort
+Z_95 = 1.96  # half width of a 95% interval in standard errors
 
 UpdatesByGroup = dict[str, list[Tensor]]
 """Updates of a round, chunks [K, d] by name of the group."""

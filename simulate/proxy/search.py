@@ -113,12 +113,9 @@ def _loaded(dataset: str, folder: str | None, network: str) -> Dataset:
 
 FACTORS = MappingProxyType({"clipping_norm": 4.0, "step": 2.5, "local_rate": 2.0})
 """Largest factor between a recipe that is tried and the default recipe, in either direction."""
-MOMENTA = (0.0, 0.5, 0.8)
-"""Values of the server's momentum."""
-DECAYS = (0.0, 0.7, 0.8, 0.9)
-"""Values of the decay of averages; 0 releases the last model."""
-LOCAL_DECAYS = (0.98, 0.99, 1.0)
-"""Values of the decay of the local learning rate."""
+MOMENTA = (0.0, 0.5, 0.8)  # values of the server's momentum
+DECAYS = (0.0, 0.7, 0.8, 0.9)  # values of the decay of averages; 0 releases the last model
+LOCAL_DECAYS = (0.98, 0.99, 1.0)  # values of the decay of the local learning rate
 
 
 class Candidate(Value):
@@ -226,15 +223,11 @@ def accuracy(task: tuple[Setting, Trial]) -> float:
 # halving). The recipe before is the first trial and passes all rungs, so that the result is
 # compared with it.
 
-PLANNED = "planned"
-"""The algorithm whose plans say that their recipe was tuned."""
+PLANNED = "planned"  # the algorithm whose plans say that their recipe was tuned
 STORAGE = "study.db"
-SHARES = (1 / 8, 1 / 3, 1.0)
-"""Shares of the plan's cohort in the rungs."""
-FINAL_SEEDS = 2
-"""Seeds of the last rung."""
-STARTUP = 8
-"""Recipes that are drawn at random before the estimator proposes any."""
+SHARES = (1 / 8, 1 / 3, 1.0)  # shares of the plan's cohort in the rungs
+FINAL_SEEDS = 2  # seeds of the last rung
+STARTUP = 8  # recipes that are drawn at random before the estimator proposes any
 
 
 class Evidence(Value):

@@ -26,8 +26,7 @@ from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_a
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking import require_trackers
 
-VALIDATION_SEED = 0
-"""Seed of the validation split, the same for all methods and seeds."""
+VALIDATION_SEED = 0  # seed of the validation split, the same for all methods and seeds
 NOISES = ("seeded", "secure", "secure-discrete")
 """Kinds of noise: of the seed, of a secret key, and of a secret key on a grid."""
 

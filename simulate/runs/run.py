@@ -187,8 +187,7 @@ def _whole(data: object) -> bool:
 # --- The record of a run before its first round, at an interruption, and after its last round. ---
 
 PLOT = "accuracy.png"
-FINAL_CLIENTS = 10_000
-"""Most clients whose personal models are evaluated after the last round."""
+FINAL_CLIENTS = 10_000  # most clients whose personal models are evaluated after the last round
 
 
 def initial_record(request: Request, experiment: Experiment) -> RunRecord:
@@ -427,10 +426,8 @@ def _writing(path: Path) -> Iterator[BinaryIO]:
 # --- A training run in its folder: started, resumed, or returned when it is finished. ------------
 
 _log = logging.getLogger(__name__)
-SAVE_SECONDS = 2.0
-"""Least time between two checkpoints; the last state is always saved."""
-SAVE_SHARE = 0.05
-"""Largest share of a run's time for saving, where the personal state is large."""
+SAVE_SECONDS = 2.0  # least time between two checkpoints; the last state is always saved
+SAVE_SHARE = 0.05  # largest share of a run's time for saving, where the personal state is large
 
 
 class InterruptedRunError(PrivplanError):

@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Space = Mapping[str, "tuple[float, float] | list[Any]"]
 """What is varied, by name: the ends of a range on a logarithmic scale, or choices."""
-BATCH = 4
-"""Trials that are proposed together, from the same finished ones."""
-KEPT = 3
-"""Of so many trials one goes on to the next rung."""
+BATCH = 4  # trials that are proposed together, from the same finished ones
+KEPT = 3  # of so many trials one goes on to the next rung
 
 
 @dataclass(frozen=True)

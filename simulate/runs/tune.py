@@ -34,10 +34,8 @@ from simulate.runs.study import Problem, search, to_the_end
 
 # --- What ``compare --tune`` varies of a method, and the plan with other values of it. -----------
 
-CLIPPING = (0.1, 2.0)
-"""Least and largest clipping norm that is tried, over the plan's."""
-RATE = (1 / 3, 3.0)
-"""Least and largest local learning rate that is tried, over the plan's."""
+CLIPPING = (0.1, 2.0)  # least and largest clipping norm that is tried, over the plan's
+RATE = (1 / 3, 3.0)  # least and largest local learning rate that is tried, over the plan's
 FACTOR = 4.0
 """Largest factor between a hyperparameter that is tried and its default, in either direction."""
 
@@ -104,10 +102,8 @@ def retuned(plan: Plan, point: Point) -> Plan:
 ACCOUNTANT = "pld"
 """Accountant of a tuned comparison: the guarantee's, with which every method can use its budgets
 up, so that no lead is an accountant's."""
-VALIDATION_SHARE = 0.2
-"""Share of the training records that is held out for validation."""
-VALIDATION_CLIENTS = 100
-"""Most clients whose personal models are scored on validation records."""
+VALIDATION_SHARE = 0.2  # share of the training records that is held out for validation
+VALIDATION_CLIENTS = 100  # most clients whose personal models are scored on validation records
 
 
 @dataclass(frozen=True)
@@ -204,8 +200,7 @@ def tuned_request(base: Request, found: Tuned) -> Request:
 
 # --- A comparison in which each method trains with values that were tuned for it. ----------------
 
-CHOSEN = "tuned.json"
-"""What each method trains with, by name."""
+CHOSEN = "tuned.json"  # what each method trains with, by name
 
 
 def tuned_comparison(

@@ -259,6 +259,22 @@ def test_counts_beside_training_against_dp_accounting(name, relation, moved):
         assert found.upper <= high * 1.002
 
 
+def test_counts_of_few_losses_against_their_sums():
+    """One discrete Gaussian count, whose lower pair has less mass than 1, and 50 bits."""
+    k, share = np.arange(-40, 41), 1 / (1 + math.exp(-0.1))
+    normal, bits = np.exp(-(k**2) / 2), stats.binom.pmf(np.arange(51), 50, share)
+    for name, multiplier, rounds, delta, losses, masses in (
+        ("discrete_gaussian_count", 1.0, 1, 1e-12, 0.5 - k, normal / math.fsum(normal)),
+        ("randomized_response", math.sqrt(2) / 0.1, 50, 1e-9, 0.1 * np.arange(-50, 51, 2), bits),
+    ):
+        history = History.repeated(Release(multiplier, 1.0, "full", name), rounds)
+        found = accountant("pld").epsilon(history, delta, "add_remove")
+        for bound, side in ((found.lower, 1), (found.upper, -1)):
+            there = math.fsum(-np.expm1(np.minimum(bound - losses, 0)) * masses)
+            assert side * (there / delta - 1) >= -1e-9
+        assert found.lower > 0.999 * found.upper
+
+
 @pytest.mark.parametrize("scale", [63.0, 65.0, 400.0])
 def test_a_wide_discrete_gaussian_count(scale):
     history = History.repeated(Release(scale, 1.0, "full", "discrete_gaussian_count"), 1)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation, Release
 from privplan.book import spending as filters
 from privplan.book.accounts import Budgets
@@ -32,13 +33,11 @@ def _spec(strict=1.0, loose=3.0, **changes):
     return spec(**{"groups": groups, **changes})
 
 
+UNIFORM = {"ratios": "uniform"}
+
+
 @pytest.mark.parametrize(
-    "planning",
-    [
-        {},
-        {"ratios": "uniform"},
-        {"ratios": "uniform", "accountant": "rdp", "calibration": "published"},
-    ],
+    "planning", [{}, UNIFORM, {**UNIFORM, "accountant": "rdp", "calibration": "published"}]
 )
 def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     plan = solve_from_book(_spec(planning=planning), past, rule="exact")
@@ -60,7 +59,7 @@ def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
             assert word in line
 
 
-@pytest.mark.parametrize("planning", [{}, {"ratios": "uniform"}])
+@pytest.mark.parametrize("planning", [{}, UNIFORM])
 def test_by_default_a_filter_holds_past_and_plan(past, planning):
     """The next run may be chosen by looking at the last: divergences at one order add up."""
     plan = solve_from_book(_spec(planning=planning), past)
@@ -113,12 +112,22 @@ def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
         solve_from_book(_spec(), past, rule="gaussian")
 
 
+def test_a_group_whose_budget_does_not_bind_may_spend_what_is_left(past):
+    """Of 12: groups share noise under random allocation, so that strict binds loose."""
+    law = {"sampling": "random_allocation:5", "cohort": None}
+    plan = solve_from_book(_spec(loose=12.0, **law), past, rule="exact")
+    group, account = plan.group("loose"), account_of(past, "", "loose")
+    tight = scaled(plan.history(group), 0.2)
+    assert accountant("pld").epsilon(tight, group.delta, "add_remove").upper > group.epsilon > 10
+    assert account.composed(tight, group.delta).upper < 12
+
+
 def test_a_spent_budget_is_refused_with_a_feasible_one(past):
     with pytest.raises(InfeasibleError, match=r"^strict: the book counts epsilon") as refused:
-        solve_from_book(_spec(0.4241, planning={"ratios": "uniform"}), past, rule="exact")
+        solve_from_book(_spec(0.4241, planning=UNIFORM), past, rule="exact")
     said = re.search(r"nearest feasible budget (\S+) ", str(refused.value))
     nearest = float(said[1])
-    plan = solve_from_book(_spec(nearest, planning={"ratios": "uniform"}), past, rule="exact")
+    plan = solve_from_book(_spec(nearest, planning=UNIFORM), past, rule="exact")
     assert plan.group("strict").epsilon >= 0.98 * 0.4241 > LEAST_SHARE * nearest
 
 

@@ -291,10 +291,10 @@ def allocation_pairs(sigma: float, rounds: int) -> DominatingPairs:
     """The pairs of one of ``rounds`` rounds: a client that is removed, and one that is added."""
     calls, puts = _side(sigma, rounds, 1), _side(sigma, rounds, -1)
     found = []
-    for ratios, masses in (_above(calls, puts), _below(calls, puts)):
+    for below, (ratios, masses) in enumerate((_above(calls, puts), _below(calls, puts))):
         some = (masses > 0) & (ratios > 0)
         losses, masses = np.log(ratios[some]), masses[some]
         remove = tuple(losses.tolist()), tuple((masses * ratios[some]).tolist())
         add = tuple((-losses[::-1]).tolist()), tuple(masses[::-1].tolist())
-        found.append((DiscretePair(*remove), DiscretePair(*add)))
+        found.append((DiscretePair(*remove, bool(below)), DiscretePair(*add, bool(below))))
     return DominatingPairs(found[0], found[1])

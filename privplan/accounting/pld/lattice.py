@@ -380,8 +380,10 @@ def discretise(pair: DiscretePair, step: float, *, from_above: bool) -> Lattice:
 
 
 def _under(step: float, losses: Array, masses: Array) -> Lattice:
-    places, where = np.unique(np.rint(losses / step).astype(np.int64), return_inverse=True)
-    excess = -np.expm1(step * places[where] - losses) * masses
+    offset = losses[-1:] - step * np.rint(losses[-1:] / step)  # the largest is on a point
+    places, where = np.unique(np.rint((losses - offset) / step).astype(int), return_inverse=True)
+    excess = -np.expm1(step * places[where] + offset - losses) * masses
+    excess[-1] = 0.0
     doubt = UNIT * (8 * np.abs(excess) + 4 * np.abs(losses) * masses)
     mass, over, error = (
         np.asarray(np.bincount(where, each, len(places))[None], dtype=np.float64)
@@ -389,8 +391,7 @@ def _under(step: float, losses: Array, masses: Array) -> Lattice:
     )
     found, slack = _below(mass, over, error, step * np.diff(places)[None])
     found, shortfall = convex(found, step, places)
-    zero = np.zeros(1)
-    return Lattice(step, zero, places[None], found, zero, slack + shortfall)
+    return Lattice(step, offset, places[None], found, np.zeros(1), slack + shortfall)
 
 
 def _gathered(step: float, index: np.ndarray, masses: Array, infinite: float) -> Lattice:

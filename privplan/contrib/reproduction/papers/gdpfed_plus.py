@@ -84,7 +84,7 @@ def groups_of(
 # --- Tables of runs. -----------------------------------------------------------------------------
 
 
-def base(small: bool) -> dict[str, Any]:
+def base(small: bool, clients: int = SMALL) -> dict[str, Any]:
     """FMNIST's spec; small: with fewer clients, equal privacy and noise per coordinate of the mean.
 
     The ratios, rounds, budgets and delta are the paper's; the clipping norm shrinks with the
@@ -94,10 +94,10 @@ def base(small: bool) -> dict[str, Any]:
     data = spec_of("FMNIST")
     if not small:
         return data
-    share = SMALL / sum(group["clients"] for group in data["groups"])
+    share = clients / sum(group["clients"] for group in data["groups"])
     return {
         **data,
-        "groups": groups_of("FMNIST", clients=SMALL),
+        "groups": groups_of("FMNIST", clients=clients),
         "cohort": round(data["cohort"] * share),
         "clipping_norm": data["clipping_norm"] * share,
         "delta": 6000**-1.1,
@@ -117,11 +117,11 @@ def _sample(spec: Mapping[str, Any], percent: Sequence[float]) -> Method:
     return Method("GDPFed+", changes=changes)
 
 
-def by_method(*, small: bool = False) -> list[Setting]:
-    """Table 2: all four data sets with the paper's settings; small: Fashion-MNIST."""
+def by_method(*, clients: int = 0) -> list[Setting]:
+    """Table 2: all four data sets with the paper's settings, or Fashion-MNIST with so many."""
     found = []
-    for name, data in list(SETS.items())[: 1 if small else None]:
-        spec = base(small) if small else spec_of(name)
+    for name, data in list(SETS.items())[: 1 if clients else None]:
+        spec = base(True, clients) if clients else spec_of(name)
         methods = {**METHODS, "IDP-FedAvg": _sample(spec, DATA["idp_ratios"][name])}
         partition = "natural" if name == "Shakespeare" else "iid"
         found.append(Setting(name, spec, data, methods, partition))

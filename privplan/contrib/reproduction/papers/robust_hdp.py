@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -291,6 +291,19 @@ def few_classes(
     data = f"mnist:{TRAINED // 2 + 1500}" if small else "mnist"
     found = [_on_mnist(name, small, clients=60, batches=batches) for name in names or TABLE_7]
     return [replace(one, partition="pathological:8", dataset=data) for one in found]
+
+
+def weights(of: Callable[[], list[Setting]]) -> list[Setting]:
+    """Figures of weights: without PFA, whose weights are WeiAvg's, and with the control.
+
+    Robust-HDP-norms has the weights of the updates' norms alone, without the decomposition.
+    """
+    found = []
+    for one in of():
+        methods = {row: method for row, method in one.methods.items() if row != "PFA"}
+        norms = replace(methods["Robust-HDP"], algorithm="Robust-HDP-norms")
+        found.append(replace(one, methods={**methods, "Robust-HDP-norms": norms}))
+    return found
 
 
 PAPERS.register("robust-hdp", paper_of(DATA, globals()))
