@@ -110,7 +110,7 @@ def _accuracies(table: Table, result: Result) -> Iterator[str]:
     seconds = sum(sum(cell.seconds) for cell in result.cells)
     yield (
         f"{result.size.capitalize()} size: {size}. Seeds {seeds}; {versions}; {result.machine}; "
-        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and half of its interval.\n"
+        f"{seconds / 60:.0f} minutes on a core. {measure}; mean and half of its interval.\n"
     )
     yield "| method | setting | learning rate | found | printed | epsilon spent, by group |"
     yield "|---|---|---|---|---|---|"

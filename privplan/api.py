@@ -51,8 +51,8 @@ def account(
         accountants: names, such as pld, rdp, prv; the project's own when empty.
         releases: ``noise_multiplier`` (standard deviation of the noise over the clipping norm),
             ``sampling_ratio`` (chance of a client to be in a round), ``rounds``; ``delta``, or
-            ``clients`` for clients^-1.1; ``sampling`` (poisson, fixed_size, full,
-            cyclic_poisson:B) and ``relation`` (add_remove, replace_one, zero_out).
+            ``clients`` for clients^-1.1; ``sampling`` (poisson, or a law of docs/laws.md),
+            ``contributions`` and ``relation`` (add_remove, replace_one, zero_out).
 
     >>> privplan.account(noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-5).epsilon
     0.4559...

@@ -193,7 +193,7 @@ def tuned(
     found = []
     for at, one in enumerate(of()):
         methods = dict(one.methods)
-        methods |= {row: _at_rate(one, row, values[at]) for row, values in rates.items()}
+        methods |= {row: at_rate(one, row, values[at]) for row, values in rates.items()}
         methods |= {row: _with(methods[row], values) for row, values in numbers.items()}
         found.append(replace(one, methods=methods))
     return found
@@ -205,7 +205,7 @@ def by_rate(of: Callable[[], list[Setting]], values: Sequence[float]) -> list[Se
         replace(
             one,
             column=f"{one.column}, rate {value:g}",
-            methods={row: _at_rate(one, row, value) for row in one.methods},
+            methods={row: at_rate(one, row, value) for row in one.methods},
         )
         for one in of()
         for value in values
@@ -232,7 +232,8 @@ def _with(method: Method, numbers: Mapping[str, float]) -> Method:
     return replace(method, hyperparameters={**method.hyperparameters, **numbers})
 
 
-def _at_rate(setting: Setting, row: str, rate: float) -> Method:
+def at_rate(setting: Setting, row: str, rate: float) -> Method:
+    """The method of a row at a learning rate."""
     method = setting.methods[row]
     local = {**setting.spec["local"], **method.changes.get("local", {}), "learning_rate": rate}
     return replace(method, changes={**method.changes, "local": local})

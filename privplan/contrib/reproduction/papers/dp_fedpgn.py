@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from privplan.contrib.reproduction.claims import (
@@ -19,9 +20,11 @@ from privplan.contrib.reproduction.tables import (
     Computed,
     Method,
     Setting,
+    at_rate,
     data_of,
     paper_of,
     printed_rows,
+    table_of,
 )
 
 DATA = data_of("dp_fedpgn")
@@ -115,6 +118,20 @@ def by_budget(*, small: bool = False) -> list[Setting]:
         )
         for epsilon in (EPSILONS[:: len(EPSILONS) - 1] if small else EPSILONS)
     ]
+
+
+def at_ties(
+    tables: Sequence[str], rates: Mapping[str, Mapping[str, Sequence[float]]]
+) -> list[Setting]:
+    """Rows of tables, by column, at learning rates that are nearly as good as the best."""
+    found = []
+    for one in (one for name in tables for one in table_of(name).trained["reduced"]()):
+        near = rates[one.column]
+        for value in sorted({value for values in near.values() for value in values}):
+            rows = [row for row, values in near.items() if value in values]
+            methods = {row: at_rate(one, row, value) for row in rows}
+            found.append(replace(one, column=f"{one.column}, rate {value:g}", methods=methods))
+    return found
 
 
 def privacy() -> Computed:

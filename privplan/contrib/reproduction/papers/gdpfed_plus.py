@@ -58,8 +58,6 @@ METHODS = {
     "GDPFed+": Method("GDPFed+"),
 }
 PAIR = {name: METHODS[name] for name in ("DP-FedAvg", "GDPFed+")}
-SMALL = 3000
-"""Clients at the reduced size."""
 
 
 def spec_of(column: str) -> dict[str, Any]:
@@ -84,15 +82,15 @@ def groups_of(
 # --- Tables of runs. -----------------------------------------------------------------------------
 
 
-def base(small: bool, clients: int = SMALL) -> dict[str, Any]:
-    """FMNIST's spec; small: with fewer clients, equal privacy and noise per coordinate of the mean.
+def base(clients: int) -> dict[str, Any]:
+    """FMNIST's spec; or with so many clients, equal privacy and noise per coordinate of the mean.
 
     The ratios, rounds, budgets and delta are the paper's; the clipping norm shrinks with the
     cohort, so that clipping norm over cohort, and with it the noise of the mean update, stay.
     Updates have norms of about a third of the paper's clipping norm.
     """
     data = spec_of("FMNIST")
-    if not small:
+    if not clients:
         return data
     share = clients / sum(group["clients"] for group in data["groups"])
     return {
@@ -121,28 +119,28 @@ def by_method(*, clients: int = 0) -> list[Setting]:
     """Table 2: all four data sets with the paper's settings, or Fashion-MNIST with so many."""
     found = []
     for name, data in list(SETS.items())[: 1 if clients else None]:
-        spec = base(True, clients) if clients else spec_of(name)
+        spec = base(clients) if clients else spec_of(name)
         methods = {**METHODS, "IDP-FedAvg": _sample(spec, DATA["idp_ratios"][name])}
         partition = "natural" if name == "Shakespeare" else "iid"
         found.append(Setting(name, spec, data, methods, partition))
     return found
 
 
-def by_level(levels: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
+def by_level(levels: Sequence[str] = (), *, clients: int = 0) -> list[Setting]:
     """Table 6: kept fractions of the groups, as the heads of the rows state them."""
     methods = {}
     for name in levels or printed_rows(DATA, "gdpfed-plus-table-6"):
         kept = [float(word) for word in name.strip("()").split(",")]
         planning = {**spec_of("FMNIST")["planning"], "sparsification": kept}
         methods[name] = Method("GDPFed+", changes={"planning": planning})
-    return [Setting("FMNIST", base(small), SETS["FMNIST"], methods)]
+    return [Setting("FMNIST", base(clients), SETS["FMNIST"], methods)]
 
 
-def by_alpha(alphas: Sequence[float], *, small: bool = False) -> list[Setting]:
-    """Table 7: Dirichlet splits of CIFAR-10; small: of Fashion-MNIST."""
+def by_alpha(alphas: Sequence[float], *, clients: int = 0) -> list[Setting]:
+    """Table 7: Dirichlet splits of CIFAR-10, or of Fashion-MNIST with so many clients."""
     names = ("P-FedAvg", "DP-FedAvg", "IDP-FedAvg, Sample, joint sum", "GDPFed+")
-    column = "FMNIST" if small else "CIFAR-10"
-    spec, dataset = base(small) if small else spec_of(column), SETS[column]
+    column = "FMNIST" if clients else "CIFAR-10"
+    spec, dataset = base(clients) if clients else spec_of(column), SETS[column]
     methods = {name: METHODS[name] for name in names}
     methods["IDP-FedAvg"] = _sample(spec, DATA["idp_ratios"][column])
     return [
@@ -151,32 +149,30 @@ def by_alpha(alphas: Sequence[float], *, small: bool = False) -> list[Setting]:
     ]
 
 
-def _column(name: str, small: bool, **changes: Any) -> Setting:
-    return Setting(name, {**base(small), **changes}, SETS["FMNIST"], PAIR)
+def _column(name: str, clients: int, **changes: Any) -> Setting:
+    return Setting(name, {**base(clients), **changes}, SETS["FMNIST"], PAIR)
 
 
-def by_parts(names: Sequence[str] = tuple(PARTS), *, small: bool = False) -> list[Setting]:
+def by_parts(names: Sequence[str] = tuple(PARTS), *, clients: int = 0) -> list[Setting]:
     """Table 8: proportions of the groups."""
-    clients = SMALL if small else 0
     return [
-        _column(name, small, groups=groups_of("FMNIST", parts=PARTS[name], clients=clients))
+        _column(name, clients, groups=groups_of("FMNIST", parts=PARTS[name], clients=clients))
         for name in names
     ]
 
 
-def by_budget(factors: Sequence[float], *, small: bool = False) -> list[Setting]:
+def by_budget(factors: Sequence[float], *, clients: int = 0) -> list[Setting]:
     """Table 9: scales of the budgets."""
-    clients = SMALL if small else 0
     return [
-        _column(f"{factor}x", small, groups=groups_of("FMNIST", factor, clients=clients))
+        _column(f"{factor}x", clients, groups=groups_of("FMNIST", factor, clients=clients))
         for factor in factors
     ]
 
 
-def by_clip(factors: Sequence[float], *, small: bool = False) -> list[Setting]:
+def by_clip(factors: Sequence[float], *, clients: int = 0) -> list[Setting]:
     """Table 10: clipping norms."""
-    norm = base(small)["clipping_norm"]
-    return [_column(f"{factor}x", small, clipping_norm=factor * norm) for factor in factors]
+    norm = base(clients)["clipping_norm"]
+    return [_column(f"{factor}x", clients, clipping_norm=factor * norm) for factor in factors]
 
 
 # --- Tables 1, 3 and 5 and Figure 2, and the cohorts that Table 8 mentions. ----------------------
