@@ -129,8 +129,8 @@ def is_private(result: Result) -> Outcome:
     """Whether the least epsilon of the stated noise excludes the stated epsilon."""
     [cell] = result.cells
     words = (
-        f"epsilon is at least {cell.mean:.3g} at every delta below 0.49, where sigma is a multiple "
-        "of the clipping norm, of which the paper states none"
+        f"epsilon is at least {cell.mean:.3g} at every delta below 0.49, for 200 releases of all "
+        "records, where sigma is a multiple of the clipping norm, of which the paper states none"
     )
     return Outcome(CONTRADICTED if cell.mean > EPSILON else UNDECIDED, words)
 
