@@ -81,7 +81,8 @@ def solve_from_book(
     for attempt in range(_MOST_SOLVES):
         after = {name: plan.history(plan.group(name)) for name in bounds}
         fits = all(one.fits(after[name]) for name in bounds for one in bounds[name])
-        planned = (spec.planning.accountant, plan.guarantee)  # the row of the first that has one
+        # what the run spends by the accountant that planned it; else by that of the guarantee
+        planned = (spec.planning.accountant, plan.guarantee)
         rows = sorted(plan.certificate, key=lambda row: row.accountant == planned[0])
         alone = {row.group: row.epsilon_upper for row in rows if row.accountant in planned}
         idle = [name for name in bounds if alone[name] < _SPENT * allotted[name]]
