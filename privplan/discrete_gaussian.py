@@ -29,8 +29,7 @@ import numpy as np
 
 from privplan.errors import InputError
 
-BITS = 36
-"""The standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid."""
+BITS = 36  # the standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid
 LARGEST = 1 << 42
 """Largest scale: the floating-point evaluation below is within its error bound up to there."""
 RELATIVE_ERROR = 1e-10
@@ -39,12 +38,9 @@ RELATIVE_ERROR = 1e-10
 With |Y| at most 60 s (later values go to the exact comparison), x is at most 2000 and computed
 with a relative error of at most 16 units of 2^-53 of its terms, so within 1e-11; exp adds 1e-15.
 """
-MOST_DEVIATIONS = 60
-"""Values of |Y| beyond so many deviations are compared exactly."""
-PROPOSALS = 2.2
-"""Number of proposals per missing sample, about one over the rate of acceptance."""
-CHUNK = 1 << 15
-"""Most proposals at a time, so that they stay in the cache."""
+MOST_DEVIATIONS = 60  # values of |Y| beyond so many deviations are compared exactly
+PROPOSALS = 2.2  # number of proposals per missing sample, about one over the rate of acceptance
+CHUNK = 1 << 15  # most proposals at a time, so that they stay in the cache
 _THRESHOLDS = 40  # number of thresholds exp(-v) that 64 bits can decide
 
 

@@ -21,12 +21,9 @@ class PrivplanError(Exception):
     exit_code = 2
 
 
-MOST_LETTERS = 1000
-"""Half of the letters that a line has at most."""
-MOST_FOUND = 80
-"""Longest word for a value that was found; the middle of a longer one is left out."""
-MOST_TEXT = 180
-"""The same for text, such as a path or what a parser had to say."""
+MOST_LETTERS = 1000  # half of the letters that a line has at most
+MOST_FOUND = 80  # longest word for a value that was found; the middle of a longer one is left out
+MOST_TEXT = 180  # the same for text, such as a path or what a parser had to say
 
 
 class _Short(reprlib.Repr):

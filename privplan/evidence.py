@@ -36,8 +36,7 @@ EVIDENCE = "evidence.jsonl"
 VECTORS = "vectors.bin"
 CLIENTS = "clients.npz"
 FLOAT_BYTES = 4
-MODEL = "model"
-"""Name of the model among the stored vectors of a round."""
+MODEL = "model"  # name of the model among the stored vectors of a round
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -196,26 +195,18 @@ def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> 
 # ``noise.jsonl`` is optional: runs of version 0.1.0 and deployments do not have it.
 
 NOISE_EVIDENCE = "noise.jsonl"
-CELLS = 32
-"""Number of cells of equal probability in which coordinates are counted."""
-TAILS = (3.0, 3.5, 4.0, 5.0)
-"""Absolute values beyond which coordinates are counted."""
+CELLS = 32  # number of cells of equal probability in which coordinates are counted
+TAILS = (3.0, 3.5, 4.0, 5.0)  # absolute values beyond which coordinates are counted
 CLOSE = 1e-6
 """Distance below which two neighbouring values are counted as equal, for single precision."""
-BLOCKS = 32
-"""Number of contiguous blocks of about equal length."""
-PROJECTIONS = 128
-"""Number of random projections."""
+BLOCKS = 32  # number of contiguous blocks of about equal length
+PROJECTIONS = 128  # number of random projections
 PROJECTION_KEY = 11
 """Key of the stream that assigns coordinates and signs to projections, the same in each run."""
-ROUNDING = 1e-6
-"""Relative tolerance between recorded measurements of the same vector."""
-DECIMALS = 1e-4
-"""Error of a projection that was rounded to four decimals, with a factor of 2."""
-SAMPLE = 2**17
-"""Number of coordinates in the sample of a vector that has more than twice as many."""
-SAMPLE_BLOCK = 2**12
-"""Length of the contiguous blocks of a sample."""
+ROUNDING = 1e-6  # relative tolerance between recorded measurements of the same vector
+DECIMALS = 1e-4  # error of a projection that was rounded to four decimals, with a factor of 2
+SAMPLE = 2**17  # number of coordinates in the sample of a vector that has more than twice as many
+SAMPLE_BLOCK = 2**12  # length of the contiguous blocks of a sample
 _EDGES = ndtri(np.arange(1, CELLS) / CELLS)
 
 

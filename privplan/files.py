@@ -20,8 +20,7 @@ import yaml
 from privplan.errors import InputError
 from privplan.limits import MOST_LINE, MOST_YAML, regular
 
-LOCK = ".lock"
-"""Name of the file in a folder that is locked while a process uses the folder."""
+LOCK = ".lock"  # name of the file in a folder that is locked while a process uses the folder
 
 
 def read_text(path: Path | str, what: str) -> str:
@@ -167,8 +166,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 # --- Files of secrets, which only their owner may read. ------------------------------------------
 
-MOST_SECRET = 1 << 16
-"""Largest size of a secret file in bytes."""
+MOST_SECRET = 1 << 16  # largest size of a secret file in bytes
 
 
 def write_secret(path: Path, content: bytes, what: str) -> None:
@@ -254,13 +252,11 @@ def csv_cell(value: Any) -> Any:
 
 # --- YAML text: a loader that is safe and strict, and edits that keep comments. ------------------
 
-MOST_NODES = 1_000_000
-"""Largest number of values in a document after all aliases are expanded."""
+MOST_NODES = 1_000_000  # largest number of values in a document after all aliases are expanded
 
 Convert = Callable[[Any], Any]
 MERGE = "tag:yaml.org,2002:merge"
-MOST_DEPTH = 100
-"""Largest depth of nested brackets; the time of parsing grows with its square."""
+MOST_DEPTH = 100  # largest depth of nested brackets; the time of parsing grows with its square
 
 
 class _UniqueKeys(yaml.SafeLoader):

@@ -25,8 +25,7 @@ from privplan.values import Value, parse
 if TYPE_CHECKING:
     from privplan.plan import Plan
 
-LINK = 32
-"""Bytes of one hash of the hash chain."""
+LINK = 32  # bytes of one hash of the hash chain
 Key = Literal["release", "evidence"]
 T = TypeVar("T", bound=BaseModel)
 

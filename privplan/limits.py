@@ -21,16 +21,13 @@ MOST_BYTES = {
     ".json": 2**24, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB, ".py": 2**20,
 }  # fmt: skip
 """Most bytes of a file by the end of its name; what is parsed at once takes much more memory."""
-MOST_YAML = 2**19
-"""Most letters of a YAML text, whose reader takes some ten seconds for them."""
-MOST_LINE = 2**24
-"""Most letters of a line of a file that is read line by line."""
+MOST_YAML = 2**19  # most letters of a YAML text, whose reader takes some ten seconds for them
+MOST_LINE = 2**24  # most letters of a line of a file that is read line by line
 MOST_OTHERS = GIB // 4
 MOST_UNPACKED = 2**25
 """Most bytes that a packed file becomes, or ``PACKED`` times its own if they are more."""
 PACKED = 50
-MOST_PIXELS = 2**24
-"""Most pixels of an image."""
+MOST_PIXELS = 2**24  # most pixels of an image
 MOST_CLIENTS = 30_000_000
 """Most clients of a plan whose run is verified: a cohort is drawn again with a number for each."""
 

@@ -25,8 +25,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Key = TypeVar("Key")
 
-INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended."""
+INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
 _SHOW_CURSOR = "\x1b[?25h"
 """Shows the cursor of a terminal again, which a progress bar may have hidden."""
 
@@ -151,8 +150,7 @@ class LostWorkerError(PrivplanError):
     exit_code = 7
 
 
-Steps = Callable[[int], None]
-"""Called with a number of steps that some work has done."""
+Steps = Callable[[int], None]  # called with a number of steps that some work has done
 report: Steps = lambda steps: None  # noqa: E731  # of the sweep that runs, in each of its processes
 
 

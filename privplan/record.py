@@ -35,12 +35,10 @@ PLAN = "plan.json"
 CHECKPOINT = "checkpoint.pt"
 VERDICT = "verdict.json"
 REPLAY = "replay.json"
-ACCURACY = "accuracy"
-"""Default metric of a run: the share of correct predictions."""
+ACCURACY = "accuracy"  # default metric of a run: the share of correct predictions
 STREAMS = 3
 """How cohorts and noise of new runs follow from the seed: 1, of old records, is from it alone."""
-METRIC = "metric"
-"""Entry of the configuration that names another metric."""
+METRIC = "metric"  # entry of the configuration that names another metric
 
 
 _Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
@@ -319,8 +317,7 @@ def run_folder(run: Any) -> Path:
 # it and after it is unknown, and no epsilon is computed from it. Rules that need the plan or
 # other lines are checks of a verdict.
 
-ROUNDING = 1e-6
-"""Relative tolerance between two recorded sums of the same numbers."""
+ROUNDING = 1e-6  # relative tolerance between two recorded sums of the same numbers
 
 
 def line_fault(line: ReleaseRecord) -> str | None:

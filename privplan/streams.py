@@ -32,8 +32,7 @@ from privplan.record import Mask
 # fingerprint: both are hashes, from which the key cannot be found.
 
 KEY_BYTES = 32
-LETTERS = 24
-"""Length of the fingerprint of a stream."""
+LETTERS = 24  # length of the fingerprint of a stream
 _FIRST, _LAST = 10, 20
 """Logarithms of the sizes of the first and of the largest block, in bytes."""
 

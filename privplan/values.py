@@ -58,10 +58,8 @@ def _printable(value: str) -> str:
     return value
 
 
-LEAST = 1e-30
-"""Least positive number that a field takes."""
-LARGEST = 1e40
-"""Largest positive number that a field takes; products of several stay finite."""
+LEAST = 1e-30  # least positive number that a field takes
+LARGEST = 1e40  # largest positive number that a field takes; products of several stay finite
 
 
 def _no_less(value: float) -> float:

@@ -135,8 +135,7 @@ def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
 
 TOLERANCE = 1e-7
 ITERATIONS = 1000
-GROWTH = 1.2
-"""Factor on mu after each step."""
+GROWTH = 1.2  # factor on mu after each step
 
 
 def pursuit(
@@ -176,10 +175,8 @@ def pursuit(
 
 # --- Aggregators of releases by single clients: weighted means and the update of a hypernetwork. --
 
-BLOCK_CLIENTS = 200
-"""Most clients in a decomposition: its time grows with the cube of their number."""
-WEIGHT_TOLERANCE = 1e-4
-"""Accuracy of a decomposition: weights need no more."""
+BLOCK_CLIENTS = 200  # most clients in a decomposition: its time grows with the cube of their number
+WEIGHT_TOLERANCE = 1e-4  # accuracy of a decomposition: weights need no more
 
 Weights = Callable[[Tensor, Sequence[Released]], Tensor]
 """(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
@@ -300,8 +297,7 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
 # The sums (or updates) of the strictest privacy preferences are projected onto a subspace that the
 # least strict ones span. Projection is post-processing of releases.
 
-PUBLIC = "public"
-"""Key of the public sums [directions, k], latest first, in the server's state."""
+PUBLIC = "public"  # key of the public sums [directions, k], latest first, in the server's state
 
 
 def project(vector: Tensor, rows: Tensor) -> Tensor:
@@ -392,8 +388,7 @@ def public_from(epsilons: Sequence[float]) -> float:
 
 # --- The server's side of correlated noise: solves mixtures of sums for the sums of each round. --
 
-STEPS = "last_steps"
-"""Key of the last steps [B - 1, d] in the server's state, the latest first."""
+STEPS = "last_steps"  # key of the last steps [B - 1, d] in the server's state, the latest first
 
 
 def unmixed(inner: Aggregator, mixture: Callable[[int], tuple[float, ...]]) -> Aggregator:

@@ -49,8 +49,7 @@ def by_law(law: SamplingLaw) -> Sampler:
     return Sampler(law, found.draw, found.executed_ratio)
 
 
-ROUNDING = 1e-9
-"""Slack on a whole number of turns, for the rounding of the ratio."""
+ROUNDING = 1e-9  # slack on a whole number of turns, for the rounding of the ratio
 
 
 def rotation() -> Sampler:

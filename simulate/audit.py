@@ -27,8 +27,7 @@ from simulate.components import GroupSum, Released
 # group's. Canaries send unit vectors (orthogonal if the dimension allows it) times NORM_FACTOR
 # times the clipping norm, so that only clipping limits their influence.
 
-BLOCK_ROWS = 64
-"""Directions that are multiplied at a time."""
+BLOCK_ROWS = 64  # directions that are multiplied at a time
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,8 @@ def directions(seed: int, count: int, dimension: int) -> Directions:
     return Directions(count, owner, source.choice(np.array([-1.0, 1.0]), size=dimension))
 
 
-NORM_FACTOR = 10.0
-"""Norm of a canary's update as a multiple of the clipping norm."""
-MOST_CANARIES = 20_000
-"""Most canaries over all groups if there are more canaries than coordinates."""
+NORM_FACTOR = 10.0  # norm of a canary's update as a multiple of the clipping norm
+MOST_CANARIES = 20_000  # most canaries over all groups if there are more canaries than coordinates
 
 
 @dataclass(frozen=True)

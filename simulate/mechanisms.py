@@ -115,8 +115,7 @@ def _on_grid(
     return drawn * grid
 
 
-EXACT = 2.0**53
-"""Steps of a grid up to which sums of floating-point numbers are exact."""
+EXACT = 2.0**53  # steps of a grid up to which sums of floating-point numbers are exact
 
 
 # --- Clients who send for themselves: what each sends is a release of its own. -------------------

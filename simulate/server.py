@@ -27,8 +27,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import BETA1, BETA2, GROUP, Averaging, ServerOptimiser
 from simulate.components import Server, State
 
-LAST_STEP = "last_step"
-"""Key of the last step [d] in the server's state."""
+LAST_STEP = "last_step"  # key of the last step [d] in the server's state
 
 
 def pseudo_gradient_step(state: State, decay: float) -> Tensor:
@@ -83,10 +82,8 @@ def remembering(strength: float = 0.0) -> Server:
 # Other distributions name such a function in the entry-point group ``privplan.server_optimisers``.
 
 Make = Callable[[ServerOptimiser], Server]
-AVERAGE = "averaged_model"
-"""Key of the average of the models [d] in the server's state."""
-AVERAGED_ROUNDS = "averaging_rounds"
-"""Key of the number of completed rounds in the server's state."""
+AVERAGE = "averaged_model"  # key of the average of the models [d] in the server's state
+AVERAGED_ROUNDS = "averaging_rounds"  # key of the number of completed rounds in the server's state
 
 
 def _checked(component: object) -> Make:
@@ -160,12 +157,9 @@ def newest_weight(averaging: Averaging, round_: int, rounds: int) -> float:
 #
 # per coordinate; the model moves by eta m / (sqrt(v) + epsilon), v starts at epsilon^2.
 
-MEAN = "mean"
-"""Key of m [d] in the server's state."""
-SQUARES = "squares"
-"""Key of v [d] in the server's state."""
-Squares = Callable[[Tensor, Tensor], Tensor]
-"""(v [d], D^2 [d]) to the next v [d]."""
+MEAN = "mean"  # key of m [d] in the server's state
+SQUARES = "squares"  # key of v [d] in the server's state
+Squares = Callable[[Tensor, Tensor], Tensor]  # (v [d], D^2 [d]) to the next v [d]
 
 
 def _adaptive(name: str, options: ServerOptimiser, squares: Squares) -> Server:
@@ -209,8 +203,7 @@ def yogi(options: ServerOptimiser) -> Server:
 # T.-M. H. Hsu, H. Qi, M. Brown, Measuring the Effects of Non-Identical Data Distribution for
 # Federated Visual Classification, 2019 (FedAvgM): v = momentum v + step, theta = theta + eta v.
 
-VELOCITY = "velocity"
-"""Key of v [d] in the server's state."""
+VELOCITY = "velocity"  # key of v [d] in the server's state
 
 
 @register("sgd")

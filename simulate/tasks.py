@@ -25,8 +25,7 @@ from simulate.data.dataset import error_line
 from simulate.data.partition.clients import ClientPartition
 from simulate.models.network import CROSS_ENTROPY, Loss, Objective, fitted
 
-IGNORED = -100
-"""Target of a token that is not predicted, such as padding; PyTorch's default."""
+IGNORED = -100  # target of a token that is not predicted, such as padding; PyTorch's default
 MULTI_CLASS = "multi-class"
 ACCURACY = "accuracy"
 
@@ -232,10 +231,8 @@ def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
 
 EVALUATION_SHARE = 0.12
 """Largest time of evaluation during training, as a share of the time of training."""
-TRAINING_COST = 3
-"""Cost of a training step on one record, in forward passes."""
-LEAST_EVALUATIONS = 5
-"""Least number of evaluations in a run that has as many rounds."""
+TRAINING_COST = 3  # cost of a training step on one record, in forward passes
+LEAST_EVALUATIONS = 5  # least number of evaluations in a run that has as many rounds
 LEAST_RECORDS = 1000
 """Least number of test records in an evaluation during training, where there are as many."""
 EVALUATED_RECORDS = 10_000

@@ -15,8 +15,7 @@ from privplan.plan import Plan
 from privplan.record import RunRecord
 from privplan.registry import Registry, function_of
 
-FOLDER = "tracking"
-"""Folder of the trackers inside the run folder."""
+FOLDER = "tracking"  # folder of the trackers inside the run folder
 
 
 class Callback:

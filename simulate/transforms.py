@@ -68,8 +68,7 @@ def shortened(
     return updates * single(factor)[:, None], long
 
 
-NORM = "clipping_norm"
-"""Key of the current clipping norm, a scalar, in the server's state."""
+NORM = "clipping_norm"  # key of the current clipping norm, a scalar, in the server's state
 
 
 def count_scale(clipping: Clipping) -> float:

@@ -235,21 +235,20 @@ class RandomizedResponse(DiscreteLaplace):
 class DiscreteGaussianCount(Count):
     """Whole noise with P(k) proportional to exp(-k^2 / (2 s^2)); s is the noise multiplier.
 
-    Exact up to ``EXACT`` (Canonne, Kamath, Steinke 2020); with more noise, from above the normal
-    bound of ``DiscreteGaussian``, from below what the sign of a value tells. Values beyond 37 s
-    have a mass below 1e-290 and are left out.
+    Exact up to ``EXACT`` (Canonne, Kamath, Steinke 2020); with more noise, the normal bounds of
+    ``DiscreteGaussian``. Values beyond 37 s have a mass below 1e-290 and are left out.
     """
 
     name = "discrete_gaussian_count"
-    EXACT = 64.0
+    EXACT = 192.0
 
     def pairs(self, noise_multiplier: float, moved: int) -> DominatingPairs:
         """Losses (moved^2 - 2 moved k) / (2 s^2) at the values k."""
         s = noise_multiplier
         if s > self.EXACT:
             upper = Pair(Kind.REMOVE, moved / math.sqrt(s * s - 16) * (1 + _ROUNDING), 1.0)
-            known: Floats = np.array([-1.0, 1.0]) / (s * math.sqrt(2 * math.pi))  # by the sign
-            return _twice(upper, stated(2 * np.arctanh(known), (1 + known) / 2, -1))
+            blurred = math.sqrt(s * s + 16 * s * s / (s * s - 16))
+            return _twice(upper, Pair(Kind.REMOVE, moved / blurred * (1 - _ROUNDING), 1.0))
         k = np.arange(math.ceil(37 * s), -math.ceil(37 * s) - 1, -1)
         masses = np.exp(-(k**2) / (2 * s * s))
         losses, masses = moved * (moved - 2 * k) / (2 * s * s), masses / math.fsum(masses)

@@ -16,13 +16,13 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
-from privplan.accounting.families import not_gaussian
+from privplan.accounting.families import NOISE_FAMILIES, dominating_pairs
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
-from privplan.laws.law import Moments, RenyiBound
+from privplan.laws.law import DiscretePair, Moments, RenyiBound
 
 Floats = NDArray[np.float64]
 
@@ -49,12 +49,14 @@ class RdpAccountant:
     guarantee = False
 
     def why_not(self, history: History, relation: Relation) -> str | None:
-        """Gaussian noise under every law that has moment bounds."""
-        reason = not_gaussian(history)
-        if reason is not None:
-            return reason
+        """Gaussian noise under every law that has moment bounds, and other noise on counts."""
         for release, _ in history:
-            if release.sampling_ratio > 0 and 0 < release.noise_multiplier < math.inf:
+            if not NOISE_FAMILIES.get(release.family).normal:
+                try:
+                    rdp_of_release(release, relation)
+                except UnsupportedError as error:
+                    return str(error).removeprefix("rdp: ")
+            elif release.sampling_ratio > 0 and 0 < release.noise_multiplier < math.inf:
                 law, ratio = release.sampling.law, release.sampling_ratio
                 if law.renyi(relation, release.noise_multiplier, ratio) is None:
                     return f"no moment bound for {law.phrase} under {relation}"
@@ -63,9 +65,6 @@ class RdpAccountant:
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """Upper bound on epsilon at ``delta``."""
         checked_delta(delta)
-        reason = not_gaussian(history)
-        if reason is not None:
-            raise UnsupportedError(f"rdp: {reason}")
         total = np.zeros_like(ORDERS)
         if len(history) == 1:
             [(release, count)] = history
@@ -142,7 +141,28 @@ def rdp_of_release(release: Release, relation: Relation) -> Floats:
     """Rényi divergence bounds at ``ORDERS``, the largest over the moments that the law states."""
     if relation not in tuple(Relation):
         raise UnsupportedError(f"rdp: does not know the relation {relation!r}")
+    if not NOISE_FAMILIES.get(release.family).normal:
+        return _rdp_of_pairs(release, relation)
     return _rdp(release.sampling, relation, release.sampling_ratio, release.noise_multiplier)
+
+
+@lru_cache(maxsize=64)
+def _rdp_of_pairs(release: Release, relation: Relation) -> Floats:
+    """The divergence of the pairs that dominate a release: none of its own is larger."""
+    result = np.zeros_like(ORDERS)
+    if release.sampling_ratio > 0 and release.noise_multiplier < math.inf:
+        for pair in dominating_pairs(release, relation).upper:
+            if isinstance(pair, DiscretePair):
+                powers = np.multiply.outer(ORDERS - 1, pair.losses)
+                bound = logsumexp(powers, b=pair.masses, axis=1) / (ORDERS - 1)
+                bound = np.full_like(ORDERS, math.inf) if pair.infinite else bound
+            elif pair.ratio == 1:
+                bound = _gaussian(1 / pair.shift)
+            else:
+                raise UnsupportedError(f"rdp: does not cover {release.family} noise with sampling")
+            result = np.maximum(result, bound)
+    result.setflags(write=False)
+    return result
 
 
 @lru_cache(maxsize=4096)

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from privplan.accounting.pld.convolution import Composed
 
 Floats = NDArray[np.float64]
-Profile = Callable[[Floats], Floats]
-"""Upper bounds on delta at each epsilon of an array."""
+Profile = Callable[[Floats], Floats]  # upper bounds on delta at each epsilon of an array
 
 LEVELS = (0.001, 0.01, 0.1)  # false-positive rates at which the best attack is reported
 _POINTS = 600

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from privplan.accounting.release import History
 from privplan.book import spending, store
-from privplan.book.entry import BookedRun, booking_of
+from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.errors import InputError, checked_call
 from privplan.values import Shown
 
@@ -29,6 +30,11 @@ class Book(Shown):
     def add(self, run: Any, population: str = "", *, infinite: bool = False) -> str:
         """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon."""
         return store.add(self._url, booking_of(run, population, infinite=infinite)).outcome
+
+    @checked_call
+    def declare(self, name: str, history: History, **whose: Any) -> str:
+        """Add releases that no run has, such as published counts, to a ``group`` of ``clients``."""
+        return store.add(self._url, declared(name, history, **whose)).outcome
 
     @property
     def runs(self) -> tuple[BookedRun, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from privplan.accounting.accountant import accountant, checked_relation
+from privplan.accounting.calibrate import PLD
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
 from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
@@ -25,6 +27,7 @@ from privplan.values import (
     Value,
     digest,
     is_none,
+    parse,
 )
 from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
@@ -182,6 +185,48 @@ def reservation(
         verdict="unverified",
     )  # fmt: skip
     return Booking(booked, b"", b"")
+
+
+def declared(
+    name: str,
+    history: History,
+    *,
+    group: str,
+    clients: int,
+    population: str = "",
+    relation: str = "add_remove",
+    delta: float | None = None,
+) -> Booking:
+    """Releases that no run has, such as published counts, as somebody declares them.
+
+    The same declaration counts once, since its content identifies it; another one counts as well.
+    """
+    under = checked_relation(relation)
+    faults = [
+        Fault(*fault)
+        for bad, *fault in (
+            (not name, "name", "must not be empty", repr(name)),
+            (not group, "group", "must not be empty", repr(group)),
+            (not history.rounds, "count", "must be 1 or more", history.rounds),
+        )
+        if bad
+    ]
+    reason = accountant(PLD).why_not(history, under)
+    if reason:
+        faults.append(Fault("noise", "must have a bound", reason))
+    if faults:
+        raise InputError(faults)
+    releases = tuple(Releases(**asdict(one), count=count) for one, count in history)
+    share = parse(Share, {
+        "group": group, "unit": "client", "relation": under, "clients": clients, "epsilon": None,
+        "delta": delta, "releases": [one.model_dump() for one in releases],
+    })  # fmt: skip
+    chain = digest({"name": name, "population": population, "share": share.model_dump(mode="json")})
+    booked = BookedRun(
+        chain=chain, plan=chain, lines=1, population=population, source=name, algorithm="declared",
+        dataset="", seed=None, status="complete", shares=(share,), verdict="unverified",
+    )  # fmt: skip
+    return Booking(booked, bytes.fromhex(chain), bytes(STATE))
 
 
 def _infinite(run: Run) -> tuple[Share, ...]:

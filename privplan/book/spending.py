@@ -249,9 +249,9 @@ def capacity(rule: Filter, epsilon: float, delta: float, order: int) -> int:
 
 def cost(rule: Filter, history: History, relation: Relation, order: int) -> int:
     """The cost of releases, in units; more than any capacity where they have no noise."""
-    reason = not_gaussian(history)
+    reason = not_gaussian(history) if rule == "gaussian" else None
     if reason is not None:
-        raise UnsupportedError(f"{rule} filter: {reason}")
+        raise UnsupportedError(f"gaussian filter: {reason}")
     total = 0
     for release, count in history:
         if release.sampling_ratio == 0 or math.isinf(release.noise_multiplier):
@@ -382,14 +382,10 @@ def composition_of(
     first = next((one for one in account.histories if one.rounds), History())
     if rule is None:
         everybody = first.rounds and all(release.sampling_ratio == 1 for release, _ in first)
-        rule = "gaussian" if everybody else "renyi"
+        rule = "gaussian" if everybody and not not_gaussian(first) else "renyi"
     known = (account.where, rule, account.relation, budget, delta)
     if rule == "exact":
         return Composition(*known, past=account.history, unit=account.unit)
-    reason = not_gaussian(first)
-    if reason is not None:
-        text = f"must be exact, for runs fixed in advance ({rule} filter: {reason})"
-        raise InputError.one("rule", text, rule)
     try:
         order = order_of(budget, delta, first if first.rounds else None, account.relation)
         capacity(rule, budget, delta, order)

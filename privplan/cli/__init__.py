@@ -54,8 +54,7 @@ VERBOSITY = "privplan.verbosity"
 """Key of ``click.Context.meta``: -1 with --quiet, 1 with --verbose, 2 with two of them."""
 WITNESSING = "privplan.witnessing"
 """Key under which an option of an optional part passes a witness of a run in."""
-TRUSTED = "privplan.trusted"
-"""Key of a list to which options add what the reader of a run trusts."""
+TRUSTED = "privplan.trusted"  # key of a list to which options add what the reader of a run trusts
 
 
 def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:

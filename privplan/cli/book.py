@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from privplan.accounting.release import History, Relation, identity
+from privplan.accounting.release import History, Relation, Release, SamplingLaw, identity
 from privplan.book.entry import booking_of
 from privplan.book.spending import full_name, spendings
 from privplan.cli import SuggestingGroup, render
@@ -21,6 +21,13 @@ from privplan.report import tables as report
 MOST_SECONDS = 1.0  # processor time of an answer to ``left``
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 RULES = ("renyi", "gaussian", "exact")
+NOISE = (
+    "gaussian",
+    "laplace",
+    "discrete_laplace",
+    "randomized_response",
+    "discrete_gaussian_count",
+)
 
 
 @click.group(
@@ -71,6 +78,39 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
         render.text(f"{shown(url)}: {outcomes[added.outcome]}")
     if booking.run.verdict != "kept":
         render.warn(report.cost_line(booking.run))
+
+
+@book_command.command(
+    "declare",
+    epilog="Example: privplan book declare ages --group strict --clients 500 --noise laplace "
+    "--noise-multiplier 14",
+)
+@click.argument("name", metavar="NAME")
+@click.option("--group", required=True, metavar="NAME", help="Whose data it was computed from.")
+@click.option("--clients", type=int, required=True, help="Number of clients of the group.")
+@click.option("--population", default="", metavar="NAME", help="Whose group it is.")
+@click.option("--noise", "family", required=True, type=click.Choice(NOISE), help="Its law.")
+@click.option("--noise-multiplier", type=float, required=True, help="See the table of counts.")
+@click.option("--count", type=int, default=1, show_default=True, help="Number of such releases.")
+@click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
+@click.option("--delta", type=float, help="Of the group's budget, where the book has no plan.")
+@_address
+def declare(
+    name: str, family: str, noise_multiplier: float, count: int, address: str | None, **whose: Any
+) -> None:
+    """Add a published statistic, NAME, on your word: no run or ledger shows it.
+
+    It counts as released from everybody of the group.
+    """
+    from privplan.book.book import Book
+
+    release = Release(noise_multiplier, 1.0, SamplingLaw.FULL, family)
+    book = Book(address)
+    outcome = book.declare(name, History([(release, count)]), **whose)
+    text = f"{family} noise {noise_multiplier:g}, {count} times, of {whose['group']}"
+    if outcome == "known":
+        text = "nothing added: the book holds it already"
+    render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
 
 
 @book_command.command("show", epilog="Example: privplan book show --group strict")

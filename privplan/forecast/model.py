@@ -90,8 +90,7 @@ PARAMETERS: Mapping[str, tuple[float, float]] = MappingProxyType(
 The medians lie between the fits to 200 runs on digits and to 30 on MNIST, whose exponents agree;
 the deviations leave room for what those two tasks do not share.
 """
-DIFFICULTY = 0.4
-"""Prior standard deviation of the logarithm of a class's difficulty, about 1."""
+DIFFICULTY = 0.4  # prior standard deviation of the logarithm of a class's difficulty, about 1
 _NAMES = tuple(PARAMETERS)
 _CENTRES = np.log([centre for centre, _ in PARAMETERS.values()])
 _SPREADS = np.array([spread for _, spread in PARAMETERS.values()])
@@ -294,8 +293,7 @@ def _geometric(values: Floats) -> float:
 
 # Forecasts of accuracy with conformal intervals, from the fitted curve and its held-out runs.
 
-LEVEL = 0.9
-"""Level of the intervals."""
+LEVEL = 0.9  # level of the intervals
 _PARTITIONS = 3  # least partitions of proxy runs for errors on partitions that none of them has
 OTHER_KIND = 10.0
 """Added to the distance of a plan whose model, initial parameters or augmentation none has."""

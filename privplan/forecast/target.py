@@ -6,8 +6,7 @@ from privplan.plan import Forecast, GroupForecast, Plan
 
 GUESS = "a guess: no run on this data set"
 """What a forecast is without a run on the data that it is of: its interval covers nothing."""
-WIDE = 0.12
-"""Width of an interval from which a line says that the forecast is wide."""
+WIDE = 0.12  # width of an interval from which a line says that the forecast is wide
 FAR = 4.0
 """Distance, over the median of the proxy runs, from which a forecast is said to extrapolate."""
 

@@ -133,10 +133,8 @@ def add_to_book(
 # --- The guard of one run. -----------------------------------------------------------------------
 
 Model = np.ndarray | Mapping[str, np.ndarray]
-VECTOR = "model"
-"""Name of the array of a model that is one vector."""
-RESERVED = "reserved"
-"""File in the guard's folder with the name of what is reserved in its book."""
+VECTOR = "model"  # name of the array of a model that is one vector
+RESERVED = "reserved"  # file in the guard's folder with the name of what is reserved in its book
 
 
 class Guard:

@@ -76,14 +76,12 @@ from privplan.spec.training import (
 #
 # STEP_LENGTH and the decay are measured on MNIST and scikit-learn's digits: docs/recipe.md.
 
-STEP_LENGTH = 22.0
-"""Length of the server's step in a round over the local learning rate (L / eta)."""
+STEP_LENGTH = 22.0  # length of the server's step in a round over the local learning rate (L / eta)
 CORRELATED_STEP = 28.0
 """The same with correlated noise and the momentum that goes with it: docs/correlated-noise.md."""
 NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs privacy"
 """Line of every plan whose certificate does not pay for tuning."""
-DECAY = 0.8
-"""Decay of the average of the models per round."""
+DECAY = 0.8  # decay of the average of the models per round
 
 
 def relative_noise(plan: Plan) -> float:

@@ -38,8 +38,7 @@ from privplan.spec.planning import LEAST_SHARE, is_objective
 from privplan.spec.spec import Spec
 from privplan.spec.training import DECIDED
 
-RECORDS = "robust_hdp"
-"""Name of the rows of plans that protect records, which have no bound."""
+RECORDS = "robust_hdp"  # name of the rows of plans that protect records, which have no bound
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,7 @@ def values_of(plan: Plan) -> dict[str, float]:
 
 _SAME = 1.001
 MOST_GROUPS = 12  # that are explained one by one
-ENOUGH = 0.9
-"""Share of a budget below which a plan says why the rest stays unspent."""
+ENOUGH = 0.9  # share of a budget below which a plan says why the rest stays unspent
 
 
 def unspent_lines(plan: Plan) -> list[str]:
@@ -204,8 +202,7 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
 # Every number comes from plans that are solved with one budget changed, so explaining takes about
 # two searches per group.
 
-STEP = 1.1
-"""Factor on a budget for what more of it buys."""
+STEP = 1.1  # factor on a budget for what more of it buys
 _BIAS = "groups that count more or less than their share of the clients"
 _TERMS = {
     "noise": "privacy noise",
@@ -327,13 +324,10 @@ def _with_epsilon(spec: Spec, index: int, epsilon: float) -> Spec:
 
 # --- What a plan does for each group, beside the plans that one might have made instead. ----------
 
-MOST_COMPARED = 50
-"""Groups of a plan that is compared; no reader looks through more."""
-LOUD = 3.0
-"""Norm of the noise over the clipping norm above which a plan says what would lower it."""
+MOST_COMPARED = 50  # groups of a plan that is compared; no reader looks through more
+LOUD = 3.0  # norm of the noise over the clipping norm above which a plan says what would lower it
 LOOSE = 20  # an epsilon above it is said to protect hardly
-HARDLY = 0.1
-"""Weight over the share of the clients below which they hardly count."""
+HARDLY = 0.1  # weight over the share of the clients below which they hardly count
 
 
 @dataclass(frozen=True)
@@ -459,8 +453,7 @@ def _remedies(spec: Spec) -> list[str]:
 # true-positive rate at that chance.
 
 _SLACK = 3e-3  # relative slack of a risk below which its budget is not stated anew
-STATEMENTS = 4
-"""How often budgets are stated anew, at most; every statement implies the risks."""
+STATEMENTS = 4  # how often budgets are stated anew, at most; every statement implies the risks
 
 
 @dataclass(frozen=True)

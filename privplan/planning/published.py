@@ -41,8 +41,7 @@ from privplan.planning.search import project
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
-Objective = Callable[[Floats], tuple[float, Floats]]
-"""Cohorts -> value and gradient."""
+Objective = Callable[[Floats], tuple[float, Floats]]  # cohorts -> value and gradient
 
 _MOST_STEPS = 300
 _LEAST_GAIN = 1e-11

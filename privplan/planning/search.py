@@ -336,8 +336,7 @@ _MOVED = 0.6
 _PROVEN = 1e-3
 _SETTLED = 1e-4
 """Gap to the dual bound that further searches could close, below which there are none."""
-NEGLIGIBLE = 0.02
-"""Weight over population share below which a group has a negligible weight."""
+NEGLIGIBLE = 0.02  # weight over population share below which a group has a negligible weight
 
 
 def allocate(task: Task) -> Allocation:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 # The numbers of a spec that a what-if sweep varies: their ranges, and the specs of its points.
 
-LARGEST = 1e100
-"""Largest absolute value of the ends of a range."""
+LARGEST = 1e100  # largest absolute value of the ends of a range
 MOST_POINTS = 1_000_000
 
 
@@ -223,10 +222,8 @@ def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
-UNKNOWN = "is not a known field"
-"""How the rule of a field begins that a spec does not have."""
-WHOLE = "must be a whole number"
-"""How the rule of a number of the spec begins that is an integer."""
+UNKNOWN = "is not a known field"  # how the rule of a field begins that a spec does not have
+WHOLE = "must be a whole number"  # how the rule of a number of the spec begins that is an integer
 
 
 def spec_data(path: str) -> dict[str, Any]:

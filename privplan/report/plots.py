@@ -40,15 +40,12 @@ if TYPE_CHECKING:
     from privplan.planning.frontier import FrontierPoint
     from privplan.verification.verify import Verdict
 
-MOST_GROUPS = 40
-"""Most groups with a row of their own."""
-MOST_LINES = 24
-"""Most lines with a name."""
+MOST_GROUPS = 40  # most groups with a row of their own
+MOST_LINES = 24  # most lines with a name
 _POINTS = 10  # rounds at which spending is computed
 EpsilonRow = tuple[str, float, float, float]
 """A group's name, its budget, and its epsilon from below (0: unknown) and above."""
-Line = Mapping[float, float]
-"""Values of one line by their places."""
+Line = Mapping[float, float]  # values of one line by their places
 
 # --- Rows: groups of a plan, and methods. --------------------------------------------------------
 

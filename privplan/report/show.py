@@ -27,8 +27,7 @@ from privplan.report.style import picture as drawn
 from privplan.report.tables import Table
 
 Panels = Callable[[], list[Panel]]
-MOST_ROWS = 20
-"""Most rows of a table that are shown; a data frame has them all."""
+MOST_ROWS = 20  # most rows of a table that are shown; a data frame has them all
 WIDTH = 100
 
 

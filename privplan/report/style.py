@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLE = Path(__file__).with_name("pictures.mplstyle")
-MOST_LETTERS = 24
-"""Most letters of a group's name in a picture."""
+MOST_LETTERS = 24  # most letters of a group's name in a picture
 FORMATS = ("png", "svg", "pdf")
 DASHES = ("-", "--", ":", "-.")
-WIDTH = 4.6
-"""Inches of a panel: at this width its text is as large as that of a page on a phone."""
+WIDTH = 4.6  # inches of a panel: at this width its text is as large as that of a page on a phone
 _GAP = 0.17  # inches between labels of lines
 
 

@@ -81,8 +81,7 @@ Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumer
 """A registered objective or a fixed rule."""
 
 
-LEAST_SHARE = 0.85
-"""Default of ``planning.least_share``: docs/evidence/weight-floors.md."""
+LEAST_SHARE = 0.85  # default of ``planning.least_share``: docs/evidence/weight-floors.md
 
 # --- The fields of ``planning``. -----------------------------------------------------------------
 

@@ -40,8 +40,7 @@ REMOVED = {
 """Paths of fields, and what to use instead."""
 
 
-Location = tuple[int | str, ...]
-"""Keys and places that lead to a value in plain data."""
+Location = tuple[int | str, ...]  # keys and places that lead to a value in plain data
 
 
 def refuse_removed(data: dict[str, Any]) -> None:

@@ -54,8 +54,7 @@ A client whose gradients have norm 1 is as far after one local step. Over all it
 update is longer and thus clipped, so the released mean hardly depends on the updates' lengths,
 which nobody knows without data.
 """
-UNIT = 0.1
-"""Local learning rate where a spec names none; the recipe's unit of length then."""
+UNIT = 0.1  # local learning rate where a spec names none; the recipe's unit of length then
 MOST_STEPS = 30
 """Local momentum carries a client no farther than so many steps without it would, or than its own
 steps if they are more: with longer local training, updates fit the client's few records instead of

@@ -460,8 +460,7 @@ def load_run(folder: Any) -> Run:
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)
 
 
-SECONDS = 10.0
-"""Time for executing rounds again where their number is left out."""
+SECONDS = 10.0  # time for executing rounds again where their number is left out
 EXECUTORS = "privplan.executors"
 """Entry points of functions that execute rounds of a run again and store what they found.
 

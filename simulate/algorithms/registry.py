@@ -175,8 +175,7 @@ def per_group(plan: Plan) -> Fault | None:
 
 # --- Registry of the algorithms, and the algorithm that executes a given plan. -------------------
 
-GROUP = "privplan.algorithms"
-"""Entry-point group of algorithms from other distributions."""
+GROUP = "privplan.algorithms"  # entry-point group of algorithms from other distributions
 
 
 _BY_FUNCTION: dict[Build, AlgorithmEntry] = {}

@@ -201,12 +201,9 @@ def _guess(view: View) -> Guess:
 Objective = Callable[[Tensor, float], Tensor]
 """(model inputs [K, n, channels, height, width], completed share of the steps) to values [K]."""
 
-RATE = 0.2
-"""First learning rate of Adam."""
-VARIATION = 1e-2
-"""Weight of the total variation, of model inputs."""
-MOST_RECORDS = 10
-"""Most records that are reconstructed from one release."""
+RATE = 0.2  # first learning rate of Adam
+VARIATION = 1e-2  # weight of the total variation, of model inputs
+MOST_RECORDS = 10  # most records that are reconstructed from one release
 
 
 @register("ig", source="Geiping et al. 2020; with features, docs/attacks.md")
@@ -359,8 +356,7 @@ ANNEALED = 0.5
 """Share of the steps in which the temperature of pooling falls; then pooling is exact."""
 TEMPERATURES = (1.0, 0.02)
 """First and last temperature, in standard deviations of the pool's input on normal images."""
-RANK_ONE = 0.5
-"""Largest residual of the closed form at which features and slope are taken as known."""
+RANK_ONE = 0.5  # largest residual of the closed form at which features and slope are taken as known
 
 
 def known(view: View) -> DenseInput | None:

@@ -24,10 +24,8 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.view import truth_of, white
 from simulate.data.dataset import Dataset
 
-LARGEST_PSNR = 100.0
-"""PSNR of an exact reconstruction, in dB, so that means stay finite."""
-CANDIDATES = 1000
-"""Candidates of a re-identification, the original among them."""
+LARGEST_PSNR = 100.0  # PSNR of an exact reconstruction, in dB, so that means stay finite
+CANDIDATES = 1000  # candidates of a re-identification, the original among them
 NOT_AVAILABLE = "not available"
 
 

@@ -43,8 +43,7 @@ from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
 
 JOURNAL = "membership.jsonl"
-LEVELS = (0.001, 0.01)
-"""False-positive rates at which the true-positive rate is reported."""
+LEVELS = (0.001, 0.01)  # false-positive rates at which the true-positive rate is reported
 LEAST_SHADOWS = 64
 LARGEST_LOG_ODDS = 20.0
 

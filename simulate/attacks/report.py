@@ -31,10 +31,8 @@ from simulate.attacks.measures import (
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import ATTACKS, Guess, Options, Truth
 
-CHUNK = 10
-"""Releases that are attacked at the same time."""
-PARTS = 1000
-"""Parts into which the progress of one chunk is divided."""
+CHUNK = 10  # releases that are attacked at the same time
+PARTS = 1000  # parts into which the progress of one chunk is divided
 
 
 @dataclass(frozen=True)
@@ -181,8 +179,7 @@ COLUMNS = (
     "algorithm", "attack", "clients", "sigma", "epsilon", "label", "PSNR (dB)", "SSIM",
     "re-identified", "result",
 )  # fmt: skip
-SHOWN = 10
-"""Most images per row of the contact sheet."""
+SHOWN = 10  # most images per row of the contact sheet
 
 
 def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -19,8 +19,7 @@ from simulate.cli.options import (
 if TYPE_CHECKING:
     from simulate.data.own import Data
 
-MOST_LINES = 20
-"""Most classes that are listed."""
+MOST_LINES = 20  # most classes that are listed
 
 
 @in_section("data")

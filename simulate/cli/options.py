@@ -35,8 +35,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-LARGEST_SEED = 2**64 - 1
-"""Largest seed that a record can hold."""
+LARGEST_SEED = 2**64 - 1  # largest seed that a record can hold
 SEED = click.IntRange(min=0, max=LARGEST_SEED)
 Decorator = Callable[[Any], Any]
 
@@ -73,7 +72,7 @@ JOBS: Decorator = click.option(
 
 DATASETS = (
     "cifar-10", "cifar-100", "digits", "emnist", "fashion-mnist", "femnist", "mnist",
-    "shakespeare", "svhn",
+    "mnist-writers", "shakespeare", "svhn",
 )  # fmt: skip
 """The project's data sets for the help, which would else have to load PyTorch; a test compares."""
 PARTITIONS = (

@@ -108,8 +108,7 @@ class Dataset:
 
 # --- A part of the training records of a data set, for runs that a small machine can do. ---------
 
-SEED = 0
-"""Seed of the draw: a part is a data set like another, the same in all runs."""
+SEED = 0  # seed of the draw: a part is a data set like another, the same in all runs
 
 
 def part_of(data: Dataset, count: int) -> Dataset:
@@ -149,9 +148,14 @@ def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
     if not held.any() or held.all():
         rule = "must leave records on both sides of the validation split"
         raise InputError.one("validation_share", rule, share)
+    return with_held_out(data, f"{data.name}, validation", held)
+
+
+def with_held_out(data: Dataset, name: str, held: np.ndarray) -> Dataset:
+    """The data set with some of its training records [n, bool] for its test records."""
     chosen, people = torch.from_numpy(held), data.train_people
     return replace(
-        data, name=f"{data.name}, validation", train_x=data.train_x[~chosen],
+        data, name=name, train_x=data.train_x[~chosen],
         train_y=data.train_y[~chosen], test_x=data.train_x[chosen], test_y=data.train_y[chosen],
         train_people=None if people is None else people[~held],
         test_people=None if people is None else people[held], test_groups=None,
@@ -160,8 +164,7 @@ def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
 
 # --- Test records of one client, for the evaluation of personal models. --------------------------
 
-MOST = 100
-"""Default of the largest number of test records of a client."""
+MOST = 100  # default of the largest number of test records of a client
 
 
 def personal_test_records(
@@ -203,8 +206,7 @@ def personal_test_records(
 
 # --- Public images of another size than a model takes: grey or repeated channels, interpolated. --
 
-BLOCK = 4096
-"""Images that are interpolated at a time."""
+BLOCK = 4096  # images that are interpolated at a time
 
 
 def fitted(data: Dataset, shape: tuple[int, ...]) -> Dataset:

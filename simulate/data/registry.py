@@ -33,8 +33,7 @@ from simulate.data.dataset import Dataset, part_of
 
 # --- Locations of data sets on disk, and downloads of missing files with checked sums. -----------
 
-CHUNK = 2**20
-"""Bytes of a download that are held at a time."""
+CHUNK = 2**20  # bytes of a download that are held at a time
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ from simulate.tasks import MULTI_CLASS
 # Statistics are public constants. They are never computed from the table, because publishing them
 # would be a release of the clients' data that no budget pays for.
 
-Columns = Mapping[str, Sequence[Any]]
-"""Values of each column by name."""
+Columns = Mapping[str, Sequence[Any]]  # values of each column by name
 Statistics = Mapping[str, Mapping[str, Any]]
 """Public statistics of each feature by name of its column."""
 _NUMERIC, _CATEGORICAL = {"mean", "std", "fill"}, {"categories", "fill"}
@@ -96,8 +95,7 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
         return columns_of(table)
 
 
-VALUE_BYTES = 4
-"""Bytes that a value of a Parquet file is counted as, at least."""
+VALUE_BYTES = 4  # bytes that a value of a Parquet file is counted as, at least
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 

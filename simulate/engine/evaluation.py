@@ -20,10 +20,8 @@ from simulate.models.network import Model
 from simulate.parallel import over_chunks
 from simulate.tasks import Metric, finite_or_none
 
-BATCH_RECORDS = 250
-"""Test records per chunk of a thread."""
-CHUNK_CLIENTS = 64
-"""Clients that are evaluated in one chunk."""
+BATCH_RECORDS = 250  # test records per chunk of a thread
+CHUNK_CLIENTS = 64  # clients that are evaluated in one chunk
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from simulate.tasks import EVALUATED_RECORDS, evaluated_rows, finite_or_none
 from simulate.tasks import evaluation_schedule as schedule_of
 
 _log = logging.getLogger(__name__)
-EVALUATED_CLIENTS = 100
-"""Most clients whose personal models are evaluated during training."""
+EVALUATED_CLIENTS = 100  # most clients whose personal models are evaluated during training
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from simulate.parallel import rank_slice
 
 # --- Mini-batches of clients in a round, drawn from each client's own random stream. -------------
 
-ABSENT = -1
-"""Index of a padding row."""
+ABSENT = -1  # index of a padding row
 
 
 def schedule(

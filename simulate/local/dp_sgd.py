@@ -24,8 +24,7 @@ from simulate.parallel import by_chunk
 
 # --- Clipped per-record gradients and their sums: a DP-SGD step without its noise. ---------------
 
-BLOCK_VALUES = 2**28
-"""Most values of per-record gradients in a device's memory at a time: 1 GiB."""
+BLOCK_VALUES = 2**28  # most values of per-record gradients in a device's memory at a time: 1 GiB
 
 
 class RecordSums(NamedTuple):

@@ -25,8 +25,7 @@ from simulate.parallel import by_chunk, over_chunks
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM
 
-PADDING = -1
-"""Label of a padding row (a client with fewer records than the batch)."""
+PADDING = -1  # label of a padding row (a client with fewer records than the batch)
 
 
 def pixels(x: Tensor) -> Tensor:
@@ -348,8 +347,7 @@ def generated_sgd(split: Split) -> LocalRule:
 
 # --- Local training of HyperFL: first the personal head, then hypernetwork and embedding. --------
 
-CHUNK_VALUES = 2**20
-"""Parameters of hypernetworks per chunk of one core: 4 MB."""
+CHUNK_VALUES = 2**20  # parameters of hypernetworks per chunk of one core: 4 MB
 
 
 def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRule:

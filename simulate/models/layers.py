@@ -46,8 +46,7 @@ class Linear:
 
 
 Layer = Conv | Pool | Relu | Linear
-Step = tuple[Layer, tuple[Tensor, ...]]
-"""A layer and its parameters."""
+Step = tuple[Layer, tuple[Tensor, ...]]  # a layer and its parameters
 
 ROWS = 50  # records of a block when one model is evaluated on a CPU: measured, it fits the caches
 

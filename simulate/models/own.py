@@ -251,8 +251,7 @@ def close(first: Tensor, second: Tensor) -> bool:
 
 # --- The user's own ``torch.nn.Module``, validated and run by ``Modular`` or the fast kernels. ---
 
-Factory = Callable[..., nn.Module]
-"""A class or function that returns a fresh module."""
+Factory = Callable[..., nn.Module]  # a class or function that returns a fresh module
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,7 @@ from simulate.tasks import MULTI_CLASS, objective_of
 # clients, or their docstring states the direction of the bias. They provide no privacy.
 
 Floats = NDArray[np.float64]
-Gradient = Callable[[Tensor], Tensor]
-"""Parameters [d] to a gradient [d]."""
+Gradient = Callable[[Tensor], Tensor]  # parameters [d] to a gradient [d]
 
 POWER_STEPS = 16
 
@@ -177,8 +176,7 @@ SHORT_STEP, LONG_STEP = 0.01, 0.5
 """Steps of the differences for the largest and for mean curvatures, in parameter norm."""
 GRADIENT_VALUES = 2**26  # most values of clients' gradients in memory at a time
 
-Records = tuple[Tensor, Tensor]
-"""Records [K, B, ...] and labels [K, B] of clients."""
+Records = tuple[Tensor, Tensor]  # records [K, B, ...] and labels [K, B] of clients
 
 
 @dataclass(frozen=True)
@@ -277,8 +275,7 @@ QUANTILES = 20  # number of quantiles of the update norms in the result
 LEAST_COHORT = 3  # least number of clients per group in a pilot's cohort
 Z_95 = 1.96  # half width of a 95% interval in standard errors
 
-UpdatesByGroup = dict[str, list[Tensor]]
-"""Updates of a round, chunks [K, d] by name of the group."""
+UpdatesByGroup = dict[str, list[Tensor]]  # updates of a round, chunks [K, d] by name of the group
 
 
 @dataclass(frozen=True)

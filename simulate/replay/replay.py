@@ -33,16 +33,13 @@ from simulate.replay.lines import NOT_EXECUTED, World, method_of, planned_lines
 from simulate.replay.rounds import KINKS, deviations
 from simulate.tasks import evaluations
 
-PACKAGES = ("privplan", "torch", "numpy")
-"""Packages whose versions a report names."""
+PACKAGES = ("privplan", "torch", "numpy")  # packages whose versions a report names
 TOLERANCE = 1e-5
 """Largest deviation that agrees, relative to the largest coordinate or the recorded value."""
 TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
 """Fields of a ledger line that depend on training, or on noise drawn again."""
-MOST_DIFFERENCES = 100
-"""Largest number of differences that a report lists; all are counted."""
-SCORE = 1e-3
-"""Largest difference of a score or loss that agrees, relative above 1."""
+MOST_DIFFERENCES = 100  # largest number of differences that a report lists; all are counted
+SCORE = 1e-3  # largest difference of a score or loss that agrees, relative above 1
 MOST_DEVIATION = 1e100
 """Largest deviation that a report states; also for deviations that are no number."""
 BY = ("accuracy_by_class", "accuracy_by_group")

@@ -43,30 +43,26 @@ AVERAGE, ROUNDS = "averaged_model", "averaging_rounds"
 """Names of the average of the models and of its count in the evidence."""
 LAST_STEP, LAST_STEPS = "last_step", "last_steps"
 """Names of the last step and of the last solved steps there."""
-Vectors = dict[str, Tensor]
-"""Vectors of the server's state [d] by name in the evidence."""
+Vectors = dict[str, Tensor]  # vectors of the server's state [d] by name in the evidence
 SECOND_MOMENTS: dict[str, Any] = {
     "adagrad": lambda v, new, beta: v + new,
     "adam": lambda v, new, beta: beta * v + (1 - beta) * new,
     "yogi": lambda v, new, beta: v - (1 - beta) * new * torch.sign(v - new),
 }
 """(second moment, squares of the mean update, beta2) to the second moment, by optimiser."""
-NORM = "clipping_norm"
-"""Name of the adaptive clipping norm among the scalars of the server's state."""
+NORM = "clipping_norm"  # name of the adaptive clipping norm among the scalars of the server's state
 Finish = Callable[[Tensor, bool], Tensor]
 """(clipped update, whether it exceeded the norm) to what enters the sum."""
 # Where one direction keeps to a side of a kink, the opposite one crosses it. A first kink of little
 # weight leaves more than rounding does.
 ROUNDINGS = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
 """Relative changes of a model, for each client and size along a random vector of its own."""
-KEPT = 2**26
-"""Most values of updates that are kept in memory for another look: 256 MB."""
+KEPT = 2**26  # most values of updates that are kept in memory for another look: 256 MB
 EXPLAINED = 0.95
 """Part of a gap that another update of a client must leave, at most, to take its place."""
 KINKS = 5e-5
 """Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
-NEAR = 1e-5
-"""Relative distance from a threshold within which rounding may decide a comparison."""
+NEAR = 1e-5  # relative distance from a threshold within which rounding may decide a comparison
 
 
 def deviations(run: ArrayLike, replay: ArrayLike, slack: ArrayLike = 0.0) -> tuple[float, float]:

@@ -8,19 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.rdp import (
-    FRACTIONAL,
-    INTEGER,
-    ORDERS,
-    RdpAccountant,
-    epsilon_of_rdp,
-    rdp_of_release,
-)
+from privplan.accounting import rdp
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 
 AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
 FULL, POISSON, FIXED = SamplingLaw.FULL, SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE
-RDP = RdpAccountant()
+RDP = rdp.RdpAccountant()
 cells = st.tuples(st.sampled_from([POISSON, FIXED]), st.sampled_from(list(Relation)))
 
 
@@ -39,7 +32,7 @@ def opacus_rdp():
 
 def test_orders_hold_those_of_opacus():
     theirs = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
-    assert all(np.abs(ORDERS - order).min() < 1e-12 for order in theirs)
+    assert all(np.abs(rdp.ORDERS - order).min() < 1e-12 for order in theirs)
 
 
 @pytest.mark.parametrize(
@@ -47,27 +40,27 @@ def test_orders_hold_those_of_opacus():
     [(0.3, 0.1), (0.6, 0.5), (1.0, 0.01), (1.5, 0.02), (4.0, 0.2), (100.0, 0.1), (0.8, 0.99)],
 )
 def test_equals_opacus_at_every_order(opacus_rdp, sigma, q):
-    orders = np.concatenate([FRACTIONAL, INTEGER])
+    orders = np.concatenate([rdp.FRACTIONAL, rdp.INTEGER])
     with np.errstate(all="ignore"):
         theirs = opacus_rdp.compute_rdp(
             q=q, noise_multiplier=sigma, steps=1, orders=[float(a) for a in orders]
         )
-    ours = rdp_of_release(Release(sigma, q), AR)[: orders.size]
+    ours = rdp.rdp_of_release(Release(sigma, q), AR)[: orders.size]
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=3e-12)
 
 
 def test_conversion_equals_opacus(opacus_rdp):
-    rdp = 50 * rdp_of_release(Release(1.5, 0.02), AR)
+    spent = 50 * rdp.rdp_of_release(Release(1.5, 0.02), AR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs, _ = opacus_rdp.get_privacy_spent(orders=ORDERS, rdp=rdp, delta=1e-5)
-    assert epsilon_of_rdp(rdp, 1e-5) == pytest.approx(theirs, rel=1e-12)
+        theirs, _ = opacus_rdp.get_privacy_spent(orders=rdp.ORDERS, rdp=spent, delta=1e-5)
+    assert rdp.epsilon_of_rdp(spent, 1e-5) == pytest.approx(theirs, rel=1e-12)
 
 
 @pytest.mark.parametrize(("relation", "distance"), [(AR, 1), (ZO, 1), (RO, 2)])
 def test_full_participation_is_the_gaussian_closed_form(relation, distance):
-    ours = rdp_of_release(Release(2.0, 1.0, FULL), relation)
-    np.testing.assert_allclose(ours, ORDERS * distance**2 / (2 * 2.0**2))
+    ours = rdp.rdp_of_release(Release(2.0, 1.0, FULL), relation)
+    np.testing.assert_allclose(ours, rdp.ORDERS * distance**2 / (2 * 2.0**2))
 
 
 @pytest.mark.parametrize(("sigma", "q"), [(0.5, 0.2), (1.5, 0.02), (6.0, 0.4)])
@@ -81,47 +74,47 @@ def test_poisson_replace_one_equals_adaptive_quadrature(sigma, q):
         r = np.logaddexp(zero, math.log(q) + norm.logpdf(z, -1, sigma))
         return math.exp(alpha * p + (1 - alpha) * r)
 
-    ours = rdp_of_release(Release(sigma, q), RO)
+    ours = rdp.rdp_of_release(Release(sigma, q), RO)
     for alpha in (1.5, 2.0, 5.3):
         low, high = -8 * sigma - 1, alpha + 8 * sigma
         moment, _ = quad(
             integrand, low, high, args=(alpha,), points=[0, alpha], limit=500, epsabs=0
         )
-        place = int(np.abs(ORDERS - alpha).argmin())
+        place = int(np.abs(rdp.ORDERS - alpha).argmin())
         assert ours[place] == pytest.approx(math.log(moment) / (alpha - 1), rel=1e-7)
 
 
 @pytest.mark.parametrize("sigma", [0.7, 10.0, 80.0])
 def test_poisson_replace_one_approaches_full_participation(sigma):
-    almost = rdp_of_release(Release(sigma, 1 - 1e-9), RO)
-    full = rdp_of_release(Release(sigma, 1.0, FULL), RO)
+    almost = rdp.rdp_of_release(Release(sigma, 1 - 1e-9), RO)
+    full = rdp.rdp_of_release(Release(sigma, 1.0, FULL), RO)
     # At larger orders even the rarest absence hides something.
-    low = np.isfinite(almost) & (3 * sigma**2 + 1 > ORDERS)
+    low = np.isfinite(almost) & (3 * sigma**2 + 1 > rdp.ORDERS)
     np.testing.assert_allclose(almost[low], full[low], rtol=1e-4)
 
 
 def test_fixed_size_add_remove_is_poisson_at_half_the_noise():
     np.testing.assert_array_equal(
-        rdp_of_release(Release(3.0, 0.1, FIXED), AR), rdp_of_release(Release(1.5, 0.1), AR)
+        rdp.rdp_of_release(Release(3.0, 0.1, FIXED), AR), rdp.rdp_of_release(Release(1.5, 0.1), AR)
     )
 
 
 def test_without_replacement_order_two_by_hand():
     # Wang et al. 2019, Theorem 9 at alpha = 2: log(1 + q^2 min(4 (e^rho - 1), 2 e^rho)),
     # rho = 4 / sigma^2 for neighbours two clipping norms apart.
-    place = int(np.flatnonzero(ORDERS == 2)[0])
+    place = int(np.flatnonzero(rdp.ORDERS == 2)[0])
     for sigma in (1.5, 20.0):
         rho = 4 / sigma**2
         expected = math.log1p(0.01 * min(4 * math.expm1(rho), 2 * math.exp(rho)))
-        ours = rdp_of_release(Release(sigma, 0.1, FIXED), RO)[place]
+        ours = rdp.rdp_of_release(Release(sigma, 0.1, FIXED), RO)[place]
         assert ours == pytest.approx(expected, rel=1e-12)
 
 
 def test_without_replacement_is_above_the_reachable_pair():
     # A cohort whose other members send zero: (1-q)N(0)+qN(1) against (1-q)N(0)+qN(-1).
     for sigma in (0.5, 2.0, 50.0):
-        bound = rdp_of_release(Release(sigma, 0.1, FIXED), RO)
-        reached = rdp_of_release(Release(sigma, 0.1, POISSON), RO)
+        bound = rdp.rdp_of_release(Release(sigma, 0.1, FIXED), RO)
+        reached = rdp.rdp_of_release(Release(sigma, 0.1, POISSON), RO)
         computed = np.isfinite(reached)
         assert np.all(bound[computed] >= reached[computed])
 
@@ -167,11 +160,11 @@ def test_replace_one_costs_at_least_add_remove(sigma, q):
 
 
 def test_divergences_do_not_fall_with_the_order():
-    ascending = np.argsort(ORDERS)
+    ascending = np.argsort(rdp.ORDERS)
     for sigma, q in ((0.3, 0.1), (1.5, 0.02), (50.0, 0.5)):
         for law in (POISSON, FIXED):
             for relation in Relation:
-                values = rdp_of_release(Release(sigma, q, law), relation)[ascending]
+                values = rdp.rdp_of_release(Release(sigma, q, law), relation)[ascending]
                 finite = values[np.isfinite(values)]
                 assert np.all(np.diff(finite) >= -1e-12 * finite[1:])
 
@@ -183,5 +176,5 @@ def test_fractional_orders_near_the_best_suffice(sigma, q, law):
     """The minimum over a neighbourhood is that over all orders, bit for bit."""
     release = Release(sigma, q, law)
     for rounds, delta in ((1, 1e-2), (50, 1e-5), (3000, 1e-9)):
-        whole = epsilon_of_rdp(0 + rounds * rdp_of_release(release, AR), delta)
+        whole = rdp.epsilon_of_rdp(0 + rounds * rdp.rdp_of_release(release, AR), delta)
         assert epsilon(sigma, q, rounds, delta, law) == whole

@@ -1,28 +1,17 @@
 """Trade-off curves and budgets stated as risks: closed forms, simple mechanisms, riskcal."""
 
 import math
+from itertools import starmap
 
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
+from privplan.accounting import tradeoff as curves
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of, log_delta_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.tradeoff import (
-    LEVELS,
-    Point,
-    advantage_point,
-    budget_of,
-    delta_for,
-    implied_risk,
-    limit_of,
-    profile_of,
-    tightest_budget,
-    tradeoff,
-    true_positive,
-)
 
 
 def gaussian(mu):
@@ -32,16 +21,16 @@ def gaussian(mu):
 @pytest.mark.parametrize("mu", [0.05, 0.5, 1.0, 3.0])
 def test_gaussian_mechanism(mu):
     # Dong, Roth and Su 2022: the best attack on mu-GDP has rate Phi(Phi^-1(a) + mu).
-    found = tradeoff(gaussian(mu), 1e-5, epsilon_of(mu, 1e-5))
+    found = curves.tradeoff(gaussian(mu), 1e-5, epsilon_of(mu, 1e-5))
     assert found.advantage == pytest.approx(2 * norm.cdf(mu / 2) - 1, rel=1e-12)
     assert found.mu == pytest.approx(mu, rel=1e-6)
-    exact = ndtr(ndtri(np.array(LEVELS)) + mu)
+    exact = ndtr(ndtri(np.array(curves.LEVELS)) + mu)
     assert np.all(np.array(found.true_positives) >= exact - 1e-12)
     np.testing.assert_allclose(found.true_positives, exact, rtol=2e-3)
 
 
 def test_curve_is_a_trade_off():
-    found = tradeoff(gaussian(1.0), 1e-5, epsilon_of(1.0, 1e-5))
+    found = curves.tradeoff(gaussian(1.0), 1e-5, epsilon_of(1.0, 1e-5))
     a, b = np.array(found.false_positive_axis), np.array(found.true_positive_axis)
     assert a[0] == 0
     assert a[-1] == b[-1] == 1
@@ -56,15 +45,15 @@ def test_curve_is_a_trade_off():
 def test_randomised_response_by_hand():
     # Pure epsilon = log 3: the true-positive rate is at most 3 a, and 1 - (1 - a) / 3.
     epsilons, deltas = np.array([math.log(3)]), np.array([0.0])
-    rates = true_positive(epsilons, deltas, (0.0, 0.1, 0.25, 0.7))
+    rates = curves.true_positive(epsilons, deltas, (0.0, 0.1, 0.25, 0.7))
     np.testing.assert_allclose(rates, [0.0, 0.3, 0.75, 0.9], rtol=1e-12)
 
 
 def test_nothing_released_and_everything_released():
-    silent = tradeoff(lambda epsilons: np.zeros_like(epsilons), 1e-5, 0.0)
+    silent = curves.tradeoff(lambda epsilons: np.zeros_like(epsilons), 1e-5, 0.0)
     assert silent.advantage == silent.mu == 0
-    np.testing.assert_allclose(silent.true_positives, LEVELS)
-    naked = tradeoff(lambda epsilons: np.ones_like(epsilons), 1e-5, math.inf)
+    np.testing.assert_allclose(silent.true_positives, curves.LEVELS)
+    naked = curves.tradeoff(lambda epsilons: np.ones_like(epsilons), 1e-5, math.inf)
     assert naked.advantage == 1
     assert math.isinf(naked.mu)
     assert naked.true_positives == (1.0, 1.0, 1.0)
@@ -79,7 +68,7 @@ def test_profile_agrees_with_dp_accounting(sigma, q, rounds):
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
         sigma, value_discretization_interval=1e-3, sampling_prob=q
     ).self_compose(rounds)
-    ours = profile_of(History.repeated(Release(sigma, q), rounds), "add_remove")
+    ours = curves.profile_of(History.repeated(Release(sigma, q), rounds), "add_remove")
     epsilons = np.array([0.0, 0.05, 0.3, 1.0, 3.0])
     expected = theirs.get_delta_for_epsilon(epsilons)
     np.testing.assert_allclose(ours(epsilons), expected, rtol=2e-2, atol=1e-9)
@@ -90,17 +79,17 @@ def test_profile_is_consistent_with_epsilon():
         history = History.repeated(Release(1.5, 0.02, law), 50)
         for relation in Relation:
             bounds = accountant("pld").epsilon(history, 1e-5, relation)
-            (delta,) = profile_of(history, relation)(np.array([bounds.upper]))
+            (delta,) = curves.profile_of(history, relation)(np.array([bounds.upper]))
             assert delta == pytest.approx(1e-5, rel=2e-2)
 
 
 def test_profiles_without_sampling_or_without_noise():
     full = History.repeated(Release(2.0, 1.0, "full"), 1)
-    (delta,) = profile_of(full, "add_remove")(np.array([1.0]))
+    (delta,) = curves.profile_of(full, "add_remove")(np.array([1.0]))
     assert delta == pytest.approx(math.exp(log_delta_of(0.5, 1.0)), rel=1e-6)
     naked = History.repeated(Release(0.0, 0.1), 1)
-    assert profile_of(naked, "add_remove")(np.array([1.0])) == [1.0]
-    assert profile_of(History(), "add_remove")(np.array([0.0])) == [0.0]
+    assert curves.profile_of(naked, "add_remove")(np.array([1.0])) == [1.0]
+    assert curves.profile_of(History(), "add_remove")(np.array([0.0])) == [0.0]
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.06, 0.08])
@@ -109,41 +98,41 @@ def test_little_noise_leaves_the_chance_of_taking_part(sigma, rounds):
     # By hand: without noise to speak of, an attack is right exactly when the client took part.
     history = History.repeated(Release(sigma, 0.1), rounds)
     epsilon = accountant("pld").epsilon(history, 1e-5, "add_remove").upper
-    found = tradeoff(profile_of(history, "add_remove"), 1e-5, epsilon)
+    found = curves.tradeoff(curves.profile_of(history, "add_remove"), 1e-5, epsilon)
     ever = 1 - 0.9**rounds
     assert ever * (1 - 1e-9) <= found.advantage <= ever * (1 + 1e-9)
-    for level, rate in zip(LEVELS, found.true_positives, strict=True):
+    for level, rate in zip(curves.LEVELS, found.true_positives, strict=True):
         assert level + ever * (1 - level) - 1e-9 <= rate <= level + ever + 0.001
 
 
 def test_an_advantage_is_at_most_what_the_budget_implies():
     # Kairouz, Oh and Viswanath 2015: (e^eps - 1 + 2 delta) / (e^eps + 1); (0, 0.2) allows 0.2.
-    found = tradeoff(np.ones_like, 0.2, 0.0)
+    found = curves.tradeoff(np.ones_like, 0.2, 0.0)
     assert found.advantage == pytest.approx(0.2, rel=1e-12)
     assert math.isinf(found.mu)
-    found = tradeoff(np.ones_like, 0.1, math.log(3))
+    found = curves.tradeoff(np.ones_like, 0.1, math.log(3))
     assert found.advantage == pytest.approx((3 - 1 + 0.2) / 4, rel=1e-12)
 
 
-POINTS = [
-    Point(0.01, 0.05), Point(0.001, 0.05), Point(0.4, 0.6), Point(0.9, 0.97), advantage_point(0.1),
-    advantage_point(0.6),
-]  # fmt: skip
+LEVELS_AND_RATES = ((0.01, 0.05), (0.001, 0.05), (0.4, 0.6), (0.9, 0.97))
+POINTS = [*starmap(curves.Point, LEVELS_AND_RATES), *map(curves.advantage_point, (0.1, 0.6))]
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_budget_implies_its_risk(point):
-    epsilon, delta = budget_of(point)
+    epsilon, delta = curves.budget_of(point)
     assert 0 < delta < 1
-    assert implied_risk(point, epsilon, delta) == pytest.approx(limit_of(point), rel=1e-12)
-    assert implied_risk(point, epsilon, delta * 1.01) > limit_of(point)
+    assert curves.implied_risk(point, epsilon, delta) == pytest.approx(
+        curves.limit_of(point), rel=1e-12
+    )
+    assert curves.implied_risk(point, epsilon, delta * 1.01) > curves.limit_of(point)
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_gaussian_through_the_point_keeps_the_budget(point):
     """Of the Gaussian with exactly this risk, less than 0.2% of the risk is lost."""
     rise = ndtri(point.true_positives) - ndtri(point.false_positives)
-    epsilon, delta = budget_of(point)
+    epsilon, delta = curves.budget_of(point)
     assert math.exp(log_delta_of(rise, epsilon)) >= delta * (1 - 1e-9)
     assert math.exp(log_delta_of(rise * 0.995, epsilon)) < delta
 
@@ -159,18 +148,18 @@ def test_a_gaussian_through_the_point_keeps_the_budget(point):
 )
 def test_risks_are_those_of_riskcal(noise, ratio, advantage, rates):
     history = History.repeated(Release(noise, ratio, SamplingLaw.POISSON), 50)
-    found = tradeoff(profile_of(history, Relation.ADD_REMOVE), 1e-5, 3.0)
+    found = curves.tradeoff(curves.profile_of(history, Relation.ADD_REMOVE), 1e-5, 3.0)
     assert found.advantage == pytest.approx(advantage, rel=2e-4)
     assert found.true_positives == pytest.approx(rates, rel=2e-3)
 
 
 def test_the_tangent_of_a_gaussian_is_found_on_its_curve():
-    point, mu = Point(0.01, 0.05), float(ndtri(0.05) - ndtri(0.01))
+    point, mu = curves.Point(0.01, 0.05), float(ndtri(0.05) - ndtri(0.01))
 
     def profile(epsilons):
         return np.array([math.exp(log_delta_of(mu, float(e))) for e in epsilons])
 
-    risk, (epsilon, delta) = tightest_budget(point, profile)
+    risk, (epsilon, delta) = curves.tightest_budget(point, profile)
     assert risk == pytest.approx(0.05, rel=1e-4)
-    assert epsilon == pytest.approx(budget_of(point)[0], rel=0.02)
-    assert delta == pytest.approx(delta_for(point, epsilon))
+    assert epsilon == pytest.approx(curves.budget_of(point)[0], rel=0.02)
+    assert delta == pytest.approx(curves.delta_for(point, epsilon))

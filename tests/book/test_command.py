@@ -1,10 +1,12 @@
 """``privplan book`` and ``solve --from-book`` as a person uses them, and as a vandal does."""
 
 import json
+import math
 
 import pytest
 import yaml
 
+from privplan.book.book import Book
 from privplan.plan import Plan
 from tests.book.runs import run
 from tests.command import answer, privplan, refused
@@ -32,6 +34,23 @@ def test_solve_starts_from_the_book(book, tmp_path):
     assert Plan.load(plan).group("strict").epsilon < 1.0
     named = answer("solve", spec_file, "--from-book", book, "--format", "json")
     assert Plan.parse(json.loads(named)) == Plan.load(plan)
+
+
+def test_a_declared_count_composes_with_the_runs(book):
+    """Once however often it is declared, and as another accountant composes it."""
+    count = ("declare", "ages", "--group", "strict", "--clients", 30, "--noise", "laplace")
+    noise = ("--noise-multiplier", 28, "--count", 4)
+    before = Book(book).spent("strict")[0]
+    assert "4 times" in answer("book", *count, *noise)
+    assert "holds it already" in answer("book", *count, *noise)
+    after = Book(book).spent("strict")[0]
+    assert (after.runs, after.kept, after.releases) == (3, before.kept, before.releases + 4)
+    alone = 4 * math.sqrt(2) / 28
+    assert before.epsilon_upper < after.epsilon_lower < before.epsilon_upper + alone
+    assert before.epsilon_rdp < after.epsilon_rdp < before.epsilon_rdp + alone
+    assert "renyi filter" in answer("book", "left", "--group", "strict", "--epsilon", 9)
+    line = refused("book", *count, "--noise-multiplier", 0.01)
+    assert "noise: must have a bound, found 'laplace: covers noise multipliers" in line
 
 
 def _corrupt(folder):

@@ -26,7 +26,6 @@ from privplan.accounting.pld.moments import (
     NODES,
     Equal,
     chernoff,
-    cumulants,
     ends_of,
     off_by,
     outcomes,
@@ -105,11 +104,19 @@ class _Pilot:
             masses = made.masses / made.masses.sum(axis=1, keepdims=True)
             self.parts.append((made.losses, masses, part.rounds))
 
-    def cumulants(self, tilts: Array) -> Array:
-        """Of all rounds, shape (n, tilts)."""
+    def cumulants(self, tilts: Array, start: Array | float = 0.0, *, even: bool = False) -> Array:
+        """Of all rounds, shape (n, tilts), which are even apart, or double from the start on."""
         total = self.asked.mu[:, None] ** 2 / 2 * tilts * (1 + tilts)
         for losses, masses, rounds in self.parts:
-            total = total + rounds[:, None] * cumulants(losses, masses, tilts)
+            top = losses.max(axis=1, keepdims=True)
+            below, sums = losses - top, np.empty(tilts.shape)
+            known = masses * np.exp(start * below)
+            weights = np.exp((tilts[:, :1] - start) * below)
+            factor = np.exp((tilts[:, 1:2] - tilts[:, :1]) * below)
+            for at in range(tilts.shape[1]):
+                sums[:, at] = np.einsum("rn,rn->r", weights, known)
+                weights *= factor if even else weights
+            total = total + rounds[:, None] * (tilts * top + np.log(sums))
         return total
 
     def gained(self, cumulants: Array) -> Array:
@@ -162,9 +169,9 @@ def _plan(
     every, middle = pilot.every, np.sqrt(goal / 16) / pilot.spread(0 * goal)
     if near is not None:
         middle = np.minimum(middle, goal / 2 / np.maximum(near, 1e-300))
-    for reach in (2.0 ** np.arange(-6, 8), 2.0 ** (np.arange(-8, 5) / 8)):
+    for reach, even in ((2.0 ** np.arange(-6, 8), False), (np.arange(6, 19) / 12, True)):
         tilts = middle[:, None] * reach
-        found = pilot.cumulants(tilts)
+        found = pilot.cumulants(tilts, even=even)
         gained = pilot.gained(found)
         most_of = gained + goal[:, None] - tilts * np.log1p(1 / tilts) - np.log1p(tilts)
         some = (most_of / tilts).min(axis=1) if near is None else near
@@ -191,10 +198,13 @@ def _plan(
     aim = 2 * tolerance / steep if of_delta else 2 * tolerance * np.maximum(near, 1e-3 * spread)
     spared = np.clip(np.log(_OF_TOLERANCE / (aim * steep)), 4.0, 16.0) + estimated * _CLOSER
     largest = np.maximum.reduce([losses.max(axis=1) for losses, _, _ in pilot.parts])
-    steps = 2.0 ** np.arange(-3, 6, 0.5 if rare.any() else 1.0)
-    pulls = steps * np.minimum(1 / spread, 8 / largest)[:, None]
+    pulls = 2.0 ** np.arange(-3, 6) * np.minimum(1 / spread, 8 / largest)[:, None]
     far = tilt[:, None] + pulls
-    ends = pilot.cumulants(far) - far * (near[:, None] + np.log1p(1 / far)) - np.log1p(far)
+    ends = (
+        pilot.cumulants(far, tilt[:, None])
+        - far * (near[:, None] + np.log1p(1 / far))
+        - np.log1p(far)
+    )
     ends = (ends + (goal + spared + 1)[:, None]) / pulls
     pull = pulls[every, ends.argmin(axis=1)]
     period = np.maximum(ends.min(axis=1), (goal + spared) / tilt)
@@ -412,14 +422,16 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
         epsilon = np.maximum(epsilon + step, 0.1 * epsilon)
         if (np.abs(step) <= 2e-5 * epsilon).all():
             break
-    for further in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.0):
+    epsilon = epsilon * (1 + sign * 1e-7)
+    for further in (1e-6, 1e-5, 1e-4, 1e-3, 0.0):
         short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)  # nor is it NaN
         if not short.any():
             break
         epsilon = np.where(short, epsilon * (1 + sign * further), epsilon)
-    nothing = (sign > 0) & (_delta(made, plan, 0 * epsilon, sign)[0] <= delta)
     epsilon = np.where(short, np.inf if sign > 0 else 0.0, epsilon)
-    return np.where(nothing, 0.0, epsilon), slope
+    if sign > 0:
+        epsilon = np.where(_delta(made, plan, 0 * epsilon, sign)[0] <= delta, 0.0, epsilon)
+    return epsilon, slope
 
 
 def bounds(ways: tuple[Questions, ...], tolerance: float, most: float = _MOST) -> Ends:
@@ -458,7 +470,8 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
             found, slopes[some] = _solve(made, plan, part.delta, 1)
             upper[left[some]] = np.minimum(upper[left[some]], found)
             if not known:
-                below = _solve(made, plan, part.delta, -1)[0]
+                there = np.where((found > 0) & np.isfinite(found), found, plan.epsilon)
+                below = _solve(made, plan._replace(epsilon=there), part.delta, -1)[0]
                 lower[left[some]] = np.maximum(lower[left[some]], below)
         found = upper[left]
         gap = found - (least if known else lower)[left]

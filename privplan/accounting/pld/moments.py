@@ -147,17 +147,11 @@ def tilted(part: Equal, places: Array, tilt: Array) -> tuple[Array, Array]:
     return losses, tilt[:, None] * losses + up - places**2 / 2
 
 
-def cumulants(losses: Array, masses: Array, tilts: Array) -> Array:
-    """Log moments, shape (rows, tilts)."""
-    exponents = tilts[:, :, None] * losses[:, None]
-    top = exponents.max(axis=2)
-    sums = np.einsum("rtn,rn->rt", np.exp(exponents - top[:, :, None]), masses)
-    return np.asarray(top + np.log(sums))
-
-
 def chernoff(part: Equal, ends: Array, one: Outcomes, tilt: Array) -> Array:
     """A bound from above on the log moment of a round at a tilt."""
-    found = cumulants(one.losses, one.masses, tilt[:, None])[:, 0]
+    exponents = tilt[:, None] * one.losses
+    top = exponents.max(axis=1)
+    found = top + np.log(np.einsum("rn,rn->r", np.exp(exponents - top[:, None]), one.masses))
     wrong = np.exp(np.minimum(off_by(part, ends, tilt, np.zeros(len(tilt))) - found, 700.0))
     units = one.off.max(axis=1) + 16 * tilt * np.abs(one.losses).max(axis=1) + 64
     return np.asarray(found + np.log1p(wrong + 2 * UNIT * units))

@@ -297,11 +297,9 @@ def printed_within(tolerance: float) -> Judge:
             return Outcome(NOT_RUN, "no printed number was computed")
         near = sum(distance <= tolerance for distance, _ in cells)
         _, worst = max(cells, key=lambda pair: pair[0])
-        evidence = f"{near} of {len(cells)} within {tolerance:g}"
-        if near == len(cells):
-            return Outcome(REPRODUCED, evidence)
+        verdict = REPRODUCED if near == len(cells) else NOT_REPRODUCED
         far = f"{worst.row}, {worst.column}: {worst.mean:.4g}, printed {worst.published:g}"
-        return Outcome(NOT_REPRODUCED, f"{evidence}; farthest {far}")
+        return Outcome(verdict, f"{near} of {len(cells)} within {tolerance:g}; farthest {far}")
 
     return judge
 

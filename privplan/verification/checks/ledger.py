@@ -195,8 +195,7 @@ def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
 
 EVALUATED_CLIENTS = 100
 """Most clients of whom all are evaluated after each round, so that the last score is final."""
-SCORE = 1e-3
-"""Largest difference between two evaluations of one model."""
+SCORE = 1e-3  # largest difference between two evaluations of one model
 _OF_SIMULATIONS = (
     "dataset", "partition", "model", "device", "metrics", "accuracy", "accuracy_by_class",
     "accuracy_by_group", "weights",

@@ -146,8 +146,7 @@ LAGS = 8
 """Number of earlier rounds with which the noise of a group is correlated, over the whole run."""
 PAIRED_RELEASES = 3_000
 """Most releases of which every pair is correlated; in longer runs the first ones."""
-SAME = 1e-6
-"""Relative tolerance between a measurement's sum of squares and the ledger's."""
+SAME = 1e-6  # relative tolerance between a measurement's sum of squares and the ledger's
 
 Measured = list[tuple[ReleaseRecord, NoiseEvidence]]
 Problems = Callable[[Measured, float], Iterator[str]]
@@ -395,8 +394,7 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
 
 COORDINATES = 50_000_000
 """Most coordinates of noise that are generated again; in longer runs every k-th release."""
-LARGEST = 2**30
-"""Most coordinates of one release whose noise is generated again, for memory: 8 GiB."""
+LARGEST = 2**30  # most coordinates of one release whose noise is generated again, for memory: 8 GiB
 SINGLE = 2.0**-23
 """Relative error of a coordinate that was rounded to single precision, with a factor of 2."""
 
@@ -482,8 +480,7 @@ def _other_noise(
 
 # --- P-values of measured noise against independent standard normals. ----------------------------
 
-DENSITY = 1 / math.sqrt(2 * math.pi)
-"""Largest density of the standard normal law."""
+DENSITY = 1 / math.sqrt(2 * math.pi)  # largest density of the standard normal law
 
 
 def ks_p_value(distance: float, n: int) -> float:

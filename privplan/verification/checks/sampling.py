@@ -196,14 +196,11 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
 
 # --- A check that cohorts of different rounds are independent and uniform given their sizes. -----
 
-LAGS = 5
-"""Distances of rounds at which the overlap of cohorts is tested over the whole run."""
-DISTANCES = (1, 2, 3)
-"""Distances of positions at which common participation is tested."""
+LAGS = 5  # distances of rounds at which the overlap of cohorts is tested over the whole run
+DISTANCES = (1, 2, 3)  # distances of positions at which common participation is tested
 PAIRED_ROUNDS = 300
 """Most rounds of which every pair is tested for an overlap; in longer runs the first ones."""
-KINDS = 5
-"""Number of kinds of tests, which share the false-alarm rate equally."""
+KINDS = 5  # number of kinds of tests, which share the false-alarm rate equally
 
 Cohorts = list[tuple[int, tuple[int, ...]]]
 

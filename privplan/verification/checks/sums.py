@@ -25,8 +25,7 @@ from privplan.verification.checks.check import (
     without_evidence,
 )
 
-CLIP_TOLERANCE = 1e-5
-"""Relative tolerance on a clipped norm, for rounding in single precision."""
+CLIP_TOLERANCE = 1e-5  # relative tolerance on a clipped norm, for rounding in single precision
 
 
 @register("clipping", order=50)
@@ -173,10 +172,8 @@ def weights(run: Run) -> Check:
 
 ROUNDING = 1e-3
 """Relative tolerance on a client's local steps and their noise, for single precision."""
-PUBLIC_TRANSFORM = "random_mask"
-"""The transform whose masks can be drawn again from the seed."""
-LARGEST = 2**30
-"""Longest vector whose masks are drawn again, for memory: 8 GiB."""
+PUBLIC_TRANSFORM = "random_mask"  # the transform whose masks can be drawn again from the seed
+LARGEST = 2**30  # longest vector whose masks are drawn again, for memory: 8 GiB
 
 
 @register("sums", order=110, false_alarm=FALSE_ALARM)

@@ -20,7 +20,7 @@ import torch
 
 from privplan.errors import InputError, MissingDataError
 from privplan.limits import most_unpacked
-from simulate.data.dataset import Dataset
+from simulate.data.dataset import Dataset, with_held_out
 from simulate.data.registry import (
     DATASETS,
     Archive,
@@ -36,8 +36,7 @@ from simulate.data.registry import (
 
 Part = tuple[np.ndarray, np.ndarray]
 """Images [n, channels, height, width], uint8, and labels [n], int64."""
-SIDE = 32
-"""Height and width of colour images."""
+SIDE = 32  # height and width of colour images
 BYTES = 3 * SIDE**2
 
 
@@ -260,6 +259,21 @@ DATASETS.register(
         suffix=".gz",
     ),
 )
+
+
+def by_writer(data: Path, download: bool) -> Dataset:
+    """MNIST's training writers: every tenth record of a writer is for testing, as in LEAF."""
+    found = DATASETS.get("mnist")(data, download)
+    if found.train_people is None:
+        names = " and ".join(WRITERS)
+        raise MissingDataError(f"dataset: mnist-writers needs {names} beside mnist's files")
+    held = np.zeros(len(found.train_people), dtype=bool)
+    for person in np.unique(found.train_people):
+        held[np.flatnonzero(found.train_people == person)[9::10]] = True
+    return with_held_out(found, "mnist-writers", held)
+
+
+DATASETS.register("mnist-writers", by_writer)
 DATASETS.register(
     "fashion-mnist",
     ImageDataset(

@@ -143,8 +143,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-SIDE = 28
-"""Height and width of FEMNIST's images."""
+SIDE = 28  # height and width of FEMNIST's images
 
 
 def grey_from_json(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -163,8 +162,7 @@ def split_tenths(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 characters; the position of a character is its token and its label."""
-WINDOW = 80
-"""Characters of a record of Shakespeare."""
+WINDOW = 80  # characters of a record of Shakespeare
 REMEDY = "make it with LEAF's preprocess.sh"
 
 

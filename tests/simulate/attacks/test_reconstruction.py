@@ -6,6 +6,7 @@ import torch
 
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from simulate.attacks import measures
 from simulate.attacks.inversion import (
     body_gradient,
     closed,
@@ -14,15 +15,6 @@ from simulate.attacks.inversion import (
     known,
     last_dense,
     named_parameters,
-)
-from simulate.attacks.measures import (
-    OTHER,
-    better,
-    candidates,
-    guarantee,
-    null_scores,
-    psnr,
-    scores,
 )
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import Options
@@ -92,10 +84,10 @@ def test_labels_and_the_input_of_a_dense_layer(plan):
 
 def _against_nulls(scene, images):
     originals = [scene.truth(index).images for index in range(len(scene))]
-    among = candidates(scene.data, scene.rows.ravel(), 0)
-    nulls = null_scores(images, originals, among, 0)
-    assert set(nulls) == {"mean image", "noise", OTHER}
-    return better(scores(images, originals, among), nulls)
+    among = measures.candidates(scene.data, scene.rows.ravel(), 0)
+    nulls = measures.null_scores(images, originals, among, 0)
+    assert set(nulls) == {"mean image", "noise", measures.OTHER}
+    return measures.better(measures.scores(images, originals, among), nulls)
 
 
 def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
@@ -119,7 +111,7 @@ def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan):
     for factor in (1.0, 0.1):
         scene = _scene(plan, "DP-FedAvg", noise_factor=factor)
         clip = plan.spec.clipping_norm
-        row = guarantee("DP-FedAvg", scene.executed, scene.target, factor)
+        row = measures.guarantee("DP-FedAvg", scene.executed, scene.target, factor)
         assert row["noise_multiplier"] * clip == pytest.approx(scene[0].view.noise_std)
         near = pytest.approx(factor * plan.groups[0].noise_multiplier, rel=0.2)
         assert row["noise_multiplier"] == near
@@ -169,7 +161,7 @@ def test_the_closed_form_makes_inversion_exact(cnn):
     guesses = ig(_views(scene), Options(steps=200), _quiet)
     images = torch.cat([guess.images for guess in guesses if guess.images is not None])
     truth = torch.cat([scene.truth(index).images for index in range(len(scene))])
-    assert psnr(images, truth).mean() > 25
+    assert measures.psnr(images, truth).mean() > 25
 
 
 def test_sums_and_noise_leave_the_closed_form_unused(cnn):

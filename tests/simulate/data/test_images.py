@@ -18,7 +18,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from privplan.errors import InputError
+from privplan.errors import InputError, MissingDataError
 from simulate.data.dataset import BLOCK, Dataset, fitted
 from simulate.data.formats.images import read_idx
 from simulate.data.registry import DATASETS, load, read_pickle
@@ -80,8 +80,12 @@ def test_mnist_knows_its_writers(tmp_path):
     data = load("mnist", tmp_path)
     assert data.train_people.tolist() == [7] * 15 + [8] * 5
     assert data.test_people.tolist() == [9] * 10
-    digest = data.digest
+    digest, writers = data.digest, load("mnist-writers", tmp_path)
+    assert writers.train_people.tolist() == [7] * 14 + [8] * 5
+    assert torch.equal(writers.test_x, data.train_x[9:10])  # the tenth of writer 7
     (folder / "qmnist-test-labels-idx2-int").unlink()
+    with pytest.raises(MissingDataError, match="mnist-writers needs qmnist-train-labels-idx2-int"):
+        load("mnist-writers", tmp_path)
     plain = load("mnist", tmp_path)
     assert plain.train_people is None
     assert plain.digest != digest

@@ -100,7 +100,7 @@ def by_writer() -> list[Setting]:
         "local": {"steps": 9, "batch_size": 20, **rates},
         "model": {"name": "mlp-digits:1x28x28", "parameters": 25450},
     }
-    return [Setting("FEMNIST", spec, "mnist", METHODS, "natural")]
+    return [Setting("FEMNIST", spec, "mnist-writers", METHODS, "natural")]
 
 
 def theorem_2(epsilon: float, clients: int) -> float:

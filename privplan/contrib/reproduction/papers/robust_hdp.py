@@ -97,13 +97,20 @@ def order_of_others(result: Result) -> Outcome:
 
 
 def within_draws(result: Result) -> Outcome:
-    """Whether each printed number is between the least and the largest of the draws."""
+    """Whether the printed numbers are as one more draw: intervals of logarithms, 95% for all."""
+    from scipy.stats import t
+
     known = [(cell.published, cell) for cell in result.cells if cell.published is not None]
-    inside = [min(cell.values) <= printed <= max(cell.values) for printed, cell in known]
+    inside, level = [], 0.025 / len(known)  # Bonferroni, two-sided
+    for printed, cell in known:
+        logs = np.log(cell.values)
+        half = t.isf(level, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs))
+        inside.append(bool(abs(math.log(printed) - logs.mean()) <= half))
     ratio = float(np.median([printed / cell.mean for printed, cell in known]))
     words = (
-        f"{sum(inside)} of {len(inside)} printed numbers are in the range of {DRAWS} draws; the "
-        f"median of printed over ours is {ratio:.1f}, about that of twice the noise multiplier"
+        f"{sum(inside)} of {len(inside)} printed numbers are in the 95% interval (Bonferroni) of "
+        f"one more draw beside {DRAWS}; the median of printed over ours is {ratio:.1f}, about that "
+        "of twice the noise multiplier"
     )
     return Outcome(REPRODUCED if all(inside) else NOT_REPRODUCED, words)
 
