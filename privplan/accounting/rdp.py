@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import NOISE_FAMILIES, dominating_pairs
@@ -69,7 +69,7 @@ class RdpAccountant:
         if len(history) == 1:
             [(release, count)] = history
             bound = _sampled_bound(release, checked_relation(relation))
-            if bound is not None:
+            if bound is not None and NOISE_FAMILIES.get(release.family).normal:
                 spent = _epsilon_near_the_best(bound.ratio, bound.noise_multiplier, count, delta)
                 return Interval(0.0, spent)
         for release, count in history:
@@ -153,8 +153,10 @@ def _rdp_of_pairs(release: Release, relation: Relation) -> Floats:
     if release.sampling_ratio > 0 and release.noise_multiplier < math.inf:
         for pair in dominating_pairs(release, relation).upper:
             if isinstance(pair, DiscretePair):
-                powers = np.multiply.outer(ORDERS - 1, pair.losses)
-                bound = logsumexp(powers, b=pair.masses, axis=1) / (ORDERS - 1)
+                losses, masses = np.array([pair.losses, pair.masses])[:, np.array(pair.masses) > 0]
+                top = losses.max()
+                below = np.exp(np.multiply.outer(ORDERS - 1, losses - top))
+                bound = top + np.log(below @ masses) / (ORDERS - 1)
                 bound = np.full_like(ORDERS, math.inf) if pair.infinite else bound
             elif pair.ratio == 1:
                 bound = _gaussian(1 / pair.shift)

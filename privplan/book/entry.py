@@ -203,23 +203,21 @@ def declared(
     """
     under = checked_relation(relation)
     faults = [
-        Fault(*fault)
-        for bad, *fault in (
-            (not name, "name", "must not be empty", repr(name)),
-            (not group, "group", "must not be empty", repr(group)),
-            (not history.rounds, "count", "must be 1 or more", history.rounds),
-        )
-        if bad
+        Fault(field, "must be text on one line, up to 200 letters", repr(text))
+        for field, text in (("name", name), ("group", group), ("population", population or "none"))
+        if not (isinstance(text, str) and text.strip() and text.isprintable() and len(text) <= 200)
     ]
-    reason = accountant(PLD).why_not(history, under)
+    noise = min((one.noise_multiplier for one, _ in history), default=0.0)
+    reason = (
+        accountant(PLD).why_not(history, under) if noise else "a release without noise, or none"
+    )
     if reason:
         faults.append(Fault("noise", "must have a bound", reason))
     if faults:
         raise InputError(faults)
-    releases = tuple(Releases(**asdict(one), count=count) for one, count in history)
     share = parse(Share, {
         "group": group, "unit": "client", "relation": under, "clients": clients, "epsilon": None,
-        "delta": delta, "releases": [one.model_dump() for one in releases],
+        "delta": delta, "releases": [{**asdict(one), "count": count} for one, count in history],
     })  # fmt: skip
     chain = digest({"name": name, "population": population, "share": share.model_dump(mode="json")})
     booked = BookedRun(

@@ -136,7 +136,9 @@ def delta_for(account: Account, given: float | None) -> float:
     """The given delta, else the smallest delta of the runs' plans for the group."""
     delta = account.delta if given is None else given
     if delta is None or not 0 < delta < 1:
-        raise InputError.one("delta", f"must be in (0, 1) for group {account.group}", delta)
+        rule = f"must be in (0, 1) for group {account.group}"
+        rule += ", of which the book has no plan: give --delta" if delta is None else ""
+        raise InputError.one("delta", rule, delta)
     return delta
 
 
@@ -178,6 +180,9 @@ def spendings(
     selected = [pair for pair in groups_of(runs, population) if group in (None, pair[1])]
     if group is not None and not selected:
         account_of(runs, population or "", group)
+    if population is not None and not selected:
+        known = ", ".join(sorted({repr(run.population) for run in runs}))
+        raise InputError.one("population", f"must be in the book ({known or 'empty'})", population)
     spent: list[Spending] = []
     faults: list[Fault] = []
     for done, (where, name) in enumerate(selected):
@@ -370,7 +375,7 @@ class Composition:
         try:
             found = cost(cast(Filter, self.rule), self.past + more, self.relation, self.order)
         except UnsupportedError as error:
-            text = "must cover the releases; exact does, for runs fixed in advance"
+            text = "must cover the releases; renyi does most, exact all of runs fixed in advance"
             raise InputError.one("rule", f"{text} ({error})", self.rule) from None
         return min(self.units + found, MOST_UNITS)
 
@@ -446,7 +451,8 @@ def remaining(
     rule: BookRule | None = None,
 ) -> Remaining:
     """The remaining part of ``epsilon`` at ``delta``."""
-    last = account.histories[-1]
+    trained = [one for one in account.histories if one.rounds and not not_gaussian(one)]
+    last = trained[-1] if trained else account.histories[-1]  # rather than a count
     # A release of the next run with noise multiplier 1, and how many a client may be in.
     usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
     law, ratio = usual.sampling, usual.sampling_ratio

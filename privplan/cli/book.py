@@ -90,8 +90,8 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
 @click.option("--clients", type=int, required=True, help="Number of clients of the group.")
 @click.option("--population", default="", metavar="NAME", help="Whose group it is.")
 @click.option("--noise", "family", required=True, type=click.Choice(NOISE), help="Its law.")
-@click.option("--noise-multiplier", type=float, required=True, help="See the table of counts.")
-@click.option("--count", type=int, default=1, show_default=True, help="Number of such releases.")
+@click.option("--noise-multiplier", type=float, required=True, help="Of one release.")
+@click.option("--count", type=click.IntRange(1), default=1, help="Number of such releases.")
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
 @click.option("--delta", type=float, help="Of the group's budget, where the book has no plan.")
 @_address
@@ -100,7 +100,8 @@ def declare(
 ) -> None:
     """Add a published statistic, NAME, on your word: no run or ledger shows it.
 
-    It counts as released from everybody of the group.
+    It counts as released from everybody of the group. The noise multiplier of laplace,
+    discrete_laplace and randomized_response is sqrt(2) / epsilon, else the standard deviation.
     """
     from privplan.book.book import Book
 

@@ -377,8 +377,10 @@ def group_table(verdict: Verdict) -> Table:
         "planned": lambda group: upper(group.planned),
         "realised lower": lambda group: lower(group.realised_lower) if single else "-",
         "realised upper": lambda group: upper(group.realised_upper),
-        "rdp upper" if single else "one run, pld": lambda group: upper(
-            group.realised_rdp if single else group.one_run.upper
+        "rdp upper" if single else "one run, pld": lambda group: (
+            "-"  # rdp does not cover the law
+            if single and group.realised_rdp is None and group.realised_upper is not None
+            else upper(group.realised_rdp if single else group.one_run.upper)
         ),
         "headroom": lambda group: "none" if group.headroom is None else lower(group.headroom),
         "delta": lambda group: f"{group.delta:.3g}",

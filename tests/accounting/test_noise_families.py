@@ -88,10 +88,12 @@ def test_accountants_of_gaussian_noise_refuse_in_one_line(response, name):
     assert "\n" not in str(caught.value)
 
 
-def test_a_law_that_the_family_does_not_cover_is_refused(response):
-    history = History.repeated(Release(2.0, 0.1, "poisson", "response"), 3)
-    with pytest.raises(UnsupportedError, match="response: covers full participation only"):
-        accountant("pld").epsilon(history, DELTA, Relation.ADD_REMOVE)
+@pytest.mark.parametrize("name", ["pld", "rdp"])
+@pytest.mark.parametrize("family", ["response", "laplace", "discrete_gaussian_count"])
+def test_a_law_that_the_family_does_not_cover_is_refused(response, family, name):
+    history = History.repeated(Release(2.0, 0.1, "poisson", family), 3)
+    with pytest.raises(UnsupportedError, match=f"{family}: covers full participation"):
+        accountant(name).epsilon(history, DELTA, Relation.ADD_REMOVE)
 
 
 def _record(family):

@@ -39,18 +39,19 @@ def test_solve_starts_from_the_book(book, tmp_path):
 def test_a_declared_count_composes_with_the_runs(book):
     """Once however often it is declared, and as another accountant composes it."""
     count = ("declare", "ages", "--group", "strict", "--clients", 30, "--noise", "laplace")
-    noise = ("--noise-multiplier", 28, "--count", 4)
+    noise_of_four = ("--noise-multiplier", 28, "--count", 4)
     before = Book(book).spent("strict")[0]
-    assert "4 times" in answer("book", *count, *noise)
-    assert "holds it already" in answer("book", *count, *noise)
+    assert "4 times" in answer("book", *count, *noise_of_four)
+    assert "holds it already" in answer("book", *count, *noise_of_four)
     after = Book(book).spent("strict")[0]
     assert (after.runs, after.kept, after.releases) == (3, before.kept, before.releases + 4)
     alone = 4 * math.sqrt(2) / 28
     assert before.epsilon_upper < after.epsilon_lower < before.epsilon_upper + alone
     assert before.epsilon_rdp < after.epsilon_rdp < before.epsilon_rdp + alone
     assert "renyi filter" in answer("book", "left", "--group", "strict", "--epsilon", 9)
-    line = refused("book", *count, "--noise-multiplier", 0.01)
-    assert "noise: must have a bound, found 'laplace: covers noise multipliers" in line
+    for noise, said in ((0.01, "noise: must have a bound"), (0, "noise"), ("inf", "noise_mult")):
+        assert said in refused("book", *count, "--noise-multiplier", noise)
+    assert "text on one line" in refused("book", "declare", "a\nb", *count[2:], *noise_of_four)
 
 
 def _corrupt(folder):
