@@ -244,9 +244,11 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
     many = sum(p <= 1 for p in least)
     adjusted, before = dict.fromkeys(range(len(claims)), 1.0), 0.0
     levels = dict.fromkeys(adjusted, LEVEL)
-    for rank, at in enumerate(sorted(adjusted, key=lambda at: least[at])[:many]):
+    order = sorted(adjusted, key=lambda at: least[at])[:many]
+    for rank, at in enumerate(order):
         adjusted[at] = before = max(before, min(1.0, (many - rank) * least[at]))
-        levels[at] = LEVEL / (many - rank)
+        first = next(place for place, one in enumerate(order) if least[one] == least[at])
+        levels[at] = LEVEL / (many - first)  # a tie is decided as a whole
     outcomes = []
     for at, (claim, (every, missing)) in enumerate(zip(claims, found, strict=True)):
         if isinstance(claim.rule, Differences):
