@@ -94,10 +94,12 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
 @click.option("--count", type=click.IntRange(1), default=1, help="Number of such releases.")
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
 @click.option("--delta", type=float, help="Of the group's budget, where the book has no plan.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def declare(
-    name: str, family: str, noise_multiplier: float, count: int, address: str | None, **whose: Any
-) -> None:
+    name: str, family: str, noise_multiplier: float, count: int, form: str, address: str | None,
+    **whose: Any,
+) -> None:  # fmt: skip
     """Add a published statistic, NAME, on your word: no run or ledger shows it.
 
     It counts as released from everybody of the group. The noise multiplier of laplace,
@@ -109,9 +111,11 @@ def declare(
     book = Book(address)
     outcome = book.declare(name, History([(release, count)]), **whose)
     text = f"{family} noise {noise_multiplier:g}, {count} times, of {whose['group']}"
-    if outcome == "known":
-        text = "nothing added: the book holds it already"
-    render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
+    text = text if outcome == "added" else "nothing added: the book holds it already"
+    if form == "json":
+        render.data({"book": book.address, "outcome": outcome, "name": name, **whose})
+    else:
+        render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
 
 
 @book_command.command("show", epilog="Example: privplan book show --group strict")

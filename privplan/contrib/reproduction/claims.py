@@ -219,14 +219,10 @@ def _p(every: Sequence[Difference], *, held: bool) -> float:
     return min([1.0, *(len(every) * p for p in below)])
 
 
-def _seeds(every: Sequence[Difference], level: float) -> str:
-    """How many seeds would decide, in words."""
-    if any(one.error is None for one in every):
-        return "one seed has no interval"
+def _seeds(every: Sequence[Difference], level: float) -> float:
+    """How many seeds would decide at a level."""
     below = [one.seeds(level / len(every)) for one in every if one.excess < 0]
-    found = min(below) if below else max(one.seeds(level) for one in every)
-    many = f"{found:.0f}" if math.isfinite(found) else f"more than {MOST_SEEDS:,}"
-    return f"{many} seeds would decide"
+    return min(below) if below else max(one.seeds(level) for one in every)
 
 
 def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
@@ -243,16 +239,15 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
     least = [min(_p(one, held=True), _p(one, held=False)) if one else 2.0 for one, _ in found]
     many = sum(p <= 1 for p in least)
     adjusted, before = dict.fromkeys(range(len(claims)), 1.0), 0.0
-    levels = dict.fromkeys(adjusted, LEVEL)
-    order = sorted(adjusted, key=lambda at: least[at])[:many]
-    for rank, at in enumerate(order):
+    seeds, needed = dict.fromkeys(adjusted, 0.0), 0.0
+    for rank, at in enumerate(sorted(adjusted, key=lambda at: least[at])[:many]):
         adjusted[at] = before = max(before, min(1.0, (many - rank) * least[at]))
-        first = next(place for place, one in enumerate(order) if least[one] == least[at])
-        levels[at] = LEVEL / (many - first)  # a tie is decided as a whole
+        if before > LEVEL and result.seeds:  # after those before it are decided
+            seeds[at] = needed = max(needed, _seeds(found[at][0], LEVEL / (many - rank)))
     outcomes = []
     for at, (claim, (every, missing)) in enumerate(zip(claims, found, strict=True)):
         if isinstance(claim.rule, Differences):
-            one = _outcome(every, missing, adjusted[at], levels[at], result)
+            one = _outcome(every, missing, adjusted[at], seeds[at], result)
         else:
             one = claim.rule(result)
         words = f"{one.evidence}; {claim.note}" if claim.note else one.evidence
@@ -261,7 +256,7 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
 
 
 def _outcome(
-    every: Sequence[Difference], missing: int, p: float, level: float, result: Result
+    every: Sequence[Difference], missing: int, p: float, seeds: float, result: Result
 ) -> Outcome:
     """The verdict on a claim, from the p-value that Holm's procedure gives."""
     if not every:
@@ -280,7 +275,10 @@ def _outcome(
     if missing and (held or not decided):
         return Outcome(NOT_RUN, f"{len(every)} of {len(every) + missing} comparisons run: {words}")
     if not decided:
-        return Outcome(UNDECIDED, f"{words}; {_seeds(every, level)}")
+        if any(one.error is None for one in every):
+            return Outcome(UNDECIDED, f"{words}; one seed has no interval")
+        enough = f"{seeds:.0f}" if math.isfinite(seeds) else f"more than {MOST_SEEDS:,}"
+        return Outcome(UNDECIDED, f"{words}; {enough} seeds would decide")
     if held and result.size == "full" and all(one.agrees for one in every):
         return Outcome(REPRODUCED, words)
     return Outcome(ORDER if held else NOT_REPRODUCED, words)
