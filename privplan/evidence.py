@@ -197,8 +197,7 @@ def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> 
 NOISE_EVIDENCE = "noise.jsonl"
 CELLS = 32  # number of cells of equal probability in which coordinates are counted
 TAILS = (3.0, 3.5, 4.0, 5.0)  # absolute values beyond which coordinates are counted
-CLOSE = 1e-6
-"""Distance below which two neighbouring values are counted as equal, for single precision."""
+CLOSE = 1e-6  # distance below which neighbouring values count as equal, for single precision
 BLOCKS = 32  # number of contiguous blocks of about equal length
 PROJECTIONS = 128  # number of random projections
 PROJECTION_KEY = 11

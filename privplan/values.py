@@ -74,8 +74,7 @@ def _divides(value: float) -> float:
     return value
 
 
-MOST = 10**15
-"""Largest count: exact as a floating-point number, and so are sums and ratios of a few."""
+MOST = 10**15  # largest count: exact as a float, and so are sums and ratios of a few
 
 _NUMBER = BeforeValidator(_not_a_bool)
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]

@@ -235,8 +235,7 @@ TRAINING_COST = 3  # cost of a training step on one record, in forward passes
 LEAST_EVALUATIONS = 5  # least number of evaluations in a run that has as many rounds
 LEAST_RECORDS = 1000
 """Least number of test records in an evaluation during training, where there are as many."""
-EVALUATED_RECORDS = 10_000
-"""Most test records on which the global model is evaluated during training."""
+EVALUATED_RECORDS = 10_000  # most test records of the global model's evaluations in training
 
 
 def records_within_share(

@@ -166,6 +166,7 @@ class Count(NoNoise):
     """
 
     moved_if_replaced = 2
+    normal_divergence = False  # whether its Rényi divergences are at most those of the normal law
 
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
         """The pairs of the moved count; refused where clients are drawn."""
@@ -236,11 +237,12 @@ class DiscreteGaussianCount(Count):
     """Whole noise with P(k) proportional to exp(-k^2 / (2 s^2)); s is the noise multiplier.
 
     Exact up to ``EXACT`` (Canonne, Kamath, Steinke 2020); with more noise, the normal bounds of
-    ``DiscreteGaussian``. Values beyond 37 s have a mass below 1e-290 and are left out.
+    ``DiscreteGaussian``. Values beyond 37 s have a mass below 1e-290 and are left out; the Rényi
+    divergences, to which these matter, are those of the normal law (their Proposition 5).
     """
 
     name = "discrete_gaussian_count"
-    EXACT = 192.0
+    EXACT, normal_divergence = 192.0, True
 
     def pairs(self, noise_multiplier: float, moved: int) -> DominatingPairs:
         """Losses (moved^2 - 2 moved k) / (2 s^2) at the values k."""

@@ -28,8 +28,7 @@ from privplan.errors import InputError
 
 _MAX_EVALUATIONS = 200
 _MAX_STEPS = 400
-_INTEGER_RTOL = 1e-4
-"""An integer is exact up to 10,000; beyond, bounds hardly tell neighbours apart."""
+_INTEGER_RTOL = 1e-4  # an integer is exact up to 10,000; beyond, bounds hardly differ
 
 
 def largest_affordable(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
-from privplan.accounting.families import NOISE_FAMILIES, dominating_pairs
+from privplan.accounting.families import NOISE_FAMILIES, Count, dominating_pairs
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
 from privplan.laws.law import DiscretePair, Moments, RenyiBound
@@ -149,10 +149,13 @@ def rdp_of_release(release: Release, relation: Relation) -> Floats:
 @lru_cache(maxsize=64)
 def _rdp_of_pairs(release: Release, relation: Relation) -> Floats:
     """The divergence of the pairs that dominate a release: none of its own is larger."""
-    result = np.zeros_like(ORDERS)
+    result, family = np.zeros_like(ORDERS), NOISE_FAMILIES.get(release.family)
     if release.sampling_ratio > 0 and release.noise_multiplier < math.inf:
         for pair in dominating_pairs(release, relation).upper:
-            if isinstance(pair, DiscretePair):
+            if isinstance(family, Count) and family.normal_divergence:
+                moved = family.moved_if_replaced if relation == Relation.REPLACE_ONE else 1
+                bound = _gaussian(release.noise_multiplier / moved)
+            elif isinstance(pair, DiscretePair):
                 losses, masses = np.array([pair.losses, pair.masses])[:, np.array(pair.masses) > 0]
                 top = losses.max()
                 below = np.exp(np.multiply.outer(ORDERS - 1, losses - top))

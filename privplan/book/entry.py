@@ -33,6 +33,7 @@ from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
 from privplan.verification.verify import Verdict, judge, load_run
 
+DECLARED = "declared"  # the algorithm of releases that no run has
 STATE = 32  # bytes of the hash of one generator state; zeros for a release without one
 Cost = Literal["recorded", "full participation", "infinite"]
 _OF_COHORTS = frozenset({"cohorts", "participation"})
@@ -202,17 +203,18 @@ def declared(
     The same declaration counts once, since its content identifies it; another one counts as well.
     """
     under = checked_relation(relation)
+    if not isinstance(history, History):
+        raise InputError.one("history", "must be a History", type(history).__name__)
     faults = [
         Fault(field, "must be text on one line, up to 200 letters", repr(text))
-        for field, text in (("name", name), ("group", group), ("population", population or "none"))
-        if not (isinstance(text, str) and text.strip() and text.isprintable() and len(text) <= 200)
+        for field, text in (("name", name), ("group", group), ("population", population))
+        if not (isinstance(text, str) and text.isprintable() and len(text) <= 200)
+        or not (text.strip() or field == "population")
     ]
-    noise = min((one.noise_multiplier for one, _ in history), default=0.0)
-    reason = (
-        accountant(PLD).why_not(history, under) if noise else "a release without noise, or none"
-    )
-    if reason:
-        faults.append(Fault("noise", "must have a bound", reason))
+    odd = any(not one.noise_multiplier or one.sampling_ratio != 1 for one, _ in history)
+    reason = "no noise, or sampling" if odd else accountant(PLD).why_not(history, under)
+    if reason or not history.rounds:
+        faults.append(Fault("noise", "must have a bound", reason or "no release"))
     if faults:
         raise InputError(faults)
     share = parse(Share, {
@@ -221,7 +223,7 @@ def declared(
     })  # fmt: skip
     chain = digest({"name": name, "population": population, "share": share.model_dump(mode="json")})
     booked = BookedRun(
-        chain=chain, plan=chain, lines=1, population=population, source=name, algorithm="declared",
+        chain=chain, plan=chain, lines=1, population=population, source=name, algorithm=DECLARED,
         dataset="", seed=None, status="complete", shares=(share,), verdict="unverified",
     )  # fmt: skip
     return Booking(booked, bytes.fromhex(chain), bytes(STATE))

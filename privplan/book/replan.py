@@ -32,8 +32,7 @@ from privplan.plan import BookBudget, GroupPlan, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 
-LEAST_SHARE = 0.05
-"""Smallest allotment, as a part of the budget; below it the budget counts as spent."""
+LEAST_SHARE = 0.05  # smallest allotment over the budget; below it the budget counts as spent
 _MARGIN = 5e-4
 _CLOSE = 1 - 2e-3
 _SPENT = 0.97  # of its allotment: a group whose budget does not bind spends less

@@ -16,7 +16,7 @@ from privplan.accounting.families import not_gaussian
 from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
 from privplan.accounting.rdp import ORDERS, rdp_of_release
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, named_law
-from privplan.book.entry import BookedRun
+from privplan.book.entry import DECLARED, BookedRun
 from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
 from privplan.values import Value
 
@@ -37,6 +37,7 @@ class Account:
     delta: float | None
     kept: int = 0  # number of runs whose verdict is kept
     plans: tuple[str, ...] = ()  # digests of their plans, each once
+    declared: frozenset[int] = frozenset()  # places of the histories that are declared
 
     @property
     def history(self) -> History:
@@ -129,6 +130,7 @@ def account_of(
         delta=min(deltas, default=None),
         kept=sum(run.verdict == "kept" for run, _ in pairs),
         plans=tuple(dict.fromkeys(run.plan for run, _ in pairs)),
+        declared=frozenset(i for i, (run, _) in enumerate(pairs) if run.algorithm == DECLARED),
     )
 
 
@@ -387,7 +389,7 @@ def composition_of(
     first = next((one for one in account.histories if one.rounds), History())
     if rule is None:
         everybody = first.rounds and all(release.sampling_ratio == 1 for release, _ in first)
-        rule = "gaussian" if everybody and not not_gaussian(first) else "renyi"
+        rule = "gaussian" if everybody and 0 not in account.declared else "renyi"
     known = (account.where, rule, account.relation, budget, delta)
     if rule == "exact":
         return Composition(*known, past=account.history, unit=account.unit)
@@ -451,7 +453,7 @@ def remaining(
     rule: BookRule | None = None,
 ) -> Remaining:
     """The remaining part of ``epsilon`` at ``delta``."""
-    trained = [one for one in account.histories if one.rounds and not not_gaussian(one)]
+    trained = [h for at, h in enumerate(account.histories) if at not in account.declared]
     last = trained[-1] if trained else account.histories[-1]  # rather than a count
     # A release of the next run with noise multiplier 1, and how many a client may be in.
     usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]

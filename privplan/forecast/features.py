@@ -172,8 +172,7 @@ def client_shares(spec: Spec) -> tuple[float, ...]:
 
 # --- The table of proxy runs (PROXY.json): features of a plan and the accuracy that it reached. --
 
-LEAST_RUNS = 12
-"""Least proxy runs for a table: an interval of 90% needs 9 residuals of held-out runs."""
+LEAST_RUNS = 12  # least proxy runs for a table: an interval of 90% needs 9 residuals held out
 
 
 class ProxyRun(Checked):

@@ -7,8 +7,7 @@ from privplan.plan import Forecast, GroupForecast, Plan
 GUESS = "a guess: no run on this data set"
 """What a forecast is without a run on the data that it is of: its interval covers nothing."""
 WIDE = 0.12  # width of an interval from which a line says that the forecast is wide
-FAR = 4.0
-"""Distance, over the median of the proxy runs, from which a forecast is said to extrapolate."""
+FAR = 4.0  # distance over the median of the proxy runs from which a forecast extrapolates
 
 
 def forecast_lines(plan: Plan) -> list[str]:

@@ -30,8 +30,7 @@ from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, RunRecord
 from privplan.values import parse
 
-FOLDER = "guard"
-"""Folder in the run folder with the draw of the open round, released sums and models."""
+FOLDER = "guard"  # in the run folder: the draw of the open round, released sums and models
 DRAW = "draw.json"
 RELEASE = "release"
 MODEL = "model"

@@ -24,8 +24,7 @@ from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
-LEAST_SHARE = 1e-3
-"""Least cohort of a group without a floor, relative to an equal share of the cohort."""
+LEAST_SHARE = 1e-3  # least cohort of a group without a floor over an equal share of the cohort
 
 
 @dataclass(frozen=True)

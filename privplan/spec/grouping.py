@@ -27,8 +27,7 @@ from privplan.values import LARGEST, LEAST
 Floats = NDArray[np.float64]
 
 DEFAULT_GROUPS = 3
-MOST_GROUPS = 12
-"""Groups that are made of individual budgets, and the most where their number is free."""
+MOST_GROUPS = 12  # groups made of individual budgets, and the most where their number is free
 _MOST_PLACES = 1024  # distinct budgets that are told apart; more are put into bins
 _ENOUGH = 0.99
 

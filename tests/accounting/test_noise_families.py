@@ -278,13 +278,15 @@ def test_counts_of_few_losses_against_their_sums():
         assert found.lower > 0.999 * found.upper
 
 
-@pytest.mark.parametrize("name", ["laplace", "randomized_response"])
+@pytest.mark.parametrize("name", ["laplace", "randomized_response", "discrete_gaussian_count"])
 def test_renyi_divergences_of_counts_are_those_of_the_closed_forms(name):
     """Mironov 2017 (arXiv 1702.07476), Table II; a bound from above, 1e-5 apart."""
     ours = rdp_of_release(Release(math.sqrt(2) / EPSILON, 1.0, "full", name), "add_remove")
     a, yes = ORDERS, 1 / (1 + math.exp(-EPSILON))
     share, worst = (a / (2 * a - 1), a) if name == "laplace" else (yes, a - 1)
     moments = np.logaddexp(np.log(share) + (a - 1) * EPSILON, np.log(1 - share) - worst * EPSILON)
+    if name == "discrete_gaussian_count":  # Canonne, Kamath, Steinke 2020, Proposition 5
+        moments = a * (a - 1) * EPSILON**2 / 4
     np.testing.assert_allclose(ours, moments / (a - 1), rtol=1e-5)
     assert (ours >= moments / (a - 1) * (1 - 1e-12)).all()
 
