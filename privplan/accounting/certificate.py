@@ -206,7 +206,7 @@ class Composition:
         rows = certify(self.history, accountants=accountants or fast_accountants(), **how)
         _log.info("%s: rows of %s", self.title, ", ".join(row.accountant for row in rows))
         if not rows:
-            raise UnsupportedError("; ".join(rows.notes))
+            raise UnsupportedError("; ".join(dict.fromkeys(rows.notes)))
         warnings = self._population_warnings() + disagreements(rows)
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)

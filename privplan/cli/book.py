@@ -22,12 +22,8 @@ MOST_SECONDS = 1.0  # processor time of an answer to ``left``
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 RULES = ("renyi", "gaussian", "exact")
 NOISE = (
-    "gaussian",
-    "laplace",
-    "discrete_laplace",
-    "randomized_response",
-    "discrete_gaussian_count",
-)
+    "gaussian", "laplace", "discrete_laplace", "randomized_response", "discrete_gaussian_count",
+)  # fmt: skip
 
 
 @click.group(
