@@ -94,7 +94,7 @@ def by_split(
     resnet_18: bool = False,
     small: bool = False,
 ) -> list[Setting]:
-    """Tables II and III; small: with DP-FedAvg under equal noise beside the methods."""
+    """Tables II and III; small: with DP-FedAvg at the norm of DP-FedPGN beside the methods."""
     changes: dict[str, Any] = {"model": RESNET_18} if resnet_18 else {}
     spec, methods = spec_of(**changes), METHODS
     if small:
