@@ -163,8 +163,7 @@ def grid_of(std: float) -> float:
     return float(2.0 ** (math.frexp(std)[1] - 1 - BITS))
 
 
-SMOOTHING = 4
-"""Steps of the grid by which the standard deviation exceeds that of the equivalent noise."""
+SMOOTHING = 4  # steps by which the deviation exceeds that of the equivalent noise
 
 
 def scale_for(std: float) -> float:

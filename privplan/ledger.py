@@ -176,7 +176,7 @@ def worst_client(
             if share.group != group:
                 continue
             law, release = share.sampling.law, record.release_for(share)
-            if complete and record.round + len(law.mixture(0.0, 1)) - 1 > last:
+            if complete and law.complete_at(record.round) > last:
                 continue
             if record.unit == "record" and share.participants is not None:
                 for client in share.participants:

@@ -26,8 +26,7 @@ Result = TypeVar("Result")
 Key = TypeVar("Key")
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C ended
-_SHOW_CURSOR = "\x1b[?25h"
-"""Shows the cursor of a terminal again, which a progress bar may have hidden."""
+_SHOW_CURSOR = "\x1b[?25h"  # shows a cursor again that a progress bar may have hidden
 
 
 @contextmanager

@@ -33,8 +33,7 @@ from privplan.record import Mask
 
 KEY_BYTES = 32
 LETTERS = 24  # length of the fingerprint of a stream
-_FIRST, _LAST = 10, 20
-"""Logarithms of the sizes of the first and of the largest block, in bytes."""
+_FIRST, _LAST = 10, 20  # logs of the sizes of the first and of the largest block, in bytes
 
 
 @dataclass(frozen=True, repr=False)

@@ -229,8 +229,7 @@ def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
 
 # --- After which rounds a run is evaluated, and on which test records. ---------------------------
 
-EVALUATION_SHARE = 0.12
-"""Largest time of evaluation during training, as a share of the time of training."""
+EVALUATION_SHARE = 0.12  # largest time of evaluation during training, as a share of that
 TRAINING_COST = 3  # cost of a training step on one record, in forward passes
 LEAST_EVALUATIONS = 5  # least number of evaluations in a run that has as many rounds
 LEAST_RECORDS = 1000

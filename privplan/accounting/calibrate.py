@@ -38,8 +38,7 @@ LEAST_RATIO = 1e-9
 MOST_ROUNDS = 10_000_000
 PLD = "pld"
 _SLACK = 2e-6  # how far a small epsilon may stay below its budget, up to 2e-3 of it
-_STEEP = 1e-2
-"""Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
+_STEEP = 1e-2  # epsilon below which its exact value tells a search nothing
 _MANY = 100_000  # rounds from which a bound is computed no more closely than decides on the budget
 _SMALL = 1e-3  # sampling ratio below which it is not either: a closer one takes much longer
 LEAST_EPSILON = 1e-6

@@ -291,11 +291,14 @@ def composition(
         faults.append(Fault("sampling_ratio", f"must be in [{LEAST:g}, 1]", sampling_ratio))
     elif law.everyone and sampling_ratio != 1:
         faults.append(Fault("sampling_ratio", f"must be 1 under {law.phrase}", sampling_ratio))
-    if noise_multiplier is None or not LEAST <= noise_multiplier <= LARGEST:
+    if noise_multiplier is None or not LEAST <= float(noise_multiplier) <= LARGEST:
         rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
     if rounds is None or not 1 <= rounds <= MOST_ROUNDS or rounds != int(rounds):
         faults.append(Fault("rounds", f"must be a whole number in [1, {MOST_ROUNDS}]", rounds))
+    elif rounds % (turn := law.rounds_for(1)) and law.complete_at(1) > 1:
+        # part of a turn spends less than a lower bound of whole turns says
+        faults.append(Fault("rounds", f"must be a multiple of {turn} under {law.phrase}", rounds))
     faults += _population_faults(delta, clients)
     if faults or noise_multiplier is None or rounds is None:
         raise InputError(faults)

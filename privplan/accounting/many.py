@@ -49,11 +49,12 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
     if given.get("history") is not None:
         raise InputError.one("history", "must be left out with arrays of numbers", "a history")
     try:
-        every = np.broadcast_arrays(*(np.asarray(one, dtype=float) for one in arrays.values()))
+        numeric = [np.asarray(one).astype(float, casting="safe") for one in arrays.values()]
+        every = np.broadcast_arrays(*numeric)
         every[0].ravel()[0]
-    except (ValueError, IndexError):
-        shapes = {name: np.shape(one) for name, one in arrays.items()}
-        raise InputError.one("releases", "must be numbers in shapes that fit", shapes) from None
+    except (ValueError, TypeError, IndexError):
+        stated = ", ".join(f"{name} {one!r:.40}" for name, one in arrays.items())
+        raise InputError.one("releases", "must be numbers in shapes that fit", stated) from None
     questions = zip(*(array.ravel().tolist() for array in every), strict=True)
     given_all = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
     asked = [composition(**one) for one in given_all]

@@ -377,7 +377,7 @@ class Composition:
         try:
             found = cost(cast(Filter, self.rule), self.past + more, self.relation, self.order)
         except UnsupportedError as error:
-            text = "must cover the releases; try renyi, or exact for runs fixed in advance"
+            text = "must cover the releases, as exact does for runs fixed in advance"
             raise InputError.one("rule", f"{text} ({error})", self.rule) from None
         return min(self.units + found, MOST_UNITS)
 

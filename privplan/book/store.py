@@ -93,7 +93,7 @@ def engine_of(url: URL, *, write: bool) -> Engine:
     sqlite = url.get_backend_name() == "sqlite"
     file = sqlite and not str(url.database).startswith("file:")
     if file and not write and not Path(str(url.database)).exists():
-        rule = "must be a book that exists; privplan book open or book add RUN begins one"
+        rule = "must be a book that exists; privplan book open, add or declare begins one"
         raise InputError.one("book", rule, shown(url))
     try:
         if sqlite:

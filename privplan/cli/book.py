@@ -89,7 +89,7 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
 @click.option("--noise-multiplier", type=float, required=True, help="Of one release.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Number of such releases.")
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
-@click.option("--delta", type=float, help="Of the group's budget, where the book has no plan.")
+@click.option("--delta", type=float, help="Of the group's budget; the smallest in the book counts.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def declare(
@@ -112,6 +112,9 @@ def declare(
         render.data({"book": book.address, "outcome": outcome, "name": name, **whose})
     else:
         render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
+        own = [run for run in book.runs if run.population == whose["population"]]
+        if sum(share.group == whose["group"] for run in own for share in run.shares) == 1:
+            render.text(f"nothing else in the book is of {whose['group']}")
 
 
 @book_command.command("show", epilog="Example: privplan book show --group strict")

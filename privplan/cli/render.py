@@ -18,8 +18,7 @@ import click
 from privplan.errors import InputError
 from privplan.files import printable
 
-PIPE_WIDTH = 160
-"""Columns of a table that goes to a file or a pipe, where COLUMNS does not say otherwise."""
+PIPE_WIDTH = 160  # columns of a table in a file or a pipe, without COLUMNS
 LEAST_WIDTH = 40
 SPARE = ("rdp upper", "headroom", "objective", "plan")
 """Columns that a table without room leaves out; --json and report pages have them."""

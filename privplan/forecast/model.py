@@ -94,11 +94,9 @@ DIFFICULTY = 0.4  # prior standard deviation of the logarithm of a class's diffi
 _NAMES = tuple(PARAMETERS)
 _CENTRES = np.log([centre for centre, _ in PARAMETERS.values()])
 _SPREADS = np.array([spread for _, spread in PARAMETERS.values()])
-_NOISE = 0.2
-"""Standard deviation of an accuracy's log odds over seeds, for the weight of the priors."""
+_NOISE = 0.2  # deviation of an accuracy's log odds over seeds, for the weight of priors
 _CLASS_NOISE = 0.6  # the same for the accuracy of one class, which has fewer test records
-_SMOOTH = 0.03
-"""Accuracies of classes are moved from 0 and 1 by so much before their log odds are taken."""
+_SMOOTH = 0.03  # by which accuracies of classes are moved from 0 and 1 before log odds
 _ROBUST = 1.2  # residuals, in standard deviations, from which they count less
 _LEAST = 0.005  # accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken
 

@@ -93,6 +93,10 @@ class RandomAllocation(base.Law):
         """The first round of the block."""
         return round_ - self.parts * ((round_ - 1) // self.parts % self.block)
 
+    def complete_at(self, round_: int) -> int:
+        """The end of the block."""
+        return super().complete_at(self.stream_round(round_) + self.parts * (self.block - 1))
+
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:

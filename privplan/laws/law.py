@@ -277,6 +277,10 @@ class Law(ABC):
         """The round whose random stream draws a round's cohort."""
         return round_
 
+    def complete_at(self, round_: int) -> int:
+        """The round by which all is released that the privacy of taking part in a round is of."""
+        return round_ + len(self.mixture(0.0, 1)) - 1
+
     def mixture(self, momentum: float, rounds: int, round_: int = 1) -> tuple[float, ...]:
         """Factors on a round's sum and on those before it in what is released.
 

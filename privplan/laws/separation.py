@@ -34,6 +34,7 @@ class MinSeparation(RandomAllocation, Full):
     """
 
     phrase = Law.phrase
+    complete_at = Law.complete_at
     dominating_pairs = Full.dominating_pairs
 
     def __init__(self, block: int) -> None:

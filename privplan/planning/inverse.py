@@ -46,8 +46,7 @@ _TOLERANCE = 1e-3
 _AT_END = 1e-9
 _TRIED = 24  # values, evenly spaced in logarithms, that are tried where bracketing does not serve
 _NEAR = 0.01  # relative distance of values at which the search around the best of them ends
-_ALIKE = 1e-4
-"""Relative difference of what is found, below which the unknown is said not to change it."""
+_ALIKE = 1e-4  # relative difference below which the unknown does not change what is found
 
 
 @dataclass(frozen=True)

@@ -232,8 +232,7 @@ def provisioned_noise_multiplier(spec: Spec, found: Allocation) -> float:
 
 # --- What a spec's limits on a whole run allow: rounds and client uploads. -----------------------
 
-ROUNDING = 1e-9
-"""By how much uploads may exceed their limit, relatively, since they are a rounded product."""
+ROUNDING = 1e-9  # by how much uploads may exceed their limit, relatively, by rounding
 
 
 def check_limits(spec: Spec) -> None:

@@ -75,8 +75,7 @@ def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
 _MOST_STEPS = 60
 _SMALLEST = 1e-9  # part of the error that the conditions' prices may still be worth at the end
 _INSIDE = 0.05  # how far inside its bounds a search starts, as a part of the way to their middle
-_BEND = 1e-3
-"""Relative distance of ratios by which the second derivative of the noise is a difference."""
+_BEND = 1e-3  # relative distance of ratios for a second derivative of the noise
 _AROUND = np.array([1 - _BEND, 1.0, 1 + _BEND])
 _BY_R, _BY_W, _BY_T = np.array([[1.0, -1, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]])[:, :, None]
 """What the conditions gain with dr, dw and dt; the last one with dr by the slope of the noise."""
@@ -198,8 +197,7 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Fl
 _GRID, _FINE = 200, 0.02
 """Points of the grid over all cohorts; its steps are least and even so far around those found."""
 _SLOPES = np.exp([-3.0, -0.5, -0.05, -0.005, 0.0, 0.005, 0.05, 0.5, 3.0])
-_MOST_LINES = 40
-"""Slopes of the first lines below phi over the tangent, and how many more are drawn."""
+_MOST_LINES = 40  # slopes of first lines below phi over the tangent, and how many more
 _BISECTIONS = 26
 _HINTS = 3
 _SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)  # squares of smaller h that are tried, over the error
@@ -331,11 +329,9 @@ def _peaks(values: Floats, grid: Floats, chosen: NDArray[np.intp]) -> Floats:
 _STARTS = 8
 _FEW_STARTS = 2
 _REFINEMENTS = 6
-_MOVED = 0.6
-"""How far an optimum may move after its curve was refined there, over the reach of that."""
+_MOVED = 0.6  # how far an optimum may move after its curve was refined, over its reach
 _PROVEN = 1e-3
-_SETTLED = 1e-4
-"""Gap to the dual bound that further searches could close, below which there are none."""
+_SETTLED = 1e-4  # gap to the dual bound below which there are no further searches
 NEGLIGIBLE = 0.02  # weight over population share below which a group has a negligible weight
 
 

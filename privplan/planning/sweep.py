@@ -139,8 +139,7 @@ DECIDED: dict[str, Callable[[Spec], float | None]] = {
 
 CHANCES = ("advantage", "tpr_at_fpr_0.01")
 """Columns of a sweep with chances: upper bounds on any attack; None where the curve is unknown."""
-EXTRA = ("record_sampling_ratio", *DECIDED, *CHANCES)
-"""Columns that are there only where a row has them."""
+EXTRA = ("record_sampling_ratio", *DECIDED, *CHANCES)  # columns of which only some rows have values
 
 
 def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[dict[str, Any]]:

@@ -43,8 +43,7 @@ DECIDED = ("clipping_norm", "server", "averaging")
 """Fields of a spec that the default recipe decides where they are left out."""
 LOCAL_RATE = "local.learning_rate"
 """Decided as well where it is left out and there is local momentum; see ``local_rate``."""
-TUNED = ("clipping_norm", "server", "averaging", "local")
-"""Fields of a spec that a tuned recipe writes."""
+TUNED = ("clipping_norm", "server", "averaging", "local")  # fields that a tuned recipe writes
 DECIDABLE = {"default": (*DECIDED, LOCAL_RATE), "none": (), "tuned": TUNED}
 """Fields that ``Recipe.decides`` may name, by the recipe's source."""
 CLIPPING_STEPS = 1.0
@@ -135,8 +134,7 @@ def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
 # is checked without the simulator. Another distribution adds an optimiser by an entry point of the
 # group ``privplan.server_optimisers``; it may use all fields below.
 
-GROUP = "privplan.server_optimisers"
-"""Entry-point group of server optimisers from other distributions."""
+GROUP = "privplan.server_optimisers"  # entry points of server optimisers of others
 _ADAPTIVE = {"learning_rate": 0.01, "epsilon": 1e-3}
 HYPERPARAMETERS: dict[str, dict[str, float]] = {
     "sgd": {"learning_rate": 1.0},

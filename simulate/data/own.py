@@ -19,8 +19,7 @@ from simulate.data.partition.clients import Partition
 from simulate.tasks import MULTI_CLASS, targets_of, task_of
 
 _log = logging.getLogger(__name__)
-MOST_CLASSES = 100_000
-"""Largest label that is taken for a class rather than for a number of another kind."""
+MOST_CLASSES = 100_000  # largest label that is a class and no number of another kind
 TEST_SHARE = 0.2  # default share of the records that is split off for testing
 PIXEL_SCALE = 255.0  # default pixel value that becomes 1 in records of bytes
 _SPLIT_SEED = 0

@@ -24,11 +24,9 @@ from simulate.tasks import MULTI_CLASS, objective_of
 # --- Checks of the user's module: every fault at once, each with its remedy. ---------------------
 
 PROBE_RECORDS = 3  # records on which a module is tried
-MOST_GROUPS = 32
-"""Most groups of a group normalisation that replaces batch normalisation (Wu and He 2018)."""
+MOST_GROUPS = 32  # of a group normalisation for a batch normalisation (Wu and He 2018)
 COPY_RULE = "must be copied by copy.deepcopy; keep locks, files and computed tensors out of it"
-_TOLERANCE = 1e-4
-"""Largest relative difference by rounding between equal computations in another order."""
+_TOLERANCE = 1e-4  # largest relative difference between equal computations in another order
 
 
 class Probe(NamedTuple):

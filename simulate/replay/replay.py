@@ -34,14 +34,12 @@ from simulate.replay.rounds import KINKS, deviations
 from simulate.tasks import evaluations
 
 PACKAGES = ("privplan", "torch", "numpy")  # packages whose versions a report names
-TOLERANCE = 1e-5
-"""Largest deviation that agrees, relative to the largest coordinate or the recorded value."""
+TOLERANCE = 1e-5  # largest deviation that agrees, relative to the largest coordinate
 TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
 """Fields of a ledger line that depend on training, or on noise drawn again."""
 MOST_DIFFERENCES = 100  # largest number of differences that a report lists; all are counted
 SCORE = 1e-3  # largest difference of a score or loss that agrees, relative above 1
-MOST_DEVIATION = 1e100
-"""Largest deviation that a report states; also for deviations that are no number."""
+MOST_DEVIATION = 1e100  # largest deviation that a report states, or for what is no number
 BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
 """Comparisons that need the key of a run with secure noise."""

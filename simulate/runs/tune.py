@@ -36,8 +36,7 @@ from simulate.runs.study import Problem, search, to_the_end
 
 CLIPPING = (0.1, 2.0)  # least and largest clipping norm that is tried, over the plan's
 RATE = (1 / 3, 3.0)  # least and largest local learning rate that is tried, over the plan's
-FACTOR = 4.0
-"""Largest factor between a hyperparameter that is tried and its default, in either direction."""
+FACTOR = 4.0  # largest factor between a hyperparameter that is tried and its default
 
 
 class Point(Value):

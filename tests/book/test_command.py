@@ -82,7 +82,7 @@ def _empty(folder):
         (_half, "must be"),
         (_empty, "no table of runs"),
         (lambda folder: folder, "unable to open"),
-        (lambda folder: folder / "nosuch.sqlite", "book add RUN begins one"),
+        (lambda folder: folder / "nosuch.sqlite", "add or declare begins one"),
         (lambda folder: "sqlite://", "in memory"),
         (lambda folder: "nosuch://host/db", "SQLAlchemy knows"),
         (lambda folder: "mysql+pymysql://me:secret@host/db", "needs the driver"),

@@ -36,7 +36,7 @@ def test_a_client_moves_the_releases_by_the_counted_rounds_at_most():
                 for signs in ((1.0,) * size, (1.0, -1.0) * 2):
                     squares = np.sum((moves[:, own] @ np.array(signs[:size])) ** 2)
                     assert squares <= size <= law.rounds_of_client(11) == 4
-    assert composition(8.0, None, 11, sampling=SEPARATION, delta=1e-5).history.rounds == 4
+    assert composition(8.0, None, 12, sampling=SEPARATION, delta=1e-5).history.rounds == 4
 
 
 def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():

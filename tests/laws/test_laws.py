@@ -225,7 +225,7 @@ def test_a_ledger_counts_the_rounds_of_a_turn():
 
 def test_questions_without_a_spec_count_the_rounds_of_a_client():
     given = {"delta": 1e-5, "relation": "add_remove", "clients": 1000}
-    assert composition(1.4, 0.1, 52, sampling="cyclic_poisson:5", **given).history.rounds == 11
+    assert composition(1.4, 0.1, 55, sampling="cyclic_poisson:5", **given).history.rounds == 11
     given |= {"noise_multiplier": 1.4, "sampling_ratio": 0.1, "rounds": 50}
     given |= {"accountant": "pld", "sampling": "cyclic_poisson:5"}
     rounds, found = calibrated_composition("rounds", 1.0, **{**given, "rounds": None})

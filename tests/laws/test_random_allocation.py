@@ -131,6 +131,8 @@ def test_a_run_is_planned_trained_verified_and_replayed(
         assert history_of(records, group.name) == plan.history(group)
         assert plan.history(group).rounds == times
         assert worst_client(records, group.name, group.clients)[1].rounds == times
+        stopped = worst_client(records[:-1], group.name, group.clients, complete=True)[1].rounds
+        assert stopped == times - (name != "min_separation:5")  # a block that is not complete
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
     checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}

@@ -36,8 +36,7 @@ _CHUNK = 256  # most pairs whose lattices are in memory as one array
 _COARSE = 0.3
 _COARSE_GROWTH = 0.06
 """Step of the lattice that is planned with, in deviations of a round, and how it widens."""
-_SPREAD_OUT = 0.4
-"""How much wider points may stand far from the tilted loss, per step and deviation."""
+_SPREAD_OUT = 0.4  # how much wider points are far from the tilted loss, per step and deviation
 _COARSENING = 1.1
 _ROUNDING = 1e-15
 _LEAST_TAIL = 1e-20
@@ -189,8 +188,7 @@ def composed_at(direction: Direction, reading: Reading, scale: float) -> Compose
 TOLERANCE = 1e-4
 _REFINEMENTS = 7
 _RETRIES = 6
-_FLOOR = 0.01
-"""The tolerance is of at least this share of the spread of the loss, for an epsilon near 0."""
+_FLOOR = 0.01  # the tolerance is of this share of the spread of the loss at least
 _ACCOUNTANT_COARSE = 3.0  # step of a direction that probably spends less, in steps of the first
 _HOPELESS = 0.8
 """A step that leaves more than this share of the gap ends the search: rounding is what is left."""

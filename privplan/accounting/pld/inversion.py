@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d
 from scipy.special import erf, ndtr
 
 from privplan.accounting.pld.moments import (
@@ -41,13 +42,15 @@ _PHASES = (  # half the phase that may pass in a panel, by the logs of digits th
     np.array([60.0, 57.0, 50.0, 45.0, 40.0, 35.0, 30.0, 25.0, 20.0, 8.0]),
 )
 _PANELS, _GRID = 2, 48  # of a plan: panels of a part, places between which panels are laid
+_NEAR = 7  # of these places, whose steepest decides
 _RARE, _FORGONE = 0.5, 3.0  # rounds in which one loss decides; log of what a tilt may forgo
-_OF_TOLERANCE = 30.0  # tolerance over that of what is left out
+_OF_TOLERANCE = 20.0  # tolerance over that of what is left out
 _MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
 _CHUNK, _ALIKE = 1 << 18, 0.4  # complex numbers in memory; how far sizes in it differ, in logs
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
 _NEWTON, _PLANS = 12, 4  # most steps and plans
 _GAP, _FIRST = 1.6, 0.75  # tolerances that ask for another plan; of the first one
+_COMPOSED = 2.0  # most mu^2, since the bound from below loses its exponential
 _COARSE, _COARSE_DELTA = 5.0, 0.1  # tolerances of a direction that probably spends less
 _TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
 _ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
@@ -211,7 +214,7 @@ def _plan(
     period = np.maximum(period, 5 * spread)
     excess = excess + moment - gain  # with the mass that was taken off
     quiet = np.sqrt(2 * (spared + excess + 2))
-    change = aim / (1 + steep)
+    change = np.minimum(aim / (1 + steep), _COMPOSED)
     needed = np.log(np.maximum(rounds, 1.0)) + 1.2 * excess + spared + 8
     for _ in range(2):  # the second time at a wider gap, where there is too much work
         highest = quiet / np.sqrt(change + asked.mu**2)
@@ -223,9 +226,10 @@ def _plan(
             made, weight = tilted(part, places, tilt)
             digits = needed[:, None] + weight - weight.max(axis=1, keepdims=True)
             phase = np.interp(digits[:, 1:], *_PHASES)
-            wide = _WIDEST * np.minimum(1, 25 / needed)[:, None]
+            wide = _WIDEST * np.minimum(1, 35 / needed)[:, None]
             panels = np.diff(places) / wide * np.maximum(1, part.rows.shift)
-            panels += highest[:, None] * np.diff(made) / (2 * phase)
+            steepest = maximum_filter1d(np.diff(made), _NEAR, axis=1)
+            panels += highest[:, None] * steepest / (2 * phase)
             meshes.append((places, np.pad(np.cumsum(panels, axis=1), ((0, 0), (1, 0)))))
             nodes += np.ceil(meshes[-1][1][:, -1] + 0.5) * len(NODES)
         work = nodes * frequencies / most
@@ -245,8 +249,10 @@ def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
     step = -2 * np.sin(phases / 2) ** 2 + 1j * np.sin(phases)
     known = 1
     while known < count:
-        some = found[:, : min(known, count - known)]
-        found[:, known : 2 * known] = some + step[:, None] * (1 + some)
+        some, new = found[:, : min(known, count - known)], found[:, known : 2 * known]
+        np.multiply(some, step[:, None], out=new)
+        new += some
+        new += step[:, None]
         step, known = step * (2 + step), 2 * known
     return found
 
@@ -415,12 +421,13 @@ def _of_nothing(width: Array, epsilon: Array) -> tuple[Array, Array, Array]:
 def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
     """Epsilon by Newton's method, and a little further until the bound holds there."""
     epsilon, goal = plan.epsilon, np.log(delta)
-    for _ in range(_NEWTON):
+    for turn in range(_NEWTON):
         found, slope = _delta(made, plan, epsilon, sign)
         step = (np.log(np.maximum(found, 1e-300)) - goal) / np.where(slope > 0, slope, plan.tilt)
         step = np.clip(step, -2 / plan.tilt, 2 / plan.tilt)
         epsilon = np.maximum(epsilon + step, 0.1 * epsilon)
-        if (np.abs(step) <= 2e-5 * epsilon).all():
+        far = (np.abs(step) > 2e-5 * epsilon) & ((found > 0) | (turn < 4))
+        if not far.any():
             break
     epsilon = epsilon * (1 + sign * 1e-7)
     for further in (1e-6, 1e-5, 1e-4, 1e-3, 0.0):
@@ -429,7 +436,7 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
             break
         epsilon = np.where(short, epsilon * (1 + sign * further), epsilon)
     epsilon = np.where(short, np.inf if sign > 0 else 0.0, epsilon)
-    if sign > 0:
+    if sign > 0 and (epsilon < 0.2 * plan.epsilon).any():
         epsilon = np.where(_delta(made, plan, 0 * epsilon, sign)[0] <= delta, 0.0, epsilon)
     return epsilon, slope
 

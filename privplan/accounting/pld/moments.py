@@ -18,7 +18,7 @@ from privplan.accounting.pld.pairs import UNIT, Array, Rows, log_mixture, tail_o
 from privplan.laws.law import Kind
 
 NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
-_ELLIPSES = (1.5, 2.0, 2.7, 3.7, 6.0)
+_ELLIPSES = (1.8, 3.0)
 _ANGLE = 3.0  # at most, below pi, where 1 - q + q e^(x + ia) may be 0
 
 
@@ -98,28 +98,39 @@ def off_by(part: Equal, ends: Array, tilt: Array, frequency: Array) -> Array:
     """Log of a bound on what Gauss's rule is off by, of a moment at a tilt and a frequency.
 
     On the ellipse |1 - q + q e^(x + ia)| is at most its value at a = 0, and no less than cos(a / 2)
-    times that; the density of the normal law grows by exp(a^2 / 2).
+    times that; the density of the normal law grows by exp(a^2 / 2). Logs that are to be bounded
+    from above lie below a line: the chord of a convex one, the tangent of a concave one. With a
+    line the density has its largest value where x is the slope.
     """
     half, middle = np.diff(ends) / 2, (ends[:, 1:] + ends[:, :-1]) / 2
     tilt, frequency = tilt[:, None], frequency[:, None]
     best = np.full(half.shape, np.inf)
+    if part.kind in (Kind.ADD, Kind.SWAP):
+        exponents, logs_there = _mixture(part, middle, -1)
+        falls = part.rows.shift * part.rows.ratio * np.exp(exponents - logs_there)
     for rho in _ELLIPSES:
         across, up = (rho + 1 / rho) / 2 * half, (rho - 1 / rho) / 2 * half
         right, left = middle + across, middle - across
-        nearest = np.maximum(np.maximum(left, -right), 0.0)
         angle = part.rows.shift * up
-        size = (up**2 - nearest**2) / 2 + np.log(half) - 2 * len(NODES) * math.log(rho)
+        size = up**2 / 2 + np.log(half) - 2 * len(NODES) * math.log(rho)
         size += math.log(64 / 15 / math.sqrt(2 * math.pi)) - math.log1p(-(rho**-2))
-        exponents, logs = _mixture(part, right, 1)
-        turn, narrowed = _around(part, exponents, angle)
-        found = size + (1 + tilt) * logs + frequency * turn
+        found, slope = size, np.zeros(half.shape)
+        if part.kind != Kind.ADD:
+            exponents, logs = _mixture(part, right, 1)
+            least = _mixture(part, left, 1)[1]
+            turn, narrowed = _around(part, exponents, angle)
+            found = found + (1 + tilt) * least + frequency * turn
+            slope += (1 + tilt) * (logs - least) / (2 * across)
+        if part.kind in (Kind.ADD, Kind.SWAP):
+            turn, narrowed = _around(part, _mixture(part, left, -1)[0], angle)
+            found = found - tilt * (logs_there + falls * across + narrowed) + frequency * turn
+            slope += tilt * falls
+        place = np.clip(slope, left, right)
+        found = found + slope * (place - left) - place**2 / 2
         if part.kind == Kind.STITCHED:
-            other = size - tilt * (_mixture(part, left, 1)[1] + narrowed) + frequency * turn
+            nearest = np.maximum(np.maximum(left, -right), 0.0)
+            other = size - tilt * (least + narrowed) + frequency * turn - nearest**2 / 2
             found = np.logaddexp(found, other)
-        elif part.kind != Kind.REMOVE:
-            below, narrowed = _around(part, _mixture(part, left, -1)[0], angle)
-            under = size - tilt * (_mixture(part, right, -1)[1] + narrowed) + frequency * below
-            found = under if part.kind == Kind.ADD else found + under - size
         best = np.minimum(best, np.where((angle < _ANGLE) & (half > 0), found, np.inf))
     best = np.where(half > 0, best, -np.inf)
     top = np.maximum(best.max(axis=1), -800.0)

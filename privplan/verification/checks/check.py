@@ -231,8 +231,7 @@ class Run(Shown):
 
 Inspect = Callable[[Run], Check]
 NOTHING_LEFT = "nothing left the clients: epsilon is 0"
-LAST = 1_000
-"""Order of a check that declares none: after those of this project, before audit and budget."""
+LAST = 1_000  # of a check that declares no order: before audit and budget only
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,7 @@ def noise_fresh(run: Run) -> Check:
 
 NO_GAUSSIAN = "does not apply, no Gaussian noise on sums"
 LAGS = 8  # earlier rounds with which the noise of a group is correlated, over the run
-PAIRED_RELEASES = 3_000
-"""Most releases of which every pair is correlated; in longer runs the first ones."""
+PAIRED_RELEASES = 3_000  # most releases of which every pair is correlated: the first ones
 SAME = 1e-6  # relative tolerance between a measurement's sum of squares and the ledger's
 
 Measured = list[tuple[ReleaseRecord, NoiseEvidence]]

@@ -340,8 +340,7 @@ def unpacked_matlab(path: Path) -> bytes:
     return b"".join(found)
 
 
-PACKED_VARIABLE = 15
-"""Type of an element that is a packed variable (MATLAB, MAT-File Format, level 5)."""
+PACKED_VARIABLE = 15  # type of a packed variable (MATLAB, MAT-File Format, level 5)
 
 
 def matlab(paths: list[Path]) -> tuple[Part, Part]:
