@@ -13,7 +13,6 @@ from privplan.contrib.reproduction.claims import (
     CONTRADICTED,
     NOT_REPRODUCED,
     NOT_RUN,
-    ORDER,
     REPRODUCED,
     Outcome,
     Result,
@@ -283,25 +282,6 @@ def scales(result: Result) -> Outcome:
     if max(map(abs, gaps)) <= 0.01:
         return Outcome(REPRODUCED, words)
     return Outcome(CONTRADICTED if min(gaps) > 0.01 else NOT_REPRODUCED, words)
-
-
-def gain(result: Result) -> Outcome:
-    """Whether stricter groups are sampled less; how good the printed ratios are beside ours."""
-    rows: Mapping[str, list[float]] = {
-        row: [cell.mean for column in result.columns if (cell := result.at(row, column))]
-        for row in ("q1", "q2", "q3", "gain of the printed ratios")
-    }
-    one, two, three, gains = rows.values()
-    if not gains or not len(one) == len(two) == len(three) == len(gains):
-        return Outcome(NOT_RUN, "no such rows")
-    rising = all(a < b < c for a, b, c in zip(one, two, three, strict=True))
-    pairs = zip(result.columns, one, two, three, gains, strict=True)
-    words = "; ".join(
-        f"{column} {a:.2f}, {b:.2f}, {c:.2f}% ({share:.1f}%)" for column, a, b, c, share in pairs
-    )
-    words += "; in brackets what the printed ones reach of the gain over equal ratios, in Problem 1"
-    verdict = ORDER if rising else NOT_REPRODUCED
-    return Outcome(verdict, f"{words} with Theorem 1's closed form inserted")
 
 
 PAPERS.register("gdpfed-plus", paper_of(DATA, globals()))
