@@ -141,7 +141,7 @@ def test_a_rule_that_does_not_cover_the_book_is_one_line(book, tmp_path):
     plan = solve_at(spec(2.0), copied(book, tmp_path))
     booked = tuple(one.model_copy(update={"rule": "gaussian"}) for one in plan.book)
     plan = plan.model_copy(update={"book": booked})
-    with pytest.raises(InputError, match=r"^rule: must cover the releases; .*everybody takes part"):
+    with pytest.raises(InputError, match=r"^rule: must cover the releases, .*everybody takes part"):
         Guard(plan, tmp_path / "run", copied(book, tmp_path))
 
 
