@@ -36,7 +36,7 @@ class Account:
     # smallest delta of the runs' plans for the group; None when no plan has the group
     delta: float | None
     kept: int = 0  # number of runs whose verdict is kept
-    plans: tuple[str, ...] = ()  # digests of their plans, each once
+    plans: tuple[str, ...] = ()  # digests of their plans, or declared names, each once
     declared: frozenset[int] = frozenset()  # places of the histories that are declared
 
     @property
@@ -85,7 +85,7 @@ class Spending(Value):
     # an independent upper bound, which holds even if later runs were chosen adaptively; None where
     # that accountant does not apply
     epsilon_rdp: float | None
-    plans: tuple[str, ...]  # digests of the runs' plans, each once
+    plans: tuple[str, ...]  # digests of the runs' plans, or declared names, each once
 
 
 def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[str, str]]:
@@ -120,6 +120,7 @@ def account_of(
             rule = f"must be one in all runs to compose them for group {group}"
             raise InputError.one(name, rule, " and ".join(sorted(values)))
     deltas = [share.delta for _, share in pairs if share.delta is not None]
+    named = [run.source if run.algorithm == DECLARED else run.plan for run, _ in pairs]
     return Account(
         population=population,
         group=group,
@@ -129,7 +130,7 @@ def account_of(
         histories=tuple(share.history for _, share in pairs),
         delta=min(deltas, default=None),
         kept=sum(run.verdict == "kept" for run, _ in pairs),
-        plans=tuple(dict.fromkeys(run.plan for run, _ in pairs)),
+        plans=tuple(dict.fromkeys(named)),
         declared=frozenset(i for i, (run, _) in enumerate(pairs) if run.algorithm == DECLARED),
     )
 
