@@ -200,8 +200,7 @@ TAILS = (3.0, 3.5, 4.0, 5.0)  # absolute values beyond which coordinates are cou
 CLOSE = 1e-6  # distance below which neighbouring values count as equal, for single precision
 BLOCKS = 32  # number of contiguous blocks of about equal length
 PROJECTIONS = 128  # number of random projections
-PROJECTION_KEY = 11
-"""Key of the stream that assigns coordinates and signs to projections, the same in each run."""
+PROJECTION_KEY = 11  # of the stream that assigns coordinates and signs to projections
 ROUNDING = 1e-6  # relative tolerance between recorded measurements of the same vector
 DECIMALS = 1e-4  # error of a projection that was rounded to four decimals, with a factor of 2
 SAMPLE = 2**17  # number of coordinates in the sample of a vector that has more than twice as many
@@ -461,8 +460,7 @@ def _short(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-Measurements = dict[tuple[int, int], NoiseEvidence]
-"""Measurements by round and index of the release."""
+Measurements = dict[tuple[int, int], NoiseEvidence]  # by round and index of the release
 
 
 def read_noise_evidence(folder: Path) -> tuple[Measurements, str | None]:

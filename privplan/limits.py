@@ -24,8 +24,7 @@ MOST_BYTES = {
 MOST_YAML = 2**19  # most letters of a YAML text, whose reader takes some ten seconds for them
 MOST_LINE = 2**24  # most letters of a line of a file that is read line by line
 MOST_OTHERS = GIB // 4
-MOST_UNPACKED = 2**25
-"""Most bytes that a packed file becomes, or ``PACKED`` times its own if they are more."""
+MOST_UNPACKED = 2**25  # bytes that a packed file becomes, or ``PACKED`` times its own if more
 PACKED = 50
 MOST_PIXELS = 2**24  # most pixels of an image
 MOST_CLIENTS = 30_000_000

@@ -236,8 +236,7 @@ def limited(seconds: float, error: Exception) -> Iterator[None]:
 # and stores each result as soon as it is there: in a ``Journal``, or, where items are runs, in
 # their own folders, so that the work returns finished runs as they are.
 
-Progress = Callable[[int, int], None]
-"""Called with the number of finished items and the number of all items."""
+Progress = Callable[[int, int], None]  # number of finished items, number of all items
 
 
 Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]

@@ -82,8 +82,7 @@ def by_chunk(
 
 Item = TypeVar("Item")
 
-TIMEOUT = timedelta(minutes=10)
-"""How long a rank waits in a collective operation for ranks that do not answer."""
+TIMEOUT = timedelta(minutes=10)  # for ranks that do not answer in a collective operation
 
 
 @dataclass(frozen=True)

@@ -232,8 +232,7 @@ def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
 EVALUATION_SHARE = 0.12  # largest time of evaluation during training, as a share of that
 TRAINING_COST = 3  # cost of a training step on one record, in forward passes
 LEAST_EVALUATIONS = 5  # least number of evaluations in a run that has as many rounds
-LEAST_RECORDS = 1000
-"""Least number of test records in an evaluation during training, where there are as many."""
+LEAST_RECORDS = 1000  # test records in an evaluation during training, where there are as many
 EVALUATED_RECORDS = 10_000  # most test records of the global model's evaluations in training
 
 

@@ -41,13 +41,11 @@ _SLACK = 2e-6  # how far a small epsilon may stay below its budget, up to 2e-3 o
 _STEEP = 1e-2  # epsilon below which its exact value tells a search nothing
 _MANY = 100_000  # rounds from which a bound is computed no more closely than decides on the budget
 _SMALL = 1e-3  # sampling ratio below which it is not either: a closer one takes much longer
-LEAST_EPSILON = 1e-6
-"""Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
+LEAST_EPSILON = 1e-6  # below, ``pld`` cannot tell it from 0 to the tolerance of a search
 _GUESS_TOLERANCE = 1e-2  # of the coarse bounds that tell where a search starts
 _ALIKE = 0.95  # bounds that are further apart stay so, however finely they are computed
 _GUESSES, _GUESSED = 8, 5e-3  # coarse epsilons at most; the step after which none is worth it
-_ABOVE_LEAST = 1.0001
-"""So that the least noise multiplier stays one that can be certified in spite of rounding."""
+_ABOVE_LEAST = 1.0001  # so that the least noise stays certifiable in spite of rounding
 _RANGES = {
     "noise_multiplier": NOISE_RANGE,
     "sampling_ratio": (LEAST_RATIO, 1.0),

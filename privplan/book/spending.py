@@ -413,8 +413,7 @@ def scaled(history: History, factor: float) -> History:
 
 # The remaining part of a group's total budget, and the noise of a next run that fits into it.
 
-MOST_EPSILON = 50.0
-"""Largest budget: a likelihood ratio of e^50 protects nobody, and takes long to compute."""
+MOST_EPSILON = 50.0  # a likelihood ratio of e^50 protects nobody, and takes long to compute
 _TOLERANCE = 1e-4
 
 

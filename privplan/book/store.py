@@ -136,8 +136,7 @@ def refusing(url: URL, rule: str) -> Iterator[None]:
 
 
 SCHEMA_VERSION = 2
-READABLE = (1, 2)
-"""Versions that can be read; adding a run upgrades a book of version 1, which has no verdicts."""
+READABLE = (1, 2)  # versions; adding a run upgrades a book of version 1, without verdicts
 
 METADATA = MetaData()
 

@@ -108,8 +108,7 @@ def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
 # --- The lines of a round: releases with their evidence, and rounds never released. ---------------
 
 Evidence = Literal["public", "internal"]
-Sums = Mapping[str, np.ndarray | GroupTotal]
-"""Sums of clipped, scaled updates [d], or totals, by group."""
+Sums = Mapping[str, np.ndarray | GroupTotal]  # clipped, scaled updates [d], or totals, by group
 SILENT = "silent"
 
 

@@ -210,8 +210,7 @@ def plain(spec: Spec, **planning: Any) -> Spec:
 # averaged over the rounds, the cohort of the problem.
 
 RATIO_TOLERANCE = 1e-4
-NOISE_TOLERANCE = 5e-4
-"""Relative precision of the ratios, and of the noise multiplier that makes the cohort."""
+NOISE_TOLERANCE = 5e-4  # relative precision of ratios, and of noise that makes the cohort
 
 
 @dataclass(frozen=True)

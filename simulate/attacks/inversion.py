@@ -350,8 +350,7 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
 # of the steps a pool is the mean of its pixels weighted by softmax(pixels / temperature), and the
 # temperature falls to zero.
 
-FEATURES = 0.3
-"""Weight of the relative squared error of the features; the cosine distance has weight 1."""
+FEATURES = 0.3  # weight of the squared error of the features; the cosine distance has 1
 ANNEALED = 0.5  # share of the steps in which pooling's temperature falls; then it is exact
 TEMPERATURES = (1.0, 0.02)
 """First and last temperature, in standard deviations of the pool's input on normal images."""

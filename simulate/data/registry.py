@@ -293,8 +293,7 @@ _ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
 """The only names that a file may use: functions of this file, none of which runs its arguments."""
 
 
-_Unpickler: Any = pickle._Unpickler
-"""The unpickler in Python, whose memo is no larger than the file."""
+_Unpickler: Any = pickle._Unpickler  # in Python, whose memo is no larger than the file
 
 
 def _build(reader: Any) -> None:

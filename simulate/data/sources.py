@@ -35,8 +35,7 @@ from simulate.tasks import MULTI_CLASS
 # would be a release of the clients' data that no budget pays for.
 
 Columns = Mapping[str, Sequence[Any]]  # values of each column by name
-Statistics = Mapping[str, Mapping[str, Any]]
-"""Public statistics of each feature by name of its column."""
+Statistics = Mapping[str, Mapping[str, Any]]  # of each feature by name of its column
 _NUMERIC, _CATEGORICAL = {"mean", "std", "fill"}, {"categories", "fill"}
 AS_THEY_ARE: Statistics = defaultdict(lambda: {"mean": 0.0, "std": 1.0})
 """Statistics of a table whose columns are standardised already."""

@@ -213,13 +213,10 @@ def _square(values: Tensor) -> Tensor:
 
 # --- Models that are a sequence of layers, with gradients of several clients at once on a CPU. ---
 
-CHUNK_VALUES = 512 * 1024
-"""Most values of the widest activation of a chunk: measured, 2 MB fits the caches."""
+CHUNK_VALUES = 512 * 1024  # of the widest activation of a chunk: 2 MB fits the caches
 
-CHUNK_CLIENTS = 64
-"""Most clients of a chunk, so that small models are still distributed over the workers."""
-CHUNK_OF_FEW = 128
-"""Most clients whose models have so few parameters that two threads are slower than one."""
+CHUNK_CLIENTS = 64  # most of a chunk, so that small models are still distributed
+CHUNK_OF_FEW = 128  # most clients of models for which two threads are slower than one
 
 
 @dataclass(frozen=True)

@@ -308,8 +308,7 @@ def write_finished(
 # not synchronised to disk in each round; evidence that a power failure removed is missing from it,
 # and the replay reaches such a round from an earlier one.
 
-MOST_BYTES = 64 * 2**20
-"""Largest size of the stored models of a run, and of its stored releases, in bytes."""
+MOST_BYTES = 64 * 2**20  # of a run's stored models, and of its stored releases
 
 
 class EvidenceWriter:
@@ -445,8 +444,7 @@ class Outcome:
     reused: bool  # whether the run was already finished
 
 
-Report = Callable[[int, int], None]
-"""Called with the number of completed rounds and the number of all rounds."""
+Report = Callable[[int, int], None]  # number of completed rounds, number of all rounds
 
 
 def execute(

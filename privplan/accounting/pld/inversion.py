@@ -48,12 +48,15 @@ _OF_TOLERANCE = 20.0  # tolerance over that of what is left out
 _MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
 _CHUNK, _ALIKE = 1 << 18, 0.4  # complex numbers in memory; how far sizes in it differ, in logs
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
+_AT_TAIL, _OF_ONE_TILT = 1e-3, 6  # share of delta that is left out; panels at one tilt
 _NEWTON, _PLANS = 12, 4  # most steps and plans
 _GAP, _FIRST = 1.6, 0.75  # tolerances that ask for another plan; of the first one
 _COMPOSED = 2.0  # most mu^2, since the bound from below loses its exponential
 _COARSE, _COARSE_DELTA = 5.0, 0.1  # tolerances of a direction that probably spends less
 _TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
 _ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
+
+_REACHES = (np.logspace(-6, 7, 14, base=2), False), (np.arange(6, 19) / 12, True)  # of tilts
 
 Indices = NDArray[np.int64]
 Ends = tuple[Array, Array]
@@ -172,7 +175,7 @@ def _plan(
     every, middle = pilot.every, np.sqrt(goal / 16) / pilot.spread(0 * goal)
     if near is not None:
         middle = np.minimum(middle, goal / 2 / np.maximum(near, 1e-300))
-    for reach, even in ((2.0 ** np.arange(-6, 8), False), (np.arange(6, 19) / 12, True)):
+    for reach, even in _REACHES:
         tilts = middle[:, None] * reach
         found = pilot.cumulants(tilts, even=even)
         gained = pilot.gained(found)
@@ -426,11 +429,11 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
         step = (np.log(np.maximum(found, 1e-300)) - goal) / np.where(slope > 0, slope, plan.tilt)
         step = np.clip(step, -2 / plan.tilt, 2 / plan.tilt)
         epsilon = np.maximum(epsilon + step, 0.1 * epsilon)
-        far = (np.abs(step) > 2e-5 * epsilon) & ((found > 0) | (turn < 4))
+        far = (np.abs(step) > (5e-4 if sign else 2e-5) * epsilon) & ((found > 0) | (turn < 4))
         if not far.any():
             break
-    epsilon = epsilon * (1 + sign * 1e-7)
-    for further in (1e-6, 1e-5, 1e-4, 1e-3, 0.0):
+    epsilon = epsilon * (1 + sign * 2e-6)
+    for further in (1e-5, 1e-4, 1e-3, 0.0):
         short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)  # nor is it NaN
         if not short.any():
             break
@@ -467,6 +470,10 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
         never |= least == 0
     upper[never] = 0.0
     left = np.flatnonzero(~never & np.isfinite(least))
+    if known and len(left):
+        parts = np.array_split(left, -(-len(left) // _AT_ONCE))
+        shown = np.concatenate([_kept(asked.of(some), least[some]) for some in parts])
+        upper[left[shown]], left = least[left[shown]], left[~shown]
     near, steep = least[left] if known else None, None
     for turn in range(_PLANS):
         if not len(left):
@@ -489,6 +496,26 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
         near, steep = np.where(np.isfinite(found), found, least[left])[again], slopes[again]
         left = left[again]
     return lower, upper
+
+
+def _kept(asked: Questions, epsilon: Array) -> NDArray[np.bool_]:
+    """Where Chernoff's bound at one tilt shows that delta is kept."""
+    rounds = sum((part.rounds for part in asked.parts), np.zeros(len(epsilon)))
+    pilot = _Pilot(asked, np.minimum(_AT_TAIL * asked.delta / rounds, 1e-3), _PANELS)
+    tilt = np.minimum(1 / pilot.spread(0 * epsilon), -np.log(asked.delta) / 2 / epsilon)
+    for reach, even in _REACHES:
+        tilts = tilt[:, None] * reach
+        found = pilot.cumulants(tilts, even=even) - tilts * epsilon[:, None]
+        found -= tilts * np.log1p(1 / tilts) + np.log1p(tilts)
+        tilt = tilts[pilot.every, found.argmin(axis=1)]
+    spent, extra = asked.mu**2 / 2 * tilt * (1 + tilt), 0 * epsilon
+    for part, bounds in zip(asked.parts, pilot.ends, strict=True):
+        ends = np.linspace(*bounds, _OF_ONE_TILT + 1, axis=1)
+        spent += part.rounds * chernoff(part, ends, outcomes(part, ends), tilt)
+        extra += part.rounds * outside(part, ends)
+    size = spent * (1 + UNIT * 64) - tilt * epsilon * (1 - UNIT * 64)
+    size -= (tilt * np.log1p(1 / tilt) + np.log1p(tilt)) * (1 - UNIT * 64)
+    return np.asarray(np.exp(np.minimum(size, 0.0)) + extra <= asked.delta * (1 - UNIT * 64))
 
 
 def deltas(

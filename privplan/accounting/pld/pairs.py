@@ -32,8 +32,7 @@ from privplan.laws.law import AnyPair, DiscretePair, Kind
 
 Array = NDArray[np.float64]
 UNIT = float(np.finfo(np.float64).eps)
-LARGEST_SHIFT = 20.0
-"""Beyond this shift the likelihood ratio of a round may leave the floating-point range."""
+LARGEST_SHIFT = 20.0  # beyond it the likelihood ratio may leave the floating-point range
 
 
 _FINE_SHIFT = 0.2

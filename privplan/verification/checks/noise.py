@@ -393,8 +393,7 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
 COORDINATES = 50_000_000
 """Most coordinates of noise that are generated again; in longer runs every k-th release."""
 LARGEST = 2**30  # most coordinates of one release whose noise is generated again, for memory: 8 GiB
-SINGLE = 2.0**-23
-"""Relative error of a coordinate that was rounded to single precision, with a factor of 2."""
+SINGLE = 2.0**-23  # twice the relative error of a coordinate in single precision
 
 
 @register("noise regenerated", order=104)

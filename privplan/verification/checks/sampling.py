@@ -198,8 +198,7 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
 
 LAGS = 5  # distances of rounds at which the overlap of cohorts is tested over the whole run
 DISTANCES = (1, 2, 3)  # distances of positions at which common participation is tested
-PAIRED_ROUNDS = 300
-"""Most rounds of which every pair is tested for an overlap; in longer runs the first ones."""
+PAIRED_ROUNDS = 300  # most rounds of which every pair is tested for an overlap: the first
 KINDS = 5  # number of kinds of tests, which share the false-alarm rate equally
 
 Cohorts = list[tuple[int, tuple[int, ...]]]

@@ -170,8 +170,7 @@ def weights(run: Run) -> Check:
 
 # --- A release is its sum plus noise, on coordinates chosen without data. ------------------------
 
-ROUNDING = 1e-3
-"""Relative tolerance on a client's local steps and their noise, for single precision."""
+ROUNDING = 1e-3  # relative tolerance on a client's local steps and noise (single precision)
 PUBLIC_TRANSFORM = "random_mask"  # the transform whose masks can be drawn again from the seed
 LARGEST = 2**30  # longest vector whose masks are drawn again, for memory: 8 GiB
 

@@ -34,8 +34,7 @@ from simulate.data.registry import (
     whole_numbers,
 )
 
-Part = tuple[np.ndarray, np.ndarray]
-"""Images [n, channels, height, width], uint8, and labels [n], int64."""
+Part = tuple[np.ndarray, np.ndarray]  # images [n, channels, height, width], uint8; labels [n]
 SIDE = 32  # height and width of colour images
 BYTES = 3 * SIDE**2
 
@@ -198,8 +197,7 @@ CLOTHES = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
-MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
-"""The customary constants of MNIST, also used for EMNIST."""
+MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255  # the customary ones, for EMNIST, too
 
 
 WRITERS_ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
