@@ -38,6 +38,7 @@ class Account:
     kept: int = 0  # number of runs whose verdict is kept
     plans: tuple[str, ...] = ()  # digests of their plans, or declared names, each once
     declared: frozenset[int] = frozenset()  # places of the histories that are declared
+    partial: bool = False  # whether a run may have stopped within a turn, which spends less
 
     @property
     def history(self) -> History:
@@ -120,6 +121,7 @@ def account_of(
             rule = f"must be one in all runs to compose them for group {group}"
             raise InputError.one(name, rule, " and ".join(sorted(values)))
     deltas = [share.delta for _, share in pairs if share.delta is not None]
+    unfinished = [one for run, share in pairs if run.status != "complete" for one in share.history]
     named = [run.source if run.algorithm == DECLARED else run.plan for run, _ in pairs]
     return Account(
         population=population,
@@ -132,6 +134,7 @@ def account_of(
         kept=sum(run.verdict == "kept" for run, _ in pairs),
         plans=tuple(dict.fromkeys(named)),
         declared=frozenset(i for i, (run, _) in enumerate(pairs) if run.algorithm == DECLARED),
+        partial=any(release.sampling.law.complete_at(1) > 1 for release, _ in unfinished),
     )
 
 
@@ -160,7 +163,8 @@ def spending(account: Account, delta: float) -> Spending:
         relation=account.relation, sampling=named_law(laws(history), account.unit), delta=delta,
         accountant=GUARANTEE, runs=len(runs), kept=account.kept,
         releases=sum(one.sampling.law.rounds_for(count) for one, count in history),
-        epsilon_lower=_finite(spent.lower), epsilon_upper=_finite(spent.upper),
+        epsilon_lower=0.0 if account.partial else _finite(spent.lower),
+        epsilon_upper=_finite(spent.upper),
         epsilon_naive=_finite(math.fsum(each[one] for one in runs)), epsilon_rdp=_finite(renyi),
         plans=account.plans,
     )  # fmt: skip

@@ -10,6 +10,8 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.book.entry import booking_of
+from privplan.book.spending import spendings
 from privplan.errors import UnsupportedError
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.planning.baselines import unprotected
@@ -110,13 +112,9 @@ def test_replace_one_is_bounded_from_both_sides_and_rdp_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "times"),
-    [
-        ("random_allocation:4", 3),
-        ("min_separation:5", 3),
-        ("banded_separation:3", 4),
-        ("cyclic_allocation:3:2", 2),
-    ],
-)
+    [("random_allocation:4", 3), ("min_separation:5", 3), ("banded_separation:3", 4),
+     ("cyclic_allocation:3:2", 2)],
+)  # fmt: skip
 def test_a_run_is_planned_trained_verified_and_replayed(
     name: str, times: int, tmp_path: Path
 ) -> None:
@@ -135,6 +133,8 @@ def test_a_run_is_planned_trained_verified_and_replayed(
         assert stopped == times - (name != "min_separation:5")  # a block that is not complete
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
+    stopped = booking_of(folder, "").run.model_copy(update={"status": "running"})
+    assert (not spendings((stopped,))[0][0].epsilon_lower) == (name != "min_separation:5")
     checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}
     for check in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
         assert checks[check] == "passed"

@@ -41,21 +41,17 @@ _PHASES = (  # half the phase that may pass in a panel, by the logs of digits th
     np.array([0.0, 2.3, 7.0, 11.0, 17.0, 24.0, 32.0, 43.0, 56.0, 90.0]),
     np.array([60.0, 57.0, 50.0, 45.0, 40.0, 35.0, 30.0, 25.0, 20.0, 8.0]),
 )
-_PANELS, _GRID = 2, 48  # of a plan: panels of a part, places between which panels are laid
-_NEAR = 7  # of these places, whose steepest decides
+_PANELS, _GRID, _NEAR = 2, 48, 7  # of a plan: panels; places to lay them by; so many decide each
 _RARE, _FORGONE = 0.5, 3.0  # rounds in which one loss decides; log of what a tilt may forgo
 _OF_TOLERANCE = 20.0  # tolerance over that of what is left out
 _MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
 _CHUNK, _ALIKE = 1 << 18, 0.4  # complex numbers in memory; how far sizes in it differ, in logs
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
-_AT_TAIL, _OF_ONE_TILT = 1e-3, 6  # share of delta that is left out; panels at one tilt
 _NEWTON, _PLANS = 12, 4  # most steps and plans
-_GAP, _FIRST = 1.6, 0.75  # tolerances that ask for another plan; of the first one
-_COMPOSED = 2.0  # most mu^2, since the bound from below loses its exponential
+_GAP, _FIRST, _COMPOSED = 1.6, 0.75, 2.0  # tolerances for a new, the first plan; most mu^2
 _COARSE, _COARSE_DELTA = 5.0, 0.1  # tolerances of a direction that probably spends less
 _TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
 _ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
-
 _REACHES = (np.logspace(-6, 7, 14, base=2), False), (np.arange(6, 19) / 12, True)  # of tilts
 
 Indices = NDArray[np.int64]
@@ -254,8 +250,7 @@ def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
     while known < count:
         some, new = found[:, : min(known, count - known)], found[:, known : 2 * known]
         np.multiply(some, step[:, None], out=new)
-        new += some
-        new += step[:, None]
+        new += some + step[:, None]
         step, known = step * (2 + step), 2 * known
     return found
 
@@ -447,11 +442,10 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
 def bounds(ways: tuple[Questions, ...], tolerance: float, most: float = _MOST) -> Ends:
     """Bounds from below and above on epsilon in one or two directions, the tight one first.
 
-    Within the tolerance of each other, relative, nearly always; infinite where this does not serve
-    in ``most`` work.
+    Within the relative tolerance, nearly always; infinite where ``most`` work does not serve.
     """
     with np.errstate(all="ignore"):  # bounds that fail
-        lower, upper = _bounds(ways[0], np.zeros(len(ways[0].mu)), tolerance / 2, most)
+        lower, upper = _bounds(ways[0], 0 * ways[0].mu, tolerance / 2, most)
         for other in ways[1:]:
             upper = np.maximum(upper, _bounds(other, upper, tolerance / 2, most)[1])
     return lower, upper
@@ -471,8 +465,8 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
     upper[never] = 0.0
     left = np.flatnonzero(~never & np.isfinite(least))
     if known and len(left):
-        parts = np.array_split(left, -(-len(left) // _AT_ONCE))
-        shown = np.concatenate([_kept(asked.of(some), least[some]) for some in parts])
+        few = np.array_split(left, -(-len(left) // _AT_ONCE))
+        shown = np.concatenate([_kept(asked.of(some), least[some]) for some in few])
         upper[left[shown]], left = least[left[shown]], left[~shown]
     near, steep = least[left] if known else None, None
     for turn in range(_PLANS):
@@ -501,7 +495,7 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
 def _kept(asked: Questions, epsilon: Array) -> NDArray[np.bool_]:
     """Where Chernoff's bound at one tilt shows that delta is kept."""
     rounds = sum((part.rounds for part in asked.parts), np.zeros(len(epsilon)))
-    pilot = _Pilot(asked, np.minimum(_AT_TAIL * asked.delta / rounds, 1e-3), _PANELS)
+    pilot = _Pilot(asked, np.minimum(1e-3 * asked.delta / rounds, 1e-3), _PANELS)
     tilt = np.minimum(1 / pilot.spread(0 * epsilon), -np.log(asked.delta) / 2 / epsilon)
     for reach, even in _REACHES:
         tilts = tilt[:, None] * reach
@@ -510,12 +504,12 @@ def _kept(asked: Questions, epsilon: Array) -> NDArray[np.bool_]:
         tilt = tilts[pilot.every, found.argmin(axis=1)]
     spent, extra = asked.mu**2 / 2 * tilt * (1 + tilt), 0 * epsilon
     for part, bounds in zip(asked.parts, pilot.ends, strict=True):
-        ends = np.linspace(*bounds, _OF_ONE_TILT + 1, axis=1)
+        ends = np.linspace(*bounds, _PANELS * 3 + 1, axis=1)
         spent += part.rounds * chernoff(part, ends, outcomes(part, ends), tilt)
         extra += part.rounds * outside(part, ends)
-    size = spent * (1 + UNIT * 64) - tilt * epsilon * (1 - UNIT * 64)
-    size -= (tilt * np.log1p(1 / tilt) + np.log1p(tilt)) * (1 - UNIT * 64)
-    return np.asarray(np.exp(np.minimum(size, 0.0)) + extra <= asked.delta * (1 - UNIT * 64))
+    rounding = UNIT * 64 * (100 + spent + tilt * epsilon)
+    size = spent + rounding - tilt * (epsilon + np.log1p(1 / tilt)) - np.log1p(tilt)
+    return np.asarray(np.exp(np.minimum(size, 0.0)) + extra * (1 + 1e-9) <= asked.delta)
 
 
 def deltas(

@@ -5,7 +5,7 @@ import pytest
 
 import privplan
 from privplan.accounting.pld.accountant import PldAccountant, _between, compose
-from privplan.accounting.pld.inversion import bounds, questions
+from privplan.accounting.pld.inversion import _kept, bounds, questions
 from privplan.accounting.pld.moments import Equal, off_by, outcomes
 from privplan.accounting.pld.pairs import epsilon_of, gaussian_epsilon
 from privplan.laws.law import Kind, Pair
@@ -29,12 +29,10 @@ def random_questions(count, seed, most_rounds=1e5):
 @pytest.mark.parametrize(
     ("law", "relation", "count"),
     [
-        ("poisson", "add_remove", 40),
-        ("poisson", "replace_one", 12),
-        ("fixed_size", "add_remove", 12),
-        ("cyclic_poisson:5", "zero_out", 8),
+        ("poisson", "add_remove", 40), ("poisson", "replace_one", 12),
+        ("fixed_size", "add_remove", 12), ("cyclic_poisson:5", "zero_out", 8),
     ],
-)
+)  # fmt: skip
 def test_bounds_are_sound_and_close(law, relation, count):
     """At least the accountant's lower bound, and 0.1% above its upper one in 95 of 100 at most."""
     asked, one = random_questions(count, seed=5, most_rounds=1e4), privplan.SamplingLaw(law).law
@@ -62,6 +60,8 @@ def test_one_round_has_its_closed_form(kind):
     shifts, ratios = np.transpose([(p.shift, p.ratio) for p in pairs])
     asked = questions(kind, shifts, ratios, np.ones(len(pairs)), np.full(len(pairs), 1e-6))
     lower, upper = bounds((asked,), 5e-3)
+    assert _kept(asked, 3 * upper).any()
+    assert not _kept(asked, 0.999 * lower).any()
     for at, pair in enumerate(pairs):
         assert upper[at] >= epsilon_of(pair, 1e-6, from_above=False)
         assert lower[at] <= epsilon_of(pair, 1e-6, from_above=True)
