@@ -48,7 +48,7 @@ def main() -> None:
         "fixed_size", "poisson", f"banded_separation:{block}", f"random_allocation:{block}",
         f"cyclic_poisson:{bands}", f"cyclic_allocation:{bands}:{block // bands}",
     ]  # fmt: skip
-    for law in ("full", f"min_separation:{block}", *curved):
+    for law in ("full", f"min_separation:{block}", "capped_poisson:1000000", *curved):
         found = [noise(law, epsilon, asked) for epsilon in (0.5, 1.5, 3.0)]
         print(f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |", flush=True)
     budgets = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8]

@@ -30,8 +30,7 @@ import numpy as np
 from privplan.errors import InputError
 
 BITS = 36  # the standard deviation is at least 2^BITS and below 2^(BITS + 1) steps of the grid
-LARGEST = 1 << 42
-"""Largest scale: the floating-point evaluation below is within its error bound up to there."""
+LARGEST = 1 << 42  # scale up to which the evaluation below is within its error bound
 RELATIVE_ERROR = 1e-10
 """Bound on the relative error of the floating-point value of exp(-x).
 

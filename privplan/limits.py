@@ -27,8 +27,7 @@ MOST_OTHERS = GIB // 4
 MOST_UNPACKED = 2**25  # bytes that a packed file becomes, or ``PACKED`` times its own if more
 PACKED = 50
 MOST_PIXELS = 2**24  # most pixels of an image
-MOST_CLIENTS = 30_000_000
-"""Most clients of a plan whose run is verified: a cohort is drawn again with a number for each."""
+MOST_CLIENTS = 30_000_000  # of a plan that is verified: redrawn cohorts take a number for each
 
 
 def regular(most: int | None = None) -> Callable[[str, int], int]:

@@ -36,8 +36,7 @@ CHECKPOINT = "checkpoint.pt"
 VERDICT = "verdict.json"
 REPLAY = "replay.json"
 ACCURACY = "accuracy"  # default metric of a run: the share of correct predictions
-STREAMS = 3
-"""How cohorts and noise of new runs follow from the seed: 1, of old records, is from it alone."""
+STREAMS = 3  # how cohorts and noise of new runs follow from the seed: 1, old, from it alone
 METRIC = "metric"  # entry of the configuration that names another metric
 
 

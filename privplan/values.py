@@ -235,8 +235,7 @@ class Checked(Value):
         return value
 
 
-_PARSING = {"parse": True}
-"""Validation context of ``parse``, which evaluates the rules itself, after all fields."""
+_PARSING = {"parse": True}  # context of ``parse``, which evaluates the rules after all fields
 
 
 _RULES = {

@@ -182,8 +182,7 @@ Weights = Callable[[Tensor, Sequence[Released]], Tensor]
 """(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
 
 
-WEIGHT = "weight of "
-"""Keys of the server's state, with a group's name: the sum of its weights over the rounds."""
+WEIGHT = "weight of "  # with a group's name, keys of the sums of its weights over the rounds
 
 
 def client_mean(name: str, weights: Weights) -> Aggregator:

@@ -150,8 +150,7 @@ def make_canaries(seed: int, each: int, groups: int, dimension: int) -> Canaries
 
 # --- Scores of each canary for an observer of the releases or of the final model. ----------------
 
-LARGEST_NOISE_RATIO = 20.0
-"""Largest ratio of planned to booked noise that enters the observer's likelihood ratio."""
+LARGEST_NOISE_RATIO = 20.0  # of planned to booked noise in the observer's likelihood ratio
 
 
 def initial_scores(canaries: Canaries) -> np.ndarray:

@@ -196,8 +196,7 @@ class Released:
     noise: NoiseEvidence | None = None
 
 
-Noise = Callable[[int], np.random.Generator]
-"""Index of a release within its round to the generator of its noise."""
+Noise = Callable[[int], np.random.Generator]  # of a release, by its index in the round
 
 
 @dataclass(frozen=True)

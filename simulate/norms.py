@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-BLOCK_VALUES = 2**17
-"""Values that are converted to double precision at a time on a CPU: 1 MB, which fits caches."""
+BLOCK_VALUES = 2**17  # values that a CPU converts to double at a time: 1 MB, which fits caches
 
 
 def norms(updates: Tensor) -> Tensor:

@@ -36,8 +36,7 @@ from privplan.values import LARGEST, LEAST, Named, Shown
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
 _NO_BOUNDS = ("approximation", "published formula")
-OF_ONE_RUN = ", one run"
-"""End of a row's kind that bounds another epsilon than the guarantee: that of a single run."""
+OF_ONE_RUN = ", one run"  # ends the kind of a row that bounds the epsilon of one run alone
 
 
 class CertificateRow(BaseModel):

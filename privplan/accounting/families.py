@@ -104,12 +104,9 @@ class DiscreteGaussian(Gaussian):
     """
 
     name = "discrete_gaussian"
-    SMOOTHING = 4.0
-    """Standard deviation of the rounding, in steps of the grid."""
-    FINEST = 4096
-    """Least standard deviation in steps of the grid; coarser noise counts as none."""
-    WIDTH = 1e-6
-    """Relative distance between the noise multipliers of the two bounds."""
+    SMOOTHING = 4.0  # standard deviation of the rounding, in steps of the grid
+    FINEST = 4096  # least standard deviation in such steps; coarser noise counts as none
+    WIDTH = 1e-6  # relative distance between the noise multipliers of the two bounds
 
     def equivalent_std(self, noise_std: float, grid: float | None) -> float:
         """Standard deviation of the normal noise of the upper bound, rounded down."""
@@ -153,8 +150,7 @@ class Silent(NoNoise):
 # The pairs are alike in both directions by symmetry. Of each, the discrete loss is stated from
 # above with masses and losses that exceed rounding, and from below with smaller ones.
 
-_ROUNDING = 1e-13
-"""Relative margin of a mass, and absolute and relative margin of a loss; above their rounding."""
+_ROUNDING = 1e-13  # margin of a mass (relative) and of a loss (also absolute), above rounding
 CELLS = 400  # cells of the loss of Laplace noise
 LEAST_OF_COUNTS = 0.1
 

@@ -21,8 +21,7 @@ from privplan.values import Shown
 SHORT = 12  # letters of a plan's digest in tables and answers
 GAUSSIAN = "gaussian"  # the family of noise where none is named
 
-Unit = Literal["client", "record"]
-"""Whom an epsilon protects: a client with all its data, or one record of a client."""
+Unit = Literal["client", "record"]  # whom an epsilon protects, with all its data or one record
 
 
 def is_client(unit: str) -> bool:

@@ -19,24 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    ForeignKey,
-    Integer,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    delete,
-    insert,
-    inspect,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privplan.accounting.accountant import at_most
@@ -46,58 +29,58 @@ from privplan.book.spending import Composition, Filter
 from privplan.book.store import address_of, engine_of, refusing, repeated, shown
 from privplan.errors import Fault, InfeasibleError, InputError
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
-ACCOUNTS = Table(
+ACCOUNTS = sa.Table(
     "privplan_budget_accounts",
     METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("name", String(400), nullable=False, unique=True),
-    Column("rule", String(16), nullable=False),
-    Column("relation", String(16), nullable=False),
-    Column("epsilon", Double, nullable=False),
-    Column("delta", Double, nullable=False),
-    Column("order", Integer, nullable=False),
-    Column("capacity", BigInteger, nullable=False),
-    Column("spent", BigInteger, nullable=False),
-    Column("reserved", BigInteger, nullable=False),
-    Column("members", BigInteger, nullable=False),
-    Column("period", Double),
-    Column("started", Double, nullable=False),
-    Column("refills", BigInteger, nullable=False),
-    Column("sealed", Boolean, nullable=False),
-    Column("ceilings", Text, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(400), nullable=False, unique=True),
+    sa.Column("rule", sa.String(16), nullable=False),
+    sa.Column("relation", sa.String(16), nullable=False),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("order", sa.Integer, nullable=False),
+    sa.Column("capacity", sa.BigInteger, nullable=False),
+    sa.Column("spent", sa.BigInteger, nullable=False),
+    sa.Column("reserved", sa.BigInteger, nullable=False),
+    sa.Column("members", sa.BigInteger, nullable=False),
+    sa.Column("period", sa.Double),
+    sa.Column("started", sa.Double, nullable=False),
+    sa.Column("refills", sa.BigInteger, nullable=False),
+    sa.Column("sealed", sa.Boolean, nullable=False),
+    sa.Column("ceilings", sa.Text, nullable=False),
 )
 """Books of earlier versions may have accounts with members, a period or declared runs (rule
 ``exact``), which are refused."""
 
-RESERVATIONS = Table(
+RESERVATIONS = sa.Table(
     "privplan_budget_reservations",
     METADATA,
-    Column("id", String(40), primary_key=True),
-    Column("run", Text, nullable=False),
-    Column("expires", Double, nullable=False),
-    Column("status", String(16), nullable=False, index=True),
-    Column("step", BigInteger, nullable=False),
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("expires", sa.Double, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False, index=True),
+    sa.Column("step", sa.BigInteger, nullable=False),
 )
 
-CHARGES = Table(
+CHARGES = sa.Table(
     "privplan_budget_charges",
     METADATA,
-    Column("reservation", ForeignKey(RESERVATIONS.c.id), primary_key=True),
-    Column("account", ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False),
-    Column("reserved", BigInteger, nullable=False),
-    Column("spent", BigInteger, nullable=False),
-    Column("detail", Text, nullable=False),
+    sa.Column("reservation", sa.ForeignKey(RESERVATIONS.c.id), primary_key=True),
+    sa.Column("account", sa.ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False),
+    sa.Column("reserved", sa.BigInteger, nullable=False),
+    sa.Column("spent", sa.BigInteger, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
 )
 """What a reservation holds of an account; ``detail`` is what was spent by each account below."""
 
-STEPS = Table(
+STEPS = sa.Table(
     "privplan_budget_steps",
     METADATA,
-    Column("reservation", ForeignKey(RESERVATIONS.c.id), primary_key=True),
-    Column("step", BigInteger, primary_key=True, autoincrement=False),
-    Column("releases", String(64), nullable=False),
+    sa.Column("reservation", sa.ForeignKey(RESERVATIONS.c.id), primary_key=True),
+    sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("releases", sa.String(64), nullable=False),
 )
 """Hash of what each step of an open reservation spent."""
 
@@ -128,7 +111,7 @@ def has_accounts(address: str | None) -> bool:
     """Whether a book that exists has budget accounts; nothing is written."""
     url = address_of(address)
     with refusing(url, _USABLE):
-        return inspect(engine_of(url, write=False)).has_table(ACCOUNTS.name)
+        return sa.inspect(engine_of(url, write=False)).has_table(ACCOUNTS.name)
 
 
 class Budgets:
@@ -193,7 +176,7 @@ class Budgets:
             for ceiling in ceilings:
                 if json.loads(self._account(connection, ceiling).ceilings):
                     raise InputError.one("ceiling", "must be a plain account", ceiling)
-            connection.execute(insert(ACCOUNTS).values(**row))
+            connection.execute(sa.insert(ACCOUNTS).values(**row))
 
         self._run(work)
 
@@ -206,7 +189,7 @@ class Budgets:
 
         def work(connection: Connection) -> list[State]:
             states = []
-            for row in connection.execute(select(ACCOUNTS).order_by(ACCOUNTS.c.name)).all():
+            for row in connection.execute(sa.select(ACCOUNTS).order_by(ACCOUNTS.c.name)).all():
                 try:
                     states.append(_state(_supported(row)))
                 except InputError as error:
@@ -256,7 +239,7 @@ class Budgets:
             raise InputError.one("expires", "must be positive", expires_in)
 
         def work(connection: Connection) -> str:
-            chosen = select(RESERVATIONS).where(RESERVATIONS.c.id == name)
+            chosen = sa.select(RESERVATIONS).where(RESERVATIONS.c.id == name)
             known = connection.execute(chosen).first()
             if known is not None:
                 if known.status != "open" or known.run != run:
@@ -264,14 +247,14 @@ class Budgets:
                 return name
             row = {"id": name, "run": run, "status": "open", "step": -1}
             expires = self._clock() + expires_in
-            connection.execute(insert(RESERVATIONS).values(**row, expires=expires))
+            connection.execute(sa.insert(RESERVATIONS).values(**row, expires=expires))
             for account, costs in self._costs(connection, charges):
                 units = max(costs.values())
                 if account.capacity - account.spent - account.reserved < units:
                     raise InfeasibleError(_refusal(account, units))
                 _change(connection, account.id, reserved=units)
                 charge = {"reservation": name, "account": account.id, "reserved": units}
-                connection.execute(insert(CHARGES).values(**charge, spent=0, detail="{}"))
+                connection.execute(sa.insert(CHARGES).values(**charge, spent=0, detail="{}"))
             return name
 
         return self._run(work)
@@ -287,7 +270,7 @@ class Budgets:
                 return
             self._spend(connection, reservation, charges)
             if step is not None:
-                one = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
+                one = sa.update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
                 connection.execute(one.values(step=step))
 
         self._run(work)
@@ -303,11 +286,11 @@ class Budgets:
             _open(connection, reservation)
             if charges is None:
                 for charge in _charges(connection, reservation):
-                    chosen = select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)
+                    chosen = sa.select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)
                     _supported(connection.execute(chosen).one())
                     left = charge.reserved - charge.spent
                     _change(connection, charge.account, reserved=-left, spent=left)
-                spent_all = update(CHARGES).where(CHARGES.c.reservation == reservation)
+                spent_all = sa.update(CHARGES).where(CHARGES.c.reservation == reservation)
                 connection.execute(spent_all.values(spent=CHARGES.c.reserved))
             else:
                 self._spend(connection, reservation, charges)
@@ -322,7 +305,7 @@ class Budgets:
 
         def after_expiries(connection: Connection) -> T:
             late = (RESERVATIONS.c.status == "open", RESERVATIONS.c.expires <= self._clock())
-            chosen = select(RESERVATIONS.c.id).where(*late)
+            chosen = sa.select(RESERVATIONS.c.id).where(*late)
             for name in connection.execute(chosen).scalars().all():
                 _return(connection, name, "expired")
             return work(connection)
@@ -333,7 +316,7 @@ class Budgets:
                 self._tables = True
             return repeated(self._engine, after_expiries)
 
-    def _account(self, connection: Connection, name: str) -> Row[Any]:
+    def _account(self, connection: Connection, name: str) -> sa.Row[Any]:
         row = _found(connection, name)
         if row is None:
             raise InputError.one("account", f"must be in the book {shown(self._url)}", name)
@@ -341,7 +324,7 @@ class Budgets:
 
     def _costs(
         self, connection: Connection, charges: Mapping[str, History]
-    ) -> list[tuple[Row[Any], dict[str, int]]]:
+    ) -> list[tuple[sa.Row[Any], dict[str, int]]]:
         """Accounts and ceilings, sorted, with costs of those below: a client is in one only."""
         below: dict[str, dict[str, History]] = {}
         for name, history in charges.items():
@@ -363,7 +346,7 @@ class Budgets:
     ) -> None:
         for row, costs in self._costs(connection, charges):
             where = (CHARGES.c.reservation == reservation, CHARGES.c.account == row.id)
-            charge = connection.execute(select(CHARGES).where(*where)).first()
+            charge = connection.execute(sa.select(CHARGES).where(*where)).first()
             if charge is None:
                 raise InputError.one("account", "must be one that the run reserved", row.name)
             by_account = json.loads(charge.detail)
@@ -377,15 +360,15 @@ class Budgets:
                 )
             used = total - charge.spent
             _change(connection, row.id, reserved=-used, spent=used)
-            changed = update(CHARGES).where(*where)
+            changed = sa.update(CHARGES).where(*where)
             connection.execute(changed.values(spent=total, detail=json.dumps(by_account)))
 
 
-def _found(connection: Connection, name: str) -> Row[Any] | None:
-    return connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.name == name)).first()
+def _found(connection: Connection, name: str) -> sa.Row[Any] | None:
+    return connection.execute(sa.select(ACCOUNTS).where(ACCOUNTS.c.name == name)).first()
 
 
-def _supported(row: Row[Any]) -> Row[Any]:
+def _supported(row: sa.Row[Any]) -> sa.Row[Any]:
     """The row of an account, if it is of a kind that is still there."""
     if row.members or row.period is not None:
         rule = "with members or a refill period was removed in 0.2; use accounts of groups"
@@ -396,7 +379,7 @@ def _supported(row: Row[Any]) -> Row[Any]:
     return row
 
 
-def _state(row: Row[Any]) -> State:
+def _state(row: sa.Row[Any]) -> State:
     spent, committed = (
         filters.spent_epsilon(row.rule, units, row.delta, row.order)
         for units in (row.spent, row.spent + row.reserved)
@@ -405,7 +388,7 @@ def _state(row: Row[Any]) -> State:
     return State(*budget, spent, committed, row.capacity, row.spent, row.reserved)
 
 
-def _refusal(row: Row[Any], units: int) -> str:
+def _refusal(row: sa.Row[Any], units: int) -> str:
     """Why units do not fit into an account."""
     spent, committed, after = (
         filters.spent_epsilon(row.rule, one, row.delta, row.order)
@@ -420,35 +403,37 @@ def _refusal(row: Row[Any], units: int) -> str:
 
 def _change(connection: Connection, account: int, *, reserved: int = 0, spent: int = 0) -> None:
     values = {"reserved": ACCOUNTS.c.reserved + reserved, "spent": ACCOUNTS.c.spent + spent}
-    connection.execute(update(ACCOUNTS).where(ACCOUNTS.c.id == account).values(**values))
+    connection.execute(sa.update(ACCOUNTS).where(ACCOUNTS.c.id == account).values(**values))
 
 
-def _open(connection: Connection, reservation: str) -> Row[Any]:
-    held = connection.execute(select(RESERVATIONS).where(RESERVATIONS.c.id == reservation)).first()
+def _open(connection: Connection, reservation: str) -> sa.Row[Any]:
+    held = connection.execute(
+        sa.select(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
+    ).first()
     if held is None or held.status != "open":
         found = "unknown" if held is None else held.status
         raise InputError.one("reservation", f"must be open, not {found}", reservation)
     return held
 
 
-def _charges(connection: Connection, reservation: str) -> Sequence[Row[Any]]:
-    chosen = select(CHARGES).where(CHARGES.c.reservation == reservation)
+def _charges(connection: Connection, reservation: str) -> Sequence[sa.Row[Any]]:
+    chosen = sa.select(CHARGES).where(CHARGES.c.reservation == reservation)
     return connection.execute(chosen.order_by(CHARGES.c.account)).all()
 
 
 def _return(connection: Connection, reservation: str, status: str) -> None:
     """End a reservation; what it did not spend returns."""
     for charge in _charges(connection, reservation):
-        row = connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)).one()
+        row = connection.execute(sa.select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)).one()
         if not row.members:
             _change(connection, row.id, reserved=charge.spent - charge.reserved)
-    connection.execute(delete(STEPS).where(STEPS.c.reservation == reservation))
-    held = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
+    connection.execute(sa.delete(STEPS).where(STEPS.c.reservation == reservation))
+    held = sa.update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
     connection.execute(held.values(status=status))
 
 
 def _spent_before(
-    connection: Connection, held: Row[Any], step: int, charges: Mapping[str, History]
+    connection: Connection, held: sa.Row[Any], step: int, charges: Mapping[str, History]
 ) -> bool:
     """Whether a step of a reservation was spent already; a new one is noted with its releases."""
     plain = {}
@@ -461,10 +446,10 @@ def _spent_before(
     releases = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
     if step > held.step:
         row = {"reservation": held.id, "step": step, "releases": releases}
-        connection.execute(insert(STEPS).values(**row))
+        connection.execute(sa.insert(STEPS).values(**row))
         return False
     where = (STEPS.c.reservation == held.id, STEPS.c.step == step)
-    known = connection.execute(select(STEPS.c.releases).where(*where)).scalar()
+    known = connection.execute(sa.select(STEPS.c.releases).where(*where)).scalar()
     if known is None:
         rule = f"must be larger than {held.step}, the last one that was spent, or one of those"
         raise InputError.one("step", rule, step)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from privplan import values
 from privplan.accounting.accountant import accountant, checked_relation
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
@@ -18,17 +19,6 @@ from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
 from privplan.plan import Plan
 from privplan.record import LEDGER, run_folder
-from privplan.values import (
-    Count,
-    Natural,
-    NonNegative,
-    Positive,
-    Probability,
-    Value,
-    digest,
-    is_none,
-    parse,
-)
 from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
 from privplan.verification.verify import Verdict, judge, load_run
@@ -39,29 +29,29 @@ Cost = Literal["recorded", "full participation", "infinite"]
 _OF_COHORTS = frozenset({"cohorts", "participation"})
 
 
-class Releases(Value):
+class Releases(values.Value):
     """Equal releases of a group, as seen by one client."""
 
     # standard deviation of the noise over the clipping norm; 0 for no noise
-    noise_multiplier: NonNegative
+    noise_multiplier: values.NonNegative
     # probability that a given client takes part
-    sampling_ratio: Annotated[NonNegative, Field(le=1)]
+    sampling_ratio: Annotated[values.NonNegative, Field(le=1)]
     sampling: SamplingLaw  # sampling law of the cohort
-    count: Count  # number of releases
+    count: values.Count  # number of releases
     # the noise; left out of JSON for Gaussian noise
     family: str = Field(GAUSSIAN, exclude_if=lambda family: family == GAUSSIAN)
 
 
-class Share(Value):
+class Share(values.Value):
     """One group's part in a run."""
 
     group: str
     unit: Unit  # unit of privacy of the releases
     relation: Relation  # neighbouring relation of the run's plan
-    clients: Count  # number of clients of the group
+    clients: values.Count  # number of clients of the group
     # the plan's budget of the group; None when the plan does not have the group
-    epsilon: Positive | None
-    delta: Probability | None  # the plan's failure probability for the group; None likewise
+    epsilon: values.Positive | None
+    delta: values.Probability | None  # the plan's failure probability for the group; None likewise
     releases: tuple[Releases, ...]  # releases of the group, equal ones merged
 
     @property
@@ -73,25 +63,25 @@ class Share(Value):
         )
 
 
-class BookedRun(Value):
+class BookedRun(values.Value):
     """A run as stored in the book."""
 
     # hash of the ledger's last line, which depends on all lines and on the plan; it identifies the
     # run
     chain: str
     plan: str  # content hash of the plan
-    lines: Count  # number of releases in the ledger
+    lines: values.Count  # number of releases in the ledger
     population: str  # name of the population; equal group names in two populations are two groups
     source: str  # the folder that the run was added from
     algorithm: str
     dataset: str
-    seed: Natural | None  # seed of a simulation; None for a deployment, which has none
+    seed: values.Natural | None  # seed of a simulation; None for a deployment, which has none
     # ``running`` when more releases may follow; ``reserved`` for what a guard that trains may still
     # release, which counts as spent until it says what was
     status: Literal["running", "complete", "reserved"]
     shares: tuple[Share, ...]
     # outcome of the verdict with which the run was added; None in a book of version 0.1.0
-    verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=is_none)
+    verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=values.is_none)
     # Runs at recorded cost have the digest of version 0.1.0.
     # how its releases are booked: as recorded; as if all clients took part, where the cohorts are
     # not shown; or at infinite epsilon
@@ -100,7 +90,7 @@ class BookedRun(Value):
     @property
     def digest(self) -> str:
         """Content hash, which detects edited rows of the book."""
-        return digest(self.model_dump(mode="json"))
+        return values.digest(self.model_dump(mode="json"))
 
 
 @dataclass(frozen=True)
@@ -217,11 +207,13 @@ def declared(
         faults.append(Fault("noise", "must have a bound", reason or "no release"))
     if faults:
         raise InputError(faults)
-    share = parse(Share, {
+    share = values.parse(Share, {
         "group": group, "unit": "client", "relation": under, "clients": clients, "epsilon": None,
         "delta": delta, "releases": [{**asdict(one), "count": count} for one, count in history],
     })  # fmt: skip
-    chain = digest({"name": name, "population": population, "share": share.model_dump(mode="json")})
+    chain = values.digest(
+        {"name": name, "population": population, "share": share.model_dump(mode="json")}
+    )
     booked = BookedRun(
         chain=chain, plan=chain, lines=1, population=population, source=name, algorithm=DECLARED,
         dataset="", seed=None, status="complete", shares=(share,), verdict="unverified",

@@ -12,30 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Column,
-    Double,
-    Engine,
-    ForeignKey,
-    Insert,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    event,
-    insert,
-    inspect,
-    make_url,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import (
     ArgumentError,
@@ -60,13 +37,13 @@ _WAIT = 60  # seconds to wait for another writer, or for a server to answer
 _LONGEST = 200  # most letters of a database's error message that are shown
 
 
-def address_of(given: str | None) -> URL:
+def address_of(given: str | None) -> sa.URL:
     """URL of a book: the given address, else ``PRIVPLAN_BOOK``, else ``book.sqlite``."""
     text = given or os.environ.get(VARIABLE) or DEFAULT
     if "://" not in text:
-        return URL.create("sqlite", database=text)
+        return sa.URL.create("sqlite", database=text)
     try:
-        url = make_url(text)
+        url = sa.make_url(text)
     except (ArgumentError, ValueError):
         scheme = text.partition("://")[0]
         raise InputError.one("book", "must be a file or an SQLAlchemy address", scheme) from None
@@ -77,14 +54,14 @@ def address_of(given: str | None) -> URL:
     return url
 
 
-def shown(url: URL) -> str:
+def shown(url: sa.URL) -> str:
     """The address as text for messages: a file name, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     return url.render_as_string(hide_password=True)
 
 
-def engine_of(url: URL, *, write: bool) -> Engine:
+def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
     """An engine whose transactions are safe with concurrent writers.
 
     SQLite: a writer takes the lock when its transaction begins and waits for other writers. Every
@@ -97,20 +74,20 @@ def engine_of(url: URL, *, write: bool) -> Engine:
         raise InputError.one("book", rule, shown(url))
     try:
         if sqlite:
-            engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT})
+            engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT})
             begin = "BEGIN IMMEDIATE" if write else "BEGIN"
 
-            @event.listens_for(engine, "connect")
+            @sa.event.listens_for(engine, "connect")
             def _disable_driver_transactions(connection: object, _record: object) -> None:
                 connection.isolation_level = None  # type: ignore[attr-defined]
 
-            @event.listens_for(engine, "begin")
+            @sa.event.listens_for(engine, "begin")
             def _begin(connection: Connection) -> None:
                 connection.exec_driver_sql(begin)
 
             return engine
         waiting = {"connect_timeout": _WAIT} if url.get_backend_name() == "postgresql" else {}
-        return create_engine(
+        return sa.create_engine(
             url, poolclass=NullPool, isolation_level="SERIALIZABLE", connect_args=waiting
         )
     except NoSuchModuleError:
@@ -125,7 +102,7 @@ def engine_of(url: URL, *, write: bool) -> Engine:
 
 
 @contextmanager
-def refusing(url: URL, rule: str) -> Iterator[None]:
+def refusing(url: sa.URL, rule: str) -> Iterator[None]:
     """Convert errors of a database to one-line errors."""
     try:
         yield
@@ -138,67 +115,67 @@ def refusing(url: URL, rule: str) -> Iterator[None]:
 SCHEMA_VERSION = 2
 READABLE = (1, 2)  # versions; adding a run upgrades a book of version 1, without verdicts
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
-VERSIONS = Table(
+VERSIONS = sa.Table(
     "privplan_book",
     METADATA,
-    Column("schema_version", Integer, primary_key=True, autoincrement=False),
+    sa.Column("schema_version", sa.Integer, primary_key=True, autoincrement=False),
 )
 
-RUNS = Table(
+RUNS = sa.Table(
     "privplan_book_runs",
     METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("chain", String(64), nullable=False, unique=True),
-    Column("plan", String(64), nullable=False, index=True),
-    Column("lines", BigInteger, nullable=False),
-    Column("population", Text, nullable=False),
-    *(Column(name, Text, nullable=False) for name in ("source", "algorithm", "dataset")),
-    Column("seed", BigInteger, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("links", LargeBinary, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("chain", sa.String(64), nullable=False, unique=True),
+    sa.Column("plan", sa.String(64), nullable=False, index=True),
+    sa.Column("lines", sa.BigInteger, nullable=False),
+    sa.Column("population", sa.Text, nullable=False),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("source", "algorithm", "dataset")),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("links", sa.LargeBinary, nullable=False),
 )
 
-VERDICTS = Table(
+VERDICTS = sa.Table(
     "privplan_book_verdicts",
     METADATA,
-    Column("run", ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
-    Column("verdict", String(16), nullable=False),
-    Column("cost", String(32), nullable=False),
-    Column("states", LargeBinary, nullable=False),
+    sa.Column("run", sa.ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
+    sa.Column("verdict", sa.String(16), nullable=False),
+    sa.Column("cost", sa.String(32), nullable=False),
+    sa.Column("states", sa.LargeBinary, nullable=False),
 )
 
-SHARES = Table(
+SHARES = sa.Table(
     "privplan_book_shares",
     METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("run", ForeignKey(RUNS.c.id), nullable=False, index=True),
-    Column("group", Text, nullable=False),
-    Column("unit", String(16), nullable=False),
-    Column("relation", String(16), nullable=False),
-    Column("clients", BigInteger, nullable=False),
-    Column("epsilon", Double),
-    Column("delta", Double),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("run", sa.ForeignKey(RUNS.c.id), nullable=False, index=True),
+    sa.Column("group", sa.Text, nullable=False),
+    sa.Column("unit", sa.String(16), nullable=False),
+    sa.Column("relation", sa.String(16), nullable=False),
+    sa.Column("clients", sa.BigInteger, nullable=False),
+    sa.Column("epsilon", sa.Double),
+    sa.Column("delta", sa.Double),
 )
 
-RELEASES = Table(
+RELEASES = sa.Table(
     "privplan_book_releases",
     METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("share", ForeignKey(SHARES.c.id), nullable=False, index=True),
-    Column("noise_multiplier", Double, nullable=False),
-    Column("sampling_ratio", Double, nullable=False),
-    Column("sampling", String(16), nullable=False),
-    Column("count", BigInteger, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("share", sa.ForeignKey(SHARES.c.id), nullable=False, index=True),
+    sa.Column("noise_multiplier", sa.Double, nullable=False),
+    sa.Column("sampling_ratio", sa.Double, nullable=False),
+    sa.Column("sampling", sa.String(16), nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
 )
 
-FAMILIES = Table(
+FAMILIES = sa.Table(
     "privplan_book_families",
     METADATA,
-    Column("release", ForeignKey(RELEASES.c.id), primary_key=True, autoincrement=False),
-    Column("family", String(32), nullable=False),
+    sa.Column("release", sa.ForeignKey(RELEASES.c.id), primary_key=True, autoincrement=False),
+    sa.Column("family", sa.String(32), nullable=False),
 )
 """Noise of releases that is not Gaussian."""
 
@@ -225,7 +202,7 @@ class Added:
     lines: int  # number of its releases in the book before, 0 when none
 
 
-def add(url: URL, booking: Booking, reserved: str = "", rest: Booking | None = None) -> Added:
+def add(url: sa.URL, booking: Booking, reserved: str = "", rest: Booking | None = None) -> Added:
     """Add a run, with what it reserved replaced by the rest; one transaction, safe for writers."""
 
     def work(connection: Connection) -> Added:
@@ -240,7 +217,9 @@ def add(url: URL, booking: Booking, reserved: str = "", rest: Booking | None = N
         return repeated(engine, work)
 
 
-def reserve(url: URL, name: str, decide: Callable[[tuple[BookedRun, ...]], Booking | None]) -> None:
+def reserve(
+    url: sa.URL, name: str, decide: Callable[[tuple[BookedRun, ...]], Booking | None]
+) -> None:
     """Store under a name what ``decide`` reserves beside all other runs; one transaction."""
 
     def work(connection: Connection) -> None:
@@ -257,13 +236,13 @@ def reserve(url: URL, name: str, decide: Callable[[tuple[BookedRun, ...]], Booki
 
 def _taken(connection: Connection, name: str) -> int | None:
     """Remove a reservation, and return its place; None where there is none."""
-    known = connection.execute(select(RUNS.c.id).where(RUNS.c.chain == name)).scalar()
+    known = connection.execute(sa.select(RUNS.c.id).where(RUNS.c.chain == name)).scalar()
     if known is not None:
         _remove(connection, known)
     return known
 
 
-def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
+def repeated(engine: sa.Engine, work: Callable[[Connection], T]) -> T:
     """Do the work in a transaction, which is repeated on conflicts with other writers."""
     for attempt in range(_ATTEMPTS):
         try:
@@ -278,19 +257,19 @@ def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _prepare(url: URL, connection: Connection) -> None:
+def _prepare(url: sa.URL, connection: Connection) -> None:
     METADATA.create_all(connection)
-    if connection.execute(select(VERSIONS)).first() is None:
-        connection.execute(insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
+    if connection.execute(sa.select(VERSIONS)).first() is None:
+        connection.execute(sa.insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
     else:
         _check_version(url, connection)
-        connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
+        connection.execute(sa.update(VERSIONS).values(schema_version=SCHEMA_VERSION))
 
 
 def _add(connection: Connection, booking: Booking, place: int | None) -> Added:
     run, before = booking.run, 0
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
-    for known in connection.execute(select(*columns).where(RUNS.c.plan == run.plan)).all():
+    for known in connection.execute(sa.select(*columns).where(RUNS.c.plan == run.plan)).all():
         grown = booking.continues(known.chain, known.lines)
         older = known.links[(run.lines - 1) * LINK : run.lines * LINK].hex() == run.chain
         if not (grown or older):
@@ -317,7 +296,7 @@ def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
     own = _pieces(booking.states, STATE)
     joined = RUNS.join(VERDICTS, VERDICTS.c.run == RUNS.c.id)
     columns = (RUNS.c.source, RUNS.c.links, VERDICTS.c.states)
-    for other in connection.execute(select(*columns).select_from(joined)):
+    for other in connection.execute(sa.select(*columns).select_from(joined)):
         links = zip(_pieces(booking.links, LINK), _pieces(other.links, LINK), strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], links))
         theirs = set(_pieces(other.states, STATE)[common:]) - {bytes(STATE)}
@@ -332,13 +311,13 @@ def _pieces(content: bytes, size: int) -> list[bytes]:
 
 
 def _remove(connection: Connection, run: int) -> None:
-    of_run = select(SHARES.c.id).where(SHARES.c.run == run)
-    of_shares = select(RELEASES.c.id).where(RELEASES.c.share.in_(of_run))
-    connection.execute(delete(FAMILIES).where(FAMILIES.c.release.in_(of_shares)))
-    connection.execute(delete(RELEASES).where(RELEASES.c.share.in_(of_run)))
-    connection.execute(delete(SHARES).where(SHARES.c.run == run))
-    connection.execute(delete(VERDICTS).where(VERDICTS.c.run == run))
-    connection.execute(delete(RUNS).where(RUNS.c.id == run))
+    of_run = sa.select(SHARES.c.id).where(SHARES.c.run == run)
+    of_shares = sa.select(RELEASES.c.id).where(RELEASES.c.share.in_(of_run))
+    connection.execute(sa.delete(FAMILIES).where(FAMILIES.c.release.in_(of_shares)))
+    connection.execute(sa.delete(RELEASES).where(RELEASES.c.share.in_(of_run)))
+    connection.execute(sa.delete(SHARES).where(SHARES.c.run == run))
+    connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.run == run))
+    connection.execute(sa.delete(RUNS).where(RUNS.c.id == run))
 
 
 def _insert(connection: Connection, booking: Booking, place: int | None) -> None:
@@ -347,49 +326,49 @@ def _insert(connection: Connection, booking: Booking, place: int | None) -> None
     row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost"})
     row["seed"] = _NO_SEED if run.seed is None else run.seed
     row |= {} if place is None else {"id": place}
-    added = insert(RUNS).values(**row, digest=run.digest, links=booking.links)
+    added = sa.insert(RUNS).values(**row, digest=run.digest, links=booking.links)
     number = _key(connection, added)
     judged = {"verdict": run.verdict, "cost": run.cost, "states": booking.states}
-    connection.execute(insert(VERDICTS).values(run=number, **judged))
+    connection.execute(sa.insert(VERDICTS).values(run=number, **judged))
     for share in run.shares:
         row = share.model_dump(mode="json", exclude={"releases"})
-        key = _key(connection, insert(SHARES).values(**row, run=number))
+        key = _key(connection, sa.insert(SHARES).values(**row, run=number))
         for one in share.releases:
             row = one.model_dump(mode="json", exclude={"family"})
-            release = _key(connection, insert(RELEASES).values(**row, share=key))
+            release = _key(connection, sa.insert(RELEASES).values(**row, share=key))
             if one.family != GAUSSIAN:
                 noise = {"release": release, "family": one.family}
-                connection.execute(insert(FAMILIES).values(**noise))
+                connection.execute(sa.insert(FAMILIES).values(**noise))
 
 
-def _key(connection: Connection, statement: Insert) -> int:
+def _key(connection: Connection, statement: sa.Insert) -> int:
     """Insert a row and return its primary key."""
     key = connection.execute(statement).inserted_primary_key
     return int(key[0]) if key is not None else 0
 
 
-def runs(url: URL) -> tuple[BookedRun, ...]:
+def runs(url: sa.URL) -> tuple[BookedRun, ...]:
     """All runs of the book, in the order in which they were added."""
     engine = engine_of(url, write=False)
     with refusing(url, _SOUND), engine.begin() as connection:
-        if not inspect(connection).has_table(VERSIONS.name):
+        if not sa.inspect(connection).has_table(VERSIONS.name):
             raise InputError.one("book", f"{_SOUND} (it has no table of runs)", shown(url))
         return _runs(url, connection)
 
 
-def _runs(url: URL, connection: Connection) -> tuple[BookedRun, ...]:
+def _runs(url: sa.URL, connection: Connection) -> tuple[BookedRun, ...]:
     _check_version(url, connection)
     columns = [column for column in RUNS.c if column is not RUNS.c.links]
-    booked = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
-    shares = connection.execute(select(SHARES).order_by(SHARES.c.id)).all()
-    releases = connection.execute(select(RELEASES).order_by(RELEASES.c.id)).all()
+    booked = connection.execute(sa.select(*columns).order_by(RUNS.c.id)).all()
+    shares = connection.execute(sa.select(SHARES).order_by(SHARES.c.id)).all()
+    releases = connection.execute(sa.select(RELEASES).order_by(RELEASES.c.id)).all()
     verdicts: dict[int, dict[str, Any]] = {}
     families: dict[int, dict[str, Any]] = {}
-    if inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
+    if sa.inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
         columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
-        verdicts = {r.run: _plain(r, "run") for r in connection.execute(select(*columns))}
-    if inspect(connection).has_table(FAMILIES.name):
-        rows = connection.execute(select(FAMILIES))
+        verdicts = {r.run: _plain(r, "run") for r in connection.execute(sa.select(*columns))}
+    if sa.inspect(connection).has_table(FAMILIES.name):
+        rows = connection.execute(sa.select(FAMILIES))
         families = {row.release: _plain(row, "release") for row in rows}
     of_share, of_run = defaultdict(list), defaultdict(list)
     for row in releases:
@@ -409,18 +388,18 @@ def _runs(url: URL, connection: Connection) -> tuple[BookedRun, ...]:
     return tuple(found)
 
 
-def has_runs(url: URL) -> bool:
+def has_runs(url: sa.URL) -> bool:
     """Whether a book that exists has a table of runs; one of budget accounts only has none."""
     with refusing(url, _SOUND):
-        return inspect(engine_of(url, write=False)).has_table(VERSIONS.name)
+        return sa.inspect(engine_of(url, write=False)).has_table(VERSIONS.name)
 
 
-def _check_version(url: URL, connection: Connection) -> None:
-    version = connection.execute(select(VERSIONS)).scalar()
+def _check_version(url: sa.URL, connection: Connection) -> None:
+    version = connection.execute(sa.select(VERSIONS)).scalar()
     if version not in READABLE:
         rule = f"must be of schema version {SCHEMA_VERSION} or earlier, not {version}"
         raise InputError.one("book", rule, shown(url))
 
 
-def _plain(row: Row[Any], *without: str) -> dict[str, Any]:
+def _plain(row: sa.Row[Any], *without: str) -> dict[str, Any]:
     return {key: value for key, value in row._mapping.items() if key not in without}

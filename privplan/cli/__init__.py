@@ -50,10 +50,8 @@ REMOVED = {
 """Commands that were removed in 0.2, and what to use."""
 
 
-VERBOSITY = "privplan.verbosity"
-"""Key of ``click.Context.meta``: -1 with --quiet, 1 with --verbose, 2 with two of them."""
-WITNESSING = "privplan.witnessing"
-"""Key under which an option of an optional part passes a witness of a run in."""
+VERBOSITY = "privplan.verbosity"  # in ``click.Context.meta``: -1 with --quiet, else number of -v
+WITNESSING = "privplan.witnessing"  # key under which an option passes a witness of a run in
 TRUSTED = "privplan.trusted"  # key of a list to which options add what the reader of a run trusts
 
 

@@ -293,8 +293,7 @@ def _geometric(values: Floats) -> float:
 
 LEVEL = 0.9  # level of the intervals
 _PARTITIONS = 3  # least partitions of proxy runs for errors on partitions that none of them has
-OTHER_KIND = 10.0
-"""Added to the distance of a plan whose model, initial parameters or augmentation none has."""
+OTHER_KIND = 10.0  # further distance of a plan whose model, start or augmentation none has
 _SAME = 0.1  # coverages whose shares and skews differ by no more are taken for the same
 
 

@@ -269,8 +269,7 @@ class Storage:
 
 # --- Updates as vectors: named arrays in one vector and back, clipping, and a group's total. -----
 
-_ROUNDING = 1 - 2.0**-22
-"""Factor on a clipped update, so that its norm stays within the bound in single precision."""
+_ROUNDING = 1 - 2.0**-22  # on a clipped update, so that its norm is within the bound in float32
 
 
 def clip(update: np.ndarray, bound: float) -> np.ndarray:

@@ -348,6 +348,14 @@ class Law(ABC):
         """The ratio that ``draw`` executes where ``ratio`` was planned for a group."""
         return ratio
 
+    def chance(self, clients: int, ratio: float) -> float:
+        """The chance that a client takes part in a round that can draw it."""
+        return self.executed_ratio(clients, ratio)
+
+    def cap(self, clients: int, ratio: float) -> int | None:
+        """The largest cohort that a server takes, where the law has one."""
+        return None
+
     @abstractmethod
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
@@ -371,7 +379,7 @@ class Law(ABC):
         """Probability that a client takes part 0, 1, ... times, shape (1 + rounds,).
 
         Args:
-            rounds: ``executed_ratio`` of a round to the number of such rounds. By default the
+            rounds: ``chance`` of a round to the number of such rounds. By default the
                 rounds are independent.
         """
         return participation_law(rounds)
@@ -441,6 +449,7 @@ class SamplingLaw(str, metaclass=_Names):
     client of one of B parts, which take turns, independently with the sampling ratio.
     ``random_allocation:B``: each client in one of every B rounds, chosen by itself.
     ``min_separation:B``: each client when it can, its rounds B apart or more.
+    ``capped_poisson:N``: as Poisson, and cut at a cap that one of N cohorts exceeds at most.
     ``banded_separation:B`` and ``cyclic_allocation:B:K``: as the two before, the second within B
     turns, with noise that is correlated over B rounds.
     """

@@ -54,8 +54,6 @@ def dispersion_p_value(counts: Sequence[int], trials: int | Sequence[int], ratio
 
 def spread_p_value(*draws: Draws) -> float:
     """``dispersion_p_value`` for draws from any laws on whole numbers."""
-    from scipy.special import logsumexp
-
     exponents = np.geomspace(1e-3, 1e3, 200)
     exponents = np.concatenate([-exponents, exponents[exponents < 0.45]])
     bounds = np.zeros(len(exponents))  # logarithms of E[exp(t (X - x))], x the statistic
@@ -67,8 +65,10 @@ def spread_p_value(*draws: Draws) -> float:
             continue
         squares = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
         square, number = (sizes - mean) ** 2 / variance, len(counts) + zeros
-        moments = np.array([logsumexp(log_mass + one * square) for one in exponents])
-        bounds += number * moments - exponents * squares / variance
+        for at, one in enumerate(exponents):
+            logs = log_mass + one * square
+            moment = (top := logs.max()) + math.log(np.exp(logs - top).sum())
+            bounds[at] += number * moment - one * squares / variance
     return float(min(1.0, 2 * np.exp(min(0.0, bounds.min()))))
 
 

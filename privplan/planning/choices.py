@@ -25,22 +25,10 @@ import numpy as np
 from privplan.accounting.calibrate import PLD
 from privplan.errors import InputError
 from privplan.plan import ObjectiveValue, Plan
+from privplan.planning import problem as problems
 from privplan.planning.assemble import Decisions, failed_conditions
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_of
-from privplan.planning.problem import (
-    Limits,
-    Problem,
-    check_limits,
-    drawable,
-    fewest_clients,
-    largest_cohort,
-    limits_of,
-    problem_of,
-    provisioned_noise_multiplier,
-    respecified,
-    uniform_cohorts,
-)
 from privplan.planning.published import kept_fractions
 from privplan.planning.search import Task, allocate, estimated
 from privplan.spec.spec import Spec
@@ -77,8 +65,7 @@ from privplan.spec.training import (
 # STEP_LENGTH and the decay are measured on MNIST and scikit-learn's digits: docs/recipe.md.
 
 STEP_LENGTH = 22.0  # length of the server's step in a round over the local learning rate (L / eta)
-CORRELATED_STEP = 28.0
-"""The same with correlated noise and the momentum that goes with it: docs/correlated-noise.md."""
+CORRELATED_STEP = 28.0  # with correlated noise and its momentum: docs/correlated-noise.md
 NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs privacy"
 """Line of every plan whose certificate does not pay for tuning."""
 DECAY = 0.8  # decay of the average of the models per round
@@ -205,9 +192,9 @@ def _local_line(spec: Spec) -> str:
 # --- Decisions that minimise an objective over sampling ratios, noise multipliers and weights. ---
 
 
-def task_of(spec: Spec, problem: Problem) -> Task:
+def task_of(spec: Spec, problem: problems.Problem) -> Task:
     """The search task of a spec; weights by a rule are floors that leave no choice."""
-    limits = limits_of(spec, problem)
+    limits = problems.limits_of(spec, problem)
     if spec.weighting in WEIGHTS and spec.weighting != "uniform":
         text = f"must be optimal, population or uniform with ratios: {spec.planning.ratios}"
         raise InputError.one("planning.weights", text, spec.weighting)
@@ -215,8 +202,8 @@ def task_of(spec: Spec, problem: Problem) -> Task:
         fixed = weights(spec.weighting, limits.min_cohorts, limits.min_cohorts, problem.clients)
         limits = replace(limits, min_weights=fixed)
     if "ratios" not in spec.planning.free or problem.cohort == problem.population:
-        fixed = drawable(problem, uniform_cohorts(problem))
-        limits = Limits(fixed, fixed, limits.min_weights)
+        fixed = problems.drawable(problem, problems.uniform_cohorts(problem))
+        limits = problems.Limits(fixed, fixed, limits.min_weights)
     return Task(
         problem,
         limits,
@@ -226,7 +213,7 @@ def task_of(spec: Spec, problem: Problem) -> Task:
     )
 
 
-def optimised(spec: Spec, problem: Problem) -> Decisions:
+def optimised(spec: Spec, problem: problems.Problem) -> Decisions:
     """Returns the decisions that minimise the spec's objective."""
     task = task_of(spec, problem)
     found = allocate(task)
@@ -268,20 +255,20 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     """The spec with rounds, cohort and norm decided and no longer free, and notes on them."""
     free = [name for name in _EXTRA if name in spec.planning.free]
     if not free:
-        check_limits(spec)
+        problems.check_limits(spec)
         return spec, ()
     fixed: dict[str, Any] = {"free": [one for one in spec.planning.free if one not in _EXTRA]}
     if "clipping_norm" in free:  # h follows the spec's own
         fixed["heterogeneity"] = heterogeneity_of(spec)
-    decided = _with_cohort(spec, respecified(spec, planning=fixed))
+    decided = _with_cohort(spec, problems.respecified(spec, planning=fixed))
     if "rounds" not in free:
-        check_limits(decided)
+        problems.check_limits(decided)
     if "clipping_norm" in free:
         decided = _decide_clipping_norm(decided)
     if "rounds" in free:
         decided = _decide_rounds(spec, decided)
         decided = _decide_clipping_norm(decided) if "clipping_norm" in free else decided
-        check_limits(decided)  # the fewest rounds and clients can be too many
+        problems.check_limits(decided)  # the fewest rounds and clients can be too many
     return decided, tuple(_note(name, spec, decided) for name in free)
 
 
@@ -306,14 +293,14 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
 
 def total_error(spec: Spec) -> float:
     """``Objective.run_error`` with the noise of curves, which the free variables minimise."""
-    problem = problem_of(spec)
+    problem = problems.problem_of(spec)
     return objective_of(spec).run_error(spec, problem, estimated(task_of(spec, problem)))
 
 
 def lost_signal(spec: Spec) -> float:
     """Squared ratio of noise to signal after all rounds of the default recipe."""
-    found = estimated(task_of(spec, problem_of(spec)))
-    multiplier = provisioned_noise_multiplier(spec, found)
+    found = estimated(task_of(spec, problems.problem_of(spec)))
+    multiplier = problems.provisioned_noise_multiplier(spec, found)
     return (multiplier**2 * spec.model.parameters + PAST) / spec.rounds
 
 
@@ -321,14 +308,14 @@ def _with_cohort(spec: Spec, decided: Spec) -> Spec:
     """The cohort that the limits allow at the decided rounds."""
     if "cohort" not in spec.planning.free:
         return decided
-    return respecified(decided, cohort=largest_cohort(spec, decided.rounds))
+    return problems.respecified(decided, cohort=problems.largest_cohort(spec, decided.rounds))
 
 
 def _decide_clipping_norm(decided: Spec) -> Spec:
     norms = np.asarray(decided.planning.update_norms, dtype=float)
 
     def clipped(log_clip: float) -> Spec:
-        return respecified(decided, clipping_norm=math.exp(log_clip))
+        return problems.respecified(decided, clipping_norm=math.exp(log_clip))
 
     low, high = math.log(norms.max() / 30), math.log(norms.max())
     best = minimiser(lambda x: total_error(clipped(x)), low, high)
@@ -339,7 +326,7 @@ def _most_rounds(spec: Spec, decided: Spec) -> int:
     """Most rounds by their limit and by uploads of the fewest clients."""
     most = spec.planning.max_rounds or 10 * spec.rounds
     free = "cohort" in spec.planning.free
-    least = fewest_clients(spec, 1) if free else decided.expected_cohort
+    least = problems.fewest_clients(spec, 1) if free else decided.expected_cohort
     uploads = spec.planning.max_uploads
     return most if uploads is None else min(most, max(int(uploads / least), 1))
 
@@ -354,7 +341,9 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     most = _most_rounds(spec, decided)
 
     def at(log_rounds: float) -> Spec:
-        return _with_cohort(spec, respecified(decided, rounds=max(round(math.exp(log_rounds)), 1)))
+        return _with_cohort(
+            spec, problems.respecified(decided, rounds=max(round(math.exp(log_rounds)), 1))
+        )
 
     cost = lost_signal if _by_recipe(spec) else total_error
     costs: dict[int, float] = {}  # many arguments are rounded to one number of rounds

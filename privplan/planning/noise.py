@@ -51,8 +51,7 @@ FROM_LOSSES = ("pld", "prv")  # of the composed privacy loss, whose epsilon has 
 _CLOSE = 2e-3  # a smaller Newton step ends the search: the slope is known within some percent
 _CLOSE_COARSE = 5e-3
 _CLOSE_EXACT = 5e-5
-_READING_REACH = 0.15
-"""How far from the budget log epsilon may be for the plan of its composition to serve again."""
+_READING_REACH = 0.15  # distance of log epsilon from the budget at which a plan serves again
 _MOST_STEPS = 40
 _SPARE = 1e-6  # share of delta not counted on to cover taking part, since losses are rounded up
 

@@ -18,19 +18,7 @@ from privplan.accounting.calibrate import PLD
 from privplan.accounting.release import named_law
 from privplan.accounting.tradeoff import LEVELS, TradeOff
 from privplan.record import ACCURACY, ReleaseRecord, RunRecord
-from privplan.report.style import (
-    LIGHT,
-    Panel,
-    Theme,
-    beside,
-    by_factors,
-    from_zero,
-    name_lines,
-    name_rows,
-    picture,
-    shortened,
-    with_room,
-)
+from privplan.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,23 +43,23 @@ def _rows(
     title: str,
     unit: str,
     rows: Sequence[tuple[str, float, str]],
-    marks: Callable[[Axes, Theme], None],
+    marks: Callable[[Axes, style.Theme], None],
     room: float = 1.3,
-) -> Panel:
+) -> style.Panel:
     """Rows of a name, the end of its marks and what is said beside it; ``marks`` draws them."""
     names, places, words = zip(*rows, strict=True)
 
-    def draw(axes: Axes, theme: Theme) -> None:
+    def draw(axes: Axes, theme: style.Theme) -> None:
         marks(axes, theme)
         for at, (place, word) in enumerate(zip(places, words, strict=True)):
-            beside(axes, place, at, word)
+            style.beside(axes, place, at, word)
         low, high = axes.get_xlim()
-        with_room(axes, max(places) if low <= 0 else high, room, max(low, 0.0))
-        name_rows(axes, names, unit)
+        style.with_room(axes, max(places) if low <= 0 else high, room, max(low, 0.0))
+        style.name_rows(axes, names, unit)
 
     said = "; ".join(f"{one} {word}" for one, word in zip(names, words, strict=True))
     tall = 0.85 + 0.14 * (unit.count("\n") + 1) + 0.3 * max(len(rows), 2)
-    return Panel(name, title, f"{title}, {' '.join(unit.split())}: {said}.", draw, tall)
+    return style.Panel(name, title, f"{title}, {' '.join(unit.split())}: {said}.", draw, tall)
 
 
 def _some(items: Sequence[Any]) -> tuple[list[Any], str]:
@@ -92,7 +80,7 @@ def _law(groups: Iterable[Any], drawn: str, *words: str) -> str:
     return ", ".join([f"delta {delta}", f"{drawn} sampling", *words])
 
 
-def plan_panels(plan: Plan) -> list[Panel]:
+def plan_panels(plan: Plan) -> list[style.Panel]:
     """Budgets, who pays and who gains, sampling ratios and noise multipliers; one row a group."""
     groups, some = _some(plan.groups)
     known = {row.group: row for row in plan.certificate if row.guarantee}
@@ -106,7 +94,7 @@ def plan_panels(plan: Plan) -> list[Panel]:
     share = [100 * one.clients / plan.spec.population for one in groups]
     weight = [100 * one.weight for one in groups]
 
-    def influence(axes: Axes, theme: Theme) -> None:
+    def influence(axes: Axes, theme: style.Theme) -> None:
         for at, (one, two) in enumerate(zip(share, weight, strict=True)):
             colour = theme.bad if two < one - 1e-6 else theme.good
             axes.plot([one, two], [at] * 2, color=colour, lw=2.4)
@@ -129,13 +117,13 @@ def plan_panels(plan: Plan) -> list[Panel]:
     ]
 
 
-def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -> Panel:
+def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -> style.Panel:
     """Budgets as wide bars, upper bounds as narrow ones with a tick at the lower bound."""
     rows, some = _some(rows)
     most = 1.1 * max(one for row in rows for one in (row[1], row[3]) if math.isfinite(one))
     reached = [min(row[3], most) for row in rows]
 
-    def marks(axes: Axes, theme: Theme) -> None:
+    def marks(axes: Axes, theme: style.Theme) -> None:
         places = range(len(rows))
         colours = [theme.good if row[3] <= row[1] else theme.bad for row in rows]
         axes.barh(places, [row[1] for row in rows], color=theme.limit, height=0.74)
@@ -150,7 +138,7 @@ def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -
     return _rows(name, title + some, unit, ends, marks, 1.45)
 
 
-def verdict_panel(verdict: Verdict) -> Panel:
+def verdict_panel(verdict: Verdict) -> style.Panel:
     """Budget and realised epsilon of every group, from below and above."""
     first = verdict.groups[0]
     drawn = named_law(verdict.laws, verdict.unit)
@@ -179,10 +167,10 @@ def bars(
     values: Sequence[float],
     said: str = "{:.3g}",
     ends: Sequence[tuple[float, float]] = (),
-) -> Panel:
+) -> style.Panel:
     """One bar per name with its value; ``ends`` are those of intervals below them."""
 
-    def marks(axes: Axes, theme: Theme) -> None:
+    def marks(axes: Axes, theme: style.Theme) -> None:
         axes.barh(range(len(values)), values, color=theme.good, height=0.5)
         for at, (low, high) in enumerate(ends):
             axes.plot([low, high], [at + 0.36] * 2, color=theme.bad, lw=2.4)
@@ -207,7 +195,7 @@ def lines(
     chosen: float | None = None,
     logarithmic: bool = False,
     zero: bool = True,
-) -> Panel:
+) -> style.Panel:
     """Lines with their names; ``labels`` are those of the horizontal and the vertical axis.
 
     Around a line is its ``spread``, and dotted the level of its limit. ``band`` is a forecast: low
@@ -216,7 +204,7 @@ def lines(
     """
     across, up = labels
 
-    def draw(axes: Axes, theme: Theme) -> None:
+    def draw(axes: Axes, theme: style.Theme) -> None:
         ends = []
         for number, (label, line) in enumerate(found.items()):
             colour, dashes = theme.line(number)
@@ -247,15 +235,15 @@ def lines(
             ends.append((axes.get_xlim()[1], band[1], f"forecast {band[1]:.1f}", theme.bad))
         known = [value for line in found.values() for value in line.values()] + [*limits]
         if zero:
-            from_zero(axes, [one for one in known if math.isfinite(one)])
+            style.from_zero(axes, [one for one in known if math.isfinite(one)])
         if logarithmic:
-            by_factors(axes, sorted({place for line in found.values() for place in line}))
+            style.by_factors(axes, sorted({place for line in found.values() for place in line}))
         elif across.split()[0] == "round":
             axes.set_xlim(0, max((one for line in found.values() for one in line), default=1))
             axes.locator_params(axis="x", integer=True)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
-        name_lines(axes, ends)
+        style.name_lines(axes, ends)
 
     said = "; ".join(
         f"{label} {', '.join(f'{y:.5g} at {x:g}' for x, y in line.items())}".strip()
@@ -266,16 +254,16 @@ def lines(
     if band is not None:
         said += f"; forecast {band[0]:.1f} to {band[2]:.1f}, most likely {band[1]:.1f}"
     tall = max(2.8, 0.6 + 0.21 * min(len(found), MOST_LINES))
-    return Panel(name, title, f"{up} by {' '.join(across.split())}: {said}.", draw, tall)
+    return style.Panel(name, title, f"{up} by {' '.join(across.split())}: {said}.", draw, tall)
 
 
-def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> Panel | None:
+def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> style.Panel | None:
     """Upper bounds on epsilon up to a round, of a plan or of releases; None where not by pld."""
     from privplan.accounting.accountant import accountant
     from privplan.errors import PrivplanError
     from privplan.ledger import history_of
 
-    groups = plan.groups[: len(LIGHT.series)]
+    groups = plan.groups[: len(style.LIGHT.series)]
     if plan.guarantee != PLD or (plan.unit == "record" and not releases):
         return None
     last = max((one.round for one in releases), default=plan.spec.rounds)
@@ -291,7 +279,7 @@ def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> Panel 
             except PrivplanError:
                 return None
             line[end] = upper if math.isfinite(upper) else math.nan
-        spent[shortened(f"{group.name} {at_most(upper)}", 18)] = line
+        spent[style.shortened(f"{group.name} {at_most(upper)}", 18)] = line
     title = "Budget spent over the rounds" if releases else "Budget over the rounds, as planned"
     return lines(
         "spending", title, (f"round (dotted: budgets)\n{law_of(plan)}", "epsilon so far, at most"),
@@ -324,7 +312,7 @@ def _curve(record: RunRecord) -> dict[float, float]:
     return {at: math.nan if one is None else scale * one for at, one in scores.items()}
 
 
-def score_panels(record: RunRecord, plan: Plan) -> list[Panel]:
+def score_panels(record: RunRecord, plan: Plan) -> list[style.Panel]:
     """Score by round with the band of its forecast, and the score of each group at the end."""
     forecast = plan.forecast if record.metric == ACCURACY else None
     scale, said, unit = _shown(record)
@@ -334,7 +322,7 @@ def score_panels(record: RunRecord, plan: Plan) -> list[Panel]:
     if forecast is not None:
         band = (100 * forecast.lower, 100 * forecast.accuracy, 100 * forecast.upper)
         ends = {one.group: (100 * one.lower, 100 * one.upper) for one in forecast.groups}
-    title = shortened(f"{record.algorithm} on {record.dataset or 'its data'}", 40)
+    title = style.shortened(f"{record.algorithm} on {record.dataset or 'its data'}", 40)
     panels = [lines("accuracy", title, ("round", unit), {reached: line}, band=band, zero=False)]
     known = [group.name for group in plan.groups if group.name in record.accuracy_by_group]
     if known:
@@ -350,10 +338,10 @@ def run_picture(record: RunRecord, plan: Plan, spent: Mapping[str, float]) -> by
     """Score by round and by group, and the budget that was spent."""
     rows = [(one.name, one.epsilon, 0.0, spent.get(one.name, math.inf)) for one in plan.groups]
     budgets = epsilon_panel("budgets", "What the run spent", rows, law_of(plan))
-    return picture([*score_panels(record, plan), budgets])
+    return style.picture([*score_panels(record, plan), budgets])
 
 
-def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
+def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
     """Mean score of each method with its deviation and every seed, and the means by round."""
     scale, said, unit = _shown(rows[0].records[0])
     order = sorted(rows, key=lambda row: (math.isnan(row.mean), -row.mean))
@@ -363,7 +351,7 @@ def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
         word = f"{said.format(scale * row.mean)}{wide}  {row.note}".rstrip()
         ends.append((row.algorithm, scale * (row.mean + row.deviation), word))
 
-    def marks(axes: Axes, theme: Theme) -> None:
+    def marks(axes: Axes, theme: style.Theme) -> None:
         for at, row in enumerate(order):
             colour, spread = theme.bad if row.note else theme.good, scale * row.deviation
             axes.errorbar(scale * row.mean, at, xerr=spread, fmt="o", color=colour, capsize=3)
@@ -373,7 +361,7 @@ def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
     means, spreads = {}, {}
     for row in rows:
         columns = [[_curve(one)[at] for one in row.records] for at in _curve(row.records[0])]
-        name, places = shortened(row.algorithm, 16), list(_curve(row.records[0]))
+        name, places = style.shortened(row.algorithm, 16), list(_curve(row.records[0]))
         means[name] = dict(zip(places, map(statistics.fmean, columns), strict=True))
         if len(row.records) > 1:
             spreads[name] = dict(zip(places, map(statistics.stdev, columns), strict=True))
@@ -388,16 +376,16 @@ def comparison_panels(rows: Sequence[Any]) -> list[Panel]:
 
 def sweep_panels(
     rows: Iterable[Mapping[str, Any]], paths: Sequence[str], *, logarithmic: bool = False
-) -> list[Panel]:
+) -> list[style.Panel]:
     """Noise of the mean update and the groups' weights against the first varied number."""
     noise: dict[str, dict[float, float]] = {}
     weights: dict[str, dict[float, float]] = {}
     for row in (row for row in rows if not row.get("error")):
         others = ", ".join(f"{path} {row[path]:g}" for path in paths[1:])
-        noise.setdefault(shortened(others, 40), {})[row[paths[0]]] = row["noise_norm"]
-        label = f"{shortened(str(row['group']))} {shortened(others, 40)}".strip()
+        noise.setdefault(style.shortened(others, 40), {})[row[paths[0]]] = row["noise_norm"]
+        label = f"{style.shortened(str(row['group']))} {style.shortened(others, 40)}".strip()
         weights.setdefault(label, {})[row[paths[0]]] = row["weight"]
-    across = shortened(paths[0], 50)
+    across = style.shortened(paths[0], 50)
     return [
         lines("noise", "Noise of the mean update", (across, "norm"),
                noise, logarithmic=logarithmic),
@@ -406,7 +394,7 @@ def sweep_panels(
     ]  # fmt: skip
 
 
-def frontier_panels(points: Sequence[FrontierPoint]) -> list[Panel]:
+def frontier_panels(points: Sequence[FrontierPoint]) -> list[style.Panel]:
     """Noise of the mean update against rounds, cohort, budgets and groups, with the plan's point.
 
     The plan's own point is the one without a change.
@@ -433,10 +421,10 @@ def frontier_panels(points: Sequence[FrontierPoint]) -> list[Panel]:
 # --- Trade-off curves. ---------------------------------------------------------------------------
 
 
-def tradeoff_panels(found: TradeOff, title: str) -> list[Panel]:
+def tradeoff_panels(found: TradeOff, title: str) -> list[style.Panel]:
     """True positives against false positives, on linear and logarithmic axes."""
 
-    def draw(scale: str, axes: Axes, theme: Theme) -> None:
+    def draw(scale: str, axes: Axes, theme: style.Theme) -> None:
         from scipy.special import ndtr, ndtri
 
         wrong, right = found.false_positive_axis[1:], found.true_positive_axis[1:]
@@ -470,7 +458,9 @@ def tradeoff_panels(found: TradeOff, title: str) -> list[Panel]:
     most = at_most(found.advantage)
     alt = f"{title}: no attack has an advantage above {most}; true positives {rates}"
     return [
-        Panel("tradeoff", shortened(title, 44), f"{alt}.", partial(draw, "linear"), 3.4),
-        Panel("tradeoff-log", f"Advantage at most {most}", f"{alt}, on logarithmic "
-              "axes.", partial(draw, "log"), 3.4),
+        style.Panel(
+            "tradeoff", style.shortened(title, 44), f"{alt}.", partial(draw, "linear"), 3.4),
+        style.Panel(
+            "tradeoff-log", f"Advantage at most {most}", f"{alt}, on logarithmic axes.",
+            partial(draw, "log"), 3.4),
     ]  # fmt: skip

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
-Table = tuple[str, list[str], list[list[str]], str]
-"""Title, columns, rows and caption, which ``render.table`` takes."""
+Table = tuple[str, list[str], list[list[str]], str]  # title, columns, rows, caption
 Cell = Callable[[Any], object]
 
 
@@ -116,9 +115,15 @@ def plan_table(plan: Plan) -> Table:
         cells |= {
             "q": lambda g: f"{g.sampling_ratio:.4%}",
             "cohort": lambda g: f"{g.expected_cohort:.4g}",
+            "cap": lambda g: f"{spec.sampling.law.cap(g.clients, g.sampling_ratio):,}",
             "sigma": lambda g: f"{g.noise_multiplier:.5g}",
             "sent": lambda g: f"{g.kept_fraction:.4g}",
         }
+    words = "sent: part of the model's parameters; scale: factor on updates in the sum; "
+    if spec.sampling.law.cap(1, 0.5) is None:
+        cells.pop("cap", None)
+    else:
+        words = f"cap: largest cohort; {words}"
     cells["weight"] = lambda g: f"{g.weight:.4f}"
     if not of_records and plan.release == "joint":
         cells["scale"] = lambda g: f"{g.scale:.4f}"
@@ -133,7 +138,6 @@ def plan_table(plan: Plan) -> Table:
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
     sums = {"joint": "one noisy sum of all groups", "per_group": "a noisy sum per group"}
-    words = "sent: part of the model's parameters; scale: factor on updates in the sum; "
     caption = (
         f"budgets: epsilon at delta, {law}; {plan.identity}; q: sampling ratio; sigma: noise "
         f"multiplier, by {spec.planning.accountant}{chosen}; {words * (not of_records)}"

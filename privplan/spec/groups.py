@@ -21,38 +21,29 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from privplan import values
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.accounting.calibrate import NOISE_RANGE
 from privplan.accounting.tradeoff import Point, advantage_point, budget_of
 from privplan.errors import Fault, InputError
 from privplan.registry import points
 from privplan.spec.training import Augmentation, Initial
-from privplan.values import (
-    LEAST,
-    Count,
-    Fraction,
-    Name,
-    NonNegative,
-    Positive,
-    Probability,
-    Value,
-    is_none,
-    omitted,
-)
 
 # --- Budgets stated as a risk: what an attacker may achieve, instead of epsilon and delta. -------
 
 _KINDS = (("advantage",), ("true_positives", "false_positives"))
 
 
-class Risk(Value):
+class Risk(values.Value):
     """What an attacker may achieve: an advantage, or true positives."""
 
-    advantage: Probability | None = omitted(
+    advantage: values.Probability | None = values.omitted(
         "Largest difference of true- and false-positive rate of a membership attack."
     )
-    true_positives: Probability | None = omitted("Largest true-positive rate at false_positives.")
-    false_positives: Probability | None = omitted(
+    true_positives: values.Probability | None = values.omitted(
+        "Largest true-positive rate at false_positives."
+    )
+    false_positives: values.Probability | None = values.omitted(
         "False-positive rate of the limit true_positives."
     )
 
@@ -119,8 +110,8 @@ def _delta(value: Any) -> Any:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError("must be a number in (0, 1) or a law such as n^-1.1") from None
-    if not LEAST <= number < 1:
-        least = f", {LEAST:g} or more" if 0 < number < LEAST else ""
+    if not values.LEAST <= number < 1:
+        least = f", {values.LEAST:g} or more" if 0 < number < values.LEAST else ""
         raise ValueError(f"must be in (0, 1){least}")
     return number
 
@@ -133,7 +124,7 @@ def _kept_fractions(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise ValueError(rule)
     numeric = all(isinstance(kept, int | float) and not isinstance(kept, bool) for kept in value)
-    if not numeric or not all(LEAST <= kept <= 1 for kept in value):
+    if not numeric or not all(values.LEAST <= kept <= 1 for kept in value):
         raise ValueError(rule)
     return tuple(float(kept) for kept in value)
 
@@ -168,74 +159,74 @@ def _without_epsilon(schema: dict[str, Any]) -> None:
     schema["required"].remove("epsilon")
 
 
-class Group(Value):
+class Group(values.Value):
     """Clients who share one privacy budget."""
 
     model_config = ConfigDict(json_schema_extra=_without_epsilon)
-    name: Name = Field(description="Unique name of the group.")
-    clients: Count = Field(description="How many clients are in the group.")
-    epsilon: Positive = Field(
+    name: values.Name = Field(description="Unique name of the group.")
+    clients: values.Count = Field(description="How many clients are in the group.")
+    epsilon: values.Positive = Field(
         description="Privacy budget of each client, over all rounds. May be left out with a risk, "
         "or with a noise multiplier."
     )
-    delta: Probability | None = Field(
+    delta: values.Probability | None = Field(
         None, description="The group's own delta; the spec's delta when left out."
     )
-    risk: Risk | None = omitted(
+    risk: Risk | None = values.omitted(
         "Budget as an attacker's success instead of epsilon and delta, which follow."
     )
-    noise_multiplier: Positive | None = Field(
+    noise_multiplier: values.Positive | None = Field(
         None,
-        exclude_if=is_none,
+        exclude_if=values.is_none,
         description="Fixed noise over the clipping norm, on the group's sum; epsilon follows when "
         "left out. Only with planning.ratios: given or uniform.",
         json_schema_extra=dict(zip(("minimum", "maximum"), NOISE_RANGE, strict=True)),
     )
-    sampling_ratio: Fraction | None = Field(
+    sampling_ratio: values.Fraction | None = Field(
         None, description="Chance to take part in a round; only with planning.ratios: given."
     )
-    min_sampling_ratio: Fraction | None = Field(
+    min_sampling_ratio: values.Fraction | None = Field(
         None, description="Least sampling ratio that the planner may choose."
     )
-    max_sampling_ratio: Fraction | None = Field(
+    max_sampling_ratio: values.Fraction | None = Field(
         None, description="Largest sampling ratio that the planner may choose."
     )
-    min_weight: Fraction | None = Field(
+    min_weight: values.Fraction | None = Field(
         None, description="Least weight that the planner may choose."
     )
-    contributions: Count = Field(
+    contributions: values.Count = Field(
         1,
         description="The most clients of this group, or with unit: record the most records of its "
         "clients, that one person has; the budget then protects the person.",
         exclude_if=lambda most: most == 1,
     )
-    records: Count | None = omitted(
+    records: values.Count | None = values.omitted(
         "Records that each client of the group holds; only with unit: record."
     )
-    batch_size: Count | None = omitted(
+    batch_size: values.Count | None = values.omitted(
         "Expected records in a batch of these clients; local.batch_size when left "
         "out. Only with unit: record."
     )
 
 
-class LocalTraining(Value):
+class LocalTraining(values.Value):
     """What a client does in a round: mini-batch SGD from the global model."""
 
-    steps: Count = Field(5, description="Local steps (tau).")
-    batch_size: Count = Field(10, description="Records in a local mini-batch.")
-    learning_rate: Annotated[Positive, Field(le=1e6)] = Field(
+    steps: values.Count = Field(5, description="Local steps (tau).")
+    batch_size: values.Count = Field(10, description="Records in a local mini-batch.")
+    learning_rate: Annotated[values.Positive, Field(le=1e6)] = Field(
         0.1, description="Local learning rate (eta) in round 1."
     )
-    learning_rate_decay: Fraction = Field(
+    learning_rate_decay: values.Fraction = Field(
         0.99, description="Factor on the learning rate after each round."
     )
-    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
+    momentum: Annotated[values.NonNegative, Field(lt=1)] = Field(
         0.0, description="Momentum of local SGD; starts at zero in each round."
     )
-    augmentation: Augmentation | None = omitted(
+    augmentation: Augmentation | None = values.omitted(
         "Random changes of a client's images each time it trains on them."
     )
-    epochs: Count | None = omitted(
+    epochs: values.Count | None = values.omitted(
         "Passes over a client's records in a round (K), 1 when left out; only with "
         "unit: record, where they stand in the place of the steps."
     )
@@ -245,12 +236,12 @@ _NETWORKS = ("cnn-", "lstm", "mlp-", "resnet-", "vit:", "roberta:", "adapters:")
 """How names of the simulator's networks begin."""
 
 
-class Model(Value):
+class Model(values.Value):
     """The network that is trained."""
 
     name: str = Field(description="A model of the catalogue, for example cnn-2.")
-    parameters: Count = Field(description="Number of trainable parameters (d).")
-    initial: Initial | None = omitted(
+    parameters: values.Count = Field(description="Number of trainable parameters (d).")
+    initial: Initial | None = values.omitted(
         "Parameters from public data to start from; left out, they are drawn."
     )
 
@@ -267,10 +258,10 @@ def _public_key(value: str) -> str:
     return value
 
 
-class Signer(Value):
+class Signer(values.Value):
     """A party that signs statements about a run."""
 
-    name: Name = Field(description="Name of the party, unique among the signers.")
+    name: values.Name = Field(description="Name of the party, unique among the signers.")
     role: Literal["server", "client"] = Field("server", description="What it may state.")
     key: Annotated[str, AfterValidator(_public_key)] = Field(
         description="Its public Ed25519 key, 64 hexadecimal digits (privplan attest keys show)."

@@ -18,19 +18,7 @@ from privplan.planning.baselines import (
     uniform,
 )
 from privplan.planning.baselines import time_adaptive as adaptive_plan
-from simulate.aggregators import (
-    as_planned,
-    at_plan_norm,
-    by_epsilon,
-    client_mean,
-    literal,
-    mean,
-    normalised,
-    projected,
-    projected_clients,
-    top_k,
-    unmixed,
-)
+from simulate import aggregators
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.fedavg import dp_fedavg, record_level
 from simulate.algorithms.registry import (
@@ -65,7 +53,11 @@ def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 def weighted(hyperparameters: Hyperparameters) -> Aggregator:
     """The weights as printed, or those of the mean of the groups' means."""
-    return literal() if hyperparameters.aggregation == "paper" else normalised()
+    return (
+        aggregators.literal()
+        if hyperparameters.aggregation == "paper"
+        else aggregators.normalised()
+    )
 
 
 def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
@@ -75,7 +67,7 @@ def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
         plan,
         transforms=(plan_clip(plan),),
         mechanism=gaussian_per_group(),
-        aggregator=at_plan_norm(aggregator, plan),
+        aggregator=aggregators.at_plan_norm(aggregator, plan),
     )
 
 
@@ -100,7 +92,7 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         clipping norm follows a quantile, the counts are not among the coordinates it selects.
     Deviations: as GDPFed. The fractions of coordinates are the plan's.
     """
-    return with_aggregator(plan, top_k(weighted(hyperparameters)))
+    return with_aggregator(plan, aggregators.top_k(weighted(hyperparameters)))
 
 
 # --- planned: executes a given plan, with one sum per group or one joint sum of all groups. ------
@@ -133,10 +125,12 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """
     joint, factors = plan.release == "joint", plan.spec.mixture_of
     mechanism = gaussian_joint() if joint else gaussian_per_group()
-    aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
+    aggregator = aggregators.at_plan_norm(
+        aggregators.mean() if joint else aggregators.top_k(aggregators.normalised()), plan
+    )
     if len(plan.spec.mixture) > 1:
         mechanism = mixed_sums(mechanism, factors)
-        aggregator = unmixed(aggregator, factors)
+        aggregator = aggregators.unmixed(aggregator, factors)
     return compose(
         "planned",
         plan,
@@ -239,8 +233,8 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """
     directions = int(hyperparameters["directions"])
     if plan.spec.unit == "record":
-        return record_level(plan, projected_clients(directions))
-    return with_aggregator(plan, projected(weighted(hyperparameters), directions))
+        return record_level(plan, aggregators.projected_clients(directions))
+    return with_aggregator(plan, aggregators.projected(weighted(hyperparameters), directions))
 
 
 @of_groups(
@@ -259,8 +253,8 @@ def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         on each group's sum.
     """
     if plan.spec.unit == "record":
-        return record_level(plan, client_mean("by epsilon", as_planned))
-    return with_aggregator(plan, by_epsilon())
+        return record_level(plan, aggregators.client_mean("by epsilon", aggregators.as_planned))
+    return with_aggregator(plan, aggregators.by_epsilon())
 
 
 @of_records(
@@ -275,4 +269,4 @@ def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: clients take turns by a public schedule where the cohort is smaller than the
         population.
     """
-    return record_level(plan, client_mean("by records", as_planned))
+    return record_level(plan, aggregators.client_mean("by records", aggregators.as_planned))

@@ -40,12 +40,10 @@ from simulate.server import server_of
 Aggregation = Literal["paper", "mean"]
 Unit = Literal["client", "record", "none"]
 
-Records = Mapping[str, int]
-"""Smallest number of records that a client of each group holds, by name of the group."""
+Records = Mapping[str, int]  # fewest records of a client, by name of its group
 ExecutedPlan = Callable[[Plan, Records], Plan]
 """(given plan, records of the clients) to the plan that an algorithm executes for its spec."""
-Requirement = Callable[[Plan], Fault | None]
-"""Plan to the rule that it breaks; None when an algorithm can execute it."""
+Requirement = Callable[[Plan], Fault | None]  # the rule that a plan breaks, if any
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,7 @@ class Hyperparameters:
         return self.values[name]
 
 
-Build = Callable[[Plan, Hyperparameters], Algorithm]
-"""(executed plan, values of all hyperparameters) to the algorithm."""
+Build = Callable[[Plan, Hyperparameters], Algorithm]  # from an executed plan
 
 
 @dataclass(frozen=True)

@@ -352,8 +352,7 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
 
 FEATURES = 0.3  # weight of the squared error of the features; the cosine distance has 1
 ANNEALED = 0.5  # share of the steps in which pooling's temperature falls; then it is exact
-TEMPERATURES = (1.0, 0.02)
-"""First and last temperature, in standard deviations of the pool's input on normal images."""
+TEMPERATURES = (1.0, 0.02)  # first and last, in deviations of the pool's input
 RANK_ONE = 0.5  # largest residual of the closed form at which features and slope are taken as known
 
 

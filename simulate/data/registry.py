@@ -205,8 +205,7 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
 
 # --- Checked reading of files: one-line errors, numbers, and pickles that cannot run code. -------
 
-MOST_UNPACKED = 4 * 2**30
-"""Most bytes of a file after it is unpacked: the largest known data set has half of it."""
+MOST_UNPACKED = 4 * 2**30  # bytes of an unpacked file; the largest known set has half of it
 
 
 @contextmanager

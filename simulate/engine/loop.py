@@ -130,8 +130,7 @@ def _release(
     return measured, personal, score_changes, state
 
 
-PAST = "past_sums"
-"""Key of the last sums [groups, B - 1, d], the latest first, in the state of the mechanism."""
+PAST = "past_sums"  # key of the last sums [groups, B - 1, d] in the mechanism's state
 
 
 def _mixture(factors: Sequence[float], *sums: Tensor) -> Tensor:

@@ -152,8 +152,7 @@ def _unpadded(y: Tensor) -> list[Any]:
 # of the global gradient; bounded local update regularisation (BLUR), a penalty on an update's
 # norm beyond a bound.
 
-Gradient = Callable[[Tensor], Tensor]
-"""Parameters [K, d] to the gradient of each client's mini-batch there [K, d]."""
+Gradient = Callable[[Tensor], Tensor]  # parameters [K, d] to the clients' gradients [K, d]
 
 Direction = Callable[[Tensor, Tensor, Gradient], Tensor]
 """(parameters [K, d], starts [K, d], gradient) to the direction that a step subtracts [K, d]."""

@@ -29,8 +29,7 @@ from privplan.spec.training import FIELD, Initial
 # bits are the seed of the client's step. So every algorithm handles every task without knowing
 # it.
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs [B, ...], targets [B, ...]) to the mean loss of the records, a scalar."""
+Loss = Callable[[Tensor, Tensor], Tensor]  # outputs, targets [B, ...] to the mean loss
 
 SEED_BITS = 31  # bits of a step's seed
 _LABEL_BITS = 32
@@ -77,8 +76,7 @@ def without_seeds(y: Tensor) -> tuple[Tensor, int]:
 
 # --- The interface of models: networks whose parameters are one flat vector. ---------------------
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of each parameter tensor, in the order of the flat vector."""
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # of parameters, as in the flat vector
 
 Parts = tuple[Tensor, ...]
 """Parameters of one layer of several clients, or (); gradients have the same shapes."""

@@ -59,8 +59,7 @@ ROUNDINGS = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e
 """Relative changes of a model, for each client and size along a random vector of its own."""
 KEPT = 2**26  # most values of updates that are kept in memory for another look: 256 MB
 EXPLAINED = 0.95  # part of a gap that another update may leave at most, to take its place
-KINKS = 5e-5
-"""Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
+KINKS = 5e-5  # largest relative L2 deviation that agrees: training decides at kinks
 NEAR = 1e-5  # relative distance from a threshold within which rounding may decide a comparison
 
 

@@ -8,12 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from privplan.accounting.closed_form import (
-    ClosedFormAccountant,
-    conditions,
-    failed_conditions,
-    noise_multiplier,
-)
+from privplan.accounting import closed_form
 from privplan.accounting.gdp import GdpAccountant, central_limit, epsilon_of, log_delta_of, mu_of
 from privplan.accounting.rdp import ORDERS, rdp_of_release
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -21,7 +16,7 @@ from privplan.errors import InputError, UnsupportedError
 
 AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
 FMNIST = 6000**-1.1
-CLOSED = ClosedFormAccountant()
+CLOSED = closed_form.ClosedFormAccountant()
 
 
 def test_delta_at_a_value_by_hand():
@@ -74,28 +69,30 @@ def test_strength_of_a_budget_against_scipy(epsilon, delta):
 def test_formula_by_hand():
     # sigma^2 = 7 q^2 T (eps + 2 log(1/delta)) / eps^2 with the numbers of Fashion-MNIST, group 1.
     expected = 7 * 0.0069**2 * 50 * (0.5 + 2 * 1.1 * math.log(6000)) / 0.25
-    assert noise_multiplier(0.5, FMNIST, 0.0069, 50) ** 2 == pytest.approx(expected, rel=1e-12)
+    assert closed_form.noise_multiplier(0.5, FMNIST, 0.0069, 50) ** 2 == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_epsilon_inverts_the_formula():
-    sigma = noise_multiplier(0.5, FMNIST, 0.0069, 50)
+    sigma = closed_form.noise_multiplier(0.5, FMNIST, 0.0069, 50)
     history = History.repeated(Release(sigma, 0.0069), 50)
     assert CLOSED.epsilon(history, FMNIST, AR).upper == pytest.approx(0.5, rel=1e-12)
 
 
 def test_conditions_fail_at_the_papers_own_setting():
     # alpha = 39.3 at epsilon 0.5, against a limit below 2 (design note: alpha = 39).
-    sigma = noise_multiplier(0.5, FMNIST, 0.0069, 50)
-    failed = conditions(0.5, FMNIST, 0.0069, sigma)
+    sigma = closed_form.noise_multiplier(0.5, FMNIST, 0.0069, 50)
+    failed = closed_form.conditions(0.5, FMNIST, 0.0069, sigma)
     assert len(failed) == 1
     assert failed[0].startswith("alpha = 1 + 2 log(1/delta)/epsilon must be at most 1.409")
     assert failed[0].endswith("found 39.28")
 
 
 def test_a_condition_on_alpha_that_no_alpha_meets_fails():
-    [line] = conditions(7.283, 1e-5, 0.5, 1e6)
+    [line] = closed_form.conditions(7.283, 1e-5, 0.5, 1e6)
     assert line.startswith("alpha = 1 + 2 log(1/delta)/epsilon must be at most -")
-    assert conditions(0.5, 1e-5, 1.0, 0.1) == []
+    assert closed_form.conditions(0.5, 1e-5, 1.0, 0.1) == []
 
 
 @settings(max_examples=150, deadline=None)
@@ -125,7 +122,7 @@ def test_cells_it_does_not_cover():
 
 
 def test_failed_conditions_of_histories():
-    assert failed_conditions(History(), 1e-5, AR) == []
-    assert failed_conditions(History.repeated(Release(0.0, 0.1), 1), 1e-5, AR) == []
+    assert closed_form.failed_conditions(History(), 1e-5, AR) == []
+    assert closed_form.failed_conditions(History.repeated(Release(0.0, 0.1), 1), 1e-5, AR) == []
     small = History.repeated(Release(0.5, 0.001), 5)
-    assert any("0.7" in line for line in failed_conditions(small, 1e-5, "add_remove"))
+    assert any("0.7" in line for line in closed_form.failed_conditions(small, 1e-5, "add_remove"))

@@ -6,34 +6,26 @@ from privplan.accounting.release import SamplingLaw
 from privplan.book.entry import booking
 from privplan.record import PLAN, RunRecord
 from privplan.verification.verify import load_run
-from tests.verification.honest_run import (
-    GROUPS,
-    plan,
-    releases,
-    spec,
-    write_evidence,
-    write_ledger,
-    write_run,
-)
+from tests.verification import honest_run
 
-PER_ROUND = len(GROUPS)
+PER_ROUND = len(honest_run.GROUPS)
 
 
 @cache
 def two_groups(relation="add_remove"):
     """The plan of the honest run, under a relation."""
-    return plan(spec(relation=relation))
+    return honest_run.plan(honest_run.spec(relation=relation))
 
 
 def run(folder, seed=1, rounds=None, relation="add_remove", made=None):
     """A run folder: the first rounds of the run of that seed, or these releases."""
     the_plan = two_groups(relation)
     if made is None:
-        made = releases(the_plan, seed)[: None if rounds is None else PER_ROUND * rounds]
-    write_run(folder, made)
+        made = honest_run.releases(the_plan, seed)[: None if rounds is None else PER_ROUND * rounds]
+    honest_run.write_run(folder, made)
     the_plan.save(folder / PLAN)
-    write_evidence(folder, the_plan)
-    chain = write_ledger(folder, the_plan, made)
+    honest_run.write_evidence(folder, the_plan)
+    chain = honest_run.write_ledger(folder, the_plan, made)
     change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
     if rounds is not None:
         change |= {"status": "running", "rounds_done": rounds, "chain": "", "metrics": ()}
@@ -50,7 +42,7 @@ def as_recorded(folder, population=""):
 def full(folder, sigma, seed=1):
     """A run in which everybody takes part in every round, at one noise multiplier."""
     made = []
-    for release in releases(two_groups(), seed):
+    for release in honest_run.releases(two_groups(), seed):
         share = release.shares[0]
         bound = share.clip_bound or 0.0
         changed = share.model_copy(update={"sampling": SamplingLaw.FULL, "sampling_ratio": 1.0})

@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from privplan.files import load_yaml
-from privplan.forecast.features import (
-    Coverage,
-    PlanFeatures,
-    ProxyTable,
-    even_coverage,
-    plan_features,
-)
+from privplan.forecast import features
 from privplan.forecast.model import Anchor, Forecaster, Point, with_forecast
 from privplan.forecast.target import reached_line
 from privplan.plan import Plan
@@ -57,7 +51,7 @@ def test_accuracy_falls_with_noise_and_rises_with_rounds(model):
     run = runs(1, seed=9)[0]
 
     def with_(**changes):
-        plan = PlanFeatures(**{**run.plan.model_dump(), **changes})
+        plan = features.PlanFeatures(**{**run.plan.model_dump(), **changes})
         return model.accuracy(plan, run.coverage)
 
     by_noise = [with_(noise=value) for value in (0.1, 0.5, 1, 3, 10)]
@@ -68,7 +62,7 @@ def test_accuracy_falls_with_noise_and_rises_with_rounds(model):
 
 def test_intervals_are_wider_far_from_the_proxy_runs(model):
     run = runs(1, seed=10)[0]
-    far = PlanFeatures(**{**run.plan.model_dump(), "rounds": 2000, "clipping_norm": 0.5})
+    far = features.PlanFeatures(**{**run.plan.model_dump(), "rounds": 2000, "clipping_norm": 0.5})
     near_one = model.forecast(run.plan, run.coverage, ["a", "b"])
     far_one = model.forecast(far, run.coverage, ["a", "b"])
     assert far_one.distance > 2 * near_one.distance
@@ -81,8 +75,8 @@ def test_intervals_are_wider_far_from_the_proxy_runs(model):
 
 def test_another_number_of_groups_is_known_where_all_hold_all_classes_alike(model):
     run = runs(1, seed=10)[0]
-    even = Coverage(shares=((0.25,) * 4,) * 3, clients=(0.2, 0.3, 0.5))
-    apart = Coverage(
+    even = features.Coverage(shares=((0.25,) * 4,) * 3, clients=(0.2, 0.3, 0.5))
+    apart = features.Coverage(
         shares=((1.0, 0, 0, 0), (0, 0.5, 0.5, 0), (0, 0, 0, 1.0)), clients=even.clients
     )
     plan = run.plan.model_copy(update={"weights": (0.3, 0.3, 0.4)})
@@ -111,11 +105,11 @@ def test_an_anchor_moves_forecasts_to_other_data():
 
 
 def test_skew_and_holders_of_exclusive_classes():
-    held = Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    held = features.Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
     overall, same = 0.5**2 + 2 * 0.25**2, 0.5 * 1 + 0.5 * 0.5
     assert held.total_skew == pytest.approx((same - overall) / (1 - overall))
     assert held.holders((0.2, 0.8)) == pytest.approx([5.0, 1.25, 1.25])
-    even = Coverage(shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25)
+    even = features.Coverage(shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25)
     assert even.total_skew == pytest.approx(0.25)
     assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
 
@@ -125,15 +119,17 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own():
     for number, run in enumerate(runs(60, seed=13)):
         if number % 2:  # one of two coverages of its own, with larger errors
             first = source.dirichlet([0.5] * 4)
-            held = Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
+            held = features.Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
             odd = float(np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99))
             run = run.model_copy(update={"coverage": held, "accuracy": odd})
         else:
-            even = Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
+            even = features.Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
             run = run.model_copy(update={"coverage": even})
         found.append(run)
-    fitted = Forecaster(ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found)))
-    new = Coverage(shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    fitted = Forecaster(
+        features.ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found))
+    )
+    new = features.Coverage(shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5))
     known = fitted.forecast(found[0].plan, found[0].coverage, ["a", "b"])
     other = fitted.forecast(found[0].plan, new, ["a", "b"])
     assert other.upper - other.lower > 1.3 * (known.upper - known.lower)
@@ -189,8 +185,8 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
 def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     data = load_yaml(TEXT, "spec") | changes
     spec, model = Spec.parse(data), Forecaster(table(16))
-    coverage = even_coverage(spec, 4)
-    own = model.accuracy(plan_features(solve(spec, second_opinion=False)), coverage)
+    coverage = features.even_coverage(spec, 4)
+    own = model.accuracy(features.plan_features(solve(spec, second_opinion=False)), coverage)
     target = 100 * own - 3
     expect = partial(with_forecast, model=model, coverage=coverage)
     plan = solve_for(spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False)

@@ -34,18 +34,7 @@ from privplan.values import parse
 from privplan.verification.verify import judge, load_run
 from simulate.data.registry import read_pickle
 from simulate.data.sources import DataOptions, load_own
-from tests.fuzz.inputs import (
-    BUDGETS,
-    FIELDS,
-    FILLS,
-    SPEC_TEXTS,
-    SPECS,
-    WORDS,
-    changed,
-    documents,
-    filled,
-    odd,
-)
+from tests.fuzz import inputs as given
 from tests.planning.problems import spec_data
 from tests.verification import honest_run
 
@@ -138,9 +127,9 @@ def spec_of_data(data):
 def spec_of_every_field(start):
     """One value in each field of a spec in turn, also in those that the spec leaves out."""
     data, value = start
-    for way in FIELDS:
+    for way in given.FIELDS:
         try:
-            promised(spec_of_data)(filled(data, way, value))
+            promised(spec_of_data)(given.filled(data, way, value))
         except Exception as error:
             error.add_note(f"{'.'.join(way)}: {value!r:.200}")
             raise
@@ -290,7 +279,7 @@ PIECES = st.sampled_from(
      "strict=", "1,2", "0.5", "1e400", "-1", "inf", "nan", "=", ":", ",", "5"]
 )  # fmt: skip
 VARIES = st.one_of(
-    WORDS,
+    given.WORDS,
     st.builds(
         "{}={}:{}:{}{}".format,
         st.sampled_from(["rounds", "groups.strict.epsilon", "cohort", "", "a..b", "model.name"]),
@@ -301,7 +290,7 @@ VARIES = st.one_of(
     ),
 )
 _WORD = st.one_of(
-    WORDS.filter(lambda word: "\0" not in word and len(word) < 10_000),
+    given.WORDS.filter(lambda word: "\0" not in word and len(word) < 10_000),
     st.sampled_from(["1", "0", "-1", "0.5", "1e-320", "nan", "inf", "1e400", "1e15", "9" * 30]),
     st.sampled_from(["spec.yaml", "plan.json", ".", "nosuch", "ledger.jsonl", "table", "json"]),
 )
@@ -338,25 +327,26 @@ LINES = st.one_of(
 )
 
 PROPERTIES: Mapping[str, Property] = {
-    "spec files": Property(SPEC_TEXTS, promised(spec_of_text), 60, 2000),
-    "specs": Property(SPECS, promised(spec_of_data), 60, 2000),
-    "every field": Property(FILLS, spec_of_every_field, 8, 300),
-    "solving": Property(odd(spec_data()), promised(solved), 10, 100),
-    "plan files": Property(documents(_sound(PLAN)), promised(plan_of_text), 40, 1000),
-    "plans with their digest": Property(changed(_sound(PLAN)), promised(plan_of_data), 20, 500),
-    "record files": Property(documents(_sound(RECORD)), promised(record_of_text), 40, 500),
+    "spec files": Property(given.SPEC_TEXTS, promised(spec_of_text), 60, 2000),
+    "specs": Property(given.SPECS, promised(spec_of_data), 60, 2000),
+    "every field": Property(given.FILLS, spec_of_every_field, 8, 300),
+    "solving": Property(given.odd(spec_data()), promised(solved), 10, 100),
+    "plan files": Property(given.documents(_sound(PLAN)), promised(plan_of_text), 40, 1000),
+    "plans with their digest": Property(
+        given.changed(_sound(PLAN)), promised(plan_of_data), 20, 500),
+    "record files": Property(given.documents(_sound(RECORD)), promised(record_of_text), 40, 500),
     "ledger files": Property(
         st.lists(
             st.one_of(
                 st.sampled_from(run_of_three_rounds()[LEDGER].decode().splitlines()),
-                documents(releases()[0]),
+                given.documents(releases()[0]),
             ),
             max_size=8,
         ),
         promised(ledger_of_text), 60, 1000,
     ),
     "ledgers with their chain": Property(
-        changed(releases(), most=2), promised(ledger_of_data), 40, 500
+        given.changed(releases(), most=2), promised(ledger_of_data), 40, 500
     ),
     "run folders": Property(
         st.tuples(st.sampled_from(OF_A_RUN), st.integers(0, 10**5), st.binary(max_size=40)),
@@ -366,14 +356,14 @@ PROPERTIES: Mapping[str, Property] = {
     "archives": Property(
         st.tuples(st.integers(0, 900), st.binary(max_size=40)), promised(archive_of_bytes), 60, 500
     ),
-    "budget files": Property(BUDGETS, promised(budgets_of_text), 100, 1000),
+    "budget files": Property(given.BUDGETS, promised(budgets_of_text), 100, 1000),
     "--vary": Property(VARIES, promised(vary_of_text), 100, 500),
     "--partition": Property(
-        st.one_of(WORDS, st.lists(PIECES, max_size=5).map("".join)),
+        st.one_of(given.WORDS, st.lists(PIECES, max_size=5).map("".join)),
         promised(partition_of_text), 100, 500,
     ),
     "--set": Property(
-        st.lists(st.one_of(WORDS, st.lists(PIECES, max_size=3).map("".join)), max_size=3),
+        st.lists(st.one_of(given.WORDS, st.lists(PIECES, max_size=3).map("".join)), max_size=3),
         promised(numbers_of_words), 60, 500,
     ),
     "command lines": Property(LINES, command_line, 30, 500),

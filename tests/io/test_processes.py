@@ -13,18 +13,9 @@ from pathlib import Path
 import pytest
 
 from privplan import processes
+from privplan import processes as pool
 from privplan.errors import Fault, InputError
 from privplan.files import LOCK, locked
-from privplan.processes import (
-    InterruptedSweepError,
-    Journal,
-    LostWorkerError,
-    finish,
-    in_jobs,
-    in_processes,
-    key_of,
-    resumable,
-)
 
 
 def square(number):
@@ -55,7 +46,7 @@ def test_an_interruption_ends_the_workers(tmp_path):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(KeyboardInterrupt):
-            list(in_processes(linger, [path], 1))
+            list(pool.in_processes(linger, [path], 1))
     finally:
         signal.signal(signal.SIGALRM, before)
     assert path.read_text() == "True"  # the worker does not hear Ctrl-C
@@ -67,10 +58,10 @@ def test_a_worker_that_dies_is_one_line_that_says_what_is_missing(tmp_path):
     line = r"a worker process died .*; the same command resumes; missing: 2 of 3: \"b\", \"c\""
     done = json.dumps({"sweep": "one", "point": "a", "rows": 4})
     (tmp_path / "journal.jsonl").write_text(f"{done}\n")
-    kept = Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
-    keys, steps = {key_of(name): 1 for name in "abc"}, []
-    with pytest.raises(LostWorkerError, match=line) as lost:
-        finish(keys, die, spread=in_jobs(2, steps.append), journal=kept)
+    kept = pool.Journal(tmp_path / "journal.jsonl", "one", lambda point, rows: None)
+    keys, steps = {pool.key_of(name): 1 for name in "abc"}, []
+    with pytest.raises(pool.LostWorkerError, match=line) as lost:
+        pool.finish(keys, die, spread=pool.in_jobs(2, steps.append), journal=kept)
     assert lost.value.exit_code == 7
     assert set(steps) == {5}
 
@@ -154,8 +145,8 @@ def test_numpy_starts_no_threads_unless_asked(asked, threads, variable):
 
 
 POINTS = [{"number": number} for number in range(4)]
-ITEMS = {key_of(point): point["number"] for point in POINTS}
-SQUARES = {key_of(point): point["number"] ** 2 for point in POINTS}
+ITEMS = {pool.key_of(point): point["number"] for point in POINTS}
+SQUARES = {pool.key_of(point): point["number"] ** 2 for point in POINTS}
 
 
 def check(point, result):
@@ -164,14 +155,14 @@ def check(point, result):
 
 
 def journal(folder, sweep="one"):
-    return Journal(folder / "journal.jsonl", sweep, check)
+    return pool.Journal(folder / "journal.jsonl", sweep, check)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
     counts: list[tuple[int, int]] = []
-    done = finish(
-        ITEMS, square, spread=in_jobs(jobs), journal=journal(tmp_path),
+    done = pool.finish(
+        ITEMS, square, spread=pool.in_jobs(jobs), journal=journal(tmp_path),
         progress=lambda *count: counts.append(count),
     )  # fmt: skip
     assert done == SQUARES
@@ -181,26 +172,31 @@ def test_results_by_key_whatever_the_order_of_completion(jobs, tmp_path):
 
 def test_only_missing_items_are_computed(tmp_path):
     first = dict(list(ITEMS.items())[:2])
-    finish(first, square, spread=in_jobs(1), journal=journal(tmp_path))
+    pool.finish(first, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
     asked: list[int] = []
 
     def recorded(number):
         asked.append(number)
         return square(number)
 
-    assert finish(ITEMS, recorded, spread=in_jobs(1), journal=journal(tmp_path)) == SQUARES
+    assert (
+        pool.finish(ITEMS, recorded, spread=pool.in_jobs(1), journal=journal(tmp_path)) == SQUARES
+    )
     assert asked == [2, 3]
 
 
 def test_ctrl_c_names_the_folder_and_releases_it(tmp_path):
     said = f"kept in {tmp_path}; the same command"
-    with pytest.raises(InterruptedSweepError, match=said), resumable(tmp_path):
+    with pytest.raises(pool.InterruptedSweepError, match=said), pool.resumable(tmp_path):
         raise KeyboardInterrupt
     in_use = pytest.raises(InputError, match="must not be in use")
-    with resumable(tmp_path), in_use, locked(tmp_path):
+    with pool.resumable(tmp_path), in_use, locked(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
-    with pytest.raises(InterruptedSweepError, match="name a folder with -o"), resumable(None):
+    with (
+        pytest.raises(pool.InterruptedSweepError, match="name a folder with -o"),
+        pool.resumable(None),
+    ):
         raise KeyboardInterrupt
 
 
@@ -213,8 +209,8 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path):
         return square(number)
 
     def run(folder):
-        with pytest.raises(InputError, match="must be another"), resumable(folder):
-            finish(ITEMS, refused, spread=in_jobs(1), journal=journal(folder))
+        with pytest.raises(InputError, match="must be another"), pool.resumable(folder):
+            pool.finish(ITEMS, refused, spread=pool.in_jobs(1), journal=journal(folder))
 
     last = 0
     run(tmp_path / "a" / "b")
@@ -240,7 +236,7 @@ def test_a_journal_of_another_sweep_is_refused(line, rule, tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(InputError, match=rule):
-        finish(ITEMS, square, spread=in_jobs(1), journal=journal(tmp_path))
+        pool.finish(ITEMS, square, spread=pool.in_jobs(1), journal=journal(tmp_path))
     assert path.read_text() == line + "\n"
 
 
@@ -248,6 +244,6 @@ def test_an_incomplete_last_line_is_removed(tmp_path):
     path = tmp_path / "journal.jsonl"
     whole = json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 4}) + "\n"
     path.write_text(whole + '{"sweep": "on')
-    assert journal(tmp_path).load() == {key_of({"number": 2}): 4}
-    assert journal(tmp_path).begin() == {key_of({"number": 2}): 4}
+    assert journal(tmp_path).load() == {pool.key_of({"number": 2}): 4}
+    assert journal(tmp_path).begin() == {pool.key_of({"number": 2}): 4}
     assert path.read_text() == whole

@@ -137,9 +137,7 @@ def test_faults_of_a_spec_are_named():
     groups = [members("strict", 200, 1.0, contributions=201), members("loose", 300, 4.0)]
     with pytest.raises(InputError, match=r"groups.strict.contributions: must be 1 unless"):
         make_spec(groups=groups)
-    with pytest.raises(
-        InputError, match=r"at most 100 under Poisson sampling, add_remove, with 200"
-    ):
+    with pytest.raises(InputError, match="at most 100 under Poisson sampling, add_remove, with"):
         make_spec(groups=groups, planning={"accountant": "pld"})
     with pytest.raises(InputError, match="sampling: must be a plain law"):
         make_spec(sampling=str(SamplingLaw("poisson").of_person(2)))

@@ -14,16 +14,8 @@ from privplan.accounting.calibrate import calibrate, noise_multiplier
 from privplan.accounting.release import History, Release
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan, Segment
+from privplan.planning import baselines
 from privplan.planning.assemble import certificate_of
-from privplan.planning.baselines import (
-    Schedule,
-    affordable_ratios,
-    individual_clips,
-    individual_sample,
-    individual_scale,
-    scheduled,
-    time_adaptive,
-)
 from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
 from privplan.report.tables import plan_table
@@ -82,7 +74,7 @@ def test_the_law_of_delta_counts_what_a_budget_protects():
 @cache
 def sampled(name):
     """The plan of a preset by the rule of Sample."""
-    return individual_sample(preset(name))
+    return baselines.individual_sample(preset(name))
 
 
 def spent(plan):
@@ -91,7 +83,7 @@ def spent(plan):
 
 def test_scale_has_one_noise_and_clips_that_average_to_c():
     spec = make_spec(clipping_norm=0.8, planning={"accountant": "pld"})
-    plan = individual_scale(spec)
+    plan = baselines.individual_scale(spec)
     stds = [g.noise_multiplier * plan.clip_bound(g) for g in plan.groups]
     assert stds == pytest.approx([stds[0]] * 2, rel=1e-12)
     clips = [plan.clip_bound(group) for group in plan.groups]
@@ -117,13 +109,13 @@ def test_scale_has_one_noise_and_clips_that_average_to_c():
 )
 def test_clips_are_ordered_as_budgets_and_make_one_deviation(noise, clients, clip):
     sigmas, people = np.array(noise), np.array(clients[: len(noise)], dtype=float)
-    found = individual_clips(sigmas, people, clip)
+    found = baselines.individual_clips(sigmas, people, clip)
     assert np.average(found, weights=people) == pytest.approx(clip)
     assert found * sigmas == pytest.approx(np.full(len(noise), found[0] * sigmas[0]))
 
 
 def test_sample_has_one_noise_and_uses_every_budget_up():
-    plan = individual_sample(make_spec())
+    plan = baselines.individual_sample(make_spec())
     noises = {group.noise_multiplier for group in plan.groups}
     assert len(noises) == 1
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
@@ -145,9 +137,9 @@ def test_more_epsilon_affords_more_and_more_noise_too(epsilon, factor, noise):
     budgets = [epsilon, epsilon * factor]
     groups = [{"name": f"g{m}", "clients": 99, "epsilon": e} for m, e in enumerate(budgets)]
     problem = problem_of(make_spec(groups=groups))
-    steady = (Schedule(((10, 1.0),)),) * 2
+    steady = (baselines.Schedule(((10, 1.0),)),) * 2
     first, second = (
-        affordable_ratios(problem, steady, sigma, "pld", np.array([0.1, 0.1]))
+        baselines.affordable_ratios(problem, steady, sigma, "pld", np.array([0.1, 0.1]))
         for sigma in (noise, noise * factor)
     )
     assert first[0] <= first[1] * (1 + 1e-4)
@@ -156,7 +148,7 @@ def test_more_epsilon_affords_more_and_more_noise_too(epsilon, factor, noise):
 
 def test_a_ratio_stops_at_everybody():
     groups = [members("strict", 100, 1.0), members("loose", 100, 50.0)]
-    plan = individual_sample(make_spec(groups=groups, cohort=150))
+    plan = baselines.individual_sample(make_spec(groups=groups, cohort=150))
     assert plan.groups[1].sampling_ratio == 1.0
     assert spent(plan)[1] < 50.0
     assert plan.groups[0].sampling_ratio == pytest.approx(0.5, rel=2e-3)
@@ -164,8 +156,10 @@ def test_a_ratio_stops_at_everybody():
 
 def test_what_sample_and_scale_refuse():
     with pytest.raises(InputError, match="sampling: must be poisson where each group has"):
-        individual_sample(make_spec(sampling="fixed_size"))
-    plan = individual_scale(make_spec(sampling="fixed_size", planning={"accountant": "pld"}))
+        baselines.individual_sample(make_spec(sampling="fixed_size"))
+    plan = baselines.individual_scale(
+        make_spec(sampling="fixed_size", planning={"accountant": "pld"})
+    )
     assert [group.expected_cohort for group in plan.groups] == [20, 30]
     thin = [g.model_copy(update={"noise_multiplier": g.noise_multiplier / 2}) for g in plan.groups]
     with pytest.raises(InfeasibleError, match=r"groups\.strict\.epsilon: 1 is overspent: pld"):
@@ -209,7 +203,7 @@ def test_the_ratios_of_the_rule():
 
 
 def test_the_default_saves_in_the_first_half_at_half_the_ratio():
-    plan = time_adaptive(make_spec())
+    plan = baselines.time_adaptive(make_spec())
     for group in plan.groups:
         early, late = group.segments or ()
         assert (early.rounds, late.rounds) == (5, 5)
@@ -231,8 +225,10 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio():
 @settings(max_examples=6, deadline=None)
 def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
     groups = [members("strict", 200, epsilon), members("loose", 300, epsilon * more)]
-    schedule = Schedule(((rounds, factor), (10 - rounds, 1.0)))
-    plan = scheduled(make_spec(groups=groups, cohort=30), (schedule,) * 2, "scheduled", "pld")
+    schedule = baselines.Schedule(((rounds, factor), (10 - rounds, 1.0)))
+    plan = baselines.scheduled(
+        make_spec(groups=groups, cohort=30), (schedule,) * 2, "scheduled", "pld"
+    )
     for group, found in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < found <= group.epsilon
         history = plan.history(group)

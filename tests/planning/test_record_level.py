@@ -11,17 +11,7 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning.records import (
-    client_weights,
-    clipped_gradient_variance,
-    mean_variance,
-    most_participations,
-    noise_variances,
-    oracle_weights,
-    record_level,
-    solve_records,
-    update_variance,
-)
+from privplan.planning import records as level
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, members, spec_data
@@ -67,9 +57,9 @@ def test_eq_3_and_7_against_clipped_gradients_that_are_drawn():
         return drawn
 
     updates = dp_sgd(gradient, steps, rate, clip * z / batch, 200_000, p)
-    one = clipped_gradient_variance(clip, z, batch, p, mean_norm=float(np.linalg.norm(mean)))
-    assert spread_of(updates) == pytest.approx(update_variance(steps, rate, one), rel=0.01)
-    without = update_variance(steps, rate, clipped_gradient_variance(clip, z, batch, p))
+    one = level.clipped_gradient_variance(clip, z, batch, p, mean_norm=float(np.linalg.norm(mean)))
+    assert spread_of(updates) == pytest.approx(level.update_variance(steps, rate, one), rel=0.01)
+    without = level.update_variance(steps, rate, level.clipped_gradient_variance(clip, z, batch, p))
     assert spread_of(updates) > without * 1.01  # the term that Eq. 3 drops is seen here
 
 
@@ -80,20 +70,22 @@ def test_eq_7_leaves_out_how_a_quadratic_forgets():
     one = p * std**2
     exact = rate**2 * one * sum((1 - rate) ** (2 * k) for k in range(steps))
     assert spread_of(updates) == pytest.approx(exact, rel=0.01)
-    assert exact < update_variance(steps, rate, one) < exact / (1 - rate) ** (2 * steps)
+    assert exact < level.update_variance(steps, rate, one) < exact / (1 - rate) ** (2 * steps)
     small = rate / 1000
     slow = small**2 * one * sum((1 - small) ** (2 * k) for k in range(steps))
-    assert update_variance(steps, small, one) == pytest.approx(slow, rel=2e-3)
+    assert level.update_variance(steps, small, one) == pytest.approx(slow, rel=2e-3)
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_no_weights_beat_the_oracle(variances, random):
-    best = oracle_weights(variances)
+    best = level.oracle_weights(variances)
     assert best.sum() == pytest.approx(1)
-    assert mean_variance(best, variances) == pytest.approx(1 / sum(1 / v for v in variances))
+    assert level.mean_variance(best, variances) == pytest.approx(1 / sum(1 / v for v in variances))
     other = np.array([random.random() + 1e-9 for _ in variances])
     other /= other.sum()
-    assert mean_variance(other, variances) >= mean_variance(best, variances) * (1 - 1e-9)
+    assert level.mean_variance(other, variances) >= level.mean_variance(best, variances) * (
+        1 - 1e-9
+    )
 
 
 def spent(plan):
@@ -102,7 +94,7 @@ def spent(plan):
 
 def test_every_budget_is_kept_and_used_up():
     plan = solve(records(cohort=2, local={"epochs": 2}))
-    assert most_participations(plan.spec) == 2
+    assert level.most_participations(plan.spec) == 2
     for group in plan.groups:
         assert 0.99 * group.epsilon <= spent(plan)[group.name] <= group.epsilon
         release = Release(group.noise_multiplier, group.record_sampling_ratio or 0)
@@ -136,11 +128,14 @@ def test_more_epsilon_is_never_more_noise(epsilon, factor):
 
 
 def test_fewer_turns_need_less_noise():
-    all_rounds, one = solve_records(records()), solve_records(records(), participations=1)
+    all_rounds, one = (
+        level.solve_records(records()),
+        level.solve_records(records(), participations=1),
+    )
     for more, less in zip(all_rounds.groups, one.groups, strict=True):
         assert less.noise_multiplier < more.noise_multiplier
     with pytest.raises(InputError, match=r"participations: must be in \[1, 5\], found 6"):
-        solve_records(records(), participations=6)
+        level.solve_records(records(), participations=6)
 
 
 def test_weights_by_rule():
@@ -151,47 +146,49 @@ def test_weights_by_rule():
     }
     for rule, single in expected.items():
         plan = solve(records(planning={"weights": rule}))
-        assert client_weights(plan) == pytest.approx(single)
+        assert level.client_weights(plan) == pytest.approx(single)
         assert plan.bound["least"] < plan.bound["noise"]
     oracle = solve(records())
-    variances = noise_variances(oracle)
-    weights = oracle_weights(np.repeat(variances, [3, 2]))[[0, 3]]
-    assert client_weights(oracle) == pytest.approx(weights)
+    variances = level.noise_variances(oracle)
+    weights = level.oracle_weights(np.repeat(variances, [3, 2]))[[0, 3]]
+    assert level.client_weights(oracle) == pytest.approx(weights)
     assert oracle.bound["least"] == pytest.approx(oracle.bound["noise"])
-    mean = 3 * client_weights(oracle)[0] ** 2 * variances[0]
-    mean += 2 * client_weights(oracle)[1] ** 2 * variances[1]
+    mean = 3 * level.client_weights(oracle)[0] ** 2 * variances[0]
+    mean += 2 * level.client_weights(oracle)[1] ** 2 * variances[1]
     assert oracle.mean_noise_std**2 * oracle.spec.model.parameters == pytest.approx(mean)
 
 
 def test_minimum_epsilon_gives_everybody_the_strictest_noise():
-    plan = solve_records(records(planning={"weights": "population"}), strictest=True)
+    plan = level.solve_records(records(planning={"weights": "population"}), strictest=True)
     own = solve(records())
     assert plan.groups[0].noise_multiplier == own.groups[0].noise_multiplier
     assert plan.groups[1].noise_multiplier > own.groups[1].noise_multiplier
     assert spent(plan)["loose"] <= 1.0
     assert plan.groups[1].epsilon == 4.0
-    assert client_weights(plan) == pytest.approx([100 / 780, 240 / 780])
+    assert level.client_weights(plan) == pytest.approx([100 / 780, 240 / 780])
 
 
 def test_budgets_of_clients_become_budgets_of_records():
     spec = make_spec(delta="n^-1.1")
     sizes = {"strict": 3, "loose": 40}
-    plan = record_level(spec, sizes)
-    assert plan == record_level(solve(spec, second_opinion=False), sizes)
+    plan = level.record_level(spec, sizes)
+    assert plan == level.record_level(solve(spec, second_opinion=False), sizes)
     assert [(g.epsilon, g.delta) for g in plan.groups] == [(1.0, 500**-1.1), (4.0, 500**-1.1)]
     assert [g.record_sampling_ratio for g in plan.groups] == [1.0, 5 / 40]
     assert [g.participations for g in plan.groups] == [1, 1]
     assert [g.steps for g in plan.groups] == [1, 8]
     assert all(spent(plan)[g.name] <= g.epsilon for g in plan.groups)
-    strictest = record_level(spec, sizes, participations=2, weights="population", strictest=True)
+    strictest = level.record_level(
+        spec, sizes, participations=2, weights="population", strictest=True
+    )
     assert all(0 < spent(strictest)[g.name] <= 1.0 for g in strictest.groups)
     assert [g.participations for g in strictest.groups] == [2, 2]
 
 
 def test_what_cannot_become_a_plan_of_records():
     with pytest.raises(InputError, match=r"records\.loose: must be 1 or more, found 0"):
-        record_level(make_spec(), {"strict": 3})
+        level.record_level(make_spec(), {"strict": 3})
     with pytest.raises(InputError, match="unit: must be client, found 'record'"):
-        record_level(records(), {"strict": 3, "loose": 3})
+        level.record_level(records(), {"strict": 3, "loose": 3})
     with pytest.raises(InputError, match="unit: must be record, found 'client'"):
-        solve_records(make_spec())
+        level.solve_records(make_spec())

@@ -2,19 +2,10 @@
 
 import numpy as np
 
+from privplan import record
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
 from privplan.ledger import chained
 from privplan.planning.error import RULES
-from privplan.record import (
-    LEDGER,
-    PLAN,
-    Executed,
-    GroupShare,
-    ReleaseRecord,
-    Residual,
-    RoundMetrics,
-    RunRecord,
-)
 from privplan.spec.spec import Spec
 from tests.planning.problems import given_plan
 
@@ -46,7 +37,7 @@ def releases(the_plan, seed=1):
         for group in the_plan.groups:
             std = group.noise_multiplier * NORM
             drawn = rng.random(group.clients) < group.sampling_ratio
-            share = GroupShare(
+            share = record.GroupShare(
                 group=group.name, clients=group.clients, sampling=the_plan.spec.sampling,
                 sampling_ratio=group.sampling_ratio, cohort=int(drawn.sum()),
                 participants=tuple(np.flatnonzero(drawn).tolist()), clip_bound=NORM,
@@ -54,12 +45,12 @@ def releases(the_plan, seed=1):
             )  # fmt: skip
             noise = rng.normal(0, std, DIMENSION)
             made.append(
-                ReleaseRecord(
+                record.ReleaseRecord(
                     round=number, family="gaussian", noise_std=std, dimension=DIMENSION,
                     noise_sum_squares=float((noise**2).sum()),
                     noise_state=f"{seed} {number} {group.name}",
-                    residual=Residual(sum_squares=float((noise**2).sum()), along_sum=noise[0]),
-                    shares=(share,),
+                    shares=(share,), residual=record.Residual(
+                        sum_squares=float((noise**2).sum()), along_sum=noise[0]),
                 )
             )  # fmt: skip
     return made
@@ -71,7 +62,7 @@ def write_ledger(folder, the_plan, made):
     for release in made:
         line, chain = chained(release, chain)
         lines.append(line)
-    (folder / LEDGER).write_text("".join(lines))
+    (folder / record.LEDGER).write_text("".join(lines))
     return chain
 
 
@@ -95,7 +86,7 @@ def write_run(folder, made=None, the_plan=None):
     """A whole run folder; returns the plan."""
     the_plan = the_plan or plan()
     folder.mkdir(parents=True, exist_ok=True)
-    the_plan.save(folder / PLAN)
+    the_plan.save(folder / record.PLAN)
     chain = write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
     write_evidence(folder, the_plan)
     rounds = the_plan.spec.rounds
@@ -103,13 +94,13 @@ def write_run(folder, made=None, the_plan=None):
         "aggregation": "paper", "numbers": {}, "data": "0" * 64, "rounds": rounds, "canaries": 0,
         "clients": the_plan.spec.population, "processes": 1,
     }  # fmt: skip
-    RunRecord(
+    record.RunRecord(
         plan_digest=the_plan.digest, algorithm="GDPFed", dataset="digits", partition="iid",
         model="cnn-digits", seed=1, device="cpu", configuration=configuration, versions={},
         status="complete", rounds_done=rounds,
-        metrics=(RoundMetrics(round=rounds, accuracy=0.9, loss=0.4),),
+        metrics=(record.RoundMetrics(round=rounds, accuracy=0.9, loss=0.4),),
         accuracy=0.9, accuracy_by_class={"0": 0.9},
         accuracy_by_group={"strict": 0.9, "loose": 0.9}, wall_seconds=1.0, chain=chain,
-        executed=Executed(aggregator="mean", coordinates=DIMENSION, shared=DIMENSION),
+        executed=record.Executed(aggregator="mean", coordinates=DIMENSION, shared=DIMENSION),
     ).save(folder)  # fmt: skip
     return the_plan

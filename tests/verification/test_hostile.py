@@ -43,9 +43,7 @@ def zipped(name, content=b""):
 
 
 def text(content):
-    return lambda path: path.write_bytes(
-        content if isinstance(content, bytes) else content.encode()
-    )
+    return lambda it: it.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def link(target):

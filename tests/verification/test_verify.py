@@ -126,17 +126,13 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
     "some clients preferred": (
         _each(_even_neighbours), "participation", "vary between clients unlike Poisson",
     ),
-    "a client twice": (
-        _one(_who(lambda who: (*who, who[0]), 1)), "cohorts", "is in the sum 2 times",
-    ),
+    "a client twice": (_one(_who(lambda who: (*who, who[0]), 1)), "cohorts", "in the sum 2 times"),
     "a client of nobody": (
         _one(_who(lambda who: (*who[:-1], 800))), "cohorts",
         "client 800 is none of the group's 800",
     ),
     "a cohort hidden": (_one(_who(lambda who: who, -1)), "cohorts", "participants"),
-    "median clipping": (
-        _one(_shares(largest_norm=0.31)), "clipping", "the threshold was another one",
-    ),
+    "median clipping": (_one(_shares(largest_norm=0.31)), "clipping", "threshold was another one"),
     "weight of the realised cohort": (
         _each(lambda r: _share(r, factor=1 / r.shares[0].cohort) if r.round > 1 else r),
         "weights", "in an earlier round of the same plan",

@@ -190,16 +190,13 @@ _REFINEMENTS = 7
 _RETRIES = 6
 _FLOOR = 0.01  # the tolerance is of this share of the spread of the loss at least
 _ACCOUNTANT_COARSE = 3.0  # step of a direction that probably spends less, in steps of the first
-_HOPELESS = 0.8
-"""A step that leaves more than this share of the gap ends the search: rounding is what is left."""
+_HOPELESS = 0.8  # a step that leaves more than this share of the gap ends the search
 DELTA_TOLERANCE = 1e-3
-_LEAST_RESOLVED = 1e-19
-"""Smaller deltas have a bound from above only: Chernoff's, with all that tails leave out."""
+_LEAST_RESOLVED = 1e-19  # below it a delta has an upper bound only: Chernoff's and all tails
 _TILTS: Array = np.exp2(np.arange(-6.0, 2.0))
 _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
-_ESTIMATE_TOLERANCE = 3e-4
-"""Where a calibration starts: three times as fast as the tolerance of a certificate."""
+_ESTIMATE_TOLERANCE = 3e-4  # where a calibration starts: thrice as fast as a certificate's
 _VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = 100_000, 6, 20.0, 1e-3, 5e7, 5e-4
 """Rounds and kinds of sampled ones from which a transform is inverted first; how often a client
 takes part, and with what ratio, up to which it is; its limit of work; the gap that is kept."""

@@ -97,16 +97,14 @@ def fast_length(size: int) -> int:
     return _FAST[bisect_left(_FAST, size)]
 
 
-Part = tuple[Lattice, NDArray[np.float64]]
-"""Lattices of one kind and how often each is composed, shape (rows,)."""
+Part = tuple[Lattice, NDArray[np.float64]]  # lattices of a kind, how often each is composed
 
 MOST_POINTS = 1 << 21  # longest circle, 16 MB for each of its arrays
 ALIASED = 1e-12  # tilted mass that may lie outside the window on either side
 _LARGEST_WEIGHT = 300.0  # largest exponent of a weight, so that sums of weighted masses stay finite
 _FORGONE = 4.0  # log of how far the bound on delta at the chosen tilt may be above the best
 _IN_MEMORY = 1 << 19
-_GENTLE = 2.0 ** -np.arange(2.0, 11.0)
-"""Shares of the usual exponent of a window that are tried for heavy tails."""
+_GENTLE = 2.0 ** -np.arange(2.0, 11.0)  # shares of a window's exponent tried for heavy tails
 
 
 def cumulant(parts: Sequence[Part], tilt: float) -> float:

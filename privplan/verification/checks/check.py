@@ -31,8 +31,7 @@ from privplan.values import Shown, Value
 Shares = list[tuple[ReleaseRecord, GroupShare]]
 T = TypeVar("T")
 FALSE_ALARM = 1e-6  # largest false-alarm rate of a check of the ledger, per honest run
-EVIDENCE_FALSE_ALARM = 1e-4
-"""The same for a check of measured noise or of cohorts; power needs a larger rate there."""
+EVIDENCE_FALSE_ALARM = 1e-4  # of measured noise or of cohorts: power needs more there
 
 Outcome = Literal["passed", "failed", "not shown"]
 Level = Literal["declared", "replayed", "attested"]

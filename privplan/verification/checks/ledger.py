@@ -15,44 +15,31 @@ from privplan.errors import Fault
 from privplan.evidence import CLIENTS, ReplayReport, clients_digest, read_clients
 from privplan.plan import GroupPlan, Plan
 from privplan.record import METRIC, REPLAY, RunRecord
-from privplan.verification.checks.check import (
-    FALSE_ALARM,
-    Check,
-    Run,
-    evidence_fault,
-    failed,
-    first,
-    lacking,
-    not_shown,
-    passed,
-    register,
-    unreleased,
-    without_evidence,
-)
+from privplan.verification.checks import check
 
 
-@register("plan", order=10)
-def same_plan(run: Run) -> Check:
+@check.register("plan", order=10)
+def same_plan(run: check.Run) -> check.Check:
     """The record names the digest of the plan."""
     digest = run.plan.digest
     if run.record.plan_digest != digest:
-        return failed("plan", "the record is of another plan")
+        return check.failed("plan", "the record is of another plan")
     for approved in (one for one in run.trusted if isinstance(one, Plan)):
         if approved.digest != digest:
             found = f"the run has plan {digest[:SHORT]}, approved was {approved.digest[:SHORT]}"
-            return failed("plan", found)
-        return passed("plan", f"plan {digest[:SHORT]} is the approved one")
-    return passed("plan", "the record names the plan's digest")
+            return check.failed("plan", found)
+        return check.passed("plan", f"plan {digest[:SHORT]} is the approved one")
+    return check.passed("plan", "the record names the plan's digest")
 
 
-@register("ledger", order=20)
-def unbroken(run: Run) -> Check:
+@check.register("ledger", order=20)
+def unbroken(run: check.Run) -> check.Check:
     """The ledger's hash chain is valid from the plan's digest to the last line of the record."""
     fault = run.ledger.fault
     if fault is None and run.record.chain and run.record.chain != run.ledger.chain:
         fault = "the last line is not the one that the finished run wrote last"
     if fault is not None:
-        return failed("ledger", fault)
+        return check.failed("ledger", fault)
 
     def missing() -> Iterator[str]:
         if not run.ledger.records:
@@ -61,11 +48,11 @@ def unbroken(run: Run) -> Check:
             yield "the hash of the last line in the record"
 
     reason = f"{len(run.ledger.records)} releases, the chain of hashes holds"
-    return first((), "ledger", reason, missing())
+    return check.first((), "ledger", reason, missing())
 
 
-@register("groups", order=30)
-def groups(run: Run) -> Check:
+@check.register("groups", order=30)
+def groups(run: check.Run) -> check.Check:
     """Every release is of groups of the plan, with the planned number of clients and unit.
 
     Where the run stores the assignment of clients to groups and records, each client is in one
@@ -86,16 +73,16 @@ def groups(run: Run) -> Check:
                         f"{share.group}: {share.clients} clients where {known[share.group]} "
                         "were planned"
                     )
-        yield from evidence_fault(run)
+        yield from check.evidence_fault(run)
         yield from _identities(run)
 
     reason = f"{len(run.plan.groups)} groups, as planned"
-    return first(problems(), "groups", reason, [*unreleased(run), *_unstored(run)])
+    return check.first(problems(), "groups", reason, [*check.unreleased(run), *_unstored(run)])
 
 
-def _unstored(run: Run) -> Iterator[str]:
+def _unstored(run: check.Run) -> Iterator[str]:
     """The assignment of clients or its digest, where the run wrote it and the file is gone."""
-    yield from without_evidence(run, "the digest of the assignment of clients")
+    yield from check.without_evidence(run, "the digest of the assignment of clients")
     if run.folder is None or (run.folder / CLIENTS).exists():
         return
     header, _ = run.evidence
@@ -103,7 +90,7 @@ def _unstored(run: Run) -> Iterator[str]:
         yield f"the assignment of clients ({CLIENTS}), whose digest the run wrote"
 
 
-def _identities(run: Run) -> Iterator[str]:
+def _identities(run: check.Run) -> Iterator[str]:
     """Clients without a group, or with records of others, in the stored assignment."""
     header, _ = run.evidence
     if run.folder is None or header is None:
@@ -129,8 +116,8 @@ def _identities(run: Run) -> Iterator[str]:
         yield f"{repeated} records are of more than one client"
 
 
-@register("rounds", order=40)
-def rounds(run: Run) -> Check:
+@check.register("rounds", order=40)
+def rounds(run: check.Run) -> check.Check:
     """Each group has one release per planned round; record-level clients no more than planned."""
     protects_records, planned = run.plan.spec.unit == "record", run.plan.spec.rounds
 
@@ -145,15 +132,15 @@ def rounds(run: Run) -> Check:
             yield f"rounds {done + 1} to {planned}; {state}"
         if protects_records:
             unnamed = (s.participants is None for r in run.ledger.records for s in r.shares)
-            yield from lacking("the client of each release", unnamed)
+            yield from check.lacking("the client of each release", unnamed)
 
     reason = f"{planned} rounds, as planned"
     if run.record.status == "stopped":
         reason = f"{_due(run)} of {planned} planned rounds, then the run was stopped"
-    return first(problems(), "rounds", reason, missing())
+    return check.first(problems(), "rounds", reason, missing())
 
 
-def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
+def _releases(run: check.Run, group: GroupPlan) -> Iterator[str]:
     planned = run.plan.spec.rounds
     seen = [release.round for release, _ in run.shares(group.name)]
     if len(seen) > planned:
@@ -163,14 +150,14 @@ def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
         yield f"{group.name}: {done} of {planned} planned rounds are in the ledger"
 
 
-def _due(run: Run) -> int:
+def _due(run: check.Run) -> int:
     """Rounds that the ledger must have: all that are planned, or those begun by a running run."""
     if run.record.status == "complete":
         return run.plan.spec.rounds
     return max((release.round for release in run.ledger.records), default=0)
 
 
-def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
+def _participations(run: check.Run, group: GroupPlan) -> Iterator[str]:
     """Rounds, steps and participations of clients who add noise locally to protect records."""
     most, counts, releases = group.participations or 0, Counter[int](), run.shares(group.name)
     for release, share in releases:
@@ -193,8 +180,7 @@ def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
 # algorithm, data set and partition, versions, times, and accuracies that a replay has not
 # measured again.
 
-EVALUATED_CLIENTS = 100
-"""Most clients of whom all are evaluated after each round, so that the last score is final."""
+EVALUATED_CLIENTS = 100  # most clients of whom all are evaluated after each round
 SCORE = 1e-3  # largest difference between two evaluations of one model
 _OF_SIMULATIONS = (
     "dataset", "partition", "model", "device", "metrics", "accuracy", "accuracy_by_class",
@@ -203,15 +189,15 @@ _OF_SIMULATIONS = (
 _OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_group", "weights")
 
 
-@register("record", order=15, false_alarm=FALSE_ALARM)
-def record_agrees(run: Run) -> Check:
+@check.register("record", order=15, false_alarm=check.FALSE_ALARM)
+def record_agrees(run: check.Run) -> check.Check:
     """No field of the record contradicts another one, the plan, the ledger or the evidence."""
-    problems = chain(evidence_fault(run), map(str, _faults(run)))
-    missing = without_evidence(run, "the digest of the data")
-    return first(problems, "record", "agrees with the plan and the ledger", missing)
+    problems = chain(check.evidence_fault(run), map(str, _faults(run)))
+    missing = check.without_evidence(run, "the digest of the data")
+    return check.first(problems, "record", "agrees with the plan and the ledger", missing)
 
 
-def _faults(run: Run) -> Iterator[Fault]:
+def _faults(run: check.Run) -> Iterator[Fault]:
     yield from _progress(run)
     yield from _end(run)
     if run.record.seed is None:
@@ -227,7 +213,7 @@ def _fault(field: str, rule: str, found: object) -> Fault:
     return Fault(f"record.{field}", rule, found)
 
 
-def _progress(run: Run) -> Iterator[Fault]:
+def _progress(run: check.Run) -> Iterator[Fault]:
     """The rounds that are done, by the status. Clients who take turns may leave a round empty."""
     record, planned = run.record, run.plan.spec.rounds
     done, status, last = record.rounds_done, record.status, planned
@@ -241,7 +227,7 @@ def _progress(run: Run) -> Iterator[Fault]:
         yield _fault("rounds_done", f"must be at most {last}, the last round in the ledger", done)
 
 
-def _end(run: Run) -> Iterator[Fault]:
+def _end(run: check.Run) -> Iterator[Fault]:
     """What is known only when a run has ended."""
     record = run.record
     for name in _OF_THE_END if record.status == "running" else ():
@@ -249,7 +235,7 @@ def _end(run: Run) -> Iterator[Fault]:
             yield _fault("status", f"must not be running beside {name} of a finished run", value)
 
 
-def _inputs(run: Run) -> Iterator[Fault]:
+def _inputs(run: check.Run) -> Iterator[Fault]:
     """What a simulation was given: model, rounds, clients, data, canaries, source of the noise."""
     record, spec, given = run.record, run.plan.spec, run.record.configuration
     for name in ("algorithm", "dataset"):
@@ -283,7 +269,7 @@ def _inputs(run: Run) -> Iterator[Fault]:
         yield _fault("noise", rule, record.noise)
 
 
-def _scores(run: Run) -> Iterator[Fault]:
+def _scores(run: check.Run) -> Iterator[Fault]:
     """Evaluations are of rounds that were done, and the last one is that of the end."""
     record, metrics = run.record, run.record.metrics
     rounds = [one.round for one in metrics]
@@ -306,7 +292,7 @@ def _scores(run: Run) -> Iterator[Fault]:
         yield from _final(run, metrics[-1].accuracy)
 
 
-def _final(run: Run, last: float | None) -> Iterator[Fault]:
+def _final(run: check.Run, last: float | None) -> Iterator[Fault]:
     """The final accuracy, against that of the last evaluation and against its parts.
 
     The last evaluation is that of the end. In version 0.1 with a model per client it was of
@@ -318,7 +304,7 @@ def _final(run: Run, last: float | None) -> Iterator[Fault]:
         if end is not last:
             yield _fault("accuracy", f"must be {last}, as in the last evaluation", end)
         return
-    most = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * EVALUATED_CLIENTS)) if wide else SCORE
+    most = math.sqrt(math.log(2 / check.FALSE_ALARM) / (2 * EVALUATED_CLIENTS)) if wide else SCORE
     if abs(end - last) > most:
         yield _fault("accuracy", f"must be within {most:.3g} of the last evaluation, {last}", end)
     if (rule := _no_mean(end, run.record)) is not None:
@@ -357,18 +343,18 @@ def _between(parts: Collection[float], found: float) -> bool:
 # The file is evidence for the reader who ran the replay; one that came with the run is a claim.
 
 
-@register("replay", order=160)
-def replay(run: Run) -> Check:
+@check.register("replay", order=160)
+def replay(run: check.Run) -> check.Check:
     """Rounds that were executed again gave the releases of the ledger; not required."""
     if run.folder is None or not (run.folder / REPLAY).exists():
         return _absent([f"a replay ({REPLAY})"])
     result = ReplayReport.load(run.folder)
     if result.plan_digest != run.plan.digest or result.chain != run.ledger.chain:
-        return failed("replay", "the replay is of another run")
+        return check.failed("replay", "the replay is of another run")
     if result.record and result.record != run.record.digest:
-        return failed("replay", "the replay is of another record, which was changed after it")
+        return check.failed("replay", "the replay is of another record, which was changed after it")
     if result.outcome == "failed":
-        return failed("replay", result.reason)
+        return check.failed("replay", result.reason)
     if result.outcome == "not shown" or not result.rounds:
         missing = result.reason.removeprefix("missing: ")
         return _absent([missing or "rounds that were executed again"])
@@ -376,8 +362,8 @@ def replay(run: Run) -> Check:
         return _absent(["a replay that names the record; replay the run again"])
     done, rounds = len(set(result.rounds)), run.plan.spec.rounds
     reason = f"{done} of {rounds} rounds executed again: {result.reason}"
-    return passed("replay", reason, "replayed")
+    return check.passed("replay", reason, "replayed")
 
 
-def _absent(missing: Iterable[str]) -> Check:
-    return not_shown("replay", missing, required=False)
+def _absent(missing: Iterable[str]) -> check.Check:
+    return check.not_shown("replay", missing, required=False)

@@ -28,26 +28,12 @@ from privplan.evidence import (
 )
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, fingerprint
-from privplan.verification.checks.check import (
-    EVIDENCE_FALSE_ALARM,
-    FALSE_ALARM,
-    NOTHING_LEFT,
-    Check,
-    Run,
-    at_round,
-    failed,
-    first,
-    lacking,
-    not_shown,
-    passed,
-    register,
-    unreleased,
-)
+from privplan.verification.checks import check
 from privplan.verification.checks.sums import longest_sum
 
 
-@register("noise planned", order=70)
-def noise_planned(run: Run) -> Check:
+@check.register("noise planned", order=70)
+def noise_planned(run: check.Run) -> check.Check:
     """Each release records its planned noise multiplier, or more to provide for dropouts."""
     provision = 1 / math.sqrt(1 - run.plan.spec.planning.dropout_tolerance)
 
@@ -56,7 +42,7 @@ def noise_planned(run: Run) -> Check:
             for release, share in run.shares(group.name):
                 if release.noise.silent:
                     continue
-                planned = at_round(run, group, release)[1]
+                planned = check.at_round(run, group, release)[1]
                 recorded = release.release_for(share).noise_multiplier
                 if not planned * (1 - 1e-9) <= recorded <= planned * provision * (1 + 1e-9):
                     yield (
@@ -65,18 +51,18 @@ def noise_planned(run: Run) -> Check:
                     )
 
     reason = "every release has its planned noise multiplier"
-    return first(problems(), "noise planned", reason, unreleased(run))
+    return check.first(problems(), "noise planned", reason, check.unreleased(run))
 
 
-@register("noise drawn", order=90, false_alarm=FALSE_ALARM)
-def noise_drawn(run: Run) -> Check:
+@check.register("noise drawn", order=90, false_alarm=check.FALSE_ALARM)
+def noise_drawn(run: check.Run) -> check.Check:
     """The drawn noise has the recorded standard deviation, by chi-square tests."""
     name, releases = "noise drawn", [r for r in run.ledger.records if r.noise.noisy]
     if run.ledger.records and all(r.noise.silent for r in run.ledger.records):
-        return passed(name, NOTHING_LEFT)
+        return check.passed(name, check.NOTHING_LEFT)
     if not releases:
-        return failed(name, "no noise was drawn: epsilon is infinite")
-    level = FALSE_ALARM / (len(releases) + len({r.family for r in releases}))
+        return check.failed(name, "no noise was drawn: epsilon is infinite")
+    level = check.FALSE_ALARM / (len(releases) + len({r.family for r in releases}))
 
     def problems() -> Iterator[str]:
         of_family: dict[str, tuple[float, int]] = {}
@@ -98,14 +84,16 @@ def noise_drawn(run: Run) -> Check:
                 yield f"all rounds: {math.sqrt(squares / drawn):.6g} times the recorded deviation"
 
     coordinates = sum(release.dimension for release in releases)
-    reason = f"chi-square over {coordinates} coordinates, false alarms at most {FALSE_ALARM:g}"
-    squares = lacking("sums of squares", (one.noise_sum_squares is None for one in releases))
+    reason = (
+        f"chi-square over {coordinates} coordinates, false alarms at most {check.FALSE_ALARM:g}"
+    )
+    squares = check.lacking("sums of squares", (one.noise_sum_squares is None for one in releases))
     found = iter(()) if run.once(_is_of_seed) else problems()
-    return first(found, name, reason, chain(unreleased(run), squares))
+    return check.first(found, name, reason, chain(check.unreleased(run), squares))
 
 
-@register("noise fresh", order=100)
-def noise_fresh(run: Run) -> Check:
+@check.register("noise fresh", order=100)
+def noise_fresh(run: check.Run) -> check.Check:
     """No generator state was used twice, and no noise vector was reused, with any signs.
 
     Two draws with equal sums of squares (as doubles) are the same draw: two independent draws have
@@ -130,9 +118,9 @@ def noise_fresh(run: Run) -> Check:
             draws[drawn] = release.round
 
     sent = [release for release in run.ledger.records if not release.noise.silent]
-    reason = f"{len(sent)} states of the generator, none used twice" if sent else NOTHING_LEFT
-    states = lacking("states of the generator", (not release.noise_state for release in sent))
-    return first(problems(), "noise fresh", reason, chain(unreleased(run), states))
+    reason = f"{len(sent)} states of the generator, none used twice" if sent else check.NOTHING_LEFT
+    states = check.lacking("states of the generator", (not release.noise_state for release in sent))
+    return check.first(problems(), "noise fresh", reason, chain(check.unreleased(run), states))
 
 
 # --- Checks of the measured noise: its distribution, its coverage and its independence. ----------
@@ -150,12 +138,12 @@ Measured = list[tuple[ReleaseRecord, NoiseEvidence]]
 Problems = Callable[[Measured, float], Iterator[str]]
 
 
-def _gaussian_sums(run: Run) -> list[tuple[int, ReleaseRecord]]:
+def _gaussian_sums(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
     """Releases of sums with Gaussian noise, each with its position in its round."""
     return [(at, one) for at, one in run.numbered if one.noise.normal and one.unit == "client"]
 
 
-def _measurements(run: Run) -> tuple[Measured, list[str], str | None]:
+def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
     """Gaussian sums with their measurements, what is missing, and what is wrong."""
     found, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
     releases = run.once(_gaussian_sums)
@@ -195,33 +183,35 @@ def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
     )
 
 
-def _check(run: Run, name: str, problems: Problems, reason: str) -> Check:
+def _check(run: check.Run, name: str, problems: Problems, reason: str) -> check.Check:
     """A check of measured noise; not shown where a release was not measured."""
     made_known = run.record.seed is not None  # the noise of a deployment nobody can draw again
     if not run.once(_gaussian_sums):
         noisy = sum(release.noise.noisy for release in run.ledger.records)
         if made_known or not noisy:
-            return passed(name, NO_GAUSSIAN)
-        return not_shown(name, [f"measurements of the noise ({noisy} of {noisy})"])
+            return check.passed(name, NO_GAUSSIAN)
+        return check.not_shown(name, [f"measurements of the noise ({noisy} of {noisy})"])
     measured, missing, fault = run.once(_measurements)
-    faults = problems(measured, EVIDENCE_FALSE_ALARM) if measured else iter(())
-    reason = f"{reason}, false alarms at most {EVIDENCE_FALSE_ALARM:g}"
+    faults = problems(measured, check.EVIDENCE_FALSE_ALARM) if measured else iter(())
+    reason = f"{reason}, false alarms at most {check.EVIDENCE_FALSE_ALARM:g}"
     # Without the seed these measurements are the only evidence of the noise's distribution.
     keyed = run.record.noise == "secure"
     if run.once(_is_of_seed):  # the draw is known, so how likely it was is no evidence
         faults, reason = iter(()), "the noise of every release is the seed's"
     required = keyed or run.writes_evidence or not made_known
-    return first(faults if fault is None else [fault], name, reason, missing, required=required)
+    return check.first(
+        faults if fault is None else [fault], name, reason, missing, required=required
+    )
 
 
-def _is_of_seed(run: Run) -> bool:
+def _is_of_seed(run: check.Run) -> bool:
     """Whether the noise of every release was generated again from the seed and agrees."""
     few = sum(release.dimension for _, release in run.once(_gaussian_sums)) <= COORDINATES
     return few and not run.keyed and run.once(noise_regenerated).passed
 
 
-@register("noise distribution", order=101, false_alarm=EVIDENCE_FALSE_ALARM)
-def noise_distribution(run: Run) -> Check:
+@check.register("noise distribution", order=101, false_alarm=check.EVIDENCE_FALSE_ALARM)
+def noise_distribution(run: check.Run) -> check.Check:
     """The noise of each release has the normal law: distance, cells, tails, lattice, energy."""
     coordinates = sum(release.dimension for _, release in run.once(_gaussian_sums))
     reason = f"{coordinates} coordinates fit the normal law"
@@ -260,8 +250,8 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
         yield f"all rounds: {np.sqrt(energy / total):.6g} times the recorded deviation"
 
 
-@register("noise coverage", order=102, false_alarm=EVIDENCE_FALSE_ALARM)
-def noise_coverage(run: Run) -> Check:
+@check.register("noise coverage", order=102, false_alarm=check.EVIDENCE_FALSE_ALARM)
+def noise_coverage(run: check.Run) -> check.Check:
     """Each layer, block of coordinates and random projection has the recorded noise."""
     reason = "layers, blocks and projections have the recorded noise"
     return _check(run, "noise coverage", _uneven, reason)
@@ -306,8 +296,8 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
             yield f"all rounds: a part of the noise is the same in all {rows} releases"
 
 
-@register("noise independence", order=103, false_alarm=EVIDENCE_FALSE_ALARM)
-def noise_independence(run: Run) -> Check:
+@check.register("noise independence", order=103, false_alarm=check.EVIDENCE_FALSE_ALARM)
+def noise_independence(run: check.Run) -> check.Check:
     """The noise is independent within a release, across groups, across rounds and of the sum."""
     reason = "no correlation within releases, across groups, rounds or with the sums"
     return _check(run, "noise independence", _dependent, reason)
@@ -390,14 +380,13 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
 # release of numpy that is installed here, because another one may draw differently from the same
 # stream, and where the noise is that of the seed.
 
-COORDINATES = 50_000_000
-"""Most coordinates of noise that are generated again; in longer runs every k-th release."""
+COORDINATES = 50_000_000  # most that are generated again; then every k-th release
 LARGEST = 2**30  # most coordinates of one release whose noise is generated again, for memory: 8 GiB
 SINGLE = 2.0**-23  # twice the relative error of a coordinate in single precision
 
 
-@register("noise regenerated", order=104)
-def noise_regenerated(run: Run) -> Check:
+@check.register("noise regenerated", order=104)
+def noise_regenerated(run: check.Run) -> check.Check:
     """The noise of each release is what the generator of seed or key gives, where it stood.
 
     The generated noise is compared with the ledger's sum of squares, with the residual and with
@@ -406,9 +395,9 @@ def noise_regenerated(run: Run) -> Check:
     name = "noise regenerated"
     releases = run.once(_gaussian_sums)
     if not releases:
-        return passed(name, NO_GAUSSIAN)
+        return check.passed(name, NO_GAUSSIAN)
     if run.other_streams is not None:
-        return not_shown(name, [run.other_streams], required=False)
+        return check.not_shown(name, [run.other_streams], required=False)
     if run.keyed and run.key is None:  # a state where the seed puts it is no state of a key
         faults = (
             f"round {release.round}, release {index + 1}: the generator stood where the seed puts "
@@ -416,7 +405,7 @@ def noise_regenerated(run: Run) -> Check:
             for index, release in releases
             if release.noise_state == fingerprint(run.source(Purpose.NOISE, release.round, index))
         )
-        return first(faults, name, "", ["the key of the noise"], required=False)
+        return check.first(faults, name, "", ["the key of the noise"], required=False)
     measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
     every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
     offset = int(run.ledger.chain[:8] or "0", 16) % every
@@ -437,10 +426,10 @@ def noise_regenerated(run: Run) -> Check:
                     yield f"{where}: {why}"
 
     missing = [f"states of the generator ({stateless} of {len(releases)})"] if stateless else []
-    missing += lacking(f"noise of at most {LARGEST} coordinates", large)
+    missing += check.lacking(f"noise of at most {LARGEST} coordinates", large)
     checked = len(range(offset, len(releases), every))
     reason = f"{len(releases)} states and the noise of {checked} releases are those of the {whose}"
-    return first(problems(), name, reason, missing, required=False)
+    return check.first(problems(), name, reason, missing, required=False)
 
 
 def _drawn(source: Any, release: ReleaseRecord) -> np.ndarray:

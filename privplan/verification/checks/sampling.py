@@ -186,7 +186,7 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
     for release, share in run.shares(group.name):
         if share.participants is not None:
             ratio = at_round(run, group, release)[0]
-            rounds[share.sampling.law.executed_ratio(share.clients, ratio)] += 1
+            rounds[share.sampling.law.chance(share.clients, ratio)] += 1
             found.update(client for client in share.participants if client < group.clients)
     absent = next((one for one in range(group.clients) if one not in found), None)
     known = sorted(found.items()) + [(absent, 0)] * (absent is not None)

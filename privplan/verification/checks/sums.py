@@ -10,26 +10,13 @@ from privplan.accounting.families import noise_p_value
 from privplan.evidence import read_noise_evidence
 from privplan.planning.error import rule_of
 from privplan.record import Executed, GroupShare, ReleaseRecord, Residual
-from privplan.verification.checks.check import (
-    FALSE_ALARM,
-    NOTHING_LEFT,
-    Check,
-    Run,
-    at_round,
-    evidence_fault,
-    first,
-    lacking,
-    not_shown,
-    register,
-    unreleased,
-    without_evidence,
-)
+from privplan.verification.checks import check
 
 CLIP_TOLERANCE = 1e-5  # relative tolerance on a clipped norm, for rounding in single precision
 
 
-@register("clipping", order=50)
-def clipping(run: Run) -> Check:
+@check.register("clipping", order=50)
+def clipping(run: check.Run) -> check.Check:
     """No update in a sum exceeds its clipping bound, and the bound is the planned one.
 
     A clipped update has the norm of the bound. If updates were clipped and none has that norm,
@@ -50,16 +37,18 @@ def clipping(run: Run) -> Check:
     reason = f"no update above its bound (C = {norm:g})"
 
     def missing() -> Iterator[str]:
-        yield from unreleased(run)
+        yield from check.unreleased(run)
         sent = (release for release in run.ledger.records if not release.noise.silent)
         shares = (share for release in sent for share in release.shares)
-        yield from lacking("norms of the updates", (one.largest_norm is None for one in shares))
+        yield from check.lacking(
+            "norms of the updates", (one.largest_norm is None for one in shares)
+        )
 
-    return first(problems(), "clipping", reason, missing())
+    return check.first(problems(), "clipping", reason, missing())
 
 
-@register("sums bounded", order=51)
-def sums_bounded(run: Run) -> Check:
+@check.register("sums bounded", order=51)
+def sums_bounded(run: check.Run) -> check.Check:
     """No measured sum is longer than its updates would be if all had the largest norm."""
     name = "sums bounded"
     releases = [
@@ -92,7 +81,7 @@ def sums_bounded(run: Run) -> Check:
 
     missing = [f"norms of the sums ({absent} of {len(releases)})"] if absent else []
     reason = "no sum is longer than its updates in total"
-    return first(problems(), name, reason, missing, required=False)
+    return check.first(problems(), name, reason, missing, required=False)
 
 
 def longest_sum(release: ReleaseRecord) -> float | None:
@@ -126,8 +115,8 @@ def _contribution_faults(release: ReleaseRecord, share: GroupShare, bound: float
         )
 
 
-@register("weights", order=150)
-def weights(run: Run) -> Check:
+@check.register("weights", order=150)
+def weights(run: check.Run) -> check.Check:
     """A group's weight is constant while its planned parameters are, whoever takes part.
 
     It is that of the rule that the record names, where privplan knows the rule. What an own rule
@@ -144,7 +133,7 @@ def weights(run: Run) -> Check:
             seen: dict[tuple[float, float], float] = {}
             for release, share in run.shares(group.name):
                 where = f"round {release.round}, {group.name}: weight {share.factor:.6g}"
-                before = seen.setdefault(at_round(run, group, release), share.factor)
+                before = seen.setdefault(check.at_round(run, group, release), share.factor)
                 if not math.isclose(share.factor, before, rel_tol=1e-9):
                     yield f"{where}, {before:.6g} in an earlier round of the same plan"
                 expected = share.factor
@@ -157,7 +146,7 @@ def weights(run: Run) -> Check:
                     yield f"{where}, planned {expected:.6g}"
 
     def missing() -> Iterator[str]:
-        yield from unreleased(run)
+        yield from check.unreleased(run)
         if executed is None or not executed.aggregator:
             yield "the aggregation rule in the record"
 
@@ -165,7 +154,7 @@ def weights(run: Run) -> Check:
     if executed is not None and rule is None:
         named = executed.aggregator
         reason = f"constant over the rounds; the aggregator {named} is no rule of the plan's"
-    return first(problems(), "weights", reason, missing())
+    return check.first(problems(), "weights", reason, missing())
 
 
 # --- A release is its sum plus noise, on coordinates chosen without data. ------------------------
@@ -175,8 +164,8 @@ PUBLIC_TRANSFORM = "random_mask"  # the transform whose masks can be drawn again
 LARGEST = 2**30  # longest vector whose masks are drawn again, for memory: 8 GiB
 
 
-@register("sums", order=110, false_alarm=FALSE_ALARM)
-def sums(run: Run) -> Check:
+@check.register("sums", order=110, false_alarm=check.FALSE_ALARM)
+def sums(run: check.Run) -> check.Check:
     """Each release is its clipped sum plus Gaussian noise of the recorded standard deviation.
 
     The residual, measured outside the mechanism, is the release minus the sum that entered the
@@ -192,7 +181,7 @@ def sums(run: Run) -> Check:
         if release.residual is not None and release.noise.noisy
     ]
     summed = [(release, residual) for release, residual in measured if release.unit == "client"]
-    level = FALSE_ALARM / (2 * len(summed) + 2)
+    level = check.FALSE_ALARM / (2 * len(summed) + 2)
 
     def problems() -> Iterator[str]:
         for release, residual in measured:
@@ -218,20 +207,20 @@ def sums(run: Run) -> Check:
 
     def missing() -> Iterator[str]:
         sent = [release for release in run.ledger.records if not release.noise.silent]
-        yield from unreleased(run)
+        yield from check.unreleased(run)
         # A client whose update was not finite sends zero instead, and is recorded as excluded.
         zero = (r.unit == "record" and all(one.excluded for one in r.shares) for r in sent)
         absent = (r.residual is None and not none for r, none in zip(sent, zero, strict=True))
-        yield from lacking("residuals", absent)
+        yield from check.lacking("residuals", absent)
         along = (
             residual.along_sum is None
             for release, residual in summed
             if any(share.largest_norm is None or share.largest_norm > 0 for share in release.shares)
         )
-        yield from lacking("parts of residuals along the sum", along)
+        yield from check.lacking("parts of residuals along the sum", along)
 
     reason = f"each of {len(measured)} measured releases is its sum and its noise"
-    return first(problems(), "sums", reason if measured else NOTHING_LEFT, missing())
+    return check.first(problems(), "sums", reason if measured else check.NOTHING_LEFT, missing())
 
 
 def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
@@ -249,16 +238,16 @@ def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> It
         )
 
 
-@register("coordinates", order=60)
-def coordinates(run: Run) -> Check:
+@check.register("coordinates", order=60)
+def coordinates(run: check.Run) -> check.Check:
     """Only coordinates that the algorithm releases left the clients, by data-independent masks."""
     executed = run.record.executed
     if executed is None:
-        return not_shown("coordinates", ["the released coordinates in the record"])
+        return check.not_shown("coordinates", ["the released coordinates in the record"])
     header, _ = run.evidence
 
     def problems() -> Iterator[str]:
-        yield from evidence_fault(run)
+        yield from check.evidence_fault(run)
         total = executed.coordinates
         for name, part in (
             ("shared", executed.shared),
@@ -293,8 +282,8 @@ def coordinates(run: Run) -> Check:
 
     masks = f", {len(executed.masks)} random masks drawn again" if executed.masks else ""
     reason = f"{executed.released} may leave a client{masks}"
-    missing = [*unreleased(run), *without_evidence(run, "the number of parameters")]
-    return first(problems(), "coordinates", reason, missing)
+    missing = [*check.unreleased(run), *check.without_evidence(run, "the number of parameters")]
+    return check.first(problems(), "coordinates", reason, missing)
 
 
 def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) -> str | None:

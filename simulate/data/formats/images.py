@@ -20,19 +20,8 @@ import torch
 
 from privplan.errors import InputError, MissingDataError
 from privplan.limits import most_unpacked
+from simulate.data import registry
 from simulate.data.dataset import Dataset, with_held_out
-from simulate.data.registry import (
-    DATASETS,
-    Archive,
-    Location,
-    fetch_archive,
-    find,
-    locate,
-    read_pickle,
-    read_unpacked,
-    reading,
-    whole_numbers,
-)
 
 Part = tuple[np.ndarray, np.ndarray]  # images [n, channels, height, width], uint8; labels [n]
 SIDE = 32  # height and width of colour images
@@ -44,22 +33,24 @@ class ImageDataset:
     """A data set of images in files of one format."""
 
     name: str
-    location: Location
+    location: registry.Location
     read: Callable[[list[Path]], tuple[Part, Part]]  # training and test records of the files
     sums: Mapping[str, str]  # files; SHA-256 sums of those that are published as they are
     classes: tuple[str, ...] | Callable[[list[Path]], tuple[str, ...]]
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
     address: str = ""  # URL of the files up to their names; empty when only in an archive
-    archive: Archive | None = None
+    archive: registry.Archive | None = None
     suffix: str = ""  # of compressed files
 
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set, after a download of what is missing if allowed."""
-        present = [find(self.location, data, name, name + self.suffix) for name in self.sums]
+        present = [
+            registry.find(self.location, data, name, name + self.suffix) for name in self.sums
+        ]
         if self.archive is not None and download and None in present:
-            fetch_archive(self.archive, data / self.location.folders[0])
-        paths = locate(self.location, data, self.sums, self.address, download, self.suffix)
+            registry.fetch_archive(self.archive, data / self.location.folders[0])
+        paths = registry.locate(self.location, data, self.sums, self.address, download, self.suffix)
         train, test = ((torch.from_numpy(x), torch.from_numpy(y)) for x, y in self.read(paths))
         classes = self.classes(paths) if callable(self.classes) else self.classes
         return Dataset(self.name, *train, *test, classes, self.mean, self.std)
@@ -85,8 +76,8 @@ def cifar_100(paths: list[Path]) -> tuple[Part, Part]:
 
 def fine_labels(paths: list[Path]) -> tuple[str, ...]:
     """Names of the 100 classes."""
-    content = read_pickle(paths[-1]).get(b"fine_label_names", [])
-    with reading(paths[-1], "must name 100 fine labels"):
+    content = registry.read_pickle(paths[-1]).get(b"fine_label_names", [])
+    with registry.reading(paths[-1], "must name 100 fine labels"):
         names = [one.decode() if isinstance(one, bytes) else str(one) for one in content]
     if len(names) != 100:
         raise InputError.one("data", "must name 100 fine labels", str(paths[-1]))
@@ -95,15 +86,15 @@ def fine_labels(paths: list[Path]) -> tuple[str, ...]:
 
 def read_batch(path: Path, key: bytes) -> Part:
     """The records of a pickled batch."""
-    batch = read_pickle(path)
+    batch = registry.read_pickle(path)
     images, labels = batch.get(b"data"), batch.get(key)
     rule = f"must hold data of {BYTES} bytes per record and as many {key.decode()}"
     if not isinstance(images, np.ndarray) or not isinstance(labels, list):
         raise InputError.one("data", rule, str(path))
     if images.dtype != np.uint8 or images.shape != (len(labels), BYTES):
         raise InputError.one("data", rule, str(path))
-    with reading(path, f"must hold whole numbers as {key.decode()}"):
-        return images.reshape(-1, 3, SIDE, SIDE), whole_numbers(labels)
+    with registry.reading(path, f"must hold whole numbers as {key.decode()}"):
+        return images.reshape(-1, 3, SIDE, SIDE), registry.whole_numbers(labels)
 
 
 CLASSES = (
@@ -112,34 +103,34 @@ CLASSES = (
 )
 """The ten classes of CIFAR-10."""
 
-DATASETS.register(
+registry.DATASETS.register(
     "cifar-10",
     ImageDataset(
         "cifar-10",
-        Location("CIFAR-10", ("cifar-10-batches-py",), "fetch 170 MB with --download"),
+        registry.Location("CIFAR-10", ("cifar-10-batches-py",), "fetch 170 MB with --download"),
         cifar_10,
         dict.fromkeys((*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"), ""),
         CLASSES,
         mean=(0.4914 * 255, 0.4822 * 255, 0.4465 * 255),
         std=(0.2470 * 255, 0.2435 * 255, 0.2616 * 255),
-        archive=Archive(
+        archive=registry.Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
             "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
             inside="cifar-10-batches-py",
         ),
     ),
 )
-DATASETS.register(
+registry.DATASETS.register(
     "cifar-100",
     ImageDataset(
         "cifar-100",
-        Location("CIFAR-100", ("cifar-100-python",), "fetch 169 MB with --download"),
+        registry.Location("CIFAR-100", ("cifar-100-python",), "fetch 169 MB with --download"),
         cifar_100,
         dict.fromkeys(("train", "test", "meta"), ""),
         fine_labels,
         mean=(0.5071 * 255, 0.4865 * 255, 0.4409 * 255),
         std=(0.2673 * 255, 0.2564 * 255, 0.2762 * 255),
-        archive=Archive(
+        archive=registry.Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
             "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
             inside="cifar-100-python",
@@ -164,8 +155,8 @@ def grey_images(paths: list[Path]) -> tuple[Part, Part]:
         if x.shape[1:] != (28, 28) or x.dtype != np.uint8:
             rule = "must hold images of 28x28 bytes in IDX format"
             raise InputError.one("data", rule, str(images))
-        with reading(labels, "must hold labels in IDX format"):
-            parts.append((np.array(x[:, None]), whole_numbers(read_idx(labels))))
+        with registry.reading(labels, "must hold labels in IDX format"):
+            parts.append((np.array(x[:, None]), registry.whole_numbers(read_idx(labels))))
     return parts[0], parts[1]
 
 
@@ -177,9 +168,9 @@ def upright(paths: list[Path]) -> tuple[Part, Part]:
 
 def read_idx(path: Path) -> np.ndarray:
     """An array of bytes or of 32-bit integers, of any number of dimensions."""
-    with reading(path, "must be readable"):
-        content = read_unpacked(path)
-    with reading(path, "must be bytes or integers in IDX format"):
+    with registry.reading(path, "must be readable"):
+        content = registry.read_unpacked(path)
+    with registry.reading(path, "must be bytes or integers in IDX format"):
         start = 4 + 4 * content[3]
         if len(content) < start or content[:2] != b"\0\0":
             raise ValueError("its header is another one")
@@ -218,10 +209,10 @@ class Mnist(ImageDataset):
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set; rows of the writers' files beyond MNIST's images are ignored."""
         found = super().__call__(data, download)
-        present = all(find(self.location, data, name, f"{name}.gz") for name in WRITERS)
+        present = all(registry.find(self.location, data, name, f"{name}.gz") for name in WRITERS)
         if not (download or present):
             return found
-        paths = locate(self.location, data, WRITERS, WRITERS_ADDRESS, download, ".gz")
+        paths = registry.locate(self.location, data, WRITERS, WRITERS_ADDRESS, download, ".gz")
         people = []
         for path, y in zip(paths, (found.train_y, found.test_y), strict=True):
             table = read_idx(path)
@@ -238,11 +229,11 @@ def _idx_files(*sums: str) -> dict[str, str]:
     return {f"{name}-ubyte": one for name, one in zip(names, sums, strict=True)}
 
 
-DATASETS.register(
+registry.DATASETS.register(
     "mnist",
     Mnist(
         "mnist",
-        Location("MNIST", ("MNIST/raw",), "fetch 12 MB with --download"),
+        registry.Location("MNIST", ("MNIST/raw",), "fetch 12 MB with --download"),
         grey_images,
         _idx_files(
             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -261,7 +252,7 @@ DATASETS.register(
 
 def by_writer(data: Path, download: bool) -> Dataset:
     """MNIST's training writers: every tenth record of a writer is for testing, as in LEAF."""
-    found = DATASETS.get("mnist")(data, download)
+    found = registry.DATASETS.get("mnist")(data, download)
     if found.train_people is None:
         names = " and ".join(WRITERS)
         raise MissingDataError(f"dataset: mnist-writers needs {names} beside mnist's files")
@@ -271,12 +262,12 @@ def by_writer(data: Path, download: bool) -> Dataset:
     return with_held_out(found, "mnist-writers", held)
 
 
-DATASETS.register("mnist-writers", by_writer)
-DATASETS.register(
+registry.DATASETS.register("mnist-writers", by_writer)
+registry.DATASETS.register(
     "fashion-mnist",
     ImageDataset(
         "fashion-mnist",
-        Location("Fashion-MNIST", ("FashionMNIST/raw",), "fetch 30 MB with --download"),
+        registry.Location("Fashion-MNIST", ("FashionMNIST/raw",), "fetch 30 MB with --download"),
         grey_images,
         _idx_files(
             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -291,11 +282,13 @@ DATASETS.register(
         suffix=".gz",
     ),
 )
-DATASETS.register(
+registry.DATASETS.register(
     "emnist",
     ImageDataset(
         "emnist",
-        Location("EMNIST", ("EMNIST/raw", "EMNIST/raw/gzip"), "fetch 560 MB with --download"),
+        registry.Location(
+            "EMNIST", ("EMNIST/raw", "EMNIST/raw/gzip"), "fetch 560 MB with --download"
+        ),
         upright,
         {
             f"emnist-byclass-{part}-{kind}-ubyte": ""
@@ -305,7 +298,7 @@ DATASETS.register(
         CHARACTERS,
         MNIST_MEAN,
         MNIST_STD,
-        archive=Archive(
+        archive=registry.Archive(
             "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
             "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e",
             inside="gzip",
@@ -321,7 +314,7 @@ DATASETS.register(
 
 def unpacked_matlab(path: Path) -> bytes:
     """A MATLAB file whose packed variables are unpacked, which are not too large."""
-    content, place = read_unpacked(path), 128
+    content, place = registry.read_unpacked(path), 128
     if content[place - 2 : place] != b"IM":
         raise ValueError("its byte order is another one")
     found, most = [content[:place]], most_unpacked(len(content))
@@ -347,11 +340,14 @@ def matlab(paths: list[Path]) -> tuple[Part, Part]:
 
     parts, rule = [], "must hold X of 32 x 32 x 3 x n bytes, and n labels y"
     for path in paths:
-        with reading(path, "must be a MATLAB file"):
+        with registry.reading(path, "must be a MATLAB file"):
             file: Any = BytesIO(unpacked_matlab(path))
             content = loadmat(file, variable_names=("X", "y"))
-        with reading(path, rule):
-            x, y = np.asarray(content["X"]), whole_numbers(np.asarray(content["y"]).reshape(-1))
+        with registry.reading(path, rule):
+            x, y = (
+                np.asarray(content["X"]),
+                registry.whole_numbers(np.asarray(content["y"]).reshape(-1)),
+            )
             if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, len(y)):
                 raise InputError.one("data", rule, str(path))
             parts.append((np.ascontiguousarray(x.transpose(3, 2, 0, 1)), np.where(y == 10, 0, y)))
@@ -360,11 +356,11 @@ def matlab(paths: list[Path]) -> tuple[Part, Part]:
 
 # Y. Netzer, T. Wang, A. Coates, A. Bissacco, B. Wu, A. Y. Ng, Reading Digits in Natural Images with
 # Unsupervised Feature Learning (2011), with the customary means and deviations.
-DATASETS.register(
+registry.DATASETS.register(
     "svhn",
     ImageDataset(
         "svhn",
-        Location("SVHN", ("SVHN", "svhn"), "fetch 246 MB with --download"),
+        registry.Location("SVHN", ("SVHN", "svhn"), "fetch 246 MB with --download"),
         matlab,
         {
             "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
@@ -410,4 +406,4 @@ def _table() -> np.ndarray:
     raise MissingDataError("dataset: digits needs scikit-learn with its data; pip install it")
 
 
-DATASETS.register("digits", digits)
+registry.DATASETS.register("digits", digits)

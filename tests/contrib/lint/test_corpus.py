@@ -22,9 +22,7 @@ EDITS = {
         "flower_more_noise.py", ("num_sampled_clients=50", "num_sampled_clients=200"),
     ),
     "flower_dropouts.log": ("flower_run.log", ("Received 100 results", "Received 20 results")),
-    "flower_evaluate.py": (
-        "flower_adaptive.py", ("fraction_evaluate=0.0", "fraction_evaluate=0.5"),
-    ),
+    "flower_evaluate.py": ("flower_adaptive.py", ("evaluate=0.0", "evaluate=0.5")),
     "flower_local_rounds.py": (
         "flower_local_once.py", ("sensitivity=2.0", "sensitivity=1.0"),
         ("num_rounds=1)", "num_rounds=100)"),

@@ -13,13 +13,9 @@ from dp_accounting.rdp import RdpAccountant
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book.entry import booking_of
+from privplan.contrib.private_tuning import selection
 from privplan.contrib.private_tuning.command import command
 from privplan.contrib.private_tuning.cost import PrivateTuning, costs
-from privplan.contrib.private_tuning.selection import (
-    epsilon_of_selection,
-    negative_binomial_gamma,
-    rdp_of_selection,
-)
 from privplan.errors import InputError
 from privplan.guard.guard import past_runs
 from privplan.plan import Plan
@@ -143,7 +139,7 @@ def test_it_is_dp_accountings_repeat_and_select(mean, shape, q, sigma, rounds):
     event = dp_event.RepeatAndSelectDpEvent(dp.SelfComposedDpEvent(run, rounds), mean, shape)
     other = RdpAccountant(WHOLE).compose(event).get_epsilon(1e-5)
     history = History.repeated(Release(sigma, q, SamplingLaw.POISSON), rounds)
-    own = epsilon_of_selection(history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=shape)
+    own = selection.epsilon_of_selection(history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=shape)
     assert own <= other * (1 + 1e-6)  # more orders than theirs
     assert own == pytest.approx(other, rel=0.02)
 
@@ -151,7 +147,7 @@ def test_it_is_dp_accountings_repeat_and_select(mean, shape, q, sigma, rounds):
 def test_geometric_by_hand_for_a_gaussian():
     """Theorem 2 with eta 1: epsilon(l) = l / 2 s^2, gamma = 1 / E[K]."""
     sigma, mean = 4.0, 10.0
-    found = rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
+    found = selection.rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
     extra = 2 * min((1 - 1 / a) * a / (2 * sigma**2) + math.log(mean) / a for a in ORDERS)
     expected = ORDERS / (2 * sigma**2) + extra + math.log(mean) / (ORDERS - 1)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
@@ -160,6 +156,6 @@ def test_geometric_by_hand_for_a_gaussian():
 @pytest.mark.parametrize("shape", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("mean", [1.01, 5.0, 1e4])
 def test_gamma_gives_the_mean(shape, mean):
-    gamma = negative_binomial_gamma(mean, shape)
+    gamma = selection.negative_binomial_gamma(mean, shape)
     found = shape * (1 - gamma) / (gamma * (1 - gamma**shape))
     assert found == pytest.approx(mean, rel=1e-6)

@@ -7,12 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.contrib.sensitivity import (
-    bench_experiment,
-    bench_plans,
-    check_experiment,
-    check_sensitivity,
-)
+from simulate.contrib import sensitivity
 from simulate.contrib.sensitivity.__main__ import command
 from simulate.contrib.sensitivity.neighbours import SensitivityReport, Violation
 from tests.contrib.sensitivity.planted import PLANTED, RULES
@@ -29,15 +24,17 @@ QUICK_FAULTS = (
 
 def failed_rules(fault):
     with patched(fault.patches):
-        experiment = fault.breaks(bench_experiment(fault.algorithm, bench_plans()["per group"]))
-        report = check_experiment(experiment)
+        experiment = fault.breaks(
+            sensitivity.bench_experiment(fault.algorithm, sensitivity.bench_plans()["per group"])
+        )
+        report = sensitivity.check_experiment(experiment)
     return {violation.rule: violation.found for violation in report.violations}
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_an_algorithm_keeps_its_claims(name):
-    plans = {key: bench_plans()[key] for key in ("per group", "adaptive clipping")}
-    for report in check_sensitivity(name, plans):
+    plans = {key: sensitivity.bench_plans()[key] for key in ("per group", "adaptive clipping")}
+    for report in sensitivity.check_sensitivity(name, plans):
         assert report.passed, report.violations
         assert report.compared >= 30
         assert report.largest_ratio == pytest.approx(1, abs=1e-4)  # the bound is reached
@@ -46,7 +43,7 @@ def test_an_algorithm_keeps_its_claims(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_every_algorithm_keeps_its_claims_under_every_plan(name):
-    for report in check_sensitivity(name):
+    for report in sensitivity.check_sensitivity(name):
         assert report.passed, report.violations
         bounded = report.unit != "none" and name != "Local-only"
         assert (report.largest_ratio is not None) == bounded

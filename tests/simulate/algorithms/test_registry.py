@@ -10,16 +10,7 @@ from privplan.errors import InputError
 from privplan.planning.baselines import strictest
 from privplan.record import RECORD
 from simulate.algorithm import compose
-from simulate.algorithms.registry import (
-    ALGORITHMS,
-    Hyperparameter,
-    Hyperparameters,
-    algorithm,
-    executable,
-    from_spec,
-    not_executable,
-    register,
-)
+from simulate.algorithms import registry
 from simulate.mechanisms import gaussian_joint
 from simulate.server import laplacian
 from simulate.transforms import clip
@@ -29,25 +20,25 @@ from tests.simulate import tiny
 KNOWN = {"name": "mlp-digits", "parameters": 2410}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS.names())
+@pytest.mark.parametrize("name", registry.ALGORITHMS.names())
 def test_each_algorithm_states_its_source_unit_releases_and_deviations(name):
-    entry = ALGORITHMS.get(name)
+    entry = registry.ALGORITHMS.get(name)
     assert entry.name == name
     assert entry.unit in ("client", "record", "none")
     assert re.search("^Deviations: .", inspect.getdoc(entry.function) or "", re.MULTILINE)
     assert entry.released
     assert entry.source
-    complete = entry.complete(Hyperparameters())
+    complete = entry.complete(registry.Hyperparameters())
     assert complete == entry.complete(complete)
     assert list(complete.values) == list(entry.hyperparameters)
 
 
 def test_gdpfed_plus_plans_by_itself_under_a_joint_plan():
     joint = tiny.plan(release="joint", sampling="poisson", cohort=2, model=KNOWN)
-    own = algorithm("GDPFed+", joint).plan
+    own = registry.algorithm("GDPFed+", joint).plan
     assert (own.release, own.spec.planning.ratios) == ("per_group", "gdpfed_plus")
-    assert algorithm("GDPFed+", own).plan == own
-    assert not not_executable(joint)
+    assert registry.algorithm("GDPFed+", own).plan == own
+    assert not registry.not_executable(joint)
 
 
 @pytest.mark.parametrize("law", ["full", "fixed_size"])
@@ -56,9 +47,9 @@ def test_ratios_of_their_own_need_poisson_sampling(law):
     own = ["IDP-FedAvg-Sample", "Time-adaptive HDPFL"]
     for name in own:
         with pytest.raises(InputError, match=f"plan.sampling: must be poisson for {name}; planned"):
-            algorithm(name, plan)
-    assert not set(own) & set(executable(plan))
-    assert not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
+            registry.algorithm(name, plan)
+    assert not set(own) & set(registry.executable(plan))
+    assert registry.not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
 
 
 def toy(plan, hyperparameters):
@@ -71,22 +62,24 @@ def toy(plan, hyperparameters):
 
 def registered(name):
     """The decorator that registers ``toy`` under a name."""
-    return register(
-        name, plan=from_spec(strictest), unit="client", released="one noisy sum per round",
+    return registry.register(
+        name, plan=registry.from_spec(strictest), unit="client", released="one noisy sum per round",
         source="this test",
-        hyperparameters={"strength": Hyperparameter(0.5, "strength of the smoothing")},
+        hyperparameters={"strength": registry.Hyperparameter(0.5, "strength of the smoothing")},
     )  # fmt: skip
 
 
 @pytest.fixture
 def restored():
     """The registry as it was, once the test is over."""
-    ALGORITHMS.names()
-    before = dict(vars(ALGORITHMS))
-    vars(ALGORITHMS).update({name: dict(before[name]) for name in ("_components", "_points")})
+    registry.ALGORITHMS.names()
+    before = dict(vars(registry.ALGORITHMS))
+    vars(registry.ALGORITHMS).update(
+        {name: dict(before[name]) for name in ("_components", "_points")}
+    )
     yield
-    vars(ALGORITHMS).clear()
-    vars(ALGORITHMS).update(before)
+    vars(registry.ALGORITHMS).clear()
+    vars(registry.ALGORITHMS).update(before)
 
 
 @pytest.mark.usefixtures("restored")

@@ -6,16 +6,7 @@ import torch
 
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks import measures
-from simulate.attacks.inversion import (
-    body_gradient,
-    closed,
-    dense_objective,
-    ig,
-    known,
-    last_dense,
-    named_parameters,
-)
+from simulate.attacks import inversion, measures
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import Options
 from simulate.data.registry import load
@@ -62,7 +53,7 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
     scene = _scene(plan, "FedAvg")
     observed = scene[0]
     view, module = observed.view, observed.view.model.module()
-    values = named_parameters(view.model.shapes, view.parameters)
+    values = inversion.named_parameters(view.model.shapes, view.parameters)
     x = view.inputs(observed.truth.images)
     free = {name: value.clone().requires_grad_() for name, value in values.items()}
     logits = torch.func.functional_call(module, free, (x,))
@@ -75,7 +66,7 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
 
 def test_labels_and_the_input_of_a_dense_layer(plan):
     scene = _scene(plan, "FedAvg")
-    guesses = closed(_views(scene), Options(), _quiet)
+    guesses = inversion.closed(_views(scene), Options(), _quiet)
     for index, guess in enumerate(guesses):
         truth = scene.truth(index)
         assert guess.labels.tolist() == truth.labels.tolist()
@@ -92,7 +83,7 @@ def _against_nulls(scene, images):
 
 def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
     scene = _scene(cnn, "FedAvg")
-    guesses = ig(_views(scene), Options(steps=150), _quiet)
+    guesses = inversion.ig(_views(scene), Options(steps=150), _quiet)
     images = [guess.images for guess in guesses if guess.images is not None]
     assert "identified" in _against_nulls(scene, images)
     assert _against_nulls(scene, [*images[1:], images[0]]) == []
@@ -101,7 +92,7 @@ def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
 def test_inversion_under_dp_fedavg_is_not_above_null(plan):
     scene = _scene(plan, "DP-FedAvg")
     assert scene[0].view.noise_std > 1
-    for attack in (closed, ig):
+    for attack in (inversion.closed, inversion.ig):
         guesses = attack(_views(scene), Options(steps=30), _quiet)
         images = [guess.images for guess in guesses if guess.images is not None]
         assert _against_nulls(scene, images) == []
@@ -127,18 +118,18 @@ def test_hyperfl_releases_body_embedding_and_gradient(plan):
     body = torch.cat([true_theta[: model.head.start], true_theta[model.head.stop :]])
     for index in range(len(scene)):
         observed = scene[index]
-        found = body_gradient(observed.view)
+        found = inversion.body_gradient(observed.view)
         assert found.residual < 1e-3
         torch.testing.assert_close(found.body, body, atol=1e-4, rtol=1e-3)
         torch.testing.assert_close(found.embedding, own[:64], atol=1e-3, rtol=1e-3)
-        dense = last_dense(found)
+        dense = inversion.last_dense(found)
         x = observed.view.inputs(observed.truth.images).flatten()
         torch.testing.assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
 
 
 def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl(plan):
     scene = _scene(plan, "HyperFL", clients=3)
-    guesses = closed(_views(scene), Options(), _quiet)
+    guesses = inversion.closed(_views(scene), Options(), _quiet)
     assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
 
 
@@ -148,8 +139,11 @@ def test_the_objective_is_zero_at_the_truth_only(name, cnn, plan):
     views = _views(scene)
     inputs = torch.stack([v.inputs(scene.truth(index).images) for index, v in enumerate(views)])
     if name == "HyperFL":
-        views = [body_gradient(view).view for view in views]
-    objective, wrong = dense_objective(views), dense_objective([*views[1:], views[0]])
+        views = [inversion.body_gradient(view).view for view in views]
+    objective, wrong = (
+        inversion.dense_objective(views),
+        inversion.dense_objective([*views[1:], views[0]]),
+    )
     assert float(objective(inputs, 1.0).max()) < 1e-4
     assert float(objective(inputs.roll(1, 0), 1.0).min()) > 1e-2
     assert float(wrong(inputs, 1.0).min()) > 1e-2
@@ -158,13 +152,13 @@ def test_the_objective_is_zero_at_the_truth_only(name, cnn, plan):
 @pytest.mark.slow
 def test_the_closed_form_makes_inversion_exact(cnn):
     scene = _scene(cnn, "FedAvg")
-    guesses = ig(_views(scene), Options(steps=200), _quiet)
+    guesses = inversion.ig(_views(scene), Options(steps=200), _quiet)
     images = torch.cat([guess.images for guess in guesses if guess.images is not None])
     truth = torch.cat([scene.truth(index).images for index in range(len(scene))])
     assert measures.psnr(images, truth).mean() > 25
 
 
 def test_sums_and_noise_leave_the_closed_form_unused(cnn):
-    assert all(known(view) is not None for view in _views(_scene(cnn, "FedAvg")))
-    assert all(known(view) is None for view in _views(_scene(cnn, "FedAvg", clients=2)))
-    assert all(known(view) is None for view in _views(_scene(cnn, "DP-FedAvg")))
+    assert all(inversion.known(view) is not None for view in _views(_scene(cnn, "FedAvg")))
+    assert all(inversion.known(view) is None for view in _views(_scene(cnn, "FedAvg", clients=2)))
+    assert all(inversion.known(view) is None for view in _views(_scene(cnn, "DP-FedAvg")))

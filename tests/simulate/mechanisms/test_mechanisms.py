@@ -320,9 +320,7 @@ def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
 
 
 @pytest.mark.parametrize("factor", [0.0, 2.0])
-def test_another_mixture_than_the_plans_is_found_without_a_replay(
-    factor, plan, tmp_path, monkeypatch
-):
+def test_another_mixture_than_planned_is_found_without_replay(factor, plan, tmp_path, monkeypatch):
     """The sum of the round alone, or twice the mixture: the true epsilon is above the budget."""
     planned = plan.spec.mixture
     other = tuple(factor * c for c in planned) if factor else (1.0, *[0.0] * (len(planned) - 1))

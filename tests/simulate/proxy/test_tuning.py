@@ -20,16 +20,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import algorithm
 from simulate.models.network import save
 from simulate.proxy import search as search_module
-from simulate.proxy.search import (
-    Candidate,
-    Setting,
-    Trial,
-    accuracy,
-    default_candidate,
-    search_recipe,
-    smaller,
-    space,
-)
+from simulate.proxy import search as tuning
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -47,7 +38,7 @@ model: {name: mlp-digits, parameters: 2410}
 planning: {accountant: rdp}
 """
 DATA: dict[str, Any] = load_yaml(TEXT, "spec")
-SETTING = Setting(spec=DATA, algorithm="planned", dataset="digits", partition="iid")
+SETTING = tuning.Setting(spec=DATA, algorithm="planned", dataset="digits", partition="iid")
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +53,18 @@ def mean_noise(plan):
 
 
 def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
-    part = smaller(plan, 1 / 8)
+    part = tuning.smaller(plan, 1 / 8)
     assert part.groups[0].expected_cohort == pytest.approx(plan.groups[0].expected_cohort / 8)
     assert mean_noise(part) == pytest.approx(mean_noise(plan))
     assert mean_noise(plan) == pytest.approx(plan.mean_noise_std / plan.spec.clipping_norm)
 
 
 def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
-    default = default_candidate(plan)
-    varied = space(default)
+    default = tuning.default_candidate(plan)
+    varied = tuning.space(default)
     for number in range(2):
         values = {name: (one[0] if number else one[-1]) for name, one in varied.items()}
-        one = Candidate(**{**default.model_dump(), **values})
+        one = tuning.Candidate(**{**default.model_dump(), **values})
         spec = Spec.parse(one.applied(DATA))
         rate = spec.server.learning_rate or 0.0
         length = rate * spec.clipping_norm / (1 - (spec.server.momentum or 0.0))
@@ -93,7 +84,7 @@ def scored(task):
 
 @pytest.mark.slow
 def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monkeypatch):
-    calls: list[Trial] = []
+    calls: list[tuning.Trial] = []
 
     def counted(task):
         if len(calls) in stops:
@@ -103,7 +94,7 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
         return scored(task)
 
     def search(folder, seed=3):
-        return search_recipe(SETTING, 12, tmp_path / folder, seed)
+        return tuning.search_recipe(SETTING, 12, tmp_path / folder, seed)
 
     stops: set[int] = set()
     monkeypatch.setattr(search_module, "accuracy", counted)
@@ -189,7 +180,7 @@ def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
 )
 def test_recipes_that_cannot_be_tuned_are_refused(change, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4, tmp_path)
+        tuning.search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4, tmp_path)
 
 
 def warm(folder):
@@ -221,8 +212,8 @@ def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
 def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_path):
     data = warm(tmp_path)
     plan = solve(Spec.parse(data), second_opinion=False)
-    trial = Trial(recipe=default_candidate(plan), share=1.0, seed=0)
+    trial = tuning.Trial(recipe=tuning.default_candidate(plan), share=1.0, seed=0)
     for name in ("digits", "Digits", "digits:1000"):
         setting = SETTING.model_copy(update={"spec": data, "dataset": name})
         with pytest.raises(InputError, match=r"other data than those that model\.initial"):
-            accuracy((setting, trial))
+            tuning.accuracy((setting, trial))

@@ -120,9 +120,7 @@ def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run, tmp_path):
 
 
 @pytest.mark.parametrize("written", [0, 100, None])
-def test_an_interrupt_while_evidence_is_written_loses_none_of_it(
-    written, run, tmp_path, monkeypatch
-):
+def test_an_interrupt_while_evidence_is_written_loses_none(written, run, tmp_path, monkeypatch):
     """After none, some bytes, or all of a round's evidence; the round is then repeated."""
     folder, append = tmp_path / "other", evidence_writer.EvidenceWriter.append
 
@@ -314,9 +312,7 @@ def clients(folder):
 
 
 @pytest.mark.parametrize("takes_part", [True, False])
-def test_one_client_trained_on_other_images_shows_if_it_takes_part(
-    takes_part, tmp_path, monkeypatch
-):
+def test_a_client_trained_on_other_images_shows_if_it_takes_part(takes_part, tmp_path, monkeypatch):
     honest = run_of(tmp_path / "honest", "per_group")
     took_part, everyone = clients(honest)
     client, batches = min(took_part if takes_part else everyone - took_part), engine_round.batches

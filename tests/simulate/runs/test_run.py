@@ -188,9 +188,7 @@ def test_a_plan_that_is_not_executed_is_not_written_over(short_plan, middle_plan
     ("lines", "said"),
     [(None, "no .*ledger.jsonl"), (-1, "only 23 releases"), (-1.5, "line 23 is torn")],
 )
-def test_a_finished_run_with_a_damaged_ledger_is_refused(
-    lines, said, short_plan, reference, tmp_path
-):
+def test_a_run_with_a_damaged_ledger_is_refused(lines, said, short_plan, reference, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(reference, folder)
     path = folder / LEDGER

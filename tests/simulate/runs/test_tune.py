@@ -14,17 +14,9 @@ from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import validation_split
 from simulate.data.registry import load
 from simulate.runs import tune as tune_module
+from simulate.runs import tune as tuning
 from simulate.runs.compare import ComparisonRow, printed_table, select
 from simulate.runs.request import Request
-from simulate.runs.tune import (
-    Point,
-    SearchSpace,
-    retuned,
-    same_accountant,
-    tune,
-    tuned_comparison,
-    tuned_request,
-)
 
 
 def quiet(done, total):
@@ -49,21 +41,21 @@ def test_validation_records_are_training_records_and_no_others():
 def test_another_norm_and_rate_leave_the_guarantee(name, short_plan):
     """Noise over bound is what the certificate is of; the noise itself scales with the norm."""
     plan = algorithm(name, short_plan).plan
-    point = Point(clipping=0.25, rate=2.0)
-    other = retuned(plan, point)
+    point = tuning.Point(clipping=0.25, rate=2.0)
+    other = tuning.retuned(plan, point)
     assert other.certificate == plan.certificate
     for group, changed in zip(plan.groups, other.groups, strict=True):
         assert changed.noise_multiplier == group.noise_multiplier
         assert other.clip_bound(changed) == pytest.approx(plan.clip_bound(group) / 4)
     assert other.mean_noise_std == pytest.approx(plan.mean_noise_std / 4)
     assert other.spec.local.learning_rate == pytest.approx(2 * plan.spec.local.learning_rate)
-    assert [g.name for g in algorithm(name, retuned(short_plan, point)).plan.groups]
+    assert [g.name for g in algorithm(name, tuning.retuned(short_plan, point)).plan.groups]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_every_method_has_a_space_within_its_own_ranges(name):
     entry = ALGORITHMS.get(name)
-    space = SearchSpace(entry, {})
+    space = tuning.SearchSpace(entry, {})
     points = [space.point({key: ends[at] for key, ends in space.ranges.items()}) for at in (0, 1)]
     assert "rate" in space.ranges
     assert ("clipping" in space.ranges) is (entry.unit != "none" and name != "Local-only")
@@ -74,7 +66,7 @@ def test_every_method_has_a_space_within_its_own_ranges(name):
             assert entry.hyperparameters[key].fault(key, value) is None
     for key in (key for key, one in entry.hyperparameters.items() if not one.integer):
         assert len({one.values[key] for one in points}) > 1
-        fixed = SearchSpace(entry, {key: 0.5})
+        fixed = tuning.SearchSpace(entry, {key: 0.5})
         assert key not in fixed.ranges
         assert fixed.point({}).values[key] == 0.5
 
@@ -99,11 +91,11 @@ def test_all_leaves_out_methods_of_another_unit_when_tuned(short_plan, tmp_path)
 def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
     names = ["DP-FedAvg", "DP2-FedSAM"]
     given = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
-    base = replace(given, plan=same_accountant(short_plan))
+    base = replace(given, plan=tuning.same_accountant(short_plan))
     assert base.plan.spec.planning.accountant == "pld"
-    assert same_accountant(base.plan) is base.plan
+    assert tuning.same_accountant(base.plan) is base.plan
     seen: list[ComparisonRow] = []
-    rows, chosen = tuned_comparison(base, names, [4, 5], 3, 1, quiet, seen.append)
+    rows, chosen = tuning.tuned_comparison(base, names, [4, 5], 3, 1, quiet, seen.append)
     assert [row.algorithm for row in seen] == names == [row.algorithm for row in rows]
     assert json.loads((base.folder / "tuned.json").read_text()) == chosen
     _, columns, cells, _ = printed_table("a title", rows, chosen)
@@ -118,12 +110,12 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
             assert verdict.word == "kept"
             assert all(one.realised_upper <= one.budget for one in verdict.groups)
     monkeypatch.setattr(tune_module, "_score", None)  # nothing is run again
-    found = tune(base, names, trials=3)
+    found = tuning.tune(base, names, trials=3)
     for name in names:
-        request = tuned_request(base, found[name])
+        request = tuning.tuned_request(base, found[name])
         norm = request.plan.spec.clipping_norm
         executed = Plan.load(base.folder / name / "seed-4" / "plan.json").spec
         assert executed.clipping_norm == norm  # a method's own planning keeps the tuned values
         assert executed.local.learning_rate == request.plan.spec.local.learning_rate
     with pytest.raises(InputError, match="output: must not hold results of other settings"):
-        tune(base, names, trials=3, seed=1)
+        tuning.tune(base, names, trials=3, seed=1)

@@ -124,9 +124,7 @@ PGN_CASES = (
     Case("DP-FedPGN-LS", small.plan(), compare(by_matrix), {
         "no smoothing": having(server=remembering()),
         "half of the smoothing": having(server=remembering(SMOOTHING / 2)),
-        "the rough step remembered": lambda one: replace(
-            one, server=replace(one.server, step=_rough)
-        ),
+        "the rough step kept": lambda one: replace(one, server=replace(one.server, step=_rough)),
     }, {**NUMBERS, "smoothing": SMOOTHING}),
 )  # fmt: skip
 

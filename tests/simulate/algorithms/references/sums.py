@@ -15,16 +15,7 @@ from simulate.engine.round import RoundContext, client_batch, participants
 from simulate.local.sgd import blur, plain_sgd, private_sgd, sam
 from simulate.server import add, laplacian
 from simulate.transforms import clip, own_clip, random_mask, sparsify
-from tests.simulate import small, tiny
-from tests.simulate.case import (
-    Case,
-    Mutation,
-    backwards,
-    double_weights,
-    having,
-    slower,
-    without_momentum,
-)
+from tests.simulate import case, small, tiny
 
 SUMS = np.array([6.0, 8.0])  # of each group's clipped updates in the tiny world
 BOUNDS = (2.5, 10.0)  # times the noise multipliers 2 and 0.5 of the tiny world: 5 both times
@@ -96,14 +87,14 @@ def _drawn(world, round_, group, ratio):
 
 
 INDIVIDUAL_CASES = (
-    Case(
+    case.Case(
         "IDP-FedAvg-Scale",
         changed(tiny.plan(release="joint"), [{"clipping_norm": bound} for bound in BOUNDS]),
         check_bounds,
         {
-            "one bound for all": having(transforms=(clip(tiny.NORM),)),
-            "the strictest bound for all": having(transforms=(clip(2.5),)),
-            "bounds that the plan does not have": having(
+            "one bound for all": case.having(transforms=(clip(tiny.NORM),)),
+            "the strictest bound for all": case.having(transforms=(clip(2.5),)),
+            "bounds that the plan does not have": case.having(
                 plan=tiny.plan(release="joint"), transforms=(own_clip(tiny.NORM),)
             ),
         },
@@ -170,15 +161,15 @@ def check_mask(algorithm):
 
 
 JOINT_CASES = (
-    Case("DP-FedSAM", small.plan(), like_a_loop(sam_client), {
-        "no ascent": having(local=sam(0.0)),
-        "plain SGD": having(local=plain_sgd()),
-        "descent in place of ascent": having(local=sam(-RHO)),
+    case.Case("DP-FedSAM", small.plan(), like_a_loop(sam_client), {
+        "no ascent": case.having(local=sam(0.0)),
+        "plain SGD": case.having(local=plain_sgd()),
+        "descent in place of ascent": case.having(local=sam(-RHO)),
     }, {"rho": RHO}),
-    Case("DP-FedAvg-BLUR", small.plan(), like_a_loop(blur_client), {
-        "no penalty": having(local=blur(0.0, RADIUS)),
-        "nothing costs nothing": having(local=blur(PRICE, 0.0)),
-        "everything costs nothing": having(local=blur(PRICE, 1e6)),
+    case.Case("DP-FedAvg-BLUR", small.plan(), like_a_loop(blur_client), {
+        "no penalty": case.having(local=blur(0.0, RADIUS)),
+        "nothing costs nothing": case.having(local=blur(PRICE, 0.0)),
+        "everything costs nothing": case.having(local=blur(PRICE, 1e6)),
     }, {"price": PRICE, "radius": RADIUS / 1e3}),
 )  # fmt: skip
 
@@ -224,14 +215,14 @@ def check_subspace(directions):
 
 
 GROUPS_CASES = (
-    Case("PFA", tiny.plan(), check_one_direction, {
-        "no projection": having(aggregator=literal()),
-        "other weights": having(aggregator=projected(by_epsilon(), 1)),
+    case.Case("PFA", tiny.plan(), check_one_direction, {
+        "no projection": case.having(aggregator=literal()),
+        "other weights": case.having(aggregator=projected(by_epsilon(), 1)),
     }),
-    Case("PFA", small.plan("per_group"), check_subspace(2), {
-        "no projection": having(aggregator=literal()),
-        "one direction": having(aggregator=projected(literal(), 1)),
-        "everything remembered": having(aggregator=projected(literal(), 9)),
+    case.Case("PFA", small.plan("per_group"), check_subspace(2), {
+        "no projection": case.having(aggregator=literal()),
+        "one direction": case.having(aggregator=projected(literal(), 1)),
+        "everything remembered": case.having(aggregator=projected(literal(), 9)),
     }, {"directions": 2}),
 )  # fmt: skip
 
@@ -309,10 +300,10 @@ def check_alone(algorithm):
     torch.testing.assert_close(dict(found.personal), own, rtol=1e-4, atol=1e-6)
 
 
-FINE_TUNING: dict[str, Mutation] = {
-    "no fine-tuning": having(personalisation=shared()),
-    "fine-tuning of nothing": having(personalisation=own()),
-    "twice the fine-tuning": having(
+FINE_TUNING: dict[str, case.Mutation] = {
+    "no fine-tuning": case.having(personalisation=shared()),
+    "fine-tuning of nothing": case.having(personalisation=own()),
+    "twice the fine-tuning": case.having(
         personalisation=replace(
             fine_tuned(),
             deploy=lambda thetas, batch: fine_tuned().deploy(
@@ -321,17 +312,17 @@ FINE_TUNING: dict[str, Mutation] = {
         )
     ),
 }
-NOISY: dict[str, Mutation] = {
-    "half of the noise": having(plan=tiny.plan(release="joint", sigmas=(1.0, 1.0))),
+NOISY: dict[str, case.Mutation] = {
+    "half of the noise": case.having(plan=tiny.plan(release="joint", sigmas=(1.0, 1.0))),
     "clipped at twice the norm": clipped_at(10.0),
-    "the mean of half the cohort": double_weights,
-    "a step backwards": backwards,
+    "the mean of half the cohort": case.double_weights,
+    "a step backwards": case.backwards,
 }
-GROUPS: dict[str, Mutation] = {
-    "half of the noise": having(plan=tiny.plan(sigmas=(1.0, 0.25))),
+GROUPS: dict[str, case.Mutation] = {
+    "half of the noise": case.having(plan=tiny.plan(sigmas=(1.0, 0.25))),
     "clipped at twice the norm": clipped_at(10.0),
-    "weights that do not count": having(aggregator=mean()),
-    "weights that add up to 1": having(aggregator=normalised()),
+    "weights that do not count": case.having(aggregator=mean()),
+    "weights that add up to 1": case.having(aggregator=normalised()),
 }
 
 
@@ -349,69 +340,71 @@ CASES = (
     *INDIVIDUAL_CASES,
     *JOINT_CASES,
     *GROUPS_CASES,
-    Case("FedAvg", small.plan(), like_a_loop(small.plain_client), {
-        "half of the learning rate": slower,
-        "no momentum": without_momentum,
-        "the mean of half the cohort": double_weights,
-        "a step backwards": backwards,
+    case.Case("FedAvg", small.plan(), like_a_loop(small.plain_client), {
+        "half of the learning rate": case.slower,
+        "no momentum": case.without_momentum,
+        "the mean of half the cohort": case.double_weights,
+        "a step backwards": case.backwards,
     }),
-    Case("DP-FedAvg", JOINT, check_mean, NOISY),
-    Case("DP-FedAvg-FT", small.plan(), check_tuned(small.plain_client), FINE_TUNING),
-    Case(
+    case.Case("DP-FedAvg", JOINT, check_mean, NOISY),
+    case.Case("DP-FedAvg-FT", small.plan(), check_tuned(small.plain_client), FINE_TUNING),
+    case.Case(
         "DP-FedSAM-FT",
         small.plan(),
         check_tuned(sam_client),
-        {**FINE_TUNING, "no ascent": having(local=sam(0.0))},
+        {**FINE_TUNING, "no ascent": case.having(local=sam(0.0))},
         {"rho": RHO},
     ),
-    Case("DP-FedAvg-LS", JOINT, check_smoothing, {
-        "twice the smoothing": having(server=laplacian(1.0)),
-        "no smoothing": having(server=add()),
+    case.Case("DP-FedAvg-LS", JOINT, check_smoothing, {
+        "twice the smoothing": case.having(server=laplacian(1.0)),
+        "no smoothing": case.having(server=add()),
         **NOISY,
     }, {"smoothing": 0.5}),
-    Case("Fed-SMP", JOINT, check_mask, {
-        "the largest coordinates": having(transforms=(sparsify(0.5), clip(5.0))),
-        "no mask": having(transforms=(random_mask(1.0), clip(5.0))),
-        "the mean of half the cohort": double_weights,
+    case.Case("Fed-SMP", JOINT, check_mask, {
+        "the largest coordinates": case.having(transforms=(sparsify(0.5), clip(5.0))),
+        "no mask": case.having(transforms=(random_mask(1.0), clip(5.0))),
+        "the mean of half the cohort": case.double_weights,
     }, {"kept": 0.5}),
-    Case("GDPFed", tiny.plan(), check_groups(kept=1.0), GROUPS),
-    Case("GDPFed-op", tiny.plan(), check_groups(kept=1.0), GROUPS),
-    Case("planned", tiny.plan(release="joint", scales=SCALES, sigmas=(1.0, 0.5)), check_scaled, {
+    case.Case("GDPFed", tiny.plan(), check_groups(kept=1.0), GROUPS),
+    case.Case("GDPFed-op", tiny.plan(), check_groups(kept=1.0), GROUPS),
+    case.Case("planned", tiny.plan(
+        release="joint", scales=SCALES, sigmas=(1.0, 0.5)), check_scaled, {
         "scaled before clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
         "no scale": lambda one: replace(one, transforms=one.transforms[:1]),
         "clipped at twice the norm": clipped_at(10.0),
-        "half of the noise": having(
+        "half of the noise": case.having(
             plan=tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
         ),
-        "the looser group's scale for all": having(
+        "the looser group's scale for all": case.having(
             plan=tiny.plan(release="joint", scales=(1.0, 1.0), sigmas=(0.5, 0.5))
         ),
     }),
-    Case("WeiAvg", tiny.plan(), check_weights, {
-        "half of the noise": having(plan=tiny.plan(sigmas=(1.0, 0.25))),
-        "everybody alike": having(aggregator=mean()),
-        "the plan's weights": having(aggregator=normalised()),
+    case.Case("WeiAvg", tiny.plan(), check_weights, {
+        "half of the noise": case.having(plan=tiny.plan(sigmas=(1.0, 0.25))),
+        "everybody alike": case.having(aggregator=mean()),
+        "the plan's weights": case.having(aggregator=normalised()),
         "clipped at twice the norm": clipped_at(10.0),
-        "weights of twice the sum": double_weights,
+        "weights of twice the sum": case.double_weights,
     }),
-    Case(
+    case.Case(
         "IDP-FedAvg-Sample",
         changed(small.plan(), by_ratio(RATIOS)),
         check_ratios(RATIOS, RATIOS, RATIOS),
         {
-            "one ratio for all": having(plan=small.plan()),
-            "weights by epsilon": having(aggregator=by_epsilon()),
-            "the mean of half the cohort": double_weights,
+            "one ratio for all": case.having(plan=small.plan()),
+            "weights by epsilon": case.having(aggregator=by_epsilon()),
+            "the mean of half the cohort": case.double_weights,
         },
     ),
-    Case("Time-adaptive HDPFL", by_round((1, HALF), (2, FULL)), check_ratios(HALF, FULL, FULL), {
-        "saving twice as long": having(plan=by_round((2, HALF), (1, FULL))),
-        "saving nothing": having(plan=by_round((1, FULL), (2, FULL))),
-        "the mean of half the cohort": double_weights,
+    case.Case("Time-adaptive HDPFL", by_round((1, HALF), (2, FULL)),
+              check_ratios(HALF, FULL, FULL), {
+        "saving twice as long": case.having(plan=by_round((2, HALF), (1, FULL))),
+        "saving nothing": case.having(plan=by_round((1, FULL), (2, FULL))),
+        "the mean of half the cohort": case.double_weights,
     }),
-    Case("Local-only", small.plan(), check_alone, {
+    case.Case("Local-only", small.plan(), check_alone, {
         "half forgotten": forgetting,
-        "half of the learning rate": slower,
-        "no momentum": without_momentum,
+        "half of the learning rate": case.slower,
+        "no momentum": case.without_momentum,
     }),
 )  # fmt: skip

@@ -1,0 +1,122 @@
+"""Cohorts with a cap: against all outcomes of a small mechanism, and through a run."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+import privplan
+from privplan.accounting.accountant import accountant
+from privplan.accounting.pld.pairs import delta_of
+from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.errors import InputError, TooLittleNoiseError
+from privplan.laws.capped import cap_of, cohort_masses
+from privplan.report.tables import plan_table
+from privplan.verification.verify import load_run
+from simulate.replay.replay import Replay
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.planning.problems import make_spec, members
+
+LAW = SamplingLaw("capped_poisson:20").law
+PLD = accountant("pld")
+
+
+def outcomes(clients, ratio, cap):
+    """Each set that may stay of a capped Poisson cohort, with its chance."""
+    for size in range(clients + 1):
+        chance = ratio**size * (1 - ratio) ** (clients - size)
+        for drawn in itertools.combinations(range(clients), size):
+            kept = list(itertools.combinations(drawn, min(size, cap)))
+            yield from ((one, chance / len(kept)) for one in kept)
+
+
+@pytest.mark.parametrize("others", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize(
+    ("clients", "ratio", "one_of"), [(6, 0.3, 20), (4, 0.2, 100), (5, 0.5, 2), (3, 0.1, 5)]
+)
+def test_bounds_hold_for_all_outcomes_of_a_small_mechanism(clients, ratio, one_of, others):
+    """Client 0 sends 1 and all others the same; each sum shows how many others are in it."""
+    sigma, law = 0.8, SamplingLaw(f"capped_poisson:{one_of}").law
+    cap = cap_of(clients, ratio, one_of)
+    assert (
+        binom.sf(cap - 1, clients - 1, ratio) <= 1 / one_of < binom.sf(cap - 2, clients - 1, ratio)
+    )
+    present, absent = {}, {}
+    for kept, chance in outcomes(clients, ratio, cap):
+        at = (0 in kept) + others * sum(one > 0 for one in kept)
+        present[at] = present.get(at, 0.0) + chance
+    for kept, chance in outcomes(clients - 1, ratio, cap):
+        absent[others * len(kept)] = absent.get(others * len(kept), 0.0) + chance
+    y = np.linspace(-cap - 12, cap + 12, 200_001)
+    first = sum(chance * norm.pdf(y, at, sigma) for at, chance in present.items())
+    second = sum(chance * norm.pdf(y, at, sigma) for at, chance in absent.items())
+    pairs = law.dominating_pairs("add_remove", 1 / sigma, ratio)
+    for way, (p, q) in enumerate(((first, second), (second, first))):
+        for epsilon in (0.0, 0.1, 0.5, 1.5):
+            exact = np.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0), y)
+            assert exact <= delta_of(pairs.upper[way], epsilon)[1] + 1e-9
+            if not others:
+                assert delta_of(pairs.lower[way], epsilon)[0] <= exact + 1e-9
+
+
+def spent(law, relation="add_remove", sigma=0.832, ratio=0.02, rounds=50):
+    return PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), 6.98e-5, relation)
+
+
+def test_a_rare_cap_costs_next_to_nothing_and_less_than_the_published_bound():
+    """Chua et al. 2024 have 1.5000 at a cap of 192 (chance 3.5e-10), and 1.6215 at 180 (9.5e-8)."""
+    chances = (10**7, 10**6, 10**4)
+    found = [spent(f"capped_poisson:{one}") for one in chances]
+    assert [cap_of(6000, 0.02, one) for one in chances] == [181, 176, 163]
+    assert spent("poisson").lower < found[0].upper < 1.5003 < found[2].upper < 1.54
+    assert found[0].upper < found[1].upper < found[2].upper
+    assert all(one.lower <= spent("poisson").upper for one in found)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+def test_a_cap_costs_nothing_where_the_client_is_in_both_data_sets(relation):
+    capped, free = spent("capped_poisson:10", relation), spent("poisson", relation)
+    assert capped.upper == free.upper
+    assert 0.85 * free.lower < capped.lower < free.lower
+
+
+def test_draws_and_their_evidence():
+    clients, ratio, draw = 400, 0.1, np.random.default_rng(3)
+    cap, drawn = LAW.cap(clients, ratio), [LAW.draw(draw, clients, ratio, 1) for _ in range(3000)]
+    sizes = [len(one) for one in drawn]
+    assert max(sizes) == cap == 51
+    assert np.exp(cohort_masses(clients, ratio, 20)).sum() == pytest.approx(1)
+    assert np.mean(sizes) == pytest.approx(LAW.chance(clients, ratio) * clients, abs=0.4)
+    times = np.bincount(np.concatenate(drawn), minlength=clients)
+    assert times.std() == pytest.approx(math.sqrt(3000 * 0.1 * 0.9), rel=0.15)
+    assert all(np.all(np.diff(one) > 0) for one in drawn)
+    assert not list(LAW.cohort_faults(sizes, clients, ratio, 1e-3))
+    free = draw.binomial(clients, ratio, 3000).tolist()
+    assert f"the law takes {cap} at most" in next(LAW.cohort_faults(free, clients, ratio, 1e-6))
+    assert "vary unlike" in next(LAW.cohort_faults([40] * 100, clients, ratio, 1e-6))
+    parts = [sizes[at : at + 30] for at in range(0, 3000, 30)]
+    assert sum(any(LAW.cohort_faults(one, clients, ratio, 0.05)) for one in parts) <= 10
+    assert LAW.chance(8, 1.0) == 1.0
+    assert LAW.cap(8, 1.0) == len(LAW.draw(draw, 8, 1.0, 1)) == 8
+
+
+def test_what_a_cap_excludes():
+    with pytest.raises(TooLittleNoiseError, match=r"pld needs 0.1 or more under capped_poisson:9"):
+        spent("capped_poisson:9", sigma=0.09)
+    groups = [members("strict", 200, 1.0), members("loose", 300, 4.0)]
+    with pytest.raises(InputError, match="accountant: must be pld under capped_poisson:20"):
+        make_spec(groups=groups, sampling=LAW.name)
+
+
+def test_a_run_is_verified_and_replayed(tmp_path):
+    spec = privplan.preset("digits-planned").replace({"sampling": "capped_poisson:99", "rounds": 8})
+    plan = privplan.solve(spec)
+    assert "cap: largest cohort" in plan_table(plan)[3]
+    execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
+    verdict = privplan.judge(load_run(tmp_path / "run"))
+    assert verdict.kept
+    report = Replay(tmp_path / "run").run(None, 0, lambda done, total: None)
+    assert report.outcome == "passed", report.reason
