@@ -447,11 +447,10 @@ class SamplingLaw(str, metaclass=_Names):
     ``FULL``: everybody. ``POISSON``: each client independently with the sampling ratio.
     ``FIXED_SIZE``: a cohort of m of n, without replacement, ratio m / n. ``cyclic_poisson:B``: each
     client of one of B parts, which take turns, independently with the sampling ratio.
+    ``capped_poisson:N``: as Poisson, and cut at a cap that one of N cohorts exceeds at most.
     ``random_allocation:B``: each client in one of every B rounds, chosen by itself.
     ``min_separation:B``: each client when it can, its rounds B apart or more.
-    ``capped_poisson:N``: as Poisson, and cut at a cap that one of N cohorts exceeds at most.
-    ``banded_separation:B`` and ``cyclic_allocation:B:K``: as the two before, the second within B
-    turns, with noise that is correlated over B rounds.
+    ``banded_separation:B`` and, in B turns, ``cyclic_allocation:B:K``: so with correlated noise.
     """
 
     __slots__ = ()
