@@ -49,7 +49,9 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
     if given.get("history") is not None:
         raise InputError.one("history", "must be left out with arrays of numbers", "a history")
     try:
-        numeric = [np.asarray(one).astype(float, casting="safe") for one in arrays.values()]
+        numeric = [
+            np.ma.filled(one, math.nan).astype(float, casting="safe") for one in arrays.values()
+        ]
         every = np.broadcast_arrays(*numeric)
         every[0].ravel()[0]
     except (ValueError, TypeError, IndexError):

@@ -129,12 +129,9 @@ class RandomAllocation(base.Law):
             named = [client for round_ in rounds for client in cohorts[round_] if client < clients]
             times = np.bincount(np.array(named, dtype=np.int64), minlength=clients)
             own = np.arange(clients)[self.places(first, clients)]
-            least = int(len(rounds) == self.block)
-            for client in own[(times[own] > 1) | (times[own] < least)][:1]:
-                yield (
-                    f"client {client} is in {times[client]} of the cohorts of rounds {first} to "
-                    f"{first + self.parts * (self.block - 1)}, and the law has it in one"
-                )
+            where = f"rounds {first} to {first + self.parts * (self.block - 1)}"
+            for client in own[(times[own] > 1) | (times[own] < (len(rounds) == self.block))][:1]:
+                yield f"client {client} is in {times[client]} of the cohorts of {where}, not in one"
 
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
         """One for each whole block of its part, and perhaps one in a block not complete."""
@@ -143,8 +140,7 @@ class RandomAllocation(base.Law):
         for part in range(self.parts):
             whole, rest = divmod(len(range(part, total, self.parts)), self.block)
             mean[whole] += (1 - rest / self.block) / self.parts
-            if rest:
-                mean[whole + 1] += rest / self.block / self.parts
+            mean[whole + 1] += rest / self.block / self.parts
         return np.trim_zeros(mean, "b")
 
 

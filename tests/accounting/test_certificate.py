@@ -76,6 +76,7 @@ def test_an_accountant_without_the_cell_gives_a_note():
         (account, {"rounds": 50.5}, "rounds: must be a whole number"),
         (account, {"rounds": True}, "rounds: must be a number"),
         (account, {"noise_multiplier": np.ones(2), "delta": np.ones(3)}, "releases: must be"),
+        (account, {"noise_multiplier": np.ma.array([1.0], mask=[1])}, "noise_multiplier: must be"),
         (account, {"noise_multiplier": np.ones(2), "accountants": ["rdp"]}, "accountants: must"),
         (account, {"history": HISTORY, "delta": np.ones(2)}, "history: must be left out"),
         (calibrate, {"epsilon": None}, "epsilon: must be a number"),

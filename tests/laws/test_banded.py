@@ -88,7 +88,7 @@ def test_evidence_of_choices_within_turns():
     assert not list(law.cohort_faults([*map(len, drawn.values())], clients, 1.0, 1e-6))
     twice = {**drawn, 5: [*drawn[5], drawn[2][0]]}
     assert list(law.attendance_faults(twice, clients)) == [
-        f"client {drawn[2][0]} is in 2 of the cohorts of rounds 2 to 5, and the law has it in one"
+        f"client {drawn[2][0]} is in 2 of the cohorts of rounds 2 to 5, not in one"
     ]
     assert law.most_of_client([1, 4, 7, 2, 5, 8, 11]) == 2
     assert law.participations({1.0: 6}).tolist() == [0, 1]
