@@ -119,8 +119,9 @@ def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
     if (clients := sampling.law.contributions) > 1:
         return clients * _ABOVE_LEAST / LARGEST_SHIFT
     found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
-    pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
-    return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT
+    shifts = [pair.shift for pair in found.upper if isinstance(pair, Pair)]
+    most = max(shifts, default=float(sampling.law.sensitivity(relation)))
+    return most * _ABOVE_LEAST / LARGEST_SHIFT
 
 
 def solve(

@@ -9,8 +9,8 @@ q. Where M >= c, c of the others stay without it; with it, it takes the place of
 chance q c / (M + 1), and moves the sum by two norms at most. So a round has at most 1 - t times the
 profile of Poisson sampling and t times the one at distance 2 (joint convexity: the others' draws
 may be public). That is a pair, so it composes and takes nothing of delta, as the bound of Chua et
-al. 2024 (arXiv 2411.04205) does. Under the other relations the client is drawn in both data sets or
-in neither, and a cap costs nothing. From below all others send zero: Poisson sampling at q (1 - t).
+al. 2024 (arXiv 2411.04205) does. From below all others send zero: Poisson sampling at q (1 - t).
+Where a client is replaced or sends zero, whom it displaces matters in both data sets: no such pair.
 """
 
 from __future__ import annotations
@@ -21,18 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import Fault, TooLittleNoiseError
+from privplan.errors import Fault, TooLittleNoiseError, UnsupportedError
+from privplan.laws import law as base
 from privplan.laws.builtin import Poisson
-from privplan.laws.law import (
-    FAMILIES,
-    AnyPair,
-    DiscretePair,
-    DominatingPairs,
-    Law,
-    LawFamily,
-    Relation,
-)
-from privplan.laws.participation import binomial_log_mass, spread_p_value
+from privplan.laws.law import DiscretePair, DominatingPairs, Law, Relation, Use
+from privplan.laws.participation import binomial_log_mass, spread_p_value, total_p_value
 
 NAME = "capped_poisson"
 
@@ -45,7 +38,7 @@ def cap_of(clients: int, ratio: float, one_of: int) -> int:
     low, high = 0, clients  # n is never reached
     while high - low > 1:
         middle = (low + high) // 2
-        rare = bdtrc(middle - 1, clients - 1, ratio) * (1 + 1e-9) * one_of <= 1
+        rare = bdtrc(middle - 1, clients - 1, ratio) * (1 + 1e-6) * one_of <= 1
         low, high = (low, middle) if rare else (middle, high)
     return high
 
@@ -71,33 +64,42 @@ class CappedPoisson(Poisson):
 
     def __init__(self, one_of: int) -> None:
         self.one_of = one_of
-        self.name = f"{NAME}:{one_of}"
-        self.title = f"Poisson (cut where 1 of {one_of} cohorts is larger)"
+        self.name = self.title = f"{NAME}:{one_of}"
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
-        """Accountants that need moments, for which no bound is known."""
+        """Accountants that need moments, and relations, for which no bound is known."""
         yield from super().excludes(spec)
-        if (accountant := spec.planning.accountant) != "pld":
-            yield Fault(
-                "planning.accountant", f"must be pld under {self.name} sampling", accountant
-            )
+        accountant, relation = spec.planning.accountant, str(spec.relation)
+        if accountant != "pld":
+            yield Fault("planning.accountant", f"must be pld under {self.phrase}", accountant)
+        if relation != Relation.ADD_REMOVE:
+            yield Fault("relation", f"must be add_remove under {self.phrase}", relation)
+
+    def excludes_use(self, use: Use) -> str | None:
+        """Uses that leave out clients after the draw, or draw some for themselves."""
+        rule = f"must be a law without a cap, for {use}"
+        return rule if use in ("canaries", "attacks") else None
 
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
-        """Those of Poisson sampling and, add or remove, at times at distance 2; see above."""
+        """Those of Poisson sampling, at times at distance 2."""
         from privplan.accounting.pld.pairs import LARGEST_SHIFT
         from privplan.accounting.pld.several import several_pairs
 
-        free, t = super().dominating_pairs(relation, shift, ratio), 1 / self.one_of
-        if ratio == 1:  # everybody, and the cap is n
-            return free
-        kept = super().dominating_pairs(relation, shift, ratio * (1 - t)).lower
         if relation != Relation.ADD_REMOVE:
-            return DominatingPairs(free.upper, kept)
+            raise UnsupportedError(f"no pairs are known for {self.phrase} under {relation}")
+        if ratio == 1:  # everybody, and the cap is n
+            return super().dominating_pairs(relation, shift, ratio)
         if 2 * shift > LARGEST_SHIFT:
             rule = f"pld needs {2 / LARGEST_SHIFT:g} or more under {self.name}"
             raise TooLittleNoiseError(f"noise_multiplier: {rule}, found {1 / shift:g}")
+        t = 1 / self.one_of
+        kept = super().dominating_pairs(relation, shift, ratio * (1 - t)).lower
         usual, cut = (several_pairs(reach, ratio, 1).upper for reach in (shift, 2 * shift))
         return DominatingPairs((_mixed(usual[0], cut[0], t), _mixed(usual[1], cut[1], t)), kept)
+
+    def sensitivity(self, relation: Relation) -> int:
+        """Two clipping norms: a client that takes part may displace another one."""
+        return 2
 
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
@@ -105,7 +107,9 @@ class CappedPoisson(Poisson):
         """A Poisson cohort, of which a uniform part stays where it is above the cap."""
         drawn = super().draw(generator, clients, ratio, round_)
         cap = self.cap(clients, ratio)
-        return drawn if len(drawn) <= cap else np.sort(generator.choice(drawn, cap, replace=False))
+        if len(drawn) <= cap:
+            return drawn
+        return drawn[np.sort(generator.choice(len(drawn), cap, replace=False, shuffle=False))]
 
     def cap(self, clients: int, ratio: float) -> int:
         """The cap."""
@@ -125,12 +129,15 @@ class CappedPoisson(Poisson):
         if max(counts) > (cap := self.cap(clients, ratio)):
             yield f"a cohort of {max(counts)} where the law takes {cap} at most"
         elif ratio < 1:
-            masses = cohort_masses(clients, ratio, self.one_of)
-            if spread_p_value((counts, np.arange(cap + 1), masses, 0)) < level:
-                yield f"cohort sizes vary unlike {self.title}"
+            chance, masses = self.chance(clients, ratio), cohort_masses(clients, ratio, self.one_of)
+            if total_p_value(counts, clients, chance) < level / 2:  # a cut total varies less
+                expected = chance * clients * len(counts)
+                yield f"{sum(counts)} participations where about {expected:.0f} are expected"
+            if spread_p_value((counts, np.arange(cap + 1), masses, 0)) < level / 2:
+                yield f"cohort sizes vary unlike {self.phrase}"
 
 
-def _mixed(usual: AnyPair, cut: AnyPair, chance: float) -> DiscretePair:
+def _mixed(usual: base.AnyPair, cut: base.AnyPair, chance: float) -> DiscretePair:
     """The pair that says which of two it is, the second with a chance; rounded up."""
     assert isinstance(usual, DiscretePair)
     assert isinstance(cut, DiscretePair)
@@ -140,7 +147,5 @@ def _mixed(usual: AnyPair, cut: AnyPair, chance: float) -> DiscretePair:
     return DiscretePair(tuple(losses.tolist()), tuple(np.bincount(where, parts).tolist()))
 
 
-FAMILIES.register(
-    NAME,
-    LawFamily(CappedPoisson, "([2-9]|[1-9][0-9]{1,8})", f"'{NAME}:N' with N in [2, 999999999]"),
-)
+_NUMBER, _PHRASE = "([2-9]|[1-9][0-9]{1,8})", f"'{NAME}:N' with N in [2, 999999999]"
+base.FAMILIES.register(NAME, base.LawFamily(CappedPoisson, _NUMBER, _PHRASE))

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from functools import lru_cache
-from itertools import pairwise
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -72,19 +71,17 @@ class DiscretePair:
     rest_below: bool = False  # the rest has a loss of minus infinity instead: in lower bounds
 
     def __post_init__(self) -> None:
-        losses, masses = self.losses, self.masses
-        ascending = all(a < b for a, b in pairwise(losses))
-        if not losses or not ascending or not all(map(math.isfinite, losses)):
-            raise InputError.one("losses", "must be finite and ascending", losses)
-        total = math.fsum(masses)
-        if len(masses) != len(losses) or min(masses) < 0 or not 0 < total <= 1 + 1e-12:
+        losses, masses = np.array(self.losses), np.array(self.masses)
+        if not len(losses) or not (np.isfinite(losses).all() and (np.diff(losses) > 0).all()):
+            raise InputError.one("losses", "must be finite and ascending", self.losses)
+        total, shape = float(masses.sum()), masses.shape
+        if shape != losses.shape or not (masses >= 0).all() or not 0 < total <= 1 + 1e-12:
             rule = "must be one probability per loss, with a sum in (0, 1]"
-            raise InputError.one("masses", rule, masses)
-        given = zip(masses, losses, strict=True)
-        if math.fsum(m * math.exp(min(-x, 700.0)) for m, x in given) > 1 + 1e-9:
-            raise InputError.one("masses", "must give Q a mass of at most 1", masses)
+            raise InputError.one("masses", rule, self.masses)
+        if float(masses @ np.exp(np.minimum(-losses, 700.0))) > 1 + 1e-9:
+            raise InputError.one("masses", "must give Q a mass of at most 1", self.masses)
 
-    @property
+    @cached_property
     def infinite(self) -> float:
         """Probability under P of an infinite loss."""
         return 0.0 if self.rest_below else max(0.0, 1.0 - math.fsum(self.masses))
@@ -518,7 +515,9 @@ class SamplingLaw(str, metaclass=_Names):
 def known_laws(found: object) -> str:
     """All laws, and what was probably meant by another name, for messages."""
     family, named = str(found).partition(":")[0], FAMILIES.names()
-    near = "" if family in named else did_you_mean(family, (*map(str, SamplingLaw), *named))
+    if family in named:
+        return FAMILIES.get(family).phrase
+    near = did_you_mean(family, (*map(str, SamplingLaw), *named))
     *most, last = *map(repr, map(str, SamplingLaw)), *(one.phrase for _, one in FAMILIES.items())
     return f"{', '.join(most)} or {last}{near}"
 

@@ -73,12 +73,14 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
         cells["delta"] = lambda one: f"{one.delta:.3g}"
     if of_clients:
         cells["ratio"] = lambda one: f"{one.sampling_ratio:.2%}"
+        if (cap := plan.spec.sampling.law.cap)(1, 0.5) is not None:
+            cells["cap"] = lambda one: f"{cap(one.clients, one.sampling_ratio):,}"
     cells["multiplier"] = lambda one: f"{one.noise_multiplier:.4g}"
     cells["counts"] = lambda one: f"{one.weight * clients / one.clients:.0%}"
     caption = (
         f"epsilon at delta{f' {deltas[0]}' * (len(deltas) == 1)}, {plan.spec.laws} sampling, "
         f"by {plan.guarantee}; {plan.identity}; multiplier: of the noise; counts: weight over the "
-        "share of the clients"
+        f"share of the clients{'; cap: largest cohort' * ('cap' in cells)}"
     )
     title = f"Plan {plan.spec.name}, {plan.spec.rounds} rounds"
     return lines, _table(title, plan.groups, cells, caption)
@@ -115,15 +117,9 @@ def plan_table(plan: Plan) -> Table:
         cells |= {
             "q": lambda g: f"{g.sampling_ratio:.4%}",
             "cohort": lambda g: f"{g.expected_cohort:.4g}",
-            "cap": lambda g: f"{spec.sampling.law.cap(g.clients, g.sampling_ratio):,}",
             "sigma": lambda g: f"{g.noise_multiplier:.5g}",
             "sent": lambda g: f"{g.kept_fraction:.4g}",
         }
-    words = "sent: part of the model's parameters; scale: factor on updates in the sum; "
-    if spec.sampling.law.cap(1, 0.5) is None:
-        cells.pop("cap", None)
-    else:
-        words = f"cap: largest cohort; {words}"
     cells["weight"] = lambda g: f"{g.weight:.4f}"
     if not of_records and plan.release == "joint":
         cells["scale"] = lambda g: f"{g.scale:.4f}"
@@ -138,6 +134,7 @@ def plan_table(plan: Plan) -> Table:
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
     sums = {"joint": "one noisy sum of all groups", "per_group": "a noisy sum per group"}
+    words = "sent: part of the model's parameters; scale: factor on updates in the sum; "
     caption = (
         f"budgets: epsilon at delta, {law}; {plan.identity}; q: sampling ratio; sigma: noise "
         f"multiplier, by {spec.planning.accountant}{chosen}; {words * (not of_records)}"

@@ -9,11 +9,13 @@ from scipy.stats import binom, norm
 
 import privplan
 from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import least_certified
 from privplan.accounting.pld.pairs import delta_of
 from privplan.accounting.release import History, Release, SamplingLaw
-from privplan.errors import InputError, TooLittleNoiseError
+from privplan.errors import InputError, TooLittleNoiseError, UnsupportedError
 from privplan.laws.capped import cap_of, cohort_masses
-from privplan.report.tables import plan_table
+from privplan.report.tables import answer
+from privplan.streams import SecureStream
 from privplan.verification.verify import load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
@@ -76,11 +78,10 @@ def test_a_rare_cap_costs_next_to_nothing_and_less_than_the_published_bound():
     assert all(one.lower <= spent("poisson").upper for one in found)
 
 
-@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
-def test_a_cap_costs_nothing_where_the_client_is_in_both_data_sets(relation):
-    capped, free = spent("capped_poisson:10", relation), spent("poisson", relation)
-    assert capped.upper == free.upper
-    assert 0.85 * free.lower < capped.lower < free.lower
+def test_little_noise_is_refused_and_not_planned():
+    with pytest.raises(TooLittleNoiseError, match=r"pld needs 0.1 or more under capped_poisson:9"):
+        spent("capped_poisson:9", sigma=0.09)
+    assert least_certified(SamplingLaw(LAW.name), "add_remove") == pytest.approx(0.1, rel=1e-3)
 
 
 def test_draws_and_their_evidence():
@@ -96,7 +97,14 @@ def test_draws_and_their_evidence():
     assert not list(LAW.cohort_faults(sizes, clients, ratio, 1e-3))
     free = draw.binomial(clients, ratio, 3000).tolist()
     assert f"the law takes {cap} at most" in next(LAW.cohort_faults(free, clients, ratio, 1e-6))
-    assert "vary unlike" in next(LAW.cohort_faults([40] * 100, clients, ratio, 1e-6))
+    assert "vary unlike" in list(LAW.cohort_faults([40] * 100, clients, ratio, 1e-6))[-1]
+    more = [len(LAW.draw(draw, clients, 1.1 * ratio, 1)) for _ in range(100)]
+    assert "about 39" in next(
+        LAW.cohort_faults([min(one, cap) for one in more], clients, ratio, 1e-6)
+    )
+    secure = [LAW.draw(SecureStream(bytes([at] * 32)), clients, ratio, 1) for at in range(60)]
+    assert max(map(len, secure)) == cap
+    assert all(np.all(np.diff(one) > 0) for one in secure)
     parts = [sizes[at : at + 30] for at in range(0, 3000, 30)]
     assert sum(any(LAW.cohort_faults(one, clients, ratio, 0.05)) for one in parts) <= 10
     assert LAW.chance(8, 1.0) == 1.0
@@ -104,17 +112,23 @@ def test_draws_and_their_evidence():
 
 
 def test_what_a_cap_excludes():
-    with pytest.raises(TooLittleNoiseError, match=r"pld needs 0.1 or more under capped_poisson:9"):
-        spent("capped_poisson:9", sigma=0.09)
+    for relation in ("replace_one", "zero_out"):
+        with pytest.raises(UnsupportedError, match=f"no pairs .* capped_poisson:9 .* {relation}"):
+            spent("capped_poisson:9", relation)
     groups = [members("strict", 200, 1.0), members("loose", 300, 4.0)]
     with pytest.raises(InputError, match="accountant: must be pld under capped_poisson:20"):
         make_spec(groups=groups, sampling=LAW.name)
+    with pytest.raises(InputError, match="relation: must be add_remove under capped_poisson:20"):
+        make_spec(groups=groups, sampling=LAW.name, relation="replace_one")
+    for use in ("canaries", "attacks"):
+        with pytest.raises(InputError, match=f"must be a law without a cap, for {use}"):
+            LAW.require(use, "sampling")
 
 
 def test_a_run_is_verified_and_replayed(tmp_path):
     spec = privplan.preset("digits-planned").replace({"sampling": "capped_poisson:99", "rounds": 8})
     plan = privplan.solve(spec)
-    assert "cap: largest cohort" in plan_table(plan)[3]
+    assert "cap: largest cohort" in answer(plan)[1][3]
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
     verdict = privplan.judge(load_run(tmp_path / "run"))
     assert verdict.kept

@@ -325,8 +325,9 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
         known = [(r.round, size) for r, share in pairs if (size := share.drawn_size) is not None]
         total = sum(size for _, size in known)
         trials = sum(len(law.places(round_, run.clients[group.name])) for round_, _ in known)
-        if known and total_p_value([total], trials, ratio) < level / len(found):
-            yield f"{total} participations where about {ratio * trials:.0f} are expected"
+        chance = law.chance(run.clients[group.name], ratio)
+        if known and total_p_value([total], trials, chance) < level / len(found):
+            yield f"{total} participations where about {chance * trials:.0f} are expected"
 
 
 @register("cohorts regenerated", order=131)
