@@ -77,8 +77,7 @@ class CappedPoisson(Poisson):
 
     def excludes_use(self, use: Use) -> str | None:
         """Uses that leave out clients after the draw, or draw some for themselves."""
-        rule = f"must be a law without a cap, for {use}"
-        return rule if use in ("canaries", "attacks") else None
+        return f"must be a law without a cap, for {use}" if use in ("canaries", "attacks") else None
 
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
         """Those of Poisson sampling, at times at distance 2."""

@@ -84,7 +84,7 @@ class DiscretePair:
     @cached_property
     def infinite(self) -> float:
         """Probability under P of an infinite loss."""
-        return 0.0 if self.rest_below else max(0.0, 1.0 - math.fsum(self.masses))
+        return 0.0 if self.rest_below else max(0.0, -math.fsum((*self.masses, -1.0)))
 
 
 AnyPair = Pair | DiscretePair

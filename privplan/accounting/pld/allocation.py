@@ -24,9 +24,9 @@ from privplan.accounting.pld.lattice import Lattice
 from privplan.accounting.pld.pairs import UNIT, Array, normal_cells
 from privplan.laws.law import DiscretePair, DominatingPairs
 
-_OCTAVE, _SPACING = math.log(4), 0.007  # logs of strikes: reach of a lattice, least distance
+_OCTAVE, _SPACING = math.log(2), 0.007  # logs of strikes: reach of a lattice, least distance
 _LEAST, _MOST, _EVEN = 800, 1 << 16, 1024  # points: below the lowest strike, in all, evenly apart
-_SHARE, _NEGLIGIBLE, _PASSES = 3.6e-4, 1e-14, 30
+_SHARE, _PASSES, _NEGLIGIBLE = 3.6e-4, 30, {1: 1e-17, -1: 1e-15}  # of puts errors are larger
 _FAR, _LUMPED, _TAIL, _DISTANCE = 9.5, 7.0, 1e-20, 7.0  # outcomes: no place, one cell; mass; reach
 _QUIET, _FORGONE, _STEEPEST = 26.0, 12.0, 150.0  # logs of the tilted transform
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
@@ -199,7 +199,7 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
     loss = max(abs(math.log(float(strikes[0]))), 5 * _deviation(sigma, rounds))
     wanted = max(math.sqrt((1 + 25 / loss) * rounds / (_SHARE * loss)), _LEAST)
     top = 2 * max(rounds * (high - 1), 0.0) + _DISTANCE * math.sqrt(rounds * square)
-    top = min(top, (1 if sign < 0 else 2) * rounds * high)
+    top = min(top, (1 if sign < 0 else 1.05) * rounds * high)
     highest = _place(sigma, _FAR + 1 / sigma)
     step = max(low * rounds / wanted, min(top, low * rounds, highest) / _MOST)
     top, unit, quiet = min(top + step, highest), step / rounds, _QUIET + max(math.log(high), 0.0)
@@ -232,8 +232,8 @@ def _side(sigma: float, rounds: int, sign: int) -> _Options:
     """All strikes on one side of 1, until nothing that matters is beyond."""
     deviation, start = _deviation(sigma, rounds), 0.0
     parts: list[list[Array]] = []
-    outcome = 8 + 1 / sigma if sign > 0 else -_FAR
-    furthest = max(sign * math.log(_place(sigma, outcome) / rounds), 9 * deviation)
+    reach = _place(sigma, 8.6 + 1 / sigma if sign > 0 else -_FAR) / rounds
+    furthest = max(math.log1p(reach) if sign > 0 else -math.log(reach), 9 * deviation)
     while start <= furthest:
         logs, end = [start], start + min(_OCTAVE, 7 * deviation)
         while logs[-1] < end:
@@ -241,7 +241,7 @@ def _side(sigma: float, rounds: int, sign: int) -> _Options:
         one = _octave(sigma, rounds, np.exp(sign * np.array(logs)), sign)
         parts.append([each[bool(parts) :] for each in one])
         start = logs[-1]
-        if one.above[-1] <= _NEGLIGIBLE * math.exp(min(sign * start, 0.0)):
+        if one.above[-1] <= _NEGLIGIBLE[sign] * math.exp(min(sign * start, 0.0)):
             break
     strikes, above, mass, moment = map(np.concatenate, zip(*parts, strict=True))
     size = np.minimum(strikes, 1.0)  # calls fall with the strike, and so does put / strike to 0

@@ -289,11 +289,11 @@ def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
 
 
 def _discrete_delta(pair: DiscretePair, epsilon: float) -> tuple[float, float]:
-    """Lower and upper bound on ``sum_l mass_l max(0, 1 - e^(epsilon - l))`` plus infinite mass."""
+    """Bounds on ``sum_l mass_l max(0, 1 - e^(epsilon - l))`` and the infinite mass: n + 4 units."""
     losses, masses = np.array(pair.losses), np.array(pair.masses)
     terms = -np.expm1(np.minimum(epsilon - losses, 0.0)) * masses
     value = float(terms.sum()) + pair.infinite
-    doubt = UNIT * (len(losses) + 8 + float(np.abs(losses).max()) + epsilon)
+    doubt = UNIT * (len(losses) + 8) * value
     return max(0.0, value - doubt), min(1.0, value + doubt)
 
 

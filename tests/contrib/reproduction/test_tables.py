@@ -15,22 +15,12 @@ from benchmarks import reproduction
 from privplan.accounting.closed_form import failed_conditions
 from privplan.accounting.release import History, Release
 from privplan.contrib.reproduction import claims
+from privplan.contrib.reproduction import tables as stored
 from privplan.contrib.reproduction.command import execute, panels_of
 from privplan.contrib.reproduction.epsilon_distribution import TABLE_7, drawn, with_distribution
 from privplan.contrib.reproduction.papers import dp2_fedsam
 from privplan.contrib.reproduction.papers.robust_hdp import noise_scale
 from privplan.contrib.reproduction.runs import _described, _solved, run_table
-from privplan.contrib.reproduction.tables import (
-    MEASURES,
-    PAPERS,
-    Method,
-    Setting,
-    Table,
-    _rule,
-    executed,
-    table_of,
-    tables,
-)
 from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
@@ -151,7 +141,7 @@ def test_the_seeds_that_would_decide():
         (claims.rises(["x"], sign=-1), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
         (claims.rises(["x"], columns=["b", "a"]), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
         (
-            _rule({"rises": ["x"], "columns": [["b", "a"]]}, {}).of,
+            stored._rule({"rises": ["x"], "columns": [["b", "a"]]}, {}).of,
             {"a": 2, "b": 1},
             {"a": 1, "b": 2},
         ),
@@ -183,7 +173,7 @@ EMPTY = cells(a={"nothing": 1.0})
 def test_each_rule_of_computed_numbers_has_each_outcome():
     found = {
         claim.rule.__name__: claim.rule
-        for one in tables()
+        for one in stored.tables()
         for claim in one.claims
         if not isinstance(claim.rule, claims.Differences) and claim.rule.__name__ != "judge"
     }
@@ -296,7 +286,7 @@ def test_pictures_have_lines_by_number_and_rows_beside_the_printed_ones(tmp_path
     answer("reproduce", "robust-hdp-figure-8", "-o", tmp_path, "--plot", tmp_path / "8.svg")
     assert "<svg" in (tmp_path / "8.svg").read_text()
     columns = {f"Dist4, rate {one}": {"x": (one, 9.0)} for one in (0.5, 1.5, 5.0)} | {"D": {"y": 7}}
-    panels = [*panels_of(table_of("robust-hdp-table-13-rates"), cells(**columns))]
+    panels = [*panels_of(stored.table_of("robust-hdp-table-13-rates"), cells(**columns))]
     assert "by rate: x 0.5 at 0.5, 1.5 at 1.5, 5 at 5; x, printed 9 at 0.5" in panels[0].alt
     assert panels[1].alt == "D, accuracy in percent: y 7."
 
@@ -304,14 +294,16 @@ def test_pictures_have_lines_by_number_and_rows_beside_the_printed_ones(tmp_path
 def settings(clipping_norm=1.0):
     spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
     methods = {
-        "DP-FedAvg": Method("DP-FedAvg"),
-        "DP-FedSAM, rho 0.2": Method("DP-FedSAM", {"rho": 0.2}, {"clipping_norm": clipping_norm}),
+        "DP-FedAvg": stored.Method("DP-FedAvg"),
+        "DP-FedSAM, rho 0.2": stored.Method(
+            "DP-FedSAM", {"rho": 0.2}, {"clipping_norm": clipping_norm}
+        ),
     }
-    return [Setting("digits", spec, "digits", methods)]
+    return [stored.Setting("digits", spec, "digits", methods)]
 
 
 def table(clipping_norm=1.0):
-    return Table(
+    return stored.Table(
         "toy-table-1", "Table 1", trained={"reduced": lambda: settings(clipping_norm)},
         printed={("DP-FedAvg", "digits"): (50.0, 0.5)},
     )  # fmt: skip
@@ -352,9 +344,9 @@ def test_weights_are_compared_with_those_of_the_least_noise(tmp_path):
     spec = load_yaml((ROOT / "tests/golden/specs/records-digits.yaml").read_text(), "spec")
     spec |= {"rounds": 2, "planning": {"accountant": "rdp", "weights": "inverse_variance"}}
     names = ("Robust-HDP-oracle", "DPFedAvg", "Robust-HDP")
-    one = Setting("digits", spec, "digits", {name: Method(name) for name in names})
+    one = stored.Setting("digits", spec, "digits", {name: stored.Method(name) for name in names})
     measure = "distance of the weights to the optimal ones in percent"
-    toy = Table("toy", "Toy", trained={"reduced": lambda: [one]}, measure=measure)
+    toy = stored.Table("toy", "Toy", trained={"reduced": lambda: [one]}, measure=measure)
     found = [cell.mean for cell in run_table(toy, "reduced", 1, tmp_path, execute).cells]
     strict, loose = _solved(json.dumps(spec)).groups
     groups = ((strict, 10, 4 / 8), (loose, 20, 6 / 4))  # batch size, clients over steps
@@ -374,13 +366,13 @@ def test_scores_of_an_attack(score, value, tmp_path):
     plan = _solved(json.dumps(load_yaml(preset("digits"), "digits")))
 
     def measured():
-        return MEASURES[score](lambda words: {"rows": [row]}, plan, [], tmp_path)
+        return stored.MEASURES[score](lambda words: {"rows": [row]}, plan, [], tmp_path)
 
     if value is None:
         with pytest.raises(InputError, match=r"measure: must be available; pip install"):
             measured()
     else:
-        done = {"spent": {"all": None}, "seconds": 1.0, "executed": executed(plan, {})}
+        done = {"spent": {"all": None}, "seconds": 1.0, "executed": stored.executed(plan, {})}
         assert measured() == {"value": value, **done}
 
 
@@ -388,7 +380,7 @@ def test_scores_of_an_attack(score, value, tmp_path):
 def test_every_declared_setting_is_a_valid_spec():
     """Also of full sizes, which no machine of the tests can train."""
     checked: set[str] = set()
-    for one in tables():
+    for one in stored.tables():
         for size, make in one.trained.items():
             for setting in make():
                 scheme(setting.partition)
@@ -409,10 +401,12 @@ def test_every_declared_setting_is_a_valid_spec():
 SLOW = pytest.param("robust-hdp", marks=pytest.mark.slow)  # plans of 60 groups
 
 
-@pytest.mark.parametrize("paper", [*(one for one in PAPERS.names() if one != "robust-hdp"), SLOW])
+@pytest.mark.parametrize(
+    "paper", [*(one for one in stored.PAPERS.names() if one != "robust-hdp"), SLOW]
+)
 def test_stored_runs_are_of_todays_settings_and_plans(paper):
     """A setting, a default or a plan that changes makes the stored result of its row stale."""
-    for one in PAPERS.get(paper).tables:
+    for one in stored.PAPERS.get(paper).tables:
         result = reproduction.stored(one)
         if result is None or not one.trained:
             continue
@@ -428,18 +422,22 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
                 assert cell.executed == executed_today(described, method), (one.name, row)
 
 
-@pytest.mark.parametrize("grid", [one.name for one in tables() if one.trained and not one.claims])
+@pytest.mark.parametrize(
+    "grid", [one.name for one in stored.tables() if one.trained and not one.claims]
+)
 def test_tuned_values_are_the_best_of_the_stored_grids(grid):
     """At seed 0, which is not judged, of each row and column."""
-    result = reproduction.stored(table_of(grid))
-    own = [one for one in tables() if one.first_seed and one.name[:8] == grid[:8]]
+    result = reproduction.stored(stored.table_of(grid))
+    own = [one for one in stored.tables() if one.first_seed and one.name[:8] == grid[:8]]
     tuned = [one for one in own if one.name == grid.removesuffix("-rates") != grid] or own
     tried = {}
     for cell in result.cells:
         column, name, value = re.fullmatch(r"(.*), (\w+) (\S+)", cell.column).groups()
         tried.setdefault((cell.row, column, name), {})[float(value)] = cell.mean
     settings = {one.column: one for table in tuned for one in table.trained["reduced"]()}
-    ties = reproduction.stored(table_of("dp-fedpgn-ties")).cells if "pgn-table" in grid else ()
+    ties = (
+        reproduction.stored(stored.table_of("dp-fedpgn-ties")).cells if "pgn-table" in grid else ()
+    )
     for cell in ties:  # rates within a point of the best: at seeds 6 and 7
         column, value = cell.column.split(", rate ")
         if (key := (cell.row, column, "rate")) in tried:
@@ -456,15 +454,15 @@ def executed_today(described, method):
     """The digest of the plan that the algorithm makes today, and of its numbers."""
     plan, entry = _solved(json.dumps(described["spec"])), ALGORITHMS.get(method.algorithm)
     if "attack" in described:  # of the plan that is attacked
-        return executed(plan, {})
+        return stored.executed(plan, {})
     numbers = entry.complete(Hyperparameters("paper", method.hyperparameters)).values
     held = {group.name: group.records or 1 for group in plan.groups}
-    return executed(entry.plan(plan, held), numbers)
+    return stored.executed(entry.plan(plan, held), numbers)
 
 
 @pytest.mark.slow
 def test_stored_numbers_of_plans_come_out_again():
-    for one in tables():
+    for one in stored.tables():
         result = reproduction.stored(one)
         if result is not None and one.planned:
             for cell in one.computed():
@@ -486,12 +484,12 @@ def test_every_table_and_figure_of_the_five_papers_has_its_line():
     """As many tables and figures as the papers have."""
     counts = {"gdpfed-plus": (10, 2), "dp2-fedsam": (3, 7), "dp-fedpgn": (5, 8), "hyperfl": (5, 8),
               "robust-hdp": (22, 13)}  # fmt: skip
-    assert set(counts) == set(PAPERS.names())
-    known = {one.name for one in tables()}
+    assert set(counts) == set(stored.PAPERS.names())
+    known = {one.name for one in stored.tables()}
     for paper, (many, figures) in counts.items():
         assert {f"{paper}-table-{number}" for number in range(1, many + 1)} <= known
         assert {f"{paper}-figure-{number}" for number in range(1, figures + 1)} <= known
-    for one in tables():
+    for one in stored.tables():
         assert not one.claims or f"| {one.title}" in PAGE
         assert one.claims or one.left_out or one.trained
 
