@@ -8,8 +8,8 @@ Add or remove a client. Where M < c nobody is cut: the client moves the sum by i
 q. Where M >= c, c of the others stay without it; with it, it takes the place of one of these with
 chance q c / (M + 1), and moves the sum by two norms at most. So a round has at most 1 - t times the
 profile of Poisson sampling and t times the one at distance 2 (joint convexity: the others' draws
-may be public). That is a pair, so it composes and takes nothing of delta, as the bound of Chua et
-al. 2024 (arXiv 2411.04205) does. From below all others send zero: Poisson sampling at q (1 - t).
+may be public; Ganesh 2025, arXiv 2508.15089, splits by M). That is a pair, so it composes and takes
+nothing of delta, and needs t only. From below all others send zero: Poisson sampling at q (1 - t).
 Where a client is replaced or sends zero, whom it displaces matters in both data sets: no such pair.
 """
 
