@@ -247,7 +247,8 @@ def checked_law(name: str, contributions: int = 1, relation: str = "add_remove")
     try:
         law = SamplingLaw(name)
     except (ValueError, TypeError):
-        raise InputError.one("sampling", f"must be one of {known_laws(name)}", name) from None
+        rule = f"must be {'one of ' * (' or ' in (known := known_laws(name)))}{known}"
+        raise InputError.one("sampling", rule, name) from None
     most = law.law.most_contributions(checked_relation(relation))
     if not (isinstance(contributions, int) and 1 <= contributions <= most):
         limit = f"a whole number in [1, {most}]" if most > 1 else "1"

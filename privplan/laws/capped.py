@@ -15,6 +15,7 @@ Where a client is replaced or sends zero, whom it displaces matters in both data
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -57,10 +58,8 @@ class CappedPoisson(Poisson):
     """Poisson sampling whose cohorts are cut where one of ``one_of`` is larger than a size."""
 
     independent_clients = False
-    most_contributions = Law.most_contributions
-    renyi = Law.renyi
-    has_central_limit = Law.has_central_limit
-    has_theorem_1 = Law.has_theorem_1
+    most_contributions, renyi = Law.most_contributions, Law.renyi
+    has_central_limit, has_theorem_1 = Law.has_central_limit, Law.has_theorem_1
 
     def __init__(self, one_of: int) -> None:
         self.one_of = one_of
@@ -105,8 +104,7 @@ class CappedPoisson(Poisson):
     ) -> np.ndarray:
         """A Poisson cohort, of which a uniform part stays where it is above the cap."""
         drawn = super().draw(generator, clients, ratio, round_)
-        cap = self.cap(clients, ratio)
-        if len(drawn) <= cap:
+        if len(drawn) <= (cap := self.cap(clients, ratio)):
             return drawn
         return drawn[np.sort(generator.choice(len(drawn), cap, replace=False, shuffle=False))]
 
@@ -128,11 +126,13 @@ class CappedPoisson(Poisson):
         if max(counts) > (cap := self.cap(clients, ratio)):
             yield f"a cohort of {max(counts)} where the law takes {cap} at most"
         elif ratio < 1:
-            chance, masses = self.chance(clients, ratio), cohort_masses(clients, ratio, self.one_of)
-            if total_p_value(counts, clients, chance) < level / 2:  # a cut total varies less
-                expected = chance * clients * len(counts)
-                yield f"{sum(counts)} participations where about {expected:.0f} are expected"
-            if spread_p_value((counts, np.arange(cap + 1), masses, 0)) < level / 2:
+            masses, mean = cohort_masses(clients, ratio, self.one_of), self.chance(clients, ratio)
+            rounds, cut, reached = len(counts), [*counts].count(cap), math.exp(masses[cap])
+            if total_p_value(counts, clients, mean) < level / 3:  # a cut total varies less
+                yield f"{sum(counts)} participations, about {mean * clients * rounds:.0f} expected"
+            if total_p_value([cut], rounds, reached) < level / 3:
+                yield f"{cut} of {rounds} cohorts are as large as the cap, {cap}"
+            if spread_p_value((counts, np.arange(cap + 1), masses, 0)) < level / 3:
                 yield f"cohort sizes vary unlike {self.phrase}"
 
 

@@ -332,10 +332,8 @@ def _between(
             break
         reading = _reading(worst, delta, tolerance)
         if scales[worst] == _ACCOUNTANT_COARSE:
-            scales[worst], before = 1.0, uppers[worst]
-            uppers[worst] = min(before, _epsilon(worst, delta, reading, 1.0))
-            if uppers[worst] == before:
-                break  # no step makes its plan better
+            scales[worst] = 1.0
+            uppers[worst] = min(uppers[worst], _epsilon(worst, delta, reading, 1.0))
             continue
         known = worst.pairs in [below.pairs for _, below in directions]
         known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
