@@ -246,7 +246,8 @@ def checked_call(function: F) -> F:
         for one, value in {**given, **named}.items():
             array = hasattr(value, "__len__") and function.__name__ not in ("account", "bounds")
             none = value is None and one in known and known[one].default is known[one].empty
-            odd = array or none or isinstance(value, bool | str | bytes | complex)
+            bare = value is not None and not {"__len__", "__float__"} & {*dir(value)}
+            odd = array or none or bare or isinstance(value, bool | str | bytes | complex)
             if one in NUMBERS and odd:
                 raise InputError.one(one, "must be a number", value)
         return function(*values, **named)

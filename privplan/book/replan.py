@@ -10,22 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from privplan.accounting.accountant import at_most
 from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
 from privplan.accounting.release import History, Relation
+from privplan.book import spending
 from privplan.book.accounts import Budgets, has_accounts
 from privplan.book.entry import BookedRun
-from privplan.book.spending import (
-    Account,
-    BookRule,
-    Composition,
-    account_of,
-    composition_of,
-    full_name,
-    groups_of,
-    scaled,
-)
 from privplan.book.store import address_of, has_runs, runs
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 from privplan.plan import BookBudget, GroupPlan, Plan
@@ -41,13 +33,15 @@ _MOST_SOLVES = 10
 _TOLERANCE = 1e-4
 
 
-def solve_at(spec: Spec, address: str, population: str = "", rule: BookRule | None = None) -> Plan:
+def solve_at(
+    spec: Spec, address: str, population: str = "", rule: spending.BookRule | None = None
+) -> Plan:
     """``solve_from_book`` with the runs and the budget accounts of the book at an address."""
-    limits: dict[str, list[Composition]] = {}
+    limits: dict[str, list[spending.Composition]] = {}
     if has_accounts(address):
         budgets = Budgets(address)
         names = [group.name for group in spec.groups]
-        limits = {name: budgets.limits(full_name(population, name)) for name in names}
+        limits = {name: budgets.limits(spending.full_name(population, name)) for name in names}
     url = address_of(address)
     past = () if any(limits.values()) and not has_runs(url) else runs(url)
     return solve_from_book(spec, past, population=population, rule=rule, limits=limits)
@@ -58,8 +52,8 @@ def solve_from_book(
     past: Sequence[BookedRun],
     *,
     population: str = "",
-    rule: BookRule | None = None,
-    limits: Mapping[str, Sequence[Composition]] | None = None,
+    rule: spending.BookRule | None = None,
+    limits: Mapping[str, Sequence[spending.Composition]] | None = None,
 ) -> Plan:
     """The plan of a spec within the remaining part of its budgets."""
     accounts = _accounts(spec, past, population)
@@ -67,13 +61,14 @@ def solve_from_book(
     budgets = {group.name: group.epsilon for group in requested.groups}
     if not set(accounts) <= set(budgets):
         raise InputError.one("groups", "must keep their names to plan from a book", list(budgets))
-    bounds: dict[str, list[Composition]] = {}
+    bounds: dict[str, list[spending.Composition]] = {}
     for group in requested.groups:
         own = _limits(spec, group, rule, limits or {})
         account = accounts.get(group.name)
         if account is not None:
             under = own[0].rule if own else rule
-            own.insert(0, composition_of(account, group.epsilon, group.delta, under))
+            own = [replace(one, past=account.history) for one in own]  # which it may not hold
+            own.insert(0, spending.composition_of(account, group.epsilon, group.delta, under))
         if own:
             bounds[group.name] = own
     allotted = dict(budgets)
@@ -109,14 +104,16 @@ def solve_from_book(
     raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
 
 
-def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[str, Account]:
+def _accounts(
+    spec: Spec, runs: Sequence[BookedRun], population: str
+) -> dict[str, spending.Account]:
     """The past releases of the spec's groups that are in the book."""
-    known = {name for _, name in groups_of(runs, population)}
+    known = {name for _, name in spending.groups_of(runs, population)}
     accounts = {}
     for group in spec.groups:
         if group.name not in known:
             continue
-        account = account_of(runs, population, group.name)
+        account = spending.account_of(runs, population, group.name)
         for field, past, planned in (
             ("relation", account.relation, Relation(spec.relation)),
             ("unit", account.unit, spec.unit),
@@ -129,8 +126,11 @@ def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[st
 
 
 def _limits(
-    spec: Spec, group: GroupPlan, rule: BookRule | None, limits: Mapping[str, Sequence[Composition]]
-) -> list[Composition]:
+    spec: Spec,
+    group: GroupPlan,
+    rule: spending.BookRule | None,
+    limits: Mapping[str, Sequence[spending.Composition]],
+) -> list[spending.Composition]:
     """The budget account of a group and its ceilings."""
     found = list(limits.get(group.name, ()))
     for one in found[:1]:
@@ -147,7 +147,7 @@ def _limits(
 def _next(
     plan: Plan,
     requested: Plan,
-    bounds: Mapping[str, Sequence[Composition]],
+    bounds: Mapping[str, Sequence[spending.Composition]],
     allotted: Mapping[str, float],
     aim: float,
 ) -> dict[str, float]:
@@ -166,7 +166,7 @@ def _next(
     return allotments
 
 
-def _next_square(one: Composition, history: History, now: float, aim: float) -> float:
+def _next_square(one: spending.Composition, history: History, now: float, aim: float) -> float:
     """mu^2 of the next allotment; under a filter from the noise that takes its part of the rest."""
     share = one.share(history)
     if share is None:
@@ -175,13 +175,13 @@ def _next_square(one: Composition, history: History, now: float, aim: float) -> 
     if share == math.inf and one.share(History()) != 0:  # nothing is left
         return 0.0
     found = largest_affordable(
-        lambda x: min(one.share(scaled(history, math.exp(-x))) or 0.0, 1e300), aim, start=0.0,
-        low=-10.0, high=5.0, tolerance=_TOLERANCE,
+        lambda x: min(one.share(spending.scaled(history, math.exp(-x))) or 0.0, 1e300), aim,
+        start=0.0, low=-10.0, high=5.0, tolerance=_TOLERANCE,
     )  # fmt: skip
     if found is None:
         return 0.0
     factors = 1.0, math.exp(-found)
-    before, after = (_square(one.alone(scaled(history, by)), one.delta) for by in factors)
+    before, after = (_square(one.alone(spending.scaled(history, by)), one.delta) for by in factors)
     return now * after / before if before > 0 else math.inf
 
 
@@ -192,29 +192,30 @@ def _square(epsilon: float, delta: float) -> float:
     return mu_of(epsilon, delta) ** 2 if math.isfinite(epsilon) else math.inf
 
 
-def _refusal(requested: Plan, group: GroupPlan, past: Composition) -> str:
+def _refusal(requested: Plan, group: GroupPlan, past: spending.Composition) -> str:
     """Error message with spent, planned and total epsilon, and the nearest feasible budget."""
     planned = requested.history(group)
     spent, total = past.epsilon(History()), past.epsilon(planned)
     rows = [row for row in requested.certificate if row.guarantee and row.group == group.name]
     own = rows[0].epsilon_upper if rows else group.epsilon
-    nearest = math.ceil(total * 1e3) / 1e3 if math.isfinite(total) else math.inf
-    exactly = ""
-    if past.rule != "exact" and not past.units:
+    exactly = nearest = ""
+    if past.rule == "exact" and math.isfinite(total):  # a filter has another order at another
+        nearest = f"; nearest feasible budget {math.ceil(total * 1e3) / 1e3:g}"
+    elif past.rule != "exact" and not past.units:
         bound = past.exact().epsilon(History())
         exactly = f" ({at_most(bound, 6)} if all runs had been fixed before the first result)"
     return (
         f"{past.where}: the book counts epsilon {at_most(spent, 6)} of the budget {past.budget:g}"
         f"{exactly}, which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
-        f"{at_most(own, 6)} and come to {at_most(total, 6)} in all; nearest feasible "
-        f"budget {nearest:g} ({past.cell(planned)})"
+        f"{at_most(own, 6)} and come to {at_most(total, 6)} in all{nearest} "
+        f"({past.cell(planned)})"
     )
 
 
 def _noted(
     plan: Plan,
-    bounds: Mapping[str, Sequence[Composition]],
-    accounts: Mapping[str, Account],
+    bounds: Mapping[str, Sequence[spending.Composition]],
+    accounts: Mapping[str, spending.Account],
     population: str,
 ) -> Plan:
     """The plan with its book, and warnings per group about past releases and adaptivity."""
@@ -222,9 +223,9 @@ def _noted(
     for group in plan.groups:
         if group.name not in bounds:
             lines.append(
-                f"{full_name(population, group.name)}: the book holds nothing of this group; this "
-                f"run may spend the whole budget {group.epsilon:g}, which leaves nothing to later "
-                "runs; give it a smaller epsilon in this spec if others are to follow"
+                f"{spending.full_name(population, group.name)}: the book holds nothing of this "
+                f"group; this run may spend the whole budget {group.epsilon:g}, which leaves "
+                "nothing to later runs; give it a smaller epsilon here if others are to follow"
             )
             continue
         one, *others = bounds[group.name]
@@ -232,8 +233,8 @@ def _noted(
         account = accounts.get(group.name)
         past = f"the {len(account.histories)} in the book" if account else "its account"
         lines.append(
-            f"{full_name(population, group.name)}: of {one.budget:g} over all runs, this run may "
-            f"spend {group.epsilon:.6g} by itself; with {past} it comes to "
+            f"{spending.full_name(population, group.name)}: of {one.budget:g} over all runs, this "
+            f"run may spend {group.epsilon:.6g} by itself; with {past} it comes to "
             f"{at_most(one.epsilon(history), 6)} ({one.cell(history)})"
         )
         lines += [
@@ -248,7 +249,7 @@ def _noted(
     return plan.model_copy(update=update)
 
 
-def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
+def _booked(group: GroupPlan, one: spending.Composition, history: History) -> BookBudget:
     """What the plan stores of a group's past runs, and of what adaptivity costs."""
     exact = exact_noise = None
     if one.rule != "exact" and not one.units:
@@ -257,7 +258,7 @@ def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
 
         def cost(negative_log: float) -> float:
             try:
-                return exactly.epsilon(scaled(history, math.exp(-negative_log)))
+                return exactly.epsilon(spending.scaled(history, math.exp(-negative_log)))
             except UnsupportedError:  # too little noise to compose: above any budget
                 return math.inf
 

@@ -87,7 +87,7 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
 @click.option("--population", default="", metavar="NAME", help="Whose group it is.")
 @click.option("--noise", "family", required=True, type=click.Choice(NOISE), help="Its law.")
 @click.option("--noise-multiplier", type=float, required=True, help="Of one release.")
-@click.option("--count", type=click.IntRange(1), default=1, help="Number of such releases.")
+@click.option("--count", type=click.IntRange(1, 10**7), default=1, help="Number of such releases.")
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
 @click.option("--delta", type=float, help="Of the group's budget; the smallest in the book counts.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")

@@ -322,7 +322,7 @@ class Replay:
         before = self.world.before if self.world else 0
         chosen = sorted({at for one in chosen for at in range(max(1, one - before), one + 1)})
         models = [number for number, one in self.known.items() if one.model_at is not None]
-        ends = sorted({0, max(chosen), *models})
+        ends = sorted({0, max(chosen, default=0), *models})
         after = {bisect_left(ends, one) for one in chosen}
         return sorted(one + 1 for end in after for one in range(ends[end - 1], ends[end]))
 

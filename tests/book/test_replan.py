@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -87,10 +88,10 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
 
 
 def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
-    """The plan fits into the account, its ceiling and the book of runs, and can be reserved."""
+    """The plan fits into the account and its ceiling with the runs of the book, and into these."""
     budgets = Budgets(str(tmp_path / "book.sqlite"))
     plan = solve_from_book(_spec(), past)
-    for name, budget in (("strict", 1.0), ("loose", 2.0)):
+    for name, budget in (("strict", 1.0), ("loose", 8.0)):
         history = plan.history(plan.group(name))
         budgets.open(f"site:{name}", 0.9 * budget, 1e-4, typical=history)
         budgets.open(name, budget, 1e-4, typical=history, ceilings=[f"site:{name}"])
@@ -99,6 +100,8 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     limits = {name: budgets.limits(name) for name in ("strict", "loose")}
     smaller = solve_from_book(_spec(), past, limits=limits)
     assert smaller.group("strict").epsilon < plan.group("strict").epsilon
+    booked = account_of(past, "", "strict").history
+    assert replace(limits["strict"][0], past=booked).fits(smaller.history(smaller.group("strict")))
     charges = {one.name: smaller.history(one) for one in smaller.groups}
     budgets.reserve("this", charges)
     with pytest.raises(InputError, match="rule: must be renyi, as of the account strict"):

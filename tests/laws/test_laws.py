@@ -19,15 +19,10 @@ from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.rdp import rdp_of_release
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
+from privplan.laws import participation
 from privplan.laws.correlated import coefficients, series
 from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import LAWS, Law, renyi_of_pair
-from privplan.laws.participation import (
-    dispersion_p_value,
-    participation_law,
-    spread_p_value,
-    total_p_value,
-)
 from privplan.ledger import history_of
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.verification.checks.check import FALSE_ALARM
@@ -67,35 +62,39 @@ def test_total_matches_scipy_binomtest_tails():
     counts, clients, ratio = [30, 25, 22, 28], 400, 0.05
     total, trials = sum(counts), clients * len(counts)
     tails = stats.binom.cdf(total, trials, ratio), stats.binom.sf(total - 1, trials, ratio)
-    assert total_p_value(counts, clients, ratio) == pytest.approx(2 * min(tails))
+    assert participation.total_p_value(counts, clients, ratio) == pytest.approx(2 * min(tails))
 
 
 def test_total_sees_doubled_participation():
     counts = np.random.default_rng(3).binomial(2000, 0.04, 50)
-    assert total_p_value(counts.tolist(), 2000, 0.02) < FALSE_ALARM
+    assert participation.total_p_value(counts.tolist(), 2000, 0.02) < FALSE_ALARM
 
 
 def test_full_participation_leaves_no_room():
-    assert total_p_value([10, 10], 10, 1.0) == 1.0
-    assert total_p_value([10, 9], 10, 1.0) == 0.0
+    assert participation.total_p_value([10, 10], 10, 1.0) == 1.0
+    assert participation.total_p_value([10, 9], 10, 1.0) == 0.0
 
 
 def test_a_fixed_size_cohort_booked_as_poisson_is_seen():
-    assert dispersion_p_value([40] * 50, 2000, 0.02) < FALSE_ALARM
+    assert participation.dispersion_p_value([40] * 50, 2000, 0.02) < FALSE_ALARM
 
 
 def test_dispersion_is_a_bound_on_honest_false_alarms():
     rng = np.random.default_rng(4)
     for clients, ratio in [(2000, 0.02), (10, 0.1), (100, 0.9)]:
         runs = rng.binomial(clients, ratio, (400, 30))
-        values = np.array([dispersion_p_value(run.tolist(), clients, ratio) for run in runs])
+        values = np.array(
+            [participation.dispersion_p_value(run.tolist(), clients, ratio) for run in runs]
+        )
         for level in (0.3, 0.1, 0.03):
             assert (values < level).mean() <= level + 3 * np.sqrt(level / 400)
 
 
 def test_participation_law_is_the_convolution_of_binomials():
     np.testing.assert_allclose(
-        participation_law({0.2: 12}), stats.binom.pmf(np.arange(13), 12, 0.2), rtol=1e-9
+        participation.participation_law({0.2: 12}),
+        stats.binom.pmf(np.arange(13), 12, 0.2),
+        rtol=1e-9,
     )
     chances = [0.1] * 3 + [0.4] * 2 + [1.0]
     by_hand = np.zeros(7)
@@ -104,19 +103,19 @@ def test_participation_law_is_the_convolution_of_binomials():
         by_hand[sum(bits)] += np.prod(
             [p if b else 1 - p for p, b in zip(chances, bits, strict=True)]
         )
-    found = participation_law({0.1: 3, 0.4: 2, 1.0: 1})
+    found = participation.participation_law({0.1: 3, 0.4: 2, 1.0: 1})
     np.testing.assert_allclose(found, by_hand, atol=1e-15)
 
 
 def test_preferred_clients_spread_the_participations():
-    rng, law = np.random.default_rng(7), participation_law({0.1: 40})
+    rng, law = np.random.default_rng(7), participation.participation_law({0.1: 40})
     sizes, log_law = np.arange(41), np.log(law)
     even = rng.binomial(40, 0.1, 500)
     mixed = rng.binomial(40, np.repeat([0.05, 0.15], 250))
-    chance = spread_p_value((even.tolist(), sizes, log_law, 0))
+    chance = participation.spread_p_value((even.tolist(), sizes, log_law, 0))
     assert chance > 1e-3
-    assert spread_p_value((mixed.tolist(), sizes, log_law, 0)) < FALSE_ALARM
-    assert chance == pytest.approx(dispersion_p_value(even.tolist(), 40, 0.1))
+    assert participation.spread_p_value((mixed.tolist(), sizes, log_law, 0)) < FALSE_ALARM
+    assert chance == pytest.approx(participation.dispersion_p_value(even.tolist(), 40, 0.1))
 
 
 LAW = SamplingLaw("cyclic_poisson:4").law

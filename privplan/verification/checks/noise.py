@@ -14,18 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
+from privplan import evidence
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.discrete_gaussian import discrete_gaussian
-from privplan.evidence import (
-    CELLS,
-    CLOSE,
-    DECIMALS,
-    TAILS,
-    NoiseEvidence,
-    block_lengths,
-    projected,
-    read_noise_evidence,
-)
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, fingerprint
 from privplan.verification.checks import check
@@ -134,7 +125,7 @@ LAGS = 8  # earlier rounds with which the noise of a group is correlated, over t
 PAIRED_RELEASES = 3_000  # most releases of which every pair is correlated: the first ones
 SAME = 1e-6  # relative tolerance between a measurement's sum of squares and the ledger's
 
-Measured = list[tuple[ReleaseRecord, NoiseEvidence]]
+Measured = list[tuple[ReleaseRecord, evidence.NoiseEvidence]]
 Problems = Callable[[Measured, float], Iterator[str]]
 
 
@@ -145,7 +136,7 @@ def _gaussian_sums(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
 
 def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
     """Gaussian sums with their measurements, what is missing, and what is wrong."""
-    found, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
+    found, fault = ({}, None) if run.folder is None else evidence.read_noise_evidence(run.folder)
     releases = run.once(_gaussian_sums)
     measured: Measured = []
     for index, release in releases:
@@ -166,14 +157,14 @@ def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
     return measured, missing, fault
 
 
-def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
+def _of_release(one: evidence.NoiseEvidence, release: ReleaseRecord) -> bool:
     """Whether a measurement agrees with the ledger and with itself."""
     if release.residual is None or one.coordinates != release.dimension:
         return False
     squares = one.sum_squares / release.noise_std**2 if release.noise_std > 0 else 0.0
     totals = [release.residual.sum_squares / max(release.noise_std, 1e-300) ** 2]
     totals += [sum(part) for part in (one.block_squares, one.layer_squares) if part]
-    lengths = (CELLS, len(TAILS), len(block_lengths(one.coordinates)))
+    lengths = (evidence.CELLS, len(evidence.TAILS), len(evidence.block_lengths(one.coordinates)))
     return (
         all(abs(total - squares) <= SAME * max(squares, 1.0) for total in totals)
         and sum(one.cells) == one.distributed
@@ -231,17 +222,22 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
     if close_pairs_p_value(close, sizes) < level / 2:
         yield f"all rounds: {close} pairs of equal noise, so it is on a grid or repeated"
     cells = np.sum([one.cells for _, one in measured], axis=0)
-    distance = np.abs(np.cumsum(cells) / total - np.arange(1, CELLS + 1) / CELLS).max()
-    odd_cells = counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
-    if ks_p_value(float(distance), total) < level / 2 or odd_cells.min() < level / 2 / CELLS:
+    distance = np.abs(
+        np.cumsum(cells) / total - np.arange(1, evidence.CELLS + 1) / evidence.CELLS
+    ).max()
+    odd_cells = counts_p_values(cells, total, np.full(evidence.CELLS, 1 / evidence.CELLS))
+    if (
+        ks_p_value(float(distance), total) < level / 2
+        or odd_cells.min() < level / 2 / evidence.CELLS
+    ):
         yield f"all rounds: distance {distance:.3g} from the normal law"
     tails = np.sum([one.tails for _, one in measured], axis=0)
-    chances = counts_p_values(tails, total, tail_probabilities(TAILS))
-    if chances.min() < level / len(TAILS):
+    chances = counts_p_values(tails, total, tail_probabilities(evidence.TAILS))
+    if chances.min() < level / len(evidence.TAILS):
         worst = int(chances.argmin())
-        expected = tail_probabilities(TAILS)[worst] * total
+        expected = tail_probabilities(evidence.TAILS)[worst] * total
         yield (
-            f"all rounds: {tails[worst]} coordinates beyond {TAILS[worst]:g} deviations, "
+            f"all rounds: {tails[worst]} coordinates beyond {evidence.TAILS[worst]:g} deviations, "
             f"about {expected:.3g} expected"
         )
     energy = sum(sum(one.block_squares) for _, one in measured)
@@ -264,7 +260,9 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
         lengths: list[int] = []
         where: list[tuple[int, int]] = []
         for release, one in measured:
-            parts = one.layers if kind == "layer" else tuple(block_lengths(one.coordinates))
+            parts = (
+                one.layers if kind == "layer" else tuple(evidence.block_lengths(one.coordinates))
+            )
             squares += one.layer_squares if kind == "layer" else one.block_squares
             lengths += parts
             where += [(release.round, number) for number in range(1, len(parts) + 1)]
@@ -406,7 +404,7 @@ def noise_regenerated(run: check.Run) -> check.Check:
             if release.noise_state == fingerprint(run.source(Purpose.NOISE, release.round, index))
         )
         return check.first(faults, name, "", ["the key of the noise"], required=False)
-    measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
+    measured = {} if run.folder is None else evidence.read_noise_evidence(run.folder)[0]
     every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
     offset = int(run.ledger.chain[:8] or "0", 16) % every
     stateless = sum(not release.noise_state for _, release in releases)
@@ -441,7 +439,7 @@ def _drawn(source: Any, release: ReleaseRecord) -> np.ndarray:
 
 
 def _other_noise(
-    release: ReleaseRecord, measured: NoiseEvidence | None, drawn: np.ndarray, whose: str
+    release: ReleaseRecord, measured: evidence.NoiseEvidence | None, drawn: np.ndarray, whose: str
 ) -> str | None:
     """How a release's evidence differs from generated noise [n]; None where it does not."""
     squares = float(np.square(drawn).sum())
@@ -457,9 +455,9 @@ def _other_noise(
         if abs(residual - norm) > error:
             return f"the released noise is {residual / norm:.6g} times as large as the {whose}'s"
     if measured is not None and measured.coordinates == len(drawn):
-        expected = projected(drawn / release.noise_std, measured.sample > 0)
+        expected = evidence.projected(drawn / release.noise_std, measured.sample > 0)
         difference = np.abs(expected - np.asarray(measured.projections)).max()
-        if difference > DECIMALS + error / release.noise_std:
+        if difference > evidence.DECIMALS + error / release.noise_std:
             return f"the released noise is not the {whose}'s (by {difference:.2g} on a projection)"
     return None
 
@@ -504,7 +502,7 @@ def close_pairs_p_value(pairs: int, sizes: Sequence[int]) -> float:
     1 - (1 - a)^n. A multiplicative Chernoff bound holds for sums of negatively associated
     indicators (Dubhashi and Ranjan 1998).
     """
-    mean = sum((n - 1) * -math.expm1(n * math.log1p(-CLOSE * DENSITY)) for n in sizes)
+    mean = sum((n - 1) * -math.expm1(n * math.log1p(-evidence.CLOSE * DENSITY)) for n in sizes)
     if pairs <= mean or mean == 0:
         return 1.0
     return math.exp(min(0.0, pairs - mean - pairs * math.log(pairs / mean)))
