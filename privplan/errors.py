@@ -244,9 +244,10 @@ def checked_call(function: F) -> F:
             hint = f"; write {call}" if call else ""
             raise PrivplanError(f"{function.__name__}: {error}{hint}") from None
         for one, value in {**given, **named}.items():
-            array = hasattr(value, "__len__") and function.__name__ not in ("account", "bounds")
+            sized = hasattr(value, "__len__")
+            array = sized and function.__name__ not in ("account", "bounds")
             none = value is None and one in known and known[one].default is known[one].empty
-            bare = value is not None and not {"__len__", "__float__"} & {*dir(value)}
+            bare = not (sized or value is None or hasattr(value, "__float__"))
             odd = array or none or bare or isinstance(value, bool | str | bytes | complex)
             if one in NUMBERS and odd:
                 raise InputError.one(one, "must be a number", value)

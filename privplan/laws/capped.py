@@ -86,7 +86,7 @@ class CappedPoisson(Poisson):
         if relation != Relation.ADD_REMOVE:
             raise UnsupportedError(f"no pairs are known for {self.phrase} under {relation}")
         if ratio == 1:  # everybody, and the cap is n
-            return super().dominating_pairs(relation, shift, ratio)
+            return base.exact(*[base.Pair(base.Kind.REMOVE, shift, 1.0)] * 2)
         if 2 * shift > LARGEST_SHIFT:
             rule = f"pld needs {2 / LARGEST_SHIFT:g} or more under {self.name}"
             raise TooLittleNoiseError(f"noise_multiplier: {rule}, found {1 / shift:g}")
