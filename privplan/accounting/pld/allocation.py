@@ -5,9 +5,8 @@ sigma^2), the likelihood ratio under Q is R = S / t, S a sum of t independent lo
 (Feldman and Shenfeld 2025, arXiv 2502.08202). Both profiles are prices of options on R,
 E[(R - x)+] with x = e^epsilon (remove) and E[(x - R)+] / x with x = e^-epsilon (add): puts
 for strikes below 1 and calls above. They are convex in each Y, so a law of Y on a lattice that is
-larger or smaller in convex order bounds them. One power of a transform, tilted so that its errors
-are small beside the options, gives the law of S. Strikes of each octave have a lattice of their
-own; above its top Y is treated in closed form. All rounding errors are bounded and added.
+larger or smaller in convex order bounds them. A tilted power of a transform gives the law of S.
+Strikes of each octave have a lattice of their own, above whose top Y has a closed form.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from privplan.accounting.pld.pairs import UNIT, Array, normal_cells
 from privplan.laws.law import DiscretePair, DominatingPairs
 
 _OCTAVE, _SPACING = math.log(2), 0.007  # logs of strikes: reach of a lattice, least distance
-_LEAST, _MOST, _EVEN = 800, 1 << 16, 1024  # points: below the lowest strike, in all, evenly apart
+_LEAST, _MOST, _EVEN = 800, 1 << 16, 640  # points: below the lowest strike, in all, evenly apart
 _SHARE, _PASSES, _NEGLIGIBLE = 3.6e-4, 30, {1: 1e-17, -1: 1e-15}  # of puts errors are larger
 _FAR, _LUMPED, _TAIL, _DISTANCE = 9.5, 7.0, 1e-20, 7.0  # outcomes: no place, one cell; mass; reach
-_QUIET, _FORGONE, _STEEPEST = 26.0, 12.0, 150.0  # logs of the tilted transform
+_QUIET, _STEEPEST, _TILTS, _JUMPS = 26.0, 150.0, 32, 32.0  # of transforms: logs; most pull to tops
+_AIM, _ROUGH = -23.0, 2e-16  # log of the relative error that serves; rounding of a round, about
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
-
-
 _Four = tuple[Array, Array, Array, Array]
 
 
@@ -60,8 +58,7 @@ def _place(sigma: float, outcome: float) -> float:
 
 
 def _deviation(sigma: float, rounds: int) -> float:
-    """Of log R, about."""
-    return math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))
+    return math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))  # of log R, about
 
 
 def _cells(sigma: float, step: float, edges: Array) -> _Four:
@@ -75,14 +72,14 @@ def _cells(sigma: float, step: float, edges: Array) -> _Four:
     (mass, of_mass), (moment, of_moment) = normal_cells(z), normal_cells(z - 1 / sigma)
     doubt = (of_moment + 4 * UNIT * moment) / step + low * of_mass
     about = np.maximum(moment / step - low * mass, 0.0)
-    width = np.diff(edges[wide:])[:, None]
-    inside = width * (1 + _NODES) / 2
-    at = edges[wide:-1, None] + inside
-    outcome = _outcome(sigma, step * at)
-    density = width * _WEIGHTS * np.exp(-(outcome**2) / 2) * sigma / math.sqrt(8 * math.pi) / at
-    found = density.sum(axis=1)
-    error = UNIT * (64 + 8 * np.max(outcome**2, axis=1, initial=0.0)) * found
-    far = (found, (density * inside).sum(axis=1), error, error * width[:, 0])
+    width = np.diff(edges[wide:])
+    inside = width * (1 + _NODES[:, None]) / 2
+    at = edges[wide:-1] + inside
+    squares = _outcome(sigma, step * at) ** 2
+    density = np.exp(-squares / 2) * (width * sigma / math.sqrt(8 * math.pi)) / at
+    found = _WEIGHTS @ density
+    error = UNIT * (64 + 8 * np.maximum(squares[0], squares[-1])) * found
+    far = (found, _WEIGHTS @ (density * inside), error, error * width)
     near = zip((mass[0], about[0], of_mass[0], doubt[0]), far, strict=True)
     one, two, three, four = map(np.concatenate, near)
     return one, two, three, four
@@ -90,11 +87,11 @@ def _cells(sigma: float, step: float, edges: Array) -> _Four:
 
 def _grid(sigma: float, first: int, last: float) -> Array:
     """Whole numbers, ever further apart: by the variance that this adds, next to nothing."""
-    even = max(_EVEN, math.ceil(_EVEN / 20 / _deviation(sigma, 1)))
+    even = max(_EVEN, math.ceil(51 / _deviation(sigma, 1)))
     start = max(even, first + 3)
     turns = math.ceil(even * math.log(max(last / start, 1.0))) + 1
-    spread = np.ceil(start * np.exp(np.arange(1.0, turns + 1) / even))
-    places = np.union1d(np.arange(first, start + 1.0), spread)
+    spread = np.ceil(start * np.exp(np.arange(1.0, turns + 1) / even))  # at least 1 apart
+    places = np.concatenate([np.arange(first, start + 1.0), spread])
     return np.asarray(places[: max(int(np.searchsorted(places, last)) + 1, 4)])
 
 
@@ -138,7 +135,7 @@ def _smaller(sigma: float, step: float, top: float) -> _Law:
         ratio = gaps[-1] / gaps[-2]
         masses[-3:] += masses[-1] * np.array([-ratio, 1 + ratio, -1.0])
     share = gaps[:-1] / (gaps[:-1] + gaps[1:])
-    for _ in range(_PASSES):  # a point that is no corner: its mass to its neighbours
+    for _ in range(_PASSES if masses.min() < 0 else 0):  # no corners: their masses to neighbours
         negative = np.minimum(masses[1:-1], 0.0)
         masses[1:-1] -= negative
         masses[2:] += negative * share
@@ -147,31 +144,32 @@ def _smaller(sigma: float, step: float, top: float) -> _Law:
     return _Law(offset, np.append(0.0, grid), np.maximum(masses, 0.0), float(edges[-1]), added)
 
 
-def _priced(law: _Law, rounds: int, strikes: Array, sign: int, quiet: float) -> _Four:
+def _tilt(parts: list[power.Part], places: Array, sign: int, quiet: float) -> float:
+    """That of the shortest circle which serves three calls, or two puts, by Chernoff's bounds."""
+    spread, last = power.tilted_moments(parts, 0.0).spread, float(parts[0][0].index[0, -1])
+    size = np.geomspace(1 / max(spread, last), min(16 / spread, _STEEPEST / last), _TILTS)[::sign]
+    some = places[[0, len(places) // 2, -1][: 2 + (sign > 0)], None]
+    bounds = power.cumulants(parts, sign * size) - sign * size * some
+    errors = np.log(_ROUGH * parts[0][1] * size**-1.5 + 4 * math.exp(-quiet) / size)
+    worst = (bounds + errors - (bounds - np.log(size)).min(axis=1, keepdims=True)).max(axis=0)
+    return sign * float(size[np.argmax(worst <= max(worst.min(), _AIM))])
+
+
+def _priced(parts: list[power.Part], places: Array, tilt: float, quiet: float) -> _Four:
     """Options, masses beyond strikes, and bounds on the errors of both, in steps."""
-    places, last, zero = strikes - rounds * law.origin, float(law.steps[-1]), np.zeros(1)
-    index = law.steps.astype(np.int64)
-    one = Lattice(1.0, zero, index[None], law.masses[None], zero, zero)
-    parts = [(one, np.array([float(rounds)]))]
-    # the tilt of the option in the middle, unless it forgoes too much at the one next to 1
-    spread = power.tilted_moments(parts, 0.0).spread
-    tilts = sign * np.geomspace(1 / max(spread, last), min(16 / spread, _STEEPEST / last), 48)
-    bounds, middle = power.cumulants(parts, tilts), float(places[len(places) // 2])
-    near, far = bounds - tilts * places[0], bounds - tilts * middle
-    tilt = float(tilts[np.argmin(np.where(near <= near.min() + _FORGONE, far, np.inf))])
-    weighted, logs = (each[0] for each in power.tilted_masses(one, tilt))
+    (one, [rounds]), middle = parts[0], float(places[len(places) // 2])
+    last, (weighted, logs) = float(one.index[0, -1]), (x[0] for x in power.tilted_masses(one, tilt))
     log_scale = rounds * float(logs[0])
     # the law of the sum, between places that hardly any of its tilted mass is beyond
-    spread = power.tilted_moments(parts, tilt).spread
-    pulls = np.array([[1], [-1]]) * math.sqrt(2 * quiet) / spread * 0.5 ** np.arange(-1.0, 8)
+    most = math.sqrt(2 * quiet) / power.tilted_moments(parts, tilt).spread
+    pulls = np.outer([min(most, _JUMPS / last), -most], 0.5 ** np.arange(-1.0, 8))
     high, low = ((power.cumulants(parts, tilt + one) - log_scale + quiet) / one for one in pulls)
     first = math.floor(max(float(low.max()), 0.0))
     count = power.fast_length(math.ceil(min(float(high.min()), rounds * last)) - first + 4)
-    circle, error = power.powered((index % count, weighted, float(rounds)), count)
+    circle, error = power.powered((one.index[0] % count, weighted, float(rounds)), count)
     exponent = tilt * (middle - first - np.arange(float(count)))
     found = np.roll(circle, -(first % count)) * np.exp(np.minimum(exponent, 690.0))
-    at = places - first
-    found, at = (found, at) if sign > 0 else (found[::-1], count - 1 - at)
+    found, at = (found, places - first) if tilt > 0 else (found[::-1], count - 1 + first - places)
     beyond = np.append(np.cumsum(found[::-1])[::-1], 0.0)
     option = np.append(np.cumsum(beyond[:0:-1])[::-1], 0.0)
     after = np.clip(np.floor(at).astype(np.int64) + 1, 0, count)
@@ -194,8 +192,7 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
     side of the strike, the sum of the others is far below its mean, which is as rare as
     exp(-distance^2 / (2 t E[Y^2])) (Maurer 2003, for sums of positive variables).
     """
-    low, high = float(strikes.min()), float(strikes.max())
-    square = math.exp(1 / sigma**2)
+    low, high, square = float(strikes.min()), float(strikes.max()), math.exp(1 / sigma**2)
     loss = max(abs(math.log(float(strikes[0]))), 5 * _deviation(sigma, rounds))
     wanted = max(math.sqrt((1 + 25 / loss) * rounds / (_SHARE * loss)), _LEAST)
     top = 2 * max(rounds * (high - 1), 0.0) + _DISTANCE * math.sqrt(rounds * square)
@@ -203,13 +200,16 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
     highest = _place(sigma, _FAR + 1 / sigma)
     step = max(low * rounds / wanted, min(top, low * rounds, highest) / _MOST)
     top, unit, quiet = min(top + step, highest), step / rounds, _QUIET + max(math.log(high), 0.0)
-    found = []
+    found, tilt, zero = [], 0.0, np.zeros(1)
     for law in (_larger(sigma, step, top), _smaller(sigma, step, top)):
-        price, mass, of_price, of_mass = _priced(law, rounds, strikes / unit, sign, quiet)
+        index, places = law.steps.astype(np.int64), strikes / unit - rounds * law.origin
+        one = Lattice(1.0, zero, index[None], law.masses[None], zero, zero)
+        parts = [(one, np.array([float(rounds)]))]
+        tilt = tilt or _tilt(parts, places, sign, quiet)
+        price, mass, of_price, of_mass = _priced(parts, places, tilt, quiet)
         price, of_price = unit * price, unit * of_price
         moment = strikes * mass + sign * price
-        z = float(_outcome(sigma, np.array(step * law.top)))
-        tail, moved = float(ndtr(-z)), float(ndtr(1 / sigma - z))
+        tail, moved = ndtr([0.0, 1 / sigma] - _outcome(sigma, np.array(step * law.top))).tolist()
         distance = np.maximum(rounds * (1 - strikes) + step * law.top - 1, 0.0)
         missed = 1.01 * strikes * rounds * tail * np.exp(-(distance**2) / (2 * rounds * square))
         missed[strikes * rounds <= step * law.top] = 0.0
@@ -218,8 +218,7 @@ def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
             every = -math.expm1(math.log1p(-moved) + (rounds - 1) * math.log1p(-tail))
             mass, moment = mass + some, moment + every
             price = price + np.maximum(every - strikes * some, 0.0)
-            of_price = of_price + 1e-13 * (every + strikes * some)
-            of_mass = of_mass + 1e-13 * some
+            of_price, of_mass = of_price + 1e-13 * (every + strikes * some), of_mass + 1e-13 * some
         of_price = of_price + rounds * law.added * (strikes + step * law.top / rounds)
         found.append((price + of_price + missed, mass, moment, of_price, of_mass))
     outside = 2 * rounds * _TAIL * strikes if sign < 0 else 0.0  # of all places

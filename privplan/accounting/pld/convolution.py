@@ -103,7 +103,7 @@ MOST_POINTS = 1 << 21  # longest circle, 16 MB for each of its arrays
 ALIASED = 1e-12  # tilted mass that may lie outside the window on either side
 _LARGEST_WEIGHT = 300.0  # largest exponent of a weight, so that sums of weighted masses stay finite
 _FORGONE = 4.0  # log of how far the bound on delta at the chosen tilt may be above the best
-_IN_MEMORY = 1 << 19
+_IN_MEMORY = 1 << 15
 _GENTLE = 2.0 ** -np.arange(2.0, 11.0)  # shares of a window's exponent tried for heavy tails
 
 

@@ -31,9 +31,9 @@ from scipy.special import log_ndtr, ndtr
 from privplan.laws.law import AnyPair, DiscretePair, Kind
 
 Array = NDArray[np.float64]
+_Falling = Callable[[float], float]
 UNIT = float(np.finfo(np.float64).eps)
 LARGEST_SHIFT = 20.0  # beyond it the likelihood ratio may leave the floating-point range
-
 
 _FINE_SHIFT = 0.2
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -61,8 +61,7 @@ class Rows:
     def edge(self) -> Array:
         """The loss that ``REMOVE`` exceeds everywhere, shape (rows, 1); -inf at ratio 1."""
         with np.errstate(divide="ignore"):
-            found: Array = np.log1p(-self.ratio)
-        return found
+            return np.asarray(np.log1p(-self.ratio))
 
     def halves(self) -> tuple[Rows, Rows]:
         """The ``REMOVE`` and the ``ADD`` pair that a ``STITCHED`` one is made of."""
@@ -104,8 +103,7 @@ def threshold(rows: Rows, level: Array) -> Array:
     odds = (1 - rows.ratio) / rows.ratio * np.exp(rows.shift**2 / 2)
     angle = np.arcsinh(odds * np.sinh(half.clip(-60.0, 60.0)))
     beyond = np.abs(half) - np.abs(half).clip(0.0, 60.0)
-    found: Array = (half + angle + np.sign(half) * np.where(odds > 0, beyond, 0.0)) / rows.shift
-    return found
+    return np.asarray((half + angle + np.sign(half) * np.where(odds > 0, beyond, 0.0)) / rows.shift)
 
 
 def _remove_threshold(rows: Rows, level: Array) -> Array:
@@ -152,11 +150,8 @@ class Cells:
 
     def first_mass(self) -> Array:
         """Mass of P in each cell."""
-        if self.first is not None:
-            return self.first
-        if self.up is None:
-            return self.centred
-        return self.centred + self.rows.ratio * self.up
+        mixed = self.centred if self.up is None else self.centred + self.rows.ratio * self.up
+        return mixed if self.first is None else self.first
 
     def excess(self, level: Array) -> tuple[Array, Array]:
         """``P(cell) - exp(level) Q(cell)`` and a bound on its rounding error.
@@ -266,7 +261,7 @@ def normal_cells(bounds: Array) -> tuple[Array, Array]:
 #
 # In closed form for Gaussian pairs, a sum for discrete ones, and of the Gaussian mechanism.
 
-_CLOSE = 1e-13
+_CLOSE, _REACH = 1e-13, 2e-10  # relative: of the bounds, to where a sum is tried first
 
 
 def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
@@ -277,7 +272,7 @@ def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
     For ``STITCHED`` an epsilon of 0 or more is in its ``REMOVE`` half.
     """
     if isinstance(pair, DiscretePair):
-        return _discrete_delta(pair, epsilon)
+        return _of_discrete(np.array(pair.losses), np.array(pair.masses), pair.infinite, epsilon)
     kind = Kind.REMOVE if pair.kind == Kind.STITCHED else pair.kind
     rows = Rows(kind, np.array([[pair.shift]]), np.array([[pair.ratio]]))
     level = np.array([[epsilon]])
@@ -288,11 +283,9 @@ def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
     return max(0.0, float(value[0, 0]) - doubt), min(1.0, float(value[0, 0]) + doubt)
 
 
-def _discrete_delta(pair: DiscretePair, epsilon: float) -> tuple[float, float]:
+def _of_discrete(losses: Array, masses: Array, rest: float, epsilon: float) -> tuple[float, float]:
     """Bounds on ``sum_l mass_l max(0, 1 - e^(epsilon - l))`` and the infinite mass: n + 4 units."""
-    losses, masses = np.array(pair.losses), np.array(pair.masses)
-    terms = -np.expm1(np.minimum(epsilon - losses, 0.0)) * masses
-    value = float(terms.sum()) + pair.infinite
+    value = rest - float((np.expm1(np.minimum(epsilon - losses, 0.0)) * masses).sum())
     doubt = UNIT * (len(losses) + 8) * value
     return max(0.0, value - doubt), min(1.0, value + doubt)
 
@@ -300,17 +293,24 @@ def _discrete_delta(pair: DiscretePair, epsilon: float) -> tuple[float, float]:
 def epsilon_of(pair: AnyPair, delta: float, *, from_above: bool) -> float:
     """The epsilon of one round at ``delta``, rounded up (``from_above``) or down."""
     side = 1 if from_above else 0
-    start = max(map(abs, pair.losses)) if isinstance(pair, DiscretePair) else pair.shift
-    return _smallest(lambda epsilon: delta_of(pair, epsilon)[side], delta, start, 1e6, side)
+    if not isinstance(pair, DiscretePair):
+        return _smallest(lambda one: delta_of(pair, one)[side], delta, pair.shift, 1e6, side)
+    known = losses, masses, rest = np.array(pair.losses), np.array(pair.masses), pair.infinite
+    places = np.clip(losses, -600.0, 600.0)
+    beyond = np.cumsum(np.stack([masses, masses * np.exp(-places)])[:, ::-1], axis=1)[:, ::-1]
+    at = int((beyond[0] - np.exp(places) * beyond[1] > delta - rest)[:-1].sum())
+    share = float(beyond[0, at] + rest - delta) / max(float(beyond[1, at]), 1e-300)
+    start = math.log(share) * (1 + _REACH / 2) if share > 1 else float(np.abs(losses).max())
+    return _smallest(lambda one: _of_discrete(*known, one)[side], delta, start, 1e6, side, _REACH)
 
 
 def _smallest(
-    delta_at: Callable[[float], float], delta: float, start: float, most: float, side: int
+    delta_at: _Falling, delta: float, start: float, most: float, side: int, reach: float = 1.0
 ) -> float:
-    """Where a falling function reaches ``delta``: rounded down, or up for side 1."""
+    """Where a falling function reaches ``delta``, not far below ``start``: rounded down or up."""
     if delta_at(0.0) <= delta:
         return 0.0
-    low, high = 0.0, start
+    low, high = (start * (1 - reach) if delta_at(start * (1 - reach)) > delta else 0.0), start
     while delta_at(high) > delta:
         low, high = high, 2 * high
         if high > most:
@@ -342,8 +342,7 @@ def gaussian_delta(mu: float, epsilon: float) -> tuple[float, float]:
 
 def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
     """Bounds on the epsilon of the mu-Gaussian at ``delta``; mu may be rounded by a few units."""
-    low, high = mu * (1 - 8 * UNIT), mu * (1 + 8 * UNIT)
-    most = sys.float_info.max
+    low, high, most = mu * (1 - 8 * UNIT), mu * (1 + 8 * UNIT), sys.float_info.max
     return (
         _smallest(lambda epsilon: gaussian_delta(low, epsilon)[0], delta, low, most, 0),
         _smallest(lambda epsilon: gaussian_delta(high, epsilon)[1], delta, high, most, 1),
