@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import unwrap
 from itertools import product
 from typing import Any
 
@@ -52,14 +53,13 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
         numeric = [
             np.ma.filled(one, math.nan).astype(float, casting="safe") for one in arrays.values()
         ]
-        every = np.broadcast_arrays(*numeric)
-        every[0].ravel()[0]
+        (every := np.broadcast_arrays(*numeric))[0].ravel()[0]
     except (ValueError, TypeError, IndexError):
         stated = ", ".join(f"{name} {one!r:.40}" for name, one in arrays.items())
         raise InputError.one("releases", "must be numbers in shapes that fit", stated) from None
     questions = zip(*(array.ravel().tolist() for array in every), strict=True)
-    given_all = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
-    asked = [composition(**one) for one in given_all]
+    each = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
+    asked = [(unwrap(composition) if at else composition)(**one) for at, one in enumerate(each)]
     lower, upper = np.zeros(len(asked)), np.full(len(asked), math.inf)
     alike: dict[tuple[Kind, Kind], list[tuple[int, float, float, int, float]]] = {}
     for at, one in enumerate(asked):

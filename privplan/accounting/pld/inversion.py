@@ -49,7 +49,7 @@ _CHUNK, _ALIKE = 1 << 18, 0.4  # complex numbers in memory; how far sizes in it 
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
 _NEWTON, _PLANS = 12, 4  # most steps and plans
 _GAP, _FIRST, _COMPOSED = 1.6, 0.75, 2.0  # tolerances for a new, the first plan; most mu^2
-_COARSE, _COARSE_DELTA = 5.0, 0.1  # tolerances of a direction that probably spends less
+_COARSE, _COARSE_DELTA = 3.0, 0.1  # tolerances of a direction that probably spends less
 _TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
 _ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
 _REACHES = (np.logspace(-6, 7, 14, base=2), False), (np.arange(6, 19) / 12, True)  # of tilts
@@ -249,8 +249,8 @@ def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
     known = 1
     while known < count:
         some, new = found[:, : min(known, count - known)], found[:, known : 2 * known]
-        np.multiply(some, step[:, None], out=new)
-        new += some + step[:, None]
+        np.multiply(some, 1 + step[:, None], out=new)
+        new += step[:, None]
         step, known = step * (2 + step), 2 * known
     return found
 
@@ -266,8 +266,8 @@ def _moments(phases: Array, weights: Array, frequencies: int) -> NDArray[np.comp
     for first in range(0, phases.shape[1], _BLOCK):
         some = slice(first, first + _BLOCK)
         weight = weights[:, None, some]
-        few = _powers(phases[:, some], fine) * weight
-        many = _powers(fine * phases[:, some], coarse)
+        few, many = _powers(phases[:, some], fine), _powers(fine * phases[:, some], coarse)
+        few *= weight
         found += np.matmul(many, (few + weight).transpose(0, 2, 1)) + few.sum(axis=2)[:, None]
     return found.reshape(len(phases), -1)
 
