@@ -1,21 +1,24 @@
 """Noise that is correlated over B rounds: what one round adds later ones take back in part.
 
-With x_t the sum of round t and c_0, ..., c_{B-1} of norm 1, a round releases
+With x_t the sum of round t of T and c_0, ..., c_{B-1} of norm 1, a round releases
 
-    y_t = c_0 x_t + c_1 x_{t-1} + ... + c_{B-1} x_{t-B+1} + z_t,    z_t independent Gaussian,
+    y_t = r_t (c_0 x_t / s_t + ... + c_{B-1} x_{t-B+1} / s_{t-B+1}) + z_t,    z_t Gaussian,
 
-and the server solves for the sums: x_t + n_t with n = C^{-1} z, C the Toeplitz matrix of c. The
-last B - 1 sums have fewer rounds to come: their factors are longer, so that each column of C has
-norm 1 (column normalisation, as in jax_privacy), and the last rounds have less noise. A client
-that is summed in one of any B consecutive rounds at most (``cyclic_poisson:B``) moves
-y_t, ..., y_{t+B-1} by a vector of its own norm, since the columns of C have norm 1 at most, and
-different participations move different releases. So its privacy is that of one Gaussian release
-per participation, also where updates depend on earlier releases (Denisov, McMahan, Rush, Smith,
-Thakurta, NeurIPS 2022, Theorem 2.1), and n costs nothing more than z.
+and the server solves for the sums: x_t + n_t with n = C^{-1} z, C the matrix of the factors. s_u
+gives column u of C norm 1 (column normalisation, as in jax_privacy). A client that is summed in
+one of any B consecutive rounds at most (``cyclic_poisson:B``) moves y_t, ..., y_{t+B-1} by a
+vector of its own norm, since the columns of C have norm 1 at most, and different participations
+move different releases. So its privacy is that of one Gaussian release per participation, also
+where updates depend on earlier releases (Denisov, McMahan, Rush, Smith, Thakurta, NeurIPS 2022,
+Theorem 2.1), and n costs nothing more than z.
 
-c is the start of the series of (1 - x)^(-a) (1 - beta x)^(-1/2), divided by its norm, beta the
-momentum of the server. a = 1/2 is best where B reaches all rounds (Kalinin, Lampert, NeurIPS
-2024); a is the multiple of 0.02 of the least mean square noise of all models.
+c is the start of the series of (1 - x)^(-a) (1 - beta x)^(-1/2), beta the momentum of the server,
+times e^(h k / B), divided by its norm. a = 1/2 is best where B reaches all rounds (Kalinin,
+Lampert, NeurIPS 2024); a, a multiple of 0.02, and h, one of 0.1 up to 0.5, leave all models least
+mean square noise with r = s = 1. r_t = (t (T + 1 - t))^q (1 + g beta^(T-t)), q = 0.3 - 0.2 B / T,
+makes prefix sums nearly those of the best banded matrix (docs/evidence/correlated-noise.md). g is
+the least multiple of 1/4 by which the last model has 0.1% more noise at most than by h = 0 and
+r = 1; where h leaves it more, h is 0.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,24 +35,25 @@ from privplan.errors import Fault
 from privplan.laws.law import Use
 
 
-def series(bands: int, momentum: float, exponent: float) -> tuple[float, ...]:
+def series(bands: int, momentum: float, exponent: float, h: float = 0.0) -> tuple[float, ...]:
     """c_0, ..., c_{B-1}, of norm 1 at most."""
     sums, steps = [1.0], [1.0]
     for k in range(1, bands):
         sums.append(sums[-1] * (exponent + k - 1) / k)
         steps.append(steps[-1] * momentum * (2 * k - 1) / (2 * k))
-    found = np.convolve(sums, steps)[:bands]
+    found = np.convolve(sums, steps)[:bands] * np.exp(h * np.arange(bands) / bands)
     length = math.hypot(*found) * (1 + 2.0**-48)
     return tuple(float(one) / length for one in found)
 
 
-@lru_cache(maxsize=256)
-def coefficients(bands: int, momentum: float, rounds: int) -> tuple[float, ...]:
-    """The series that leaves all models least mean square noise."""
-    found = [series(bands, momentum, step / 50) for step in range(25, 51)]
+def coefficients(bands: int, momentum: float, rounds: int, most: int = 5) -> tuple[float, ...]:
+    """The series that leaves all models least mean square noise, with 10 h up to ``most``."""
+    tried = product(range(25, 51), range(most + 1))
+    found = [series(bands, momentum, step / 50, tenths / 10) for step, tenths in tried]
     left = np.arange(rounds, 0, -1)  # models that hold the noise of i rounds ago, i = 0, 1, ...
     reached = _reached(momentum, rounds)
-    return min(found, key=lambda given: float(left @ _held(given, reached) ** 2))
+    with np.errstate(all="ignore"):  # where the inverse of a series grows without bounds
+        return min(found, key=lambda given: float(left @ _held(given, reached) ** 2))
 
 
 def _reached(momentum: float, rounds: int) -> np.ndarray:
@@ -58,33 +63,41 @@ def _reached(momentum: float, rounds: int) -> np.ndarray:
 
 def _held(given: tuple[float, ...], reached: np.ndarray) -> np.ndarray:
     """Factors on z of 0, 1, ... rounds ago in a model that holds ``reached`` of n."""
-    from scipy.linalg import solve_banded  # slow to load
+    from scipy.signal import lfilter  # slow to load
 
-    matrix = np.repeat(np.array(given[: len(reached)])[:, None], len(reached), axis=1)
-    return np.asarray(solve_banded((len(matrix) - 1, 0), matrix, reached))
-
-
-def column_norms(given: tuple[float, ...]) -> np.ndarray:
-    """Norms of the first 1, ..., B factors, which are those of the last columns, rounded up."""
-    return np.asarray(np.minimum(1.0, np.sqrt(np.cumsum(np.square(given))) * (1 + 2.0**-48)))
+    return np.asarray(lfilter([1.0], given[: len(reached)], reached))
 
 
-def remaining_noise(given: tuple[float, ...], momentum: float, rounds: int) -> float:
+def column_norms(given: tuple[float, ...], rows: np.ndarray) -> np.ndarray:
+    """Norms of the columns of r_t c_{t-u}, rounded up."""
+    sums = np.convolve(np.square(rows), np.square(given[: len(rows)])[::-1])[-len(rows) :]
+    return np.asarray(np.sqrt(sums) * (1 + 2.0**-42))  # above the rounding of 4,000 terms
+
+
+def remaining_noise(given: tuple[float, ...], rows: np.ndarray, momentum: float) -> float:
     """Noise that the last model holds, over that of plain steps with independent noise like z.
 
     Both for the same way of the model without noise: momentum leaves the last steps unfinished.
     """
-    reached = _reached(momentum, rounds)
-    last = column_norms(given)[:rounds]
-    held = _held(given, np.append(reached[: len(last)] * last, reached[len(last) :]))
-    return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())
+    reached = _reached(momentum, len(rows))
+    held = _held(given, reached * column_norms(given, rows)[::-1]) / rows[::-1]
+    return float(np.linalg.norm(held) * math.sqrt(len(rows)) / reached.sum())
+
+
+@lru_cache(maxsize=256)
+def factors(bands: int, momentum: float, rounds: int) -> tuple[tuple[float, ...], np.ndarray]:
+    """c, and r_1, ..., r_T."""
+    plain, equal, t = coefficients(bands, momentum, rounds, 0), np.ones(rounds), np.arange(rounds)
+    most = 1.001 * remaining_noise(plain, equal, momentum)
+    middle = ((t + 1.0) * (rounds - t)) ** max(0.1, 0.3 - 0.2 * bands / rounds)
+    rises = [middle * (1 + step / 4 * momentum ** t[::-1]) for step in range(13)]
+    tried = product((coefficients(bands, momentum, rounds), plain), rises)
+    return next((one for one in tried if remaining_noise(*one, momentum) <= most), (plain, equal))
 
 
 _OBJECTIVES = ("balanced", "noise")
 _LEFT_OUT = ("clipping", "constants")
-_PLANNED = (
-    ("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)),
-)  # fmt: skip
+_PLANNED = (("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)))
 _EVERY_ROUND = "must be a law under which every round draws from all clients"
 _EXCLUDED: dict[Use, str] = {
     "plain sums": _EVERY_ROUND,
@@ -125,13 +138,11 @@ class Correlated:
 
     def mixture(self, momentum: float, rounds: int, round_: int = 1) -> tuple[float, ...]:
         """B factors, for noise that later rounds take back in part."""
-        given = coefficients(self.bands, momentum, rounds)
-        if round_ + self.bands - 1 <= rounds:
-            return given
-        norms = column_norms(given)[rounds - round_ :]  # of this round, of the one before it, ...
-        ends = np.pad(norms, (0, self.bands - len(norms)), constant_values=1.0)
-        return tuple(float(one) for one in np.array(given) / ends)
+        given, rows = factors(self.bands, momentum, rounds)
+        norms = column_norms(given, rows)
+        past = np.maximum(round_ - 1 - np.arange(self.bands), 0)  # before the first one: nothing
+        return tuple(float(one) for one in rows[round_ - 1] * np.array(given) / norms[past])
 
     def noise_left(self, momentum: float, rounds: int) -> float:
         """Less than 1: that of the correlated noise."""
-        return remaining_noise(self.mixture(momentum, rounds), momentum, rounds)
+        return remaining_noise(*factors(self.bands, momentum, rounds), momentum)

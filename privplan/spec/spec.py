@@ -349,7 +349,7 @@ class Spec(Shown, Checked):
         return self.mixture_of(1)
 
     def mixture_of(self, round_: int) -> tuple[float, ...]:
-        """The same in a round: sums of the last rounds have longer factors."""
+        """The same in a round: the rounds differ, and each sum has norm 1 at most in all."""
         return self.sampling.law.mixture(self.server_momentum, self.rounds, round_)
 
     @property

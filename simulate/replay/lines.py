@@ -260,28 +260,17 @@ MIXED = re.compile(r"(?:cyclic_poisson|banded_separation|cyclic_allocation):(\d+
 
 
 def mixture(plan: Plan, round_: int = 1) -> tuple[float, ...]:
-    """Factors on the last B sums: of (1 - x)^(-a) (1 - beta x)^(-1/2), of norm 1 for each sum."""
-    # of all a = 0.5, 0.52, ..., 1 that of the least mean square noise of all models
-    turns = int((MIXED.fullmatch(plan.spec.sampling) or ("", "1"))[1])
-    found = _mixture(turns, plan.spec.server_momentum, plan.spec.rounds)
-    left = max(1, plan.spec.rounds - round_ + 1)
-    norms = (math.hypot(*found[: left + at]) * (1 + 2.0**-48) for at in range(turns))
-    return tuple(one / min(1.0, norm) for one, norm in zip(found, norms, strict=True))
+    """Factors on the last B sums: the plan's, if those on one sum have norm 1 at most."""
+    own, norms = _mixtures(plan.spec.sampling, plan.spec.server_momentum, plan.spec.rounds)
+    at = min(round_, len(own)) - 1
+    return tuple(one / norms[max(0, at - k)] for k, one in enumerate(own[at]))
 
 
 @lru_cache
-def _mixture(turns: int, momentum: float, rounds: int) -> tuple[float, ...]:
-    found, root = list[Any](), [math.comb(2 * k, k) / 4**k * momentum**k for k in range(turns)]
-    for a in (step / 50 for step in range(25, 51)):
-        power = [math.prod((a + j) / (j + 1) for j in range(k)) for k in range(turns)]
-        terms = [sum(power[at - k] * root[k] for k in range(at + 1)) for at in range(turns)]
-        norm, held = math.hypot(*terms) * (1 + 2.0**-48), list[float]()
-        given = tuple(one / norm for one in terms)
-        for t in range(rounds):  # what a model holds of the noise of t rounds ago
-            taken = sum(one * old for one, old in zip(given[1:], reversed(held), strict=False))
-            held.append((1 - momentum ** (t + 1) - taken) / given[0])
-        found.append((sum((rounds - t) * one**2 for t, one in enumerate(held)), given))
-    return min(found)[1] if turns > 1 else (1.0,)
+def _mixtures(law: SamplingLaw, momentum: float, rounds: int) -> tuple[list[Any], list[float]]:
+    own = [law.law.mixture(momentum, rounds, at + 1) for at in range(rounds)]
+    columns = ([row[k] for k, row in enumerate(own[u : u + len(own[0])])] for u in range(rounds))
+    return own, [max(1.0, math.hypot(*one)) for one in columns]
 
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:

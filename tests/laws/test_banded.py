@@ -1,6 +1,6 @@
 """Correlated noise under separation and under random allocation: the privacy of what is released.
 
-Sums of scalars; C is the lower triangular Toeplitz matrix of the law's factors, and a client that
+Sums of scalars; C is the lower triangular matrix of the law's factors, and a client that
 takes part moves C x by the columns of its rounds.
 """
 

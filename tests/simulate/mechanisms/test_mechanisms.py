@@ -18,7 +18,7 @@ from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.evidence import EVIDENCE
 from privplan.laws.builtin import Poisson
-from privplan.laws.correlated import coefficients
+from privplan.laws.correlated import factors
 from privplan.laws.cyclic import CyclicPoisson
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
@@ -234,9 +234,9 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
         drawn.append(0.25 * np.sum(noise, axis=0))
         step, server = aggregator.combine(releases, theta, server)
         steps.append(step.numpy())
-    column = np.zeros(ROUNDS)
-    column[:BANDS] = coefficients(BANDS, 0.5, ROUNDS)
-    matrix = toeplitz(column, np.zeros(ROUNDS))
+    series, rows = factors(BANDS, 0.5, ROUNDS)
+    column = np.pad(series, (0, ROUNDS - BANDS))
+    matrix = rows[:, None] * toeplitz(column, np.zeros(ROUNDS))
     solved = np.linalg.inv(matrix / np.linalg.norm(matrix, axis=0)) @ np.array(drawn)
     expected = 0.25 * totals.sum(1).numpy() + solved
     assert np.array(steps) == pytest.approx(expected, abs=2e-4)
