@@ -129,8 +129,12 @@ def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:
     return record
 
 
-def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
+def history_of(
+    records: Iterable[ReleaseRecord], group: str, planned: Iterable[tuple[int, Release]] = ()
+) -> History:
     """What a client of ``group`` may have taken part in, as an accounting history.
+
+    With ``planned`` rounds and their releases, as if they had happened, too.
 
     A release that protects clients counts for every client of the group whom its law could draw,
     whoever was drawn: the sampling law accounts for that. A release that protects the records of
@@ -138,6 +142,8 @@ def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
     it happened most often, so the history covers every client of the group.
     """
     rounds: dict[Release, list[int]] = {}
+    for round_, release in planned:
+        rounds.setdefault(release, []).append(round_)
     alone: dict[tuple[int, ...] | None, Counter[Release]] = {}
     for record in records:
         for share in record.shares:

@@ -121,6 +121,7 @@ class GroupPlan(Value):
     delta: Probability
     # the most clients, or records, of one person
     contributions: Count = Field(1, exclude_if=lambda most: most == 1)
+    sampling: SamplingLaw | None = Field(None, exclude_if=is_none)  # its own; else the spec's
     sampling_ratio: Fraction  # chance to take part in a round, or in one of a client's turn (q_m)
     expected_cohort: Positive  # clients in a round (r_m = q_m N_m)
     noise_multiplier: Positive  # noise on the sum over the clipping norm (sigma_m)
@@ -279,15 +280,15 @@ class Plan(Shown, Checked):
     def _groups_fit_spec(self) -> Iterator[Fault]:
         """The groups' parts cover the spec's rounds, and have the fields of its unit."""
         of_records = self.spec.unit == "record"
-        names, asked = ([one.name for one in groups] for groups in (self.groups, self.spec.groups))
-        if names != asked:
-            text = f"must be those of the spec ({', '.join(asked)})"
+        names, wanted = ([one.name for one in groups] for groups in (self.groups, self.spec.groups))
+        if names != wanted:
+            text = f"must be those of the spec ({', '.join(wanted)})"
             yield Fault("groups", text, ", ".join(names) or "none")
         for group, own in zip(self.groups, self.spec.groups, strict=False):
             where = f"groups.{group.name}"
-            if group.contributions != own.contributions:
-                text = f"must be the spec's, {own.contributions}"
-                yield Fault(f"{where}.contributions", text, group.contributions)
+            for field in ("contributions", "sampling"):
+                if (found := getattr(group, field)) != (asked := getattr(own, field)):
+                    yield Fault(f"{where}.{field}", f"must be the spec's, {asked}", found)
             if group.segments is not None:
                 rounds = sum(segment.rounds for segment in group.segments)
                 if rounds != self.spec.rounds:
@@ -342,7 +343,7 @@ class Plan(Shown, Checked):
 
     def law_of(self, group: GroupPlan) -> SamplingLaw:
         """The law by which a group is sampled, for persons with its contributions."""
-        return self.spec.sampling.of_person(group.contributions, self.unit)
+        return (group.sampling or self.spec.sampling).of_person(group.contributions, self.unit)
 
     def clip_factor(self, group: GroupPlan) -> float:
         """The group's own clipping norm over the spec's; 1 where it has none."""

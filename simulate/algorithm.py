@@ -248,6 +248,11 @@ class Algorithm:
     server: Server  # applies the step to the global vector
     personalisation: Personalisation  # makes the models that clients use after training
 
+    def sampler_of(self, group: GroupPlan) -> Sampler:
+        """The sampler of a group: of its own law where it has one."""
+        own = None if self.sampler.law is None else group.sampling
+        return self.sampler if own is None else by_law(own)
+
     def __post_init__(self) -> None:
         kinds = (Mechanism, Aggregator, Server)
         made = zip(("mechanism", "aggregator", "server"), kinds, strict=True)

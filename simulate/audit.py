@@ -112,12 +112,13 @@ class Canaries:
         self, algorithm: Algorithm, index: int, group: GroupPlan, round_: int
     ) -> np.ndarray:
         """Positions of the group's canaries that take part in a round."""
-        law, ratio = algorithm.sampler.law, group.sampling_ratio
+        sampler, ratio = algorithm.sampler_of(group), group.sampling_ratio
+        law = sampler.law
         if law is not None and law.law.whole_cohorts:
             ratio = math.floor(self.each * ratio) / self.each
         first = round_ if law is None else law.law.stream_round(round_)
         source = stream(self.seed, Purpose.CANARY, 2, first, index)
-        drawn = algorithm.sampler.draw(source, self.each, ratio, round_)
+        drawn = sampler.draw(source, self.each, ratio, round_)
         chosen: np.ndarray = drawn[self.included[index][drawn]]
         return chosen
 
@@ -135,7 +136,7 @@ def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
     ):
         rule = "are only for algorithms that release sums of updates and nothing else"
         raise InputError.one("canaries", rule, algorithm.name)
-    algorithm.plan.spec.sampling.law.require("canaries", "plan.spec.sampling")
+    algorithm.plan.spec.require("canaries", "plan.spec.sampling")
     total = each * len(algorithm.plan.groups)
     if total > max(MOST_CANARIES, dimension):
         rule = f"must be at most {max(MOST_CANARIES, dimension)} in all groups together"
@@ -192,7 +193,7 @@ def score_changes(
                 least = group.noise_multiplier / LARGEST_NOISE_RATIO
                 booked = max(release.record.noise_std / bound, least)
                 sigma = min(group.noise_multiplier, booked)
-                chance = group.sampling_ratio * plan.spec.sampling.law.drawable(1)
+                chance = group.sampling_ratio * plan.law_of(group).law.drawable(1)
                 changes[index] += _log_ratio(projections[index] / bound, chance, sigma)
     return changes
 

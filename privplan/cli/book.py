@@ -227,7 +227,7 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     for group in solved.groups:
         history = solved.history(group)
         if rounds is not None:
-            law = solved.spec.sampling.law
+            law = solved.law_of(group).law
             most = law.rounds_for(history.rounds)
             if not 0 <= rounds <= most or len(history) != 1:
                 rule = f"must be 0 to {most}, of a plan with equal rounds"

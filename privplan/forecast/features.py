@@ -45,11 +45,12 @@ class PlanFeatures(Value):
     clients: Positive | None = Field(None, exclude_if=is_none)  # expected per round; None: unknown
     initial: str | None = Field(None, exclude_if=is_none)  # digest of parameters before round 1
     augmentation: Augmentation | None = Field(None, exclude_if=is_none)
+    correlated: bool = Field(False, exclude_if=lambda one: not one)  # noise, over rounds
 
     @property
-    def kind(self) -> tuple[int, str | None, Augmentation | None]:
-        """What no distance between numbers describes: the model, where it starts, augmentation."""
-        return self.parameters, self.initial, self.augmentation
+    def kind(self) -> tuple[object, ...]:
+        """What no distance between numbers describes: model, start, augmentation, correlation."""
+        return self.parameters, self.initial, self.augmentation, self.correlated
 
     @property
     def noise_step(self) -> float:
@@ -92,6 +93,7 @@ def plan_features(plan: Plan) -> PlanFeatures:
         clients=spec.expected_cohort,
         initial=None if spec.model.initial is None else spec.model.initial.sha256,
         augmentation=spec.local.augmentation,
+        correlated=len(spec.mixture) > 1,
     )
 
 

@@ -28,8 +28,6 @@ def forecast_lines(plan: Plan) -> list[str]:
         lines.append(f"forecast is wide, {width}: more proxy runs near this plan narrow it")
     if found.distance > FAR:
         lines.append(f"forecast {extrapolates(found.distance)}")
-    if len(plan.spec.mixture) > 1:
-        lines.append("forecast extrapolates: the plan's noise is correlated, not the proxy runs'")
     return lines
 
 

@@ -41,7 +41,7 @@ from privplan.guard.rounds import (
     sums_of,
 )
 from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip, open_record
-from privplan.ledger import Witness, Witnessing, chained, history_of
+from privplan.ledger import Witness, Witnessing, chained, history_of, worst_client
 from privplan.plan import Plan
 from privplan.record import LEDGER, Executed, ReleaseRecord
 from privplan.streams import secure_stream
@@ -60,7 +60,7 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     if plan.clipping is not None:
         rule = "must be fixed; a clipping norm that follows a private quantile is for simulations"
         raise InputError.one("plan.clipping", rule, plan.clipping.quantile)
-    plan.spec.sampling.law.require("a guard", "plan.spec.sampling")
+    plan.spec.require("a guard", "plan.spec.sampling")
     if evidence not in ("public", "internal"):
         raise InputError.one("evidence", "must be public or internal", evidence)
     if keep is not None and keep < 1:
@@ -255,8 +255,9 @@ class Guard:
         self._allow(round_)
         drawn = self._draw_of(round_)
         if drawn is None:
-            drawn = draw_registered(self.plan, round_, secure_stream)
-            self._storage.save_draw(round_, drawn, sync=self._witness is not None)
+            begun, streams = self._storage.streams()
+            drawn, streams = draw_registered(self.plan, round_, streams, begun)
+            self._storage.save_draw(round_, drawn, streams, sync=self._witness is not None)
             self._drawn = round_, drawn
         if self._witness is not None:
             self._commit(self._witness, round_, drawn)
@@ -316,13 +317,15 @@ class Guard:
 
     def _rest(self) -> dict[str, History]:
         """The planned releases from the next round to the last that the budgets afford."""
-        left = range(self.round, self._affordable + 1)
-        if self.record_of_run.status != "running" or not left:
+        if self.record_of_run.status != "running" or self.round > self._affordable:
             return {}
-        return {
-            name: History((budget.planned(round_), 1) for round_ in left)
-            for name, budget in self._budgets.items()
-        }
+        rest = {}
+        for name, budget in self._budgets.items():
+            records, left = self._storage.records, budget.to_come(self.round, self._affordable)
+            done = dict(history_of(records, name))
+            both = history_of(records, name, left)
+            rest[name] = History((release, n - done.get(release, 0)) for release, n in both)
+        return rest
 
     def _entry(self, rest: Mapping[str, History]) -> Booking | None:
         """What the book holds of releases that may still be made; None for none."""
@@ -353,8 +356,8 @@ class Guard:
         for name, budget in self._budgets.items():
             if self.round <= budget.affordable_rounds:
                 continue
-            one = History([(budget.planned(self.round), 1)])
-            releases = history_of(self._storage.records, name) + one
+            one = budget.to_come(self.round, self.round)
+            releases = history_of(self._storage.records, name, one)
             refused = budget.refusal(releases)
             if refused is None and self._held is not None:
                 kept = dict(self._held[name])  # a round that failed pays for one like it
@@ -490,8 +493,12 @@ class Guard:
 
     def epsilon(self, group: str) -> Interval:
         """Bounds on what the group has spent, with the runs of the book."""
-        self.plan.group(group)
-        return self._budgets[group].epsilon(history_of(self._storage.records, group))
+        clients, records = self.plan.group(group).clients, self._storage.records
+        history, budget = history_of(records, group), self._budgets[group]
+        spent, whole = budget.epsilon(history), worst_client(records, group, clients, complete=True)
+        if whole[1] == history:
+            return spent
+        return Interval(budget.epsilon(whole[1]).lower, spent.upper)
 
     def finish(self) -> None:
         """End the run: complete when all rounds are booked, else stopped, and never continued."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
@@ -14,10 +15,11 @@ from privplan.accounting.release import GAUSSIAN, History, Relation, Release
 from privplan.errors import InfeasibleError, InputError
 from privplan.evidence import NoiseEvidence, measure_noise
 from privplan.guard.storage import GroupTotal, keep_largest
+from privplan.ledger import history_of
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.error import RULES
 from privplan.record import GroupShare, ReleaseRecord, Residual
-from privplan.streams import SecureStream
+from privplan.streams import KEY_BYTES, SecureStream
 
 if TYPE_CHECKING:
     from privplan.book.spending import Composition
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 Available = Mapping[str, Iterable[int]]
 """Positions of the clients that are there, by group; positions are 0..clients-1 of the plan."""
 Positions = dict[str, tuple[int, ...]]
+Streams = dict[str, tuple[int, bytes]]
+"""Of groups whose choices last for several rounds: the first of these, and the stream's key."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,35 @@ class Cohort:
         return [(group, client) for group, found in self.clients.items() for client in found]
 
 
-def draw_registered(plan: Plan, round_: int, generator: Callable[[], SecureStream]) -> Positions:
-    """Draw each group's cohort by the plan's law from all registered clients."""
-    law = plan.spec.sampling.law
-    drawn = {}
+def draw_registered(
+    plan: Plan, round_: int, known: Streams, begun: int
+) -> tuple[Positions, Streams]:
+    """Draw each group's cohort by its law from all registered clients.
+
+    Args:
+        plan: whose laws draw.
+        round_: from 1.
+        known: streams that earlier rounds began.
+        begun: the last round that drew; a stream that it used must be known.
+
+    Returns:
+        The cohorts, and the streams that later rounds go on with.
+    """
+    drawn, streams = {}, {}
     for group in plan.groups:
-        ratio, _ = plan.at_round(group, round_)
-        source = cast(np.random.Generator, generator())  # it has the methods that laws use
+        law, (ratio, _) = plan.law_of(group).law, plan.at_round(group, round_)
+        first, key = law.stream_round(round_), secrets.token_bytes(KEY_BYTES)
+        if first <= begun:
+            began, key = known.get(group.name, (0, b""))
+            if began != first:
+                rule = f"must be kept: it has who is left for rounds {first} and later"
+                raise InputError.one("guard.draw", rule, "no stream")
+        source = cast(np.random.Generator, SecureStream(key))  # it has the methods that laws use
         positions = law.draw(source, group.clients, ratio, round_)
         drawn[group.name] = tuple(np.asarray(positions).tolist())
-    return drawn
+        if law.stream_round(round_ + 1) == first:
+            streams[group.name] = first, key
+    return drawn, streams
 
 
 def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | None) -> Cohort:
@@ -96,12 +119,13 @@ def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | 
 
 def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
     """What missing clients do to the guarantee of a group."""
-    ratio, _ = plan.at_round(group, round_)
+    ratio, drawn = plan.at_round(group, round_)[0], plan.law_of(group).law.drawable
+    left, all_ = (ratio * drawn(clients) for clients in (group.clients - missing, group.clients))
     return (
         f"{group.name}: {missing} of {group.clients} registered clients are missing; the law drew "
         f"from all of them, so the ratio stays {ratio:.6g} and the guarantee is the planned one, "
         "if who is missing does not depend on who was drawn or on data; the expected cohort is "
-        f"{ratio * (group.clients - missing):.6g} instead of {ratio * group.clients:.6g}"
+        f"{left:.6g} instead of {all_:.6g}"
     )
 
 
@@ -166,7 +190,8 @@ def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tupl
     shares = []
     for group in groups:
         ratio, _ = plan.at_round(group, round_)
-        now = group.model_copy(update={"expected_cohort": ratio * group.clients})
+        cohort = ratio * plan.law_of(group).law.drawable(group.clients)
+        now = group.model_copy(update={"expected_cohort": cohort})
         shares.append(
             GroupShare(
                 group=group.name,
@@ -368,4 +393,8 @@ class GroupBudget:
         return low
 
     def _first(self, rounds: int) -> History:
-        return History((self.planned(round_), 1) for round_ in range(1, rounds + 1))
+        return history_of((), self.group.name, self.to_come(1, rounds))
+
+    def to_come(self, first: int, last: int) -> Iterator[tuple[int, Release]]:
+        """The planned rounds of a stretch with their releases."""
+        return ((round_, self.planned(round_)) for round_ in range(first, last + 1))

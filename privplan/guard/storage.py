@@ -151,22 +151,47 @@ class Storage:
         return chain
 
     def save_draw(
-        self, round_: int, drawn: Mapping[str, Sequence[int]], *, sync: bool = False
+        self,
+        round_: int,
+        drawn: Mapping[str, Sequence[int]],
+        streams: Mapping[str, tuple[int, bytes]],
+        *,
+        sync: bool = False,
     ) -> None:
-        """Store a round's draw; on disk when it returns only if a witness signs it (``sync``)."""
-        data = {"round": round_, "drawn": {name: list(found) for name, found in drawn.items()}}
+        """Store a round's draw and the streams of later ones.
+
+        On disk when it returns only if a witness signs it (``sync``).
+        """
+        data = {
+            "round": round_,
+            "drawn": {name: list(found) for name, found in drawn.items()},
+            "streams": {name: (first, key.hex()) for name, (first, key) in streams.items()},
+        }
         self._write(self._folder / DRAW, [json.dumps(data).encode()], sync=sync)
 
     def draw(self, round_: int) -> dict[str, tuple[int, ...]] | None:
         """What the law drew for a round before an interruption; None when it was not drawn."""
+        found, drawn, _ = self._drawn()
+        return drawn if found == round_ else None
+
+    def streams(self) -> tuple[int, dict[str, tuple[int, bytes]]]:
+        """The last round that was drawn, 0 for none, and the streams that it left to later ones."""
+        last, _, streams = self._drawn()
+        released = (one.round for one in self.records if not one.failure)
+        return max(last, *released, 0), streams
+
+    def _drawn(self) -> tuple[int, dict[str, tuple[int, ...]], dict[str, tuple[int, bytes]]]:
         path = self._folder / DRAW
         if not path.exists():
-            return None
+            return 0, {}, {}
         try:
             data = load_json(path.read_text(encoding="utf-8"))
             drawn = {str(k): tuple(int(one) for one in v) for k, v in data["drawn"].items()}
-            return drawn if data["round"] == round_ else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            streams = {
+                str(k): (int(v[0]), bytes.fromhex(v[1])) for k, v in data.get("streams", {}).items()
+            }
+            return int(data["round"]), drawn, streams
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
             rule = "must be as it was written; remove it to draw the open round again"
             raise InputError.one("guard.draw", rule, str(path)) from None
 

@@ -23,7 +23,7 @@ from privplan.laws.participation import dispersion_p_value, total_p_value
 
 NAME = "random_allocation"
 _LEAST_NOISE = 0.25  # noise multiplier below which rounds count as known
-_OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete", "canaries")
+_OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete", "canaries", "a guard")
 
 
 class RandomAllocation(base.Law):

@@ -142,7 +142,7 @@ def renyi_of_pair(pair: AnyPair) -> RenyiBound | None:
 # --- The interface of a sampling law, its name as a value, and the registry of laws. -------------
 
 Use = Literal[
-    "plain sums", "secure-discrete", "a guard", "canaries", "attacks", "forecasts", "a pilot",
+    "plain sums", "secure-discrete", "a guard", "canaries", "attacks", "sensitivity tests",
     "max_uploads", "solve_for rounds",
 ]  # fmt: skip
 """What a law is used for besides planning and running its own spec."""
@@ -230,18 +230,6 @@ class Law(ABC):
     def excludes_use(self, use: Use) -> str | None:
         """The rule that a use breaks under this law; None where it works."""
         return None
-
-    def require(self, use: Use, field: str, found: object = None) -> None:
-        """Raise InputError at a field where the law excludes a use.
-
-        Args:
-            use: what the law is needed for.
-            field: that is at fault.
-            found: its value; the law's name by default.
-        """
-        rule = self.excludes_use(use)
-        if rule is not None:
-            raise InputError.one(field, rule, self.name if found is None else found)
 
     def seated(self, group: str, names: Sequence[object]) -> tuple[int, np.ndarray]:
         """The clients of a group, and the order of their names in which they have its places."""

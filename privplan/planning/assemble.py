@@ -152,6 +152,7 @@ def assemble(
             epsilon=problem.epsilons[m],
             delta=problem.deltas[m],
             contributions=spec.groups[m].contributions,
+            sampling=spec.groups[m].sampling,
             sampling_ratio=float(ratios[m]),
             expected_cohort=float(chosen.cohorts[m]),
             noise_multiplier=float(sure.noise[m]),

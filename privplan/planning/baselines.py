@@ -69,10 +69,11 @@ def one_sum(
     groups = tuple(
         GroupPlan(
             name=name,
-            clients=problem.clients[m],
+            clients=problem.members[m],
             epsilon=problem.epsilons[m],
             delta=problem.deltas[m],
             contributions=spec.groups[m].contributions,
+            sampling=spec.groups[m].sampling,
             sampling_ratio=float(ratios[m]),
             expected_cohort=float(cohorts[m]),
             noise_multiplier=float(noise[m]),
@@ -190,8 +191,8 @@ def either(
 
 def plain(spec: Spec, **planning: Any) -> Spec:
     """The spec as the papers see it: a release per group, participation weights, no recipe."""
-    data, law = without_recipe(spec.model_dump(mode="json")), spec.sampling.law
-    data["cohort"] = None if law.everyone and law.drawable(1) < 1 else spec.expected_cohort
+    data, cohort = without_recipe(spec.model_dump(mode="json")), spec.expected_cohort
+    data["cohort"] = None if spec.everyone and cohort < spec.population else cohort
     own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
     for group in data["groups"]:
         group.update(dict.fromkeys(own))

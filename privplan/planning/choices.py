@@ -199,7 +199,7 @@ def task_of(spec: Spec, problem: problems.Problem) -> Task:
         text = f"must be optimal, population or uniform with ratios: {spec.planning.ratios}"
         raise InputError.one("planning.weights", text, spec.weighting)
     if spec.weighting != "optimal":
-        fixed = weights(spec.weighting, limits.min_cohorts, limits.min_cohorts, problem.clients)
+        fixed = weights(spec.weighting, limits.min_cohorts, limits.min_cohorts, problem.members)
         limits = replace(limits, min_weights=fixed)
     if "ratios" not in spec.planning.free or problem.cohort == problem.population:
         fixed = problems.drawable(problem, problems.uniform_cohorts(problem))

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
 from privplan.accounting.release import History
@@ -180,7 +178,7 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
             f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
             "than pld's; planning.accountant: pld spends it"
         )
-    times = plan.spec.sampling.law.rounds_of_client(rounds) * group.contributions
+    times = plan.law_of(group).law.rounds_of_client(rounds) * group.contributions
     if group.sampling_ratio <= covered_ratio(group.delta, times):
         return (
             f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
@@ -373,7 +371,7 @@ def alternatives(
         if forecast is not None:
             expected = forecast(solve(other, second_opinion=False)).forecast
         problem, allocation = _estimated(other)
-        counts = allocation.weights * problem.population / np.asarray(problem.clients)
+        counts = allocation.weights / problem.shares
         noise = _relative(other, allocation)
         found.append(Alternative(name, tuple(counts.tolist()), noise, expected))
     return found[1], found[0], found[2]

@@ -71,8 +71,8 @@ def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
     for factor in _FACTORS:
         rounds = max(round(spec.rounds * factor), 1)
         variations.append(("rounds", str(rounds), {**data, "rounds": rounds}, 1.0))
-    for cohort in _cohorts(spec):
-        variations.append(("cohort", f"{cohort:g}", {**data, "cohort": cohort}, 1.0))
+    for size in _cohorts(spec):
+        variations.append(("cohort", f"{size:g}", {**data, "cohort": size}, 1.0))
     scaled = [group for group in spec.groups if group.risk is None]
     for factor in _FACTORS if scaled else ():
         variations.append(("epsilon", f"x {factor:g}", _budgets(data, factor, None), 1.0))
@@ -82,7 +82,7 @@ def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
     for group in spec.groups if len(spec.groups) > 1 else ():
         others = [other for other in data["groups"] if other["name"] != group.name]
         clients = sum(other["clients"] for other in others)
-        cohort = min(spec.expected_cohort, clients)
+        cohort: float | None = None if spec.everyone else min(spec.expected_cohort, clients)
         changed = {**data, "groups": others, "cohort": cohort, "delta": spec.delta_of(group)}
         changed["groups_from"] = None
         variations.append(("without", group.name, changed, 1.0))
@@ -102,8 +102,8 @@ def unscaled_lines(spec: Spec) -> list[str]:
 
 def _cohorts(spec: Spec) -> list[float]:
     """A quarter and half of the cohort, the cohort, and its doubles up to the population."""
-    if spec.sampling == "full":
-        return [float(spec.population)]
+    if spec.everyone:
+        return []
     cohorts = [spec.expected_cohort / 4]
     while cohorts[-1] < spec.population:
         cohorts.append(min(2 * cohorts[-1], float(spec.population)))

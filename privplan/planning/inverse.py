@@ -84,17 +84,17 @@ def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = Fals
         raise InputError.one("solve_for", rule + did_you_mean(name, groups), name)
     if free := sorted(_OPEN & {*spec.planning.free}):
         raise InputError.one("planning.free", f"must not name them with {question}", free)
-    law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.sampling.law.everyone
+    law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.everyone
     if name == "epsilon" or name not in UNKNOWNS:
         return _of_groups(spec, name)
-    if name == "rounds" or law.everyone:
-        law.require("solve_for rounds", "solve_for", name)
+    if name == "rounds" or spec.everyone:
+        spec.require("solve_for rounds", "solve_for", name)
     if name == "rounds":
         return _rounds(spec, fixed, most_rounds)
     if fixed:
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, name)
-    floors = sum((one.min_sampling_ratio or 0.0) * law.drawable(one.clients) for one in spec.groups)
+    floors = sum(map(spec.least_cohort, spec.groups))
     least, most = max(float(len(spec.groups)), floors), largest_cohort(spec, spec.rounds)
 
     def with_cohort(cohort: float) -> Spec:
@@ -350,10 +350,10 @@ def with_uploads(spec: Spec, uploads: float) -> Spec:
     require_clients(spec, "max_uploads")
     if not 0 < uploads < math.inf:
         raise InputError.one("max_uploads", "must be positive and finite", uploads)
-    if spec.planning.ratios == "given" or spec.sampling.law.everyone:
+    if spec.planning.ratios == "given" or spec.everyone:
         rule = "is for specs with a cohort to choose, not for given ratios or full participation"
         raise InputError.one("max_uploads", rule, uploads)
-    spec.sampling.law.require("max_uploads", "max_uploads", uploads)
+    spec.require("max_uploads", "max_uploads", uploads)
     fewest = spec.rounds * fewest_clients(spec, spec.rounds)
     if "rounds" not in spec.planning.free and uploads < fewest:
         raise InfeasibleError(

@@ -135,7 +135,7 @@ def budget_of(problem: Problem, group: int) -> Budget:
     return Budget(
         problem.epsilons[group],
         problem.deltas[group],
-        problem.rounds,
+        problem.rounds_of(group),
         problem.laws[group] if problem.laws else problem.sampling,
         problem.relation,
     )
@@ -399,6 +399,7 @@ def single_group(problem: Problem, group: int) -> Problem:
         problem, names=(problem.names[group],), clients=(1,), epsilons=(problem.epsilons[group],),
         deltas=(problem.deltas[group],), cohort=1.0, clipping_norm=1.0, dimension=1, fixed_noise=(),
         laws=problem.laws[group : group + 1],
+        rounds=problem.rounds_of(group), rounds_by_group=(),
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Problem:
     clients: tuple[float, ...]  # that a round can draw on average (N_m)
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
-    rounds: int  # those in which one client can be drawn (T)
+    rounds: int  # those in which one client can be drawn (T); the most of all groups
     cohort: float  # expected clients per round (q n)
     sampling: SamplingLaw
     relation: Relation
@@ -45,34 +45,48 @@ class Problem:
     calibration: str = "exact"  # how noise multipliers are found, as in ``Planning.calibration``
     unit: Unit = "client"
     fixed_noise: tuple[float | None, ...] = ()  # None where calibrated; empty when all are
-    laws: tuple[SamplingLaw, ...] = ()  # with the persons of each group; empty for none
+    laws: tuple[SamplingLaw, ...] = ()  # with the persons of each group; empty for ``sampling``
+    rounds_by_group: tuple[int, ...] = ()  # empty for ``rounds``
+    members: tuple[int, ...] = ()  # clients that each group has; empty for ``clients``
 
     @property
     def population(self) -> float:
         """Clients of all groups (n), or as many as a round can draw."""
         return sum(self.clients)
 
+    def rounds_of(self, group: int) -> int:
+        """Those in which one client of a group can be drawn."""
+        return self.rounds_by_group[group] if self.rounds_by_group else self.rounds
+
     def ratios(self, cohorts: Floats) -> Floats:
         """Sampling ratios of expected cohorts, shape (groups,)."""
         return np.asarray(np.minimum(cohorts / np.asarray(self.clients, dtype=float), 1.0))
 
     @property
+    def shares(self) -> Floats:
+        """Of the groups among all clients, shape (groups,)."""
+        members = np.asarray(self.members or self.clients, dtype=float)
+        return np.asarray(members / members.sum())
+
+    @property
     def closed_form_factors(self) -> tuple[float, ...]:
         """c_m of Theorem 1, where sigma_m^2 = c_m q_m^2: 7 T (eps + 2 log(1/delta)) / eps^2."""
         return tuple(
-            7 * self.rounds * (epsilon + 2 * math.log(1 / delta)) / epsilon**2
-            for epsilon, delta in zip(self.epsilons, self.deltas, strict=True)
+            7 * self.rounds_of(m) * (epsilon + 2 * math.log(1 / delta)) / epsilon**2
+            for m, (epsilon, delta) in enumerate(zip(self.epsilons, self.deltas, strict=True))
         )
 
 
 def problem_of(spec: Spec) -> Problem:
     """The planning problem of a spec, as numbers."""
+    laws = tuple(map(spec.law_of, spec.groups))
+    rounds = tuple(law.law.rounds_of_client(spec.rounds) for law in laws)
     return Problem(
         names=tuple(group.name for group in spec.groups),
-        clients=tuple(spec.sampling.law.drawable(group.clients) for group in spec.groups),
+        clients=tuple(map(spec.drawable, spec.groups)),
         epsilons=tuple(group.epsilon for group in spec.groups),
         deltas=tuple(spec.delta_of(group) for group in spec.groups),
-        rounds=spec.sampling.law.rounds_of_client(spec.rounds),
+        rounds=max(rounds),
         cohort=spec.expected_cohort,
         sampling=spec.sampling,
         relation=Relation(spec.relation),
@@ -82,7 +96,9 @@ def problem_of(spec: Spec) -> Problem:
         calibration=spec.planning.calibration,
         unit=spec.unit,
         fixed_noise=tuple(group.noise_multiplier for group in spec.groups),
-        laws=tuple(map(spec.law_of, spec.groups)),
+        laws=laws,
+        rounds_by_group=rounds,
+        members=tuple(group.clients for group in spec.groups),
     )
 
 
@@ -111,13 +127,12 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     ``planning.least_share`` to the others, these share it by their clients.
     """
     clients = np.asarray(problem.clients, dtype=float)
-    least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
     most_ratio = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
     floors = np.array([group.min_weight or 0.0 for group in spec.groups])
     groups = len(clients)
     implied = max(1 / problem.rounds, LEAST_SHARE * problem.cohort / groups)
     implied = min(implied, problem.cohort / groups)
-    least, most = least_ratio * clients, most_ratio * clients
+    least, most = np.array([*map(spec.least_cohort, spec.groups)]), most_ratio * clients
     if problem.sampling.law.whole_cohorts:
         least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
         implied = 1.0
@@ -128,7 +143,7 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
         if spec.release == "joint":
             _check_left_weight(problem, floors)
         share = FAIR if spec.planning.least_share is None else spec.planning.least_share
-        by_number, none = clients / problem.population, np.zeros(groups)
+        by_number, none = problem.shares, np.zeros(groups)
         possible = fill(none, by_number, floors, np.ones(groups), 1.0)[1]
         floors = np.maximum(floors, min(share, possible) * by_number)
     return Limits(least, most, floors)
@@ -179,9 +194,12 @@ def _check_left_weight(problem: Problem, floors: Floats) -> None:
 
 
 def uniform_cohorts(problem: Problem) -> Floats:
-    """Expected cohort of each group when all sampling ratios are equal."""
+    """Expected cohort of each group when all sampling ratios that can be planned are equal."""
     clients = np.asarray(problem.clients, dtype=float)
-    return np.asarray(problem.cohort * clients / problem.population)
+    laws = problem.laws or [problem.sampling] * len(clients)
+    drawn = clients * [not law.law.everyone for law in laws]
+    left = problem.cohort - sum(clients - drawn)
+    return np.where(drawn > 0, left * drawn / (sum(drawn) or 1.0), clients)
 
 
 def drawable(problem: Problem, cohorts: Floats) -> Floats:
@@ -260,12 +278,8 @@ def above(value: float, digits: int = 6) -> str:
 
 def largest_cohort(spec: Spec, rounds: int) -> float:
     """The largest cohort within the limits, where it is free; at least ``fewest_clients``."""
-    ceilings = sum(
-        (group.max_sampling_ratio or 1.0) * spec.sampling.law.drawable(group.clients)
-        for group in spec.groups
-    )
-    uploads = spec.planning.max_uploads or math.inf
-    most = min(ceilings, float(spec.sampling.law.drawable(spec.population)), uploads / rounds)
+    ceilings = sum((one.max_sampling_ratio or 1.0) * spec.drawable(one) for one in spec.groups)
+    most = min(ceilings, (spec.planning.max_uploads or math.inf) / rounds)
     if spec.sampling.law.whole_cohorts:
         most = math.floor(most * (1 + ROUNDING))
     return max(most, fewest_clients(spec, rounds))
@@ -273,10 +287,7 @@ def largest_cohort(spec: Spec, rounds: int) -> float:
 
 def fewest_clients(spec: Spec, rounds: int) -> float:
     """The smallest cohort that is planned: client of each group, and the least ratios of groups."""
-    least = [
-        (group.min_sampling_ratio or 0.0) * spec.sampling.law.drawable(group.clients)
-        for group in spec.groups
-    ]
+    least = [*map(spec.least_cohort, spec.groups)]
     if spec.sampling.law.whole_cohorts:
         return float(sum(max(math.ceil(one - 1e-9), 1) for one in least))
     one_each = float(len(spec.groups))

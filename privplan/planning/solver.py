@@ -110,7 +110,7 @@ def rule_based(spec: Spec, problem: Problem) -> Decisions:
     """Returns ratios and weights by spec's rules, and the least noise that keeps the budgets."""
     cohorts, status = _cohorts(spec, problem)
     noise = calibrated(problem, problem.ratios(cohorts), spec.planning.accountant)
-    weight = weights(spec.weighting, cohorts, noise, problem.clients)
+    weight = weights(spec.weighting, cohorts, noise, problem.members)
     kept = kept_fractions(spec, problem, cohorts, noise, weight)
     sparsified = spec.planning.sparsification != "none"
     value = closed_form_value(problem, cohorts, sparsified)
@@ -130,7 +130,7 @@ def rule_based(spec: Spec, problem: Problem) -> Decisions:
 def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
     """Expected cohorts by ``planning.ratios``, shape (groups,), and the status of the plan."""
     if spec.planning.ratios == "given":
-        given = [(group.sampling_ratio or 0.0) * group.clients for group in spec.groups]
+        given = [(group.sampling_ratio or 0.0) * spec.drawable(group) for group in spec.groups]
         return np.array(given), "evaluated: the ratios are given"
     if problem.cohort == problem.population:
         everybody = np.asarray(problem.clients, dtype=float)

@@ -73,8 +73,9 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
         cells["delta"] = lambda one: f"{one.delta:.3g}"
     if of_clients:
         cells["ratio"] = lambda one: f"{one.sampling_ratio:.2%}"
-        if (cap := plan.spec.sampling.law.cap)(1, 0.5) is not None:
-            cells["cap"] = lambda one: f"{cap(one.clients, one.sampling_ratio):,}"
+        caps = {g: plan.law_of(g).law.cap(g.clients, g.sampling_ratio) for g in plan.groups}
+        if any(caps.values()):
+            cells["cap"] = lambda one: f"{caps[one]:,}" if caps[one] else "-"
     cells["multiplier"] = lambda one: f"{one.noise_multiplier:.4g}"
     cells["counts"] = lambda one: f"{one.weight * clients / one.clients:.0%}"
     caption = (

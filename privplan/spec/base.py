@@ -96,8 +96,9 @@ CHOICES = (
     ),
     Choice(
         _records,
-        ("groups.noise_multiplier", "groups.sampling_ratio", "groups.min_sampling_ratio",
-         "groups.max_sampling_ratio", "groups.min_weight", "groups_from", "planning.calibration",
+        ("groups.noise_multiplier", "groups.sampling", "groups.sampling_ratio",
+         "groups.min_sampling_ratio", "groups.max_sampling_ratio", "groups.min_weight",
+         "groups_from", "planning.calibration",
          "planning.ratios", "planning.release", "planning.sparsification",
          "planning.heterogeneity", "planning.least_share", "planning.update_norm",
          "planning.dropout_tolerance",
@@ -127,7 +128,7 @@ CHOICES = (
     ),
     Choice(
         lambda spec: (
-            _clients(spec) and not spec.sampling.law.everyone and spec.planning.ratios != "given"
+            _clients(spec) and not spec.everyone and spec.planning.ratios != "given"
         ),
         ("cohort",),
         "is required",
@@ -233,11 +234,47 @@ CHOICES = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A spec with the groups of one law only."""
+
+    spec: Any
+    law: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.spec, name)
+
+    @property
+    def groups(self) -> list[Any]:
+        return [one for one in self.spec.groups if self.spec.plain_law(one) == self.law]
+
+    @property
+    def cohort(self) -> Any:
+        return None if self.law.law.everyone and not self.spec.everyone else self.spec.cohort
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """What the law excludes of its part of the spec."""
+        yield from self.law.law.excludes(self)
+
+
+def _laws_of_groups(spec: Any) -> Iterator[Fault]:
+    """Laws that differ by group: without noise that rounds share, and whole cohorts to plan."""
+    own = [(f"groups.{g.name}.sampling", g.sampling) for g in spec.groups if g.sampling is not None]
+    for where, law in [("sampling", spec.sampling), *own] if own else []:
+        if len(law.law.mixture(0.0, 1)) > 1:
+            yield Fault(where, "must have independent noise where groups have own laws", str(law))
+        elif law.law.whole_cohorts and spec.planning.ratios != "given":
+            rule = "must not be beside other laws, but for ratios that are given"
+            yield Fault(where, rule, str(law))
+    if own and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
+        yield Fault("planning.ratios", "must be another where groups have own laws", "gdpfed_plus")
+
+
 def exclusions(spec: Any) -> Iterator[Fault]:
     """The faults of everything in a spec that excludes or requires something else."""
     asked: list[Any] = list(CHOICES)
     with suppress(AttributeError):
-        asked.append(spec.sampling.law)
+        asked += (_Part(spec, law) for law in spec.plain_laws)
     with suppress(AttributeError, KeyError):
         for name in {spec.planning.ratios}.difference(FIXED_RATIOS):
             objective = OBJECTIVES.get(name)
@@ -247,3 +284,5 @@ def exclusions(spec: Any) -> Iterator[Fault]:
     for one in asked:
         with suppress(AttributeError):
             yield from one.excludes(spec)
+    with suppress(AttributeError):
+        yield from _laws_of_groups(spec)

@@ -24,6 +24,7 @@ from pydantic_core import PydanticKnownError
 from privplan import values
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.accounting.calibrate import NOISE_RANGE
+from privplan.accounting.release import SamplingLaw
 from privplan.accounting.tradeoff import Point, advantage_point, budget_of
 from privplan.errors import Fault, InputError
 from privplan.registry import points
@@ -193,6 +194,9 @@ class Group(values.Value):
     )
     min_weight: values.Fraction | None = Field(
         None, description="Least weight that the planner may choose."
+    )
+    sampling: SamplingLaw | None = values.omitted(
+        "Sampling law of this group; the spec's when left out."
     )
     contributions: values.Count = Field(
         1,

@@ -16,6 +16,7 @@ from privplan.accounting.release import History, Relation, Release, SamplingLaw,
 from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import REPLACE, Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
+from privplan.laws.law import Use
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Grouping, budgets_of_file, cut
 from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer, with_risk
@@ -328,12 +329,15 @@ class Spec(Shown, Checked):
     @property
     def expected_cohort(self) -> float:
         """Expected clients per round over all groups (q n)."""
-        drawable = self.sampling.law.drawable
         if self.planning.ratios == "given":
-            return sum((one.sampling_ratio or 0.0) * drawable(one.clients) for one in self.groups)
-        if self.sampling.law.everyone or self.cohort is None:
-            return sum(drawable(one.clients) for one in self.groups)
+            return sum((one.sampling_ratio or 0.0) * self.drawable(one) for one in self.groups)
+        if self.everyone or self.cohort is None:
+            return sum(map(self.drawable, self.groups))
         return self.cohort
+
+    def drawable(self, group: Group) -> float:
+        """How many clients of a group a round can draw, on average."""
+        return self.law_of(group).law.drawable(group.clients)
 
     @property
     def server_momentum(self) -> float:
@@ -359,7 +363,45 @@ class Spec(Shown, Checked):
 
     def law_of(self, group: Group) -> SamplingLaw:
         """The law by which a group is sampled, for persons with its contributions."""
-        return self.sampling.of_person(group.contributions, self.unit)
+        return self.plain_law(group).of_person(group.contributions, self.unit)
+
+    def least_cohort(self, group: Group) -> float:
+        """The fewest clients of a group that a round expects."""
+        everyone = self.plain_law(group).law.everyone
+        return self.drawable(group) * (1.0 if everyone else group.min_sampling_ratio or 0.0)
+
+    @property
+    def plain_laws(self) -> tuple[SamplingLaw, ...]:
+        """The laws of the groups, without the persons that they protect."""
+        return tuple(dict.fromkeys(map(self.plain_law, self.groups))) or (self.sampling,)
+
+    @property
+    def everyone(self) -> bool:
+        """Whether no group has a sampling ratio to plan."""
+        return all(law.law.everyone for law in self.plain_laws)
+
+    def plain_law(self, group: Group) -> SamplingLaw:
+        """The law by which a group is sampled."""
+        return group.sampling or self.sampling
+
+    def excludes_use(self, use: Use) -> str | None:
+        """The rule that a use breaks under the law of a group; None where it works."""
+        laws = self.plain_laws
+        if len(laws) > 1 and use in ("attacks", "sensitivity tests"):
+            return f"must be one law of all groups, for {use}"
+        return next(filter(None, (one.law.excludes_use(use) for one in laws)), None)
+
+    def require(self, use: Use, field: str, found: object = None) -> None:
+        """Raise InputError at a field where the laws of the groups exclude a use.
+
+        Args:
+            use: what the laws are needed for.
+            field: that is at fault.
+            found: its value; the laws' names by default.
+        """
+        rule = self.excludes_use(use)
+        if rule is not None:
+            raise InputError.one(field, rule, self.laws if found is None else found)
 
     @property
     def laws(self) -> str:
@@ -449,10 +491,13 @@ class Spec(Shown, Checked):
     @rule
     def _contributions(self) -> Iterator[Fault]:
         """Law, accountant and size of a group cover its persons."""
-        law, relation = self.sampling.law, Relation(self.relation)
-        if law.contributions > 1:
-            yield Fault("sampling", "must be a plain law; groups have contributions", law.name)
-        for group in self._groups_with("name", "clients", "records", "contributions"):
+        relation, plain = Relation(self.relation), "must be a plain law; groups have contributions"
+        if self.sampling.law.contributions > 1:
+            yield Fault("sampling", plain, self.sampling)
+        for group in self._groups_with("name", "clients", "records", "sampling", "contributions"):
+            law = self.plain_law(group).law
+            if group.sampling is not None and law.contributions > 1:
+                yield Fault(f"groups.{group.name}.sampling", plain, law.name)
             units = group.clients if self.unit == "client" else group.records or 1
             most = min(law.most_contributions(relation), units)
             text = f"at most {most} under {law.phrase}, {relation}, with {units} {self.unit}s"
@@ -536,7 +581,7 @@ class Spec(Shown, Checked):
             if group.risk is not None:
                 yield Fault(where, "cannot go with a risk; privplan explain shows its risks", noise)
             if self.planning.ratios == "uniform" and self.sampling.law.whole_cohorts:
-                cohort = self._ratio_of(group) * self.sampling.law.drawable(group.clients)
+                cohort = self._ratio_of(group) * self.drawable(group)
                 if abs(cohort - round(cohort)) > 1e-6 * cohort:
                     text = f"needs a whole cohort of the {group.clients} clients"
                     yield Fault(where, text, f"{cohort:.6g}")
@@ -549,9 +594,12 @@ class Spec(Shown, Checked):
         """The sampling ratio of a group with given or uniform ratios."""
         if self.planning.ratios == "given":
             return group.sampling_ratio or 0.0
-        drawable = self.sampling.law.drawable  # as the planner divides it, to the last digit
-        everybody = sum(drawable(one.clients) for one in self.groups)
-        return self.expected_cohort * drawable(group.clients) / everybody / drawable(group.clients)
+        if self.plain_law(group).law.everyone:
+            return 1.0
+        sizes = [(self.drawable(one), self.plain_law(one).law.everyone) for one in self.groups]
+        left = self.expected_cohort - sum(size for size, whole in sizes if whole)
+        own = self.drawable(group)  # as the planner divides it, to the last digit
+        return left * own / sum(size for size, whole in sizes if not whole) / own
 
     def _spent(self, group: Group) -> float:
         """The epsilon that a group with a fixed noise multiplier spends, by the guarantee."""

@@ -124,9 +124,9 @@ class AlgorithmEntry:
         """The first requirement that a plan does not meet; None when it can be executed."""
         if plan.spec.unit == "record" and self.unit_under(plan) != "record":
             return Fault("plan.unit", "must be client", "record")
-        excluded = plan.spec.sampling.law.excludes_use("plain sums")
+        excluded = plan.spec.excludes_use("plain sums")
         if excluded is not None and not self.mixes:
-            return Fault("plan.sampling", excluded, str(plan.spec.sampling))
+            return Fault("plan.sampling", excluded, plan.spec.laws)
         return next((fault for rule in self.requires if (fault := rule(plan))), None)
 
     def complete(self, chosen: Hyperparameters) -> Hyperparameters:
@@ -148,9 +148,9 @@ class AlgorithmEntry:
 
 def poisson(plan: Plan) -> Fault | None:
     """Requires Poisson sampling: ratios differ between groups under one noise multiplier."""
-    if plan.spec.sampling == SamplingLaw.POISSON:
+    if plan.spec.plain_laws == (SamplingLaw.POISSON,):
         return None
-    return Fault("plan.sampling", "must be poisson", str(plan.spec.sampling))
+    return Fault("plan.sampling", "must be poisson", plan.spec.laws)
 
 
 def no_server(plan: Plan) -> Fault | None:

@@ -207,7 +207,7 @@ def _of_plan(
     if not names:
         raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
     refuse_unused_aggregation(request.plan, names)
-    request.plan.spec.sampling.law.require("attacks", "plan.spec.sampling")
+    request.plan.spec.require("attacks", "plan.spec.sampling")
     found = list(dict.fromkeys(map(ALGORITHMS.name_of, names)))
     return request, found, load(request.dataset, request.data_dir, request.download)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +76,8 @@ def pilot(
     dissimilarity of gradients go under planning, each with its interval. The same seed gives
     the same file.
     """
-    from privplan.accounting.release import SamplingLaw
     from privplan.errors import InputError
-    from privplan.files import load_yaml, read_text, refuse_overwriting, spec_mapping, write_text
+    from privplan.files import load_yaml, read_text, refuse_overwriting, write_text
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
     from simulate.proxy.pilot import Pilot, run
@@ -91,9 +89,6 @@ def pilot(
     if own.metric is not None:
         raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
     before = read_text(spec, "spec")
-    named = spec_mapping(before, spec).get("sampling")
-    with suppress(ValueError):  # a law that is none is a fault of the spec
-        SamplingLaw(str(named)).law.require("a pilot", "sampling")
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
     pilot = Pilot(known, name, own_data=own.data, own_model=own.model, loss=own.loss, **options)

@@ -209,7 +209,7 @@ def _reduced(
     measured: Sequence[float],
 ) -> GroupSum:
     """The group's sum over all ranks, with its clipped and excluded updates and largest norm."""
-    sampler, ranks = experiment.algorithm.sampler, experiment.ranks
+    sampler, ranks = experiment.algorithm.sampler_of(group), experiment.ranks
     clipped, excluded, largest = measured
     return GroupSum(
         group=group,

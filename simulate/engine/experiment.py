@@ -82,7 +82,7 @@ class Experiment:
         if self.discrete and not (mechanism.noisy and mechanism.release_client is None):
             rule = "must not be secure-discrete without noise on sums"
             faults.append(Fault("noise", rule, self.algorithm.name))
-        excluded = self.algorithm.plan.spec.sampling.law.excludes_use("secure-discrete")
+        excluded = self.algorithm.plan.spec.excludes_use("secure-discrete")
         if self.discrete and excluded is not None:
             faults.append(Fault("noise", excluded, "secure-discrete"))
         if faults:

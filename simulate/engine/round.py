@@ -151,18 +151,14 @@ def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
 
 def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
     """Positions of a round's participants within each group, sorted."""
-    sampler = experiment.algorithm.sampler
-    first = round_ if sampler.law is None else sampler.law.law.stream_round(round_)
-    seats = experiment.partition.seats or [one.clients for one in experiment.algorithm.plan.groups]
-    return [
-        sampler.draw(
-            experiment.private_stream(Purpose.SAMPLING, first, index, group=group.name),
-            seats[index],
-            group.sampling_ratio,
-            round_,
-        )
-        for index, group in enumerate(groups_in_round(experiment.algorithm, round_))
-    ]
+    algorithm, drawn = experiment.algorithm, []
+    seats = experiment.partition.seats or [one.clients for one in algorithm.plan.groups]
+    for index, group in enumerate(groups_in_round(algorithm, round_)):
+        sampler = algorithm.sampler_of(group)
+        first = round_ if sampler.law is None else sampler.law.law.stream_round(round_)
+        source = experiment.private_stream(Purpose.SAMPLING, first, index, group=group.name)
+        drawn.append(sampler.draw(source, seats[index], group.sampling_ratio, round_))
+    return drawn
 
 
 def participants(experiment: Experiment, round_: int) -> list[np.ndarray]:

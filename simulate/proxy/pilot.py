@@ -378,9 +378,15 @@ def _plan(pilot: Pilot, total: int) -> Plan:
         )
         for group, size, cohort, share in zip(spec.groups, sizes, cohorts, shares, strict=True)
     )
-    own = tuple(group.model_copy(update={"contributions": 1}) for group in spec.groups)
+    plain = {"contributions": 1, "sampling": None}
+    kept = spec.planning.ratios == "given" or spec.cohort == round(spec.cohort or 0.5)
+    changes = {
+        "sampling": SamplingLaw.FIXED_SIZE,
+        "groups": tuple(group.model_copy(update=plain) for group in spec.groups),
+        "cohort": spec.cohort if kept else float(min(cohorts.sum(), spec.population)),
+    }
     return Plan(
-        spec=spec.model_copy(update={"sampling": SamplingLaw.FIXED_SIZE, "groups": own}),
+        spec=spec.model_copy(update=changes),
         groups=groups,
         objective=ObjectiveValue(name="pilot", value=0.0),
         bound={},

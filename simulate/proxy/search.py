@@ -28,6 +28,7 @@ from privplan.files import Convert, edited, load_yaml
 from privplan.forecast.features import Coverage, ProxyRun, ProxyTable, client_shares, plan_features
 from privplan.plan import Plan
 from privplan.planning.choices import relative_noise
+from privplan.planning.problem import fewest_clients
 from privplan.planning.solver import solve
 from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
@@ -60,7 +61,7 @@ class Setting(Value):
 
 def smaller(plan: Plan, share: float) -> Plan:
     """The plan with a share of the cohort and the same noise of the mean; it certifies nothing."""
-    if share == 1 or plan.spec.sampling.law.single != SamplingLaw.POISSON:
+    if share == 1 or {one.law.single for one in plan.spec.plain_laws} != {SamplingLaw.POISSON}:
         return plan
     names = ("sampling_ratio", "expected_cohort", "noise_multiplier")
     groups = tuple(
@@ -455,10 +456,9 @@ def variations(
     spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float, classes: int = 10
 ) -> list[Variation]:
     """Random plans around a spec's; every second one has a recipe of its own."""
-    law = spec.sampling.law
-    law.require("forecasts", "sampling")
+    step = math.lcm(*(one.law.rounds_for(1) for one in spec.plain_laws))
     source, drawn = np.random.default_rng([seed, 13]), []
-    free = spec.cohort is not None and not law.everyone and spec.planning.ratios != "given"
+    free = spec.cohort is not None and not spec.everyone and spec.planning.ratios != "given"
     weighed = spec.weighting == "optimal" and all(one.min_weight is None for one in spec.groups)
 
     def factor(most: float) -> float:
@@ -469,7 +469,7 @@ def variations(
         epsilons = tuple(float(f"{common * factor(2.5):.4g}") for _ in spec.groups)
         recipe: dict[str, Any] = {"clip": factor(4.0), "step": factor(2.5)}
         recipe["decay"] = float(source.choice(DECAYS))
-        rounds, cohort = max(2, round(spec.rounds * factor(3.0))), factor(2.0)
+        rounds, cohort = max(1, round(spec.rounds * factor(3.0) / step)) * step, factor(2.0)
         own, held = source.random() < 0.5, _drawn_partition(source, spec, classes)
         named = partitions[number % len(partitions)]
         # other weights than the spec's, from which the curve learns what the weight of a class does
@@ -477,7 +477,7 @@ def variations(
         drawn.append(
             Variation(
                 epsilons=epsilons,
-                rounds=rounds,
+                rounds=max(2, rounds),
                 cohort=cohort if free else 1.0,
                 least_share=least if weighed and number % 4 > 1 else None,
                 partition=held if named == DRAWN else named,
@@ -510,9 +510,11 @@ def varied(data: dict[str, Any], one: Variation) -> Plan:
     if one.least_share is not None:
         changed["planning"] = {**data["planning"], "least_share": one.least_share}
     if one.cohort != 1:
-        population = sum(group["clients"] for group in groups)
-        cohort = min(max(round(data["cohort"] * one.cohort), len(groups)), population)
-        changed["cohort"] = float(cohort)
+        spec = Spec.parse({**data, "groups": groups})
+        cohort = max(
+            round(data["cohort"] * one.cohort), math.ceil(fewest_clients(spec, one.rounds))
+        )
+        changed["cohort"] = min(float(cohort), sum(map(spec.drawable, spec.groups)))
     plan = solve(Spec.parse(changed), second_opinion=False)
     if one.decay is None:
         return plan

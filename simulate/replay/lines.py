@@ -182,7 +182,7 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
     plan, method = world.plan, world.method
     for index, planned in enumerate(plan.groups):
         (ratio, sigma), size = plan.at_round(planned, round_), planned.clients
-        law: str = plan.spec.sampling
+        law: str = planned.sampling or plan.spec.sampling
         cohort = planned.expected_cohort if planned.segments is None else ratio * size
         changes = {"sampling_ratio": ratio, "expected_cohort": cohort, "noise_multiplier": sigma}
         group = planned.model_copy(update=changes)

@@ -2,7 +2,7 @@
 
 from privplan.spec.spec import Spec
 
-MOST = 87
+MOST = 88
 
 
 def fields(schema):

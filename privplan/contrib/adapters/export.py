@@ -159,6 +159,7 @@ def _json(plan: Plan, folder: Path) -> Files:
         groups.append(
             {
                 **{name: getattr(group, name) for name in ("name", "clients", "epsilon", "delta")},
+                "sampling": plan.law_of(group),
                 "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
                 "scale": group.scale,
                 "clip_bound": plan.clip_bound(group),
@@ -172,7 +173,7 @@ def _json(plan: Plan, folder: Path) -> Files:
         "plan": plan.digest,
         "unit": plan.unit,
         "relation": str(plan.spec.relation),
-        "sampling": str(plan.spec.sampling),
+        "sampling": plan.spec.laws,
         "rounds": plan.spec.rounds,
         "release": plan.release,
         "local": plan.spec.local.model_dump(mode="json"),

@@ -306,7 +306,8 @@ class GuardedEngine:
         """As in Opacus; what is given of the noise, the norm and the batches must be the plan's."""
         group = self.guard.plan.groups[0]
         ratio, sigma = self.guard.plan.at_round(group, 1)
-        norm, size = self.guard.clipping_norm(group.name), round(ratio * group.clients)
+        drawable = self.guard.plan.law_of(group).law.drawable(group.clients)
+        norm, size = self.guard.clipping_norm(group.name), round(ratio * drawable)
         for name, found, planned in (
             ("noise_multiplier", noise_multiplier, sigma),
             ("max_grad_norm", max_grad_norm, norm),

@@ -128,8 +128,7 @@ class Noise(Objective):
         """A = price d C^2 times the provisions; sampling and bias cost nothing."""
         price, _ = variance_coefficients(spec)
         noise = price * problem.dimension * problem.clipping_norm**2 * noise_provision(spec)
-        shares = np.asarray(problem.clients, dtype=float) / problem.population
-        return Coefficients(noise, 0.0, 0.0, shares)
+        return Coefficients(noise, 0.0, 0.0, problem.shares)
 
     def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
         """The standard deviation in units of the update."""

@@ -199,8 +199,10 @@ class Run(Shown):
 
         Where the record does not tell them nobody has a turn, so participants are out of turn.
         """
-        law = self.plan.spec.sampling.law
-        found = {one.name: law.seated(one.name, range(one.clients))[0] for one in self.plan.groups}
+        found = {
+            one.name: self.plan.law_of(one).law.seated(one.name, range(one.clients))[0]
+            for one in self.plan.groups
+        }
         if self.record.partition == "clients":
             known = [name for name, clients in found.items() if isinstance(clients, Clients)]
             found |= {name: Clients(self.record.parts.get(name, ())) for name in known}

@@ -109,7 +109,7 @@ def cohorts(run: Run) -> Check:
                 for round_, share in known.items()
                 if share.participants is not None and share.drawn is None
             }
-            own, law = run.clients[group.name], run.plan.spec.sampling.law
+            own, law = run.clients[group.name], run.plan.law_of(group).law
             faults = law.attendance_faults(whole, own)
             yield from (f"{group.name}: {fault}" for fault in faults)
 
@@ -163,7 +163,7 @@ def participation(run: Run) -> Check:
                     f"{group.name}: client {who[at]} took part in {counts[at]} of "
                     f"{len(law) - 1} rounds, about {expected:.3g} expected"
                 )
-            planned = run.plan.spec.sampling.law
+            planned = run.plan.law_of(group).law
             if planned.independent_clients:
                 sizes = np.arange(len(law))
                 with np.errstate(divide="ignore"):
@@ -191,7 +191,7 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
     absent = next((one for one in range(group.clients) if one not in found), None)
     known = sorted(found.items()) + [(absent, 0)] * (absent is not None)
     who, counts = np.array(known, dtype=np.int64).T
-    return who, counts, run.plan.spec.sampling.law.participations(rounds)
+    return who, counts, run.plan.law_of(group).law.participations(rounds)
 
 
 # --- A check that cohorts of different rounds are independent and uniform given their sizes. -----
@@ -207,17 +207,20 @@ Cohorts = list[tuple[int, tuple[int, ...]]]
 @register("cohort independence", order=132, false_alarm=EVIDENCE_FALSE_ALARM)
 def cohort_independence(run: Run) -> Check:
     """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
-    name, law = "cohort independence", run.plan.spec.sampling.law
-    if run.plan.spec.unit == "record" or (law.everyone and law.drawable(1) == 1):
+    name, laws = "cohort independence", [(one, run.plan.law_of(one).law) for one in run.plan.groups]
+    laws = [one for one in laws if not one[1].everyone or one[1].drawable(1) < 1]
+    if run.plan.spec.unit == "record" or not laws:
         return passed(name, "does not apply, cohorts are not drawn")
-    if not law.uniform_cohorts:
-        return not_shown(name, [f"tests of the law {law.title}"], required=False)
+    others = (f"tests of the law {law.title}" for _, law in laws if not law.uniform_cohorts)
+    missing = [*dict.fromkeys(others)]
     shares = [share for release in run.ledger.records for share in release.shares]
     unnamed = sum(share.participants is None for share in shares)
 
     def problems() -> Iterator[str]:
         level = EVIDENCE_FALSE_ALARM / len(run.plan.groups) / KINDS
-        for group in run.plan.groups:
+        for group, law in laws:
+            if not law.uniform_cohorts:
+                continue
             for fault in _wrong_ratio(run, group, level):
                 yield f"{group.name}: {fault}"
             cohorts = dict(_cohorts(run, group))
@@ -239,7 +242,7 @@ def cohort_independence(run: Run) -> Check:
                     yield f"{group.name}{where if len(parts) > 1 else ''}: {fault}"
 
     rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
-    missing = [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    missing += [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
     reason = f"lags, pairs, halves and ratio fit the law, {rate}"
     found = iter(()) if run.once(_is_of_seed) else problems()
     return first(found, name, reason, missing, required=False)
@@ -317,7 +320,7 @@ def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 
 def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
     """The total of the cohorts, by planned ratio, where their size is random."""
-    law = run.plan.spec.sampling.law
+    law = run.plan.law_of(group).law
     if law.whole_cohorts:
         return
     found = stretches(run, group)
@@ -344,8 +347,8 @@ def cohorts_regenerated(run: Run) -> Check:
     whose = "key" if run.key else "seed"
 
     def problems() -> Iterator[str]:
-        law = run.plan.spec.sampling.law
         for index, group in enumerate(run.plan.groups):
+            law = run.plan.law_of(group).law
             for release, share in run.shares(group.name):
                 if share.participants is None:
                     continue

@@ -128,7 +128,7 @@ def weights(run: check.Run) -> check.Check:
 
     def problems() -> Iterator[str]:
         if executed is not None and mixed != executed.aggregator.startswith("unmixed, "):
-            yield f"aggregator {executed.aggregator} under {run.plan.spec.sampling} sampling"
+            yield f"aggregator {executed.aggregator} under {run.plan.spec.laws} sampling"
         for group in run.plan.groups:
             seen: dict[tuple[float, float], float] = {}
             for release, share in run.shares(group.name):
@@ -139,7 +139,7 @@ def weights(run: check.Run) -> check.Check:
                 expected = share.factor
                 if rule is not None:
                     ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
-                    cohort = ratio * run.plan.spec.sampling.law.drawable(group.clients)
+                    cohort = ratio * run.plan.law_of(group).law.drawable(group.clients)
                     then = group.model_copy(update={"expected_cohort": cohort})
                     expected = rule(then, run.plan)
                 if not math.isclose(share.factor, expected, rel_tol=1e-9):

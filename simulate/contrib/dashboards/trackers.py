@@ -27,7 +27,7 @@ def configuration(plan: Plan, record: RunRecord) -> dict[str, Any]:
         "model": record.model,
         "seed": record.seed,
         "rounds": spec.rounds,
-        "sampling": str(spec.sampling),
+        "sampling": spec.laws,
         "relation": str(spec.relation),
         "delta": max(group.delta for group in plan.groups),
         **{f"budget.{group.name}": group.epsilon for group in plan.groups},

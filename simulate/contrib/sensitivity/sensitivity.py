@@ -113,6 +113,7 @@ def _reports(
     for name, plan in known.items():
         if plans is None and entry.unmet_requirement(plan):
             continue
+        plan.spec.require("sensitivity tests", f"plans.{name}.sampling")
         experiment = bench_experiment(algorithm, plan, seed)
         executed = _executed(experiment.algorithm.plan)
         if executed not in tested:
@@ -124,4 +125,4 @@ def _executed(plan: Plan) -> tuple[object, ...]:
     """What an algorithm executes of a plan: all but its name and how it was found."""
     spec = plan.spec
     training = spec.rounds, spec.clipping_norm, spec.local, spec.model
-    return plan.groups, plan.release, plan.clipping, spec.relation, spec.sampling, *training
+    return plan.groups, plan.release, plan.clipping, spec.relation, spec.laws, *training

@@ -118,8 +118,8 @@ class LazyPartition:
 def seated(partition: ClientPartition, plan: Plan) -> ClientPartition:
     """The partition with the turns of its clients: of their names, or of their numbers in it."""
     names = getattr(partition, "names", None) or [range(len(one)) for one in partition.members]
-    law = plan.spec.sampling.law
-    found = [law.seated(group.name, own) for group, own in zip(plan.groups, names, strict=True)]
+    groups = zip(plan.groups, names, strict=True)
+    found = [plan.law_of(group).law.seated(group.name, own) for group, own in groups]
     seats, orders = zip(*found, strict=True)
     members = [one[order] for one, order in zip(partition.members, orders, strict=True)]
     return replace(cast(Partition, partition), members=tuple(members), seats=seats)

@@ -1,0 +1,141 @@
+"""Groups with laws of their own: each as if alone, and through plan, run, guard and forecast."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import privplan
+from privplan.accounting.accountant import accountant
+from privplan.errors import InputError
+from privplan.guard import Guard
+from privplan.guard.storage import DRAW
+from privplan.spec.spec import Spec
+from privplan.verification.verify import judge, load_run
+from simulate.proxy.search import variations, varied
+from simulate.replay.replay import Replay
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.guard.plans import ledger_of, train
+
+LAWS = {"a": None, "b": "random_allocation:4", "c": "min_separation:3", "d": "full"}
+GROUPS = [
+    {"name": name, "clients": 60, "epsilon": 4.0, "sampling": law} for name, law in LAWS.items()
+]
+DATA = {
+    "name": "mixed", "groups": GROUPS, "rounds": 8, "cohort": 110, "delta": 1e-4,
+    "model": {"name": "mlp-digits", "parameters": 2410}, "planning": {"release": "per_group"},
+}  # fmt: skip
+
+
+def spec_of(**changes):
+    return Spec.parse({**DATA, **changes})
+
+
+PLAN = privplan.solve(spec_of())
+
+
+def test_each_group_has_the_noise_that_it_would_have_alone():
+    [poisson, *others] = PLAN.groups
+    assert poisson.sampling_ratio * 60 == poisson.expected_cohort == pytest.approx(110 - 95)
+    assert [one.expected_cohort for one in others] == [15, 20, 60]
+    for group, law in zip(others, [*LAWS.values()][1:], strict=True):
+        alone = {**GROUPS[0], "name": group.name}
+        own = privplan.solve(spec_of(groups=[alone], sampling=law, cohort=None))
+        assert group.noise_multiplier == pytest.approx(own.groups[0].noise_multiplier, rel=1e-4)
+        spent = accountant("pld").epsilon(PLAN.history(group), 1e-4, "add_remove")
+        assert own.history(group.name) == PLAN.history(group).repeated(
+            replace(
+                next(iter(PLAN.history(group)))[0], noise_multiplier=own.groups[0].noise_multiplier
+            ),
+            PLAN.history(group).rounds,
+        )
+        assert spent.upper <= 4
+
+
+def test_what_is_planned_beside_them_is_the_best_of_a_grid():
+    groups = [*GROUPS, {**GROUPS[0], "name": "e", "epsilon": 1.0}]
+    best = privplan.solve(spec_of(groups=groups, cohort=125)).objective.value
+    found = []
+    for ratio in np.linspace(0.05, 0.45, 9):
+        fixed = {"min_sampling_ratio": ratio, "max_sampling_ratio": ratio}
+        one = spec_of(groups=[{**groups[0], **fixed}, *groups[1:]], cohort=125)
+        found.append(privplan.solve(one).objective.value)
+    assert best <= min(found) * (1 + 1e-6) < best * 1.01
+    assert max(found) > best * 1.02
+    shares = [group.weight for group in PLAN.groups]
+    assert shares == pytest.approx([0.25] * 4, abs=0.15)
+
+
+def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
+    execute(Request(PLAN, "planned", "digits", tmp_path, seed=1))
+    run = load_run(tmp_path)
+    verdict = judge(run)
+    assert verdict.kept
+    assert verdict.laws == "poisson+random_allocation:4+min_separation:3+full"
+    assert [one.realised_upper <= 4 for one in verdict.groups] == [True] * 4
+    report = Replay(tmp_path).run(None, 0, lambda done, total: None)
+    assert report.outcome == "passed", report.reason
+    other = PLAN.groups[1].model_copy(update={"sampling": "random_allocation:2"})
+    with pytest.raises(InputError, match=r"groups\.b\.sampling: must be the spec's"):
+        privplan.Plan.parse(
+            {
+                **PLAN.model_dump(mode="json"),
+                "groups": [
+                    one.model_dump(mode="json") for one in (PLAN.groups[0], other, *PLAN.groups[2:])
+                ],
+            }
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sampling": "cyclic_poisson:2"}, "sampling: must have independent noise"),
+        ({"sampling": "fixed_size"}, "sampling: must not be beside other laws"),
+        ({"rounds": 9}, "rounds: must be a multiple of 4 under random_allocation:4"),
+        ({"cohort": None}, "cohort: is required"),
+        ({"relation": "replace_one"}, "relation: must be add_remove under random_allocation:4"),
+        ({"planning": {"ratios": "gdpfed_plus"}}, "ratios: must be another where groups have own"),
+        ({"cohort": 95}, "the least cohorts sum to 95"),
+    ],
+)
+def test_what_goes_with_no_laws_of_groups(changes, said):
+    with pytest.raises(privplan.PrivplanError, match=said):
+        privplan.solve(spec_of(**changes))
+    assert "one law of all groups" in PLAN.spec.excludes_use("attacks")
+
+
+def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
+    for most in (1, 2, 2, 8):
+        with Guard(PLAN, tmp_path) as guard:
+            train(guard, most)
+            whole = guard.round in (1, 5, 9)
+            assert (guard.epsilon("b").lower > 0) == (guard.round > 4)
+            assert (guard.epsilon("b").lower > 0.99 * guard.epsilon("b").upper) == whole
+    records = ledger_of(tmp_path, PLAN)
+    for first in (1, 5):
+        own = [s.participants for r in records for s in r.shares
+               if s.group == "b" and first <= r.round < first + 4]  # fmt: skip
+        assert sorted(one for part in own for one in part) == [*range(60)]
+    assert judge(load_run(tmp_path)).outcome == "kept"
+    assert guard.epsilon("b").upper <= 4
+
+
+def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):
+    with Guard(PLAN, tmp_path) as guard:
+        train(guard, 2)
+    (tmp_path / "guard" / DRAW).unlink()
+    with (
+        Guard(PLAN, tmp_path) as guard,
+        pytest.raises(InputError, match="who is left for rounds 1"),
+    ):
+        guard.draw(3)
+
+
+def test_forecasts_vary_whole_turns():
+    spec = spec_of(sampling="poisson")
+    found = variations(spec, ["iid"], 12, 0, 1.0)
+    assert {one.rounds % 12 for one in found} == {0}
+    plans = [varied(spec.model_dump(mode="json"), one) for one in found[:3]]
+    assert all(plan.spec.expected_cohort > 95 for plan in plans)
