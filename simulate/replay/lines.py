@@ -255,10 +255,6 @@ def drawn_cohort(
     return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
 
 
-# Laws whose noise is correlated, as ``mixture`` has it, over so many rounds.
-MIXED = re.compile(r"(?:cyclic_poisson|banded_separation|cyclic_allocation):(\d+)(?::\d+)?")
-
-
 def mixture(plan: Plan, round_: int = 1) -> tuple[float, ...]:
     """Factors on the last B sums: the plan's, if those on one sum have norm 1 at most."""
     own, norms = _mixtures(plan.spec.sampling, plan.spec.server_momentum, plan.spec.rounds)

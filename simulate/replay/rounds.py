@@ -28,7 +28,6 @@ from simulate.replay.lines import (
     AUGMENTATION,
     CLIENT,
     INITIAL,
-    MIXED,
     Line,
     Part,
     World,
@@ -487,10 +486,7 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 
 def unsupported(plan: Plan) -> str:
-    """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
-    law = plan.spec.sampling
-    if not MIXED.fullmatch(law) and len(law.law.mixture(0.0, 1)) > 1:
-        return f"sampling law {plan.spec.sampling}"
+    """The plan's server optimiser that cannot be executed again; else empty."""
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"
 
