@@ -178,7 +178,6 @@ def exceeded(
 
 
 # --- The one-run audit: guesses about many canaries of one run. ----------------------------------
-#
 # The canaries with the highest and lowest scores are guessed to be included or not; the others are
 # not guessed. T. Steinke, M. Nasr, M. Jagielski, Privacy Auditing with One (1) Training Run,
 # NeurIPS 2023.
@@ -247,7 +246,6 @@ def one_run(scores: np.ndarray, included: np.ndarray, delta: float, confidence: 
 
 
 # --- The one-run audit of a family of trade-off curves. ------------------------------------------
-#
 # S. Mahloujifar, L. Melis, K. Chaudhuri, Auditing f-Differential Privacy in One Run, ICML 2025
 # (arXiv 2410.22235). Let P_i be the probability of at least i correct guesses of c' on m canaries.
 # For a mechanism with trade-off curve f, and F = 1 - f,
@@ -362,7 +360,6 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 # --- The audit by error rates. -------------------------------------------------------------------
-#
 # Upper bounds on the false-positive and false-negative rates are converted to mu of Gaussian DP:
 # M. Nasr, J. Hayes, T. Steinke, B. Balle, F. Tramer, M. Jagielski, N. Carlini, A. Terzis, Tight
 # Auditing of Differentially Private Machine Learning, USENIX Security 2023.

@@ -188,7 +188,6 @@ def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> 
 
 
 # --- Measurements of the noise of each release, and the file that holds them. --------------------
-#
 # The training loop measures the noise outside the mechanism, as the release minus the sum that
 # entered the mechanism, and divides it by the recorded standard deviation. Honest Gaussian noise
 # gives independent standard normals z, whose functions are listed in ``NoiseEvidence``.

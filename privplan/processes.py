@@ -231,7 +231,6 @@ def limited(seconds: float, error: Exception) -> Iterator[None]:
 
 
 # --- Sweeps: items of work that Ctrl-C interrupts and the same command resumes. ------------------
-#
 # A sweep holds a folder, computes the items that are not finished yet, in order or over processes,
 # and stores each result as soon as it is there: in a ``Journal``, or, where items are runs, in
 # their own folders, so that the work returns finished runs as they are.

@@ -310,7 +310,6 @@ def run_folder(run: Any) -> Path:
 
 
 # --- What no release can be: rules between the fields of one ledger line. ------------------------
-#
 # A mechanism cannot have written a line that breaks one of them, so ``read_ledger`` takes such a
 # line as a fault of the ledger, wherever the chain of hashes was made anew: what was released in
 # it and after it is unknown, and no epsilon is computed from it. Rules that need the plan or

@@ -24,7 +24,6 @@ from privplan.files import read_secret, write_secret
 from privplan.record import Mask
 
 # --- Cryptographic random streams, whose key comes from the operating system and is in no record. -
-#
 # A stream is SHAKE-256 (FIPS 202), a sponge with a capacity of 512 bits, keyed by a prefix as in
 # KMAC (NIST SP 800-185): without the 256-bit key its output is computationally indistinguishable
 # from random bits, and no stream can be computed from another. The standard library has it, so

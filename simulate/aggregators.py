@@ -22,7 +22,6 @@ from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM, count_scale, keep_largest
 
 # --- Aggregators of sums: weighted sums of the releases, and post-processing of them. ------------
-#
 # The weights are the plain mean over the expected cohort, those of GDPFed+'s Algorithm 1 (as its
 # Appendix B.2 prints them), the weighted mean of the groups' mean updates, or proportional to
 # epsilon. Top-k (Algorithm 3 of GDPFed+), the shift of DP-FedPGN and the update of an adaptive
@@ -127,7 +126,6 @@ def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
 
 
 # --- Principal component pursuit: a matrix as a low-rank one plus a sparse one. ------------------
-#
 # E. J. Candes, X. Li, Y. Ma, J. Wright, Robust Principal Component Analysis?, J. ACM 2011;
 # Algorithm 3 of Robust-HDP. The alternating directions are the same, but the penalty mu grows (Z.
 # Lin, M. Chen, Y. Ma, The Augmented Lagrange Multiplier Method, 2010): some 60 steps reach what a
@@ -292,7 +290,6 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
 
 
 # --- Projections of PFA, and aggregators that apply them to sums or to clients' updates. ---------
-#
 # The sums (or updates) of the strictest privacy preferences are projected onto a subspace that the
 # least strict ones span. Projection is post-processing of releases.
 

@@ -17,7 +17,6 @@ from privplan.streams import SecureStream, fingerprint
 from simulate.components import ClientUpdate, GroupSum, Mechanism, Noise, Released
 
 # --- Gaussian noise on secure sums: one sum per group, or one joint sum of all groups. -----------
-#
 # The noise is drawn on the sum, with the planned standard deviation whatever the cohort's
 # realised size: clients who each add a share of variance C^2 sigma^2 / r would add up to it only
 # when exactly r of them report. The stream is named by the run's seed, so that a run can be
@@ -245,7 +244,6 @@ def silent() -> Mechanism:
 
 
 # --- Mixing of a round's sums with earlier ones, which makes the server's noise correlated. ------
-#
 # See ``privplan.laws.correlated``. The trusted aggregator keeps the last B - 1 sums of each group;
 # what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums
 # again.

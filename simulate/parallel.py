@@ -22,7 +22,6 @@ from torch import Tensor
 from privplan.errors import InputError, PrivplanError
 
 # --- Chunks of clients computed by threads; results do not depend on the number of threads. ------
-#
 # One thread computes a chunk on one core. The chunks depend on the model and the batch, never on
 # the machine, so the results are equal bit for bit on any number of cores.
 
@@ -74,7 +73,6 @@ def by_chunk(
 
 
 # --- Distributed runs: processes, collective operations, and the device of a process. ------------
-#
 # The processes (ranks) are started by ``torchrun``; without it there is one. Every rank prepares
 # the same run and draws the same cohort and the same noise, because random streams are identified
 # by name; each rank trains only its share of the participants. Only rank 0, the main rank, writes

@@ -73,7 +73,6 @@ def remembering(strength: float = 0.0) -> Server:
 
 
 # --- Registry of the server optimisers, and the server that a spec asks for. ---------------------
-#
 # An optimiser is a function from ``spec.server`` to a ``Server``, registered where it is defined::
 #
 #     @register("mine")
@@ -146,7 +145,6 @@ def newest_weight(averaging: Averaging, round_: int, rounds: int) -> float:
 
 
 # --- Adaptive server optimisers: FedAdagrad, FedAdam and FedYogi. --------------------------------
-#
 # S. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konecny, S. Kumar, H. B. McMahan,
 # Adaptive Federated Optimization, ICLR 2021, Algorithm 2: with the mean update D of a round, m =
 # beta1 m + (1 - beta1) D, and v one of
@@ -199,7 +197,6 @@ def yogi(options: ServerOptimiser) -> Server:
 
 
 # --- Server SGD, without and with momentum. ------------------------------------------------------
-#
 # T.-M. H. Hsu, H. Qi, M. Brown, Measuring the Effects of Non-Identical Data Distribution for
 # Federated Visual Classification, 2019 (FedAvgM): v = momentum v + step, theta = theta + eta v.
 

@@ -28,7 +28,6 @@ from privplan.errors import (
 from privplan.laws.law import Pair
 
 # --- The solver of every calibration: the largest unknown whose history keeps a privacy budget. --
-#
 # A target is a budget with the accountant whose upper bound on epsilon must keep it. ``solve``
 # takes a target and the history of releases as a function of one unknown; the result was
 # evaluated by the target's accountant, so that it never overspends.

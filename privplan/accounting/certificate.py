@@ -174,7 +174,6 @@ def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
 
 
 # --- The T-fold composition of one release: checked, evaluated by accountants, and calibrated. ---
-#
 # The domain logic of the commands ``account``, ``calibrate`` and ``tradeoff``. Imports accounting
 # modules only; a command imports this module when it runs, since its accountants load SciPy.
 

@@ -145,7 +145,6 @@ class Silent(NoNoise):
 
 
 # --- Counts beside training: releases that compose with those of training over the same clients. -
-#
 # One client moves a count by 1 at most, and by 2 where it is replaced, as a clipped update does.
 # The pairs are alike in both directions by symmetry. Of each, the discrete loss is stated from
 # above with masses and losses that exceed rounding, and from below with smaller ones.

@@ -20,7 +20,6 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError
 
 # --- Bracketing searches: the largest argument within a budget, and the root of a function. ------
-#
 # Own code where SciPy has ``brentq``: evaluations of an accountant are expensive, a cost may be 0
 # or infinite, and the result must lie on the side that keeps the budget. Importing
 # ``scipy.optimize`` takes as long as all of ``privplan account``, so that command takes its roots

@@ -163,7 +163,6 @@ def _mu(epsilons: Floats, deltas: Floats, delta: float, epsilon: float) -> float
 
 
 # --- Budgets stated as an attacker's success: the (epsilon, delta) that implies a risk. ----------
-#
 # An (epsilon, delta)-private mechanism allows a true-positive rate of at most ``min(delta + e^eps
 # a, 1 - e^-eps (1 - delta - a))`` at the false-positive rate a, and an advantage (true minus
 # false positives) of at most ``(e^eps - 1 + 2 delta) / (e^eps + 1)`` (Dong, Roth and Su 2022,

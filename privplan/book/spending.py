@@ -309,7 +309,6 @@ def _down(value: float) -> int:
 
 
 # --- How the runs of a group are composed against its budget: exactly, or by a filter. -----------
-#
 # Exact composition holds for runs that were all fixed before the first result. A run that is
 # chosen after seeing an earlier one needs a filter (``filters``). By default the first run of the
 # book decides which one, since nothing was seen before it: the Gaussian filter where everybody

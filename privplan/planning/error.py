@@ -32,7 +32,6 @@ from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
 
 # --- Weights of the groups by rule, and factors that turn noisy sums into the weighted mean. -----
-#
 # ``weights`` gives w_m by the rule of a spec; ``rule_of`` gives the factor on each group's sum in
 # a round by the name of the aggregator in a run's record. The factors depend on expected cohorts
 # only, never on the clients who took part.
@@ -192,7 +191,6 @@ def terms(
 
 
 # --- Exact weights of least error for given cohorts and noise, with floors on the weights. -------
-#
 # Of one sum the error is price t^2 + sum b w^2 with t = max(w / H). Without floors, w = v / sum v
 # with v = min(H, x / b) and the x at which the cap's price is right. That price divided by t
 # depends on neither t nor the floors, so with floors w = max(f, t v), where t makes the weights

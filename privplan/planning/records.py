@@ -40,7 +40,6 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
 
 # --- Variance of the update that a client computes by DP-SGD on its own records. -----------------
-#
 # Source: Malekmohammadi, Yu, Cao (ICML 2024), Section 3. Every variance is the sum over the
 # coordinates. A client takes noisy steps theta <- theta - eta g with
 #

@@ -63,7 +63,6 @@ def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
 
 
 # --- Local minimisation: a primal-dual interior-point method. ------------------------------------
-#
 # The error is a sum over groups in their cohorts r and weights w. What couples the groups is the
 # sum of the cohorts, that of the weights and, in one sum of all groups, the peak
 # t >= w_m sigma_m / r_m of all groups, a variable of its own. So Newton's equations are 2 x 2 for
@@ -173,7 +172,6 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Fl
 
 
 # --- Lower bounds on the error over all cohorts and weights, by Lagrangian duality. --------------
-#
 # With a multiplier lambda on the cohort constraint the groups separate; each is solved on a fine
 # grid of cohorts, so the bound needs no convexity of the noise.
 #

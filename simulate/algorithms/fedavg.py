@@ -121,7 +121,6 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- DP-FedAvg-LS: DP-FedAvg with Laplacian smoothing at the server. -----------------------------
-#
 # Z. Liang, B. Wang, Q. Gu, S. Osher, Y. Yao, Differentially Private Federated Learning with
 # Laplacian Smoothing, Applied and Computational Harmonic Analysis, 2024; baseline of DP-FedPGN.
 
@@ -190,7 +189,6 @@ def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorith
 
 
 # --- Fed-SMP: DP-FedAvg on a random subset of the coordinates, drawn anew in each round. ---------
-#
 # R. Hu, Y. Guo, Y. Gong, Federated Learning with Sparsified Model Perturbation: Improving Accuracy
 # under Client-Level Differential Privacy, IEEE Transactions on Mobile Computing, 2023; baseline of
 # DP-FedPGN.
@@ -219,7 +217,6 @@ def fed_smp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- DPFedAvg: DP-SGD at each client, and the mean of their updates weighted by records. ---------
-#
 # M. Noble, A. Bellet, A. Dieuleveut, Differentially Private Federated Learning on Heterogeneous
 # Data, AISTATS 2022; as Robust-HDP compares with it.
 
@@ -261,7 +258,6 @@ def dpfedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- Robust-HDP: DP-SGD at each client, weighted by noise that the server estimates or knows. ----
-#
 # S. Malekmohammadi, Y. Yu, Y. Cao, Noise-Aware Algorithm for Heterogeneous Differentially Private
 # Federated Learning, ICML 2024.
 

@@ -96,7 +96,6 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- planned: executes a given plan, with one sum per group or one joint sum of all groups. ------
-#
 # The joint sum is u = sum_m s_m sum_i clip_C(Delta_i) + N(0, C^2 s^2), where s_m is the plan's
 # scale of group m and s = s_m sigma_m. A client of group m changes u by at most s_m C, so the
 # noise multiplier that protects it is sigma_m. It generalises the Scale method of F. Boenisch et
@@ -141,7 +140,6 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- IDP-FedAvg: one noisy sum with a clipping norm or a sampling ratio per group. ---------------
-#
 # F. Boenisch, C. Muehl, A. Dziedzic, R. Rinberg, N. Papernot, Have it your way: Individualized
 # Privacy Assignment for DP-SGD, NeurIPS 2023; for clients as in GDPFed+, Appendix B.2.
 
@@ -180,7 +178,6 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
 
 
 # --- Time-adaptive HDPFL: groups participate less in early rounds and spend more in later ones. --
-#
 # S. Kiani, N. Kulkarni, A. Dziedzic, S. Draper, F. Boenisch, Differentially private federated
 # learning with time-adaptive privacy spending, ICLR 2025.
 
@@ -203,7 +200,6 @@ def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- Projected federated averaging (PFA) and its baselines WeiAvg and minimum epsilon. -----------
-#
 # J. Liu, J. Lou, L. Xiong, J. Liu, X. Meng, Projected Federated Averaging with Heterogeneous
 # Differential Privacy, VLDB 2022.
 

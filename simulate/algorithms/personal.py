@@ -75,7 +75,6 @@ def centaur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- PPSGD: the model of a client is the sum of shared and personal parameters. ------------------
-#
 # A. Bietti, C.-Y. Wei, M. Dudik, J. Langford, Z. S. Wu, Personalization Improves Privacy-Accuracy
 # Tradeoffs in Federated Learning, ICML 2022.
 
@@ -124,7 +123,6 @@ def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- HyperFL and HyperFL-LPM: clients generate parameters with a shared hypernetwork. ------------
-#
 # P. Guo, S. Zeng, W. Chen, X. Zhang, W. Ren, Y. Zhou, L. Qu, A New Federated Learning Framework
 # Against Gradient Inversion Attacks, AAAI 2025.
 
@@ -204,7 +202,6 @@ def hyperfl_lpm(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- pFedHN and pFedHN-PC: the server generates each client's model with a hypernetwork. ---------
-#
 # A. Shamsian, A. Navon, E. Fetaya, G. Chechik, Personalized Federated Learning using
 # Hypernetworks, ICML 2021; baselines of HyperFL.
 

@@ -59,7 +59,6 @@ def dp_fedsam_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 
 # --- P-FedSAM and DP2-FedSAM: a shared body trained with SAM and personal heads. -----------------
-#
 # Z. Zhang, Y. Guo, Y. Gong, DP2-FedSAM: Enhancing Differentially Private Federated Learning
 # Through Personalized Sharpness-Aware Minimization.
 

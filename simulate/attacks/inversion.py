@@ -108,7 +108,6 @@ def first_dense(view: View, gradient: Tensor) -> tuple[int, DenseInput] | None:
 
 
 # --- HyperFL: a client's private body, embedding and gradient from its hypernetwork's update. -----
-#
 # A client's hypernetwork generates its body theta = H h + b from the hidden layer
 # h = relu(V v + c) of its private embedding v. After one SGD step at rate eta with body gradient
 # g, the updates are -eta g for b and -eta g h^T for H, and likewise -eta s v^T for V and -eta s
@@ -339,7 +338,6 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
 
 
 # --- The objective of IG below the first dense layer, whose input is known in closed form. -------
-#
 # The ratio of the dense layer's weight and bias gradients is its input a, and its bias gradient
 # is delta = dL/dz. A dummy image x is therefore compared with two things that
 # the release determines: the features a(x) with a, and the gradients by the layers below. The

@@ -191,7 +191,6 @@ def _public(
 
 
 # --- Attacks by name. ----------------------------------------------------------------------------
-#
 # A module of this package registers its attacks with ``register``; other distributions declare an
 # entry point of the group ``privplan.attacks``, whose value is an ``Attack``.
 

@@ -24,7 +24,6 @@ from simulate.data.registry import opened, read_unpacked, reading
 from simulate.tasks import MULTI_CLASS
 
 # --- Tables with named columns as records: public statistics, standardised numbers, categories. --
-#
 # A numeric column has ``{"mean": 40, "std": 12, "fill": 38}``; its input is (value - mean) / std. A
 # missing value is replaced by ``fill``, which is the mean when left out. A categorical column has
 # ``{"categories": ["f", "m"], "fill": "f"}``; its inputs are 1 for the value's category and 0 for

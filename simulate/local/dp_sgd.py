@@ -191,7 +191,6 @@ def noisy_descent(
 
 
 # --- DP-SGD of clients with personal parameters: all that they learn from records is noisy. ------
-#
 # Personal parameters stay at the client, but the gradients of the shared ones depend on them.
 # Were they trained without noise, a record would change every other record's clipped gradient
 # through them, and no multiple of the clipping norm would bound its effect on a sum. So each step

@@ -146,7 +146,6 @@ def _unpadded(y: Tensor) -> list[Any]:
 
 
 # --- Local descent along a modified gradient: SAM, DP-FedPGN's penalty and BLUR. -----------------
-#
 # P. Foret, A. Kleiner, H. Mobahi, B. Neyshabur, Sharpness-Aware Minimization for Efficiently
 # Improving Generalization, ICLR 2021; DP-FedPGN, Algorithm 1, whose local steps penalise the norm
 # of the global gradient; bounded local update regularisation (BLUR), a penalty on an update's

@@ -18,7 +18,6 @@ from simulate.models.network import CROSS_ENTROPY, Objective, Packed, Parts, Sha
 from simulate.norms import factors
 
 # --- Gradients of several models at once on a CPU: grouped convolutions, explicit backward passes -
-#
 # The clients of a chunk are concatenated along the channels of one `channels_last` tensor
 # [B, K * C, H, W], so that a convolution of all of them is one grouped convolution that reads
 # memory in order. Compared with autograd this saves the gradient with respect to the images and
@@ -127,7 +126,6 @@ def _conv_backward(
 
 
 # --- Sums of clipped per-record gradients for a chain of layers, on a CPU. -----------------------
-#
 # Each record of a block is processed as a client with a mini-batch of one, so that per-record
 # gradients of convolutions come from one grouped convolution. A dense layer needs no per-record
 # gradients: its gradient is the outer product of slope and features, whose norm is the product of

@@ -301,7 +301,6 @@ def outputs_of(result: Any) -> Tensor:
 
 
 # --- `adapters:MODEL`: a model with frozen weights and small trainable adapters after its blocks. -
-#
 # Bottleneck adapters after N. Houlsby et al., Parameter-Efficient Transfer Learning for NLP, ICML
 # 2019: a projection down, a rectifier and a projection up, added to the input. The adapters and
 # the head are trained; all other parameters keep their initial values, which for `vit:FOLDER` and
@@ -428,7 +427,6 @@ def _sites(network: nn.Module, head: set[str]) -> list[str]:
 
 
 # --- `vit:FOLDER` and `roberta:FOLDER`: transformers of the library `transformers`, from disk. ---
-#
 # A folder contains what `save_pretrained` writes: `config.json` and the weights. Nothing is ever
 # downloaded. A head for another number of classes is initialised at random.
 

@@ -23,7 +23,6 @@ from privplan.files import write_bytes
 from privplan.spec.training import FIELD, Initial
 
 # --- The loss that a model is trained with, and what the labels of a mini-batch stand for. -------
-#
 # Mini-batches carry one int64 per record. It is a class, or the row of a table of targets where
 # the targets are other than classes; in a model that draws random numbers in training, its upper
 # bits are the seed of the client's step. So every algorithm handles every task without knowing
@@ -175,7 +174,6 @@ def join_head(model: Model, bodies: Tensor, heads: Tensor) -> Tensor:
 
 
 # --- Hypernetworks: they generate the parameters of another network from an embedding. -----------
-#
 # One hidden layer and a linear head for each generated tensor, after A. Shamsian, A. Navon, E.
 # Fetaya, G. Chechik, Personalized Federated Learning using Hypernetworks, ICML 2021, and HyperFL,
 # Appendix D.1. All heads read the same hidden layer, so they are stored as one matrix.
@@ -328,7 +326,6 @@ def _read(initial: Initial, copy: Path | None) -> np.ndarray:
 
 
 # --- Random numbers that a module draws in training, from a stream of the client's own. ----------
-#
 # Dropout and similar layers draw from PyTorch's generator of the process, which is shared by all
 # threads. Here every operation that draws random numbers receives a generator with a given seed,
 # so that a step's numbers depend neither on other clients nor on the number of threads.

@@ -124,7 +124,6 @@ for _name, _network in NETWORKS.items():
 
 
 # --- Residual networks with group normalisation, for colour images of 32 x 32 pixels. ------------
-#
 # He et al. 2016, "Deep residual learning for image recognition", with the batch normalisation
 # replaced by groups of channels (Wu and He 2018, "Group normalization"), since statistics over a
 # mini-batch would mix records. `resnet-10` (DP-FedPGN), `resnet-18` (GDPFed+, DP-FedPGN) and
@@ -208,7 +207,6 @@ for _layers, _blocks in ((10, (1, 1, 1, 1)), (18, (2, 2, 2, 2)), (34, (3, 4, 6, 
 
 
 # --- `lstm`: two layers of 256 over 80 characters, 819,920 parameters, for the next character. ---
-#
 # The network of LEAF's Shakespeare task (Caldas et al. 2018): an alphabet of 80 characters,
 # embedded in 8 dimensions, which GDPFed+ follows.
 

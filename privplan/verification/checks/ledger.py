@@ -175,7 +175,6 @@ def _participations(run: check.Run, group: GroupPlan) -> Iterator[str]:
 
 
 # --- The check that the record of a run agrees with itself, with the plan and with the ledger. ---
-#
 # What nothing else in the folder contradicts stays a declaration of the run: the names of
 # algorithm, data set and partition, versions, times, and accuracies that a replay has not
 # measured again.
@@ -339,7 +338,6 @@ def _between(parts: Collection[float], found: float) -> bool:
 
 
 # --- The check that the run was executed again, from the result file of ``privplan replay``. -----
-#
 # The file is evidence for the reader who ran the replay; one that came with the run is a claim.
 
 

@@ -115,7 +115,6 @@ def noise_fresh(run: check.Run) -> check.Check:
 
 
 # --- Checks of the measured noise: its distribution, its coverage and its independence. ----------
-#
 # The measurements (``noise.jsonl``) are the training loop's, not the mechanism's. Each check
 # raises a false alarm in at most ``EVIDENCE_FALSE_ALARM`` of honest runs, shared among all its
 #
@@ -373,7 +372,6 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
 
 
 # --- The noise of a seeded simulation, generated again. ------------------------------------------
-#
 # This is exact: noise that the seed does not give is a fault. It applies where the record names the
 # release of numpy that is installed here, because another one may draw differently from the same
 # stream, and where the noise is that of the seed.

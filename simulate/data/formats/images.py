@@ -57,7 +57,6 @@ class ImageDataset:
 
 
 # --- CIFAR-10 and CIFAR-100 as pickled batches. --------------------------------------------------
-#
 # Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009), with the
 # customary means and deviations.
 
@@ -140,7 +139,6 @@ registry.DATASETS.register(
 
 
 # --- The IDX format: MNIST, Fashion-MNIST and EMNIST, grey images of 28x28. ----------------------
-#
 # Files lie as torchvision keeps them. Sources: Y. LeCun, C. Cortes, C. J. C. Burges, The MNIST
 # database; C. Yadav, L. Bottou, Cold Case: The Lost MNIST Digits (2019), for the writers of
 # MNIST; H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017); G. Cohen, S. Afshar, J. Tapson, A.
@@ -375,7 +373,6 @@ registry.DATASETS.register(
 
 
 # --- scikit-learn's 1,797 handwritten digits, 8x8; nothing to download. --------------------------
-#
 # Source: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits (UCI, 1998), the part
 # that scikit-learn contains.
 
