@@ -200,8 +200,7 @@ def verify(
 
     approved = () if plan is None else (Plan.load(plan),)
     folder = run_folder(run)
-    text = None if rounds is None else str(rounds)
-    return judged(load_run(folder), text, trusted=approved)
+    return judged(load_run(folder), None if rounds is None else str(rounds), trusted=approved)
 
 
 @checked_call

@@ -303,8 +303,7 @@ def family(delta: float) -> Inverse:
         falling, rising = np.exp(-epsilon), np.exp(epsilon)
 
         def curve(y: np.ndarray) -> np.ndarray:
-            steep = (y - delta) * falling
-            flat = 1 - y
+            steep, flat = (y - delta) * falling, 1 - y
             flat *= -rising
             flat += 1 - delta
             np.maximum(steep, flat, out=steep)
@@ -370,9 +369,7 @@ QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 
 def upper_rate(hits: int, trials: int, level: float) -> float:
     """Upper bound on a rate, at confidence 1 - ``level`` (Clopper and Pearson, 1934)."""
-    if hits >= trials:
-        return 1.0
-    return float(betaincinv(hits + 1, trials - hits, 1 - level))
+    return 1.0 if hits >= trials else float(betaincinv(hits + 1, trials - hits, 1 - level))
 
 
 def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) -> float:

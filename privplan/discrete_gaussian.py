@@ -57,8 +57,7 @@ def _exp_bounds(x: Fraction, digits: int) -> tuple[Fraction, Fraction]:
         context.rounding = decimal.ROUND_HALF_EVEN
         quotient = Decimal(x.numerator) / Decimal(x.denominator)  # correctly rounded
         value = (-quotient).exp()  # correctly rounded
-        unit = Fraction(10) ** -(digits + 9)
-        error = (x + 2) * unit
+        error = (x + 2) * (Fraction(10) ** -(digits + 9))
         middle = Fraction(value)
     return middle * (1 - error), middle * (1 + error)
 
@@ -98,13 +97,11 @@ def _floors() -> np.ndarray:
 
 def _geometric(source: Words, count: int) -> np.ndarray:
     """Geometric variables [count], int64: P(V >= v) = exp(-v)."""
-    words = source.words(count)
-    floors = _floors()
+    words, floors = source.words(count), _floors()
     above = np.searchsorted(floors, words, side="right")
     v = (_THRESHOLDS - above).astype(np.int64)
     # A word equal to the floor of a threshold, or below all of them, does not decide.
-    unclear = (words == floors[np.maximum(above - 1, 0)]) | (above == 0)
-    for index in np.flatnonzero(unclear):
+    for index in np.flatnonzero((words == floors[np.maximum(above - 1, 0)]) | (above == 0)):
         number, v[index] = Uniform(int(words[index]), source), 0
         while number.below(Fraction(int(v[index]) + 1)):
             v[index] += 1
@@ -118,11 +115,9 @@ def _accepted(
 
     Here x = u / t + (y - scale^2 / t)^2 / (2 scale^2), with y = u + t v the absolute value.
     """
-    words = source.words(len(y))
-    centre = scale * scale / t
+    words, centre = source.words(len(y)), scale * scale / t
     x = u / t + np.square((y - centre) / scale) / 2
-    expected = np.exp(-x) * 2.0**64
-    uniform = words.astype(np.float64)
+    expected, uniform = np.exp(-x) * 2.0**64, words.astype(np.float64)
     accepted: np.ndarray = uniform + 2 < expected * (1 - margin)
     unclear = ~accepted & (uniform - 1 < expected * (1 + margin))
     unclear |= y > float(MOST_DEVIATIONS) * scale

@@ -175,8 +175,7 @@ def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> 
     releases, models = list[np.ndarray](), list[np.ndarray]()
     recorded = {MODEL: line.model, **line.server}
     if line.releases_at is not None:
-        count = len(line.releases)
-        releases = list(stored_vectors(folder, line.releases_at, count, line.length))
+        releases = list(stored_vectors(folder, line.releases_at, len(line.releases), line.length))
     if line.model_at is not None:
         models = list(stored_vectors(folder, line.model_at, len(recorded), parameters))
     pairs = [
@@ -282,8 +281,7 @@ def _faults(one: NoiseEvidence) -> Iterator[str]:
         yield f"cells: must be {seen} in total, found {sum(one.cells)}"
     if one.layers and sum(one.layers) != n:
         yield f"layers: must be {n} in total, found {sum(one.layers)}"
-    tails = (seen, *one.tails)
-    if any(more > fewer for fewer, more in zip(tails, one.tails, strict=False)):
+    if any(more > fewer for fewer, more in zip((seen, *one.tails), one.tails, strict=False)):
         yield f"tails: must fall from at most {seen}, found {one.tails}"
     if one.close > seen - 1:
         yield f"close: must be at most {seen - 1}, found {one.close}"
@@ -319,8 +317,7 @@ def measure_noise(
     projections = tuple(np.round(projected(z), 4).tolist())
     sample, correlated = measured_parts(z, repr((block_squares, projections)))
     ordered, seen = np.sort(sample), len(sample)
-    probability = ndtr(ordered)
-    steps = _steps(seen)
+    probability, steps = ndtr(ordered), _steps(seen)
     above, below = (steps[1:] - probability).max(), (probability - steps[:-1]).max()
     edges = [0, *np.searchsorted(ordered, _EDGES).tolist(), seen]
     lag, autocorrelation = _largest_autocorrelation(correlated)
@@ -396,8 +393,7 @@ def _largest_autocorrelation(z: np.ndarray) -> tuple[int, float]:
     if len(z) < 2:
         return 0, 0.0
     length = _padded_length(len(z))
-    spectrum = np.abs(np.fft.rfft(z, length)) ** 2
-    correlations = np.fft.irfft(spectrum, length)[1 : len(z)]
+    correlations = np.fft.irfft(np.abs(np.fft.rfft(z, length)) ** 2, length)[1 : len(z)]
     lag = int(np.abs(correlations).argmax())
     return lag + 1, float(correlations[lag])
 

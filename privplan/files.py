@@ -63,8 +63,7 @@ def refuse_overwriting(inputs: Iterable[Path | str], outputs: Iterable[Path | st
     read = {os.path.realpath(path) for path in inputs}
     for output in outputs:
         if output is not None and os.path.realpath(output) in read:
-            rule = "must be another file than what is read"
-            raise InputError.one("output", rule, str(output))
+            raise InputError.one("output", "must be another file than what is read", str(output))
 
 
 def write_bytes(path: Path | str, content: bytes) -> None:
@@ -74,8 +73,7 @@ def write_bytes(path: Path | str, content: bytes) -> None:
     Temporary files of writers that were killed are removed. Of a link the file it leads to is
     replaced; a device or a pipe is not a file to replace: the content is written into it.
     """
-    path = Path(os.path.realpath(path))
-    temporary = None
+    path, temporary = Path(os.path.realpath(path)), None
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_bytes(content)
@@ -190,8 +188,7 @@ def read_secret(path: Path, what: str) -> bytes:
     """The content of a file that only its owner may read."""
     try:
         with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(MOST_SECRET + 1)
+            mode, content = os.fstat(file.fileno()).st_mode, file.read(MOST_SECRET + 1)
     except (OSError, ValueError) as error:
         rule = f"must be a file that can be read ({getattr(error, 'strerror', None) or error})"
         raise InputError.one(what, rule, str(path)) from None
@@ -329,8 +326,7 @@ def load_yaml(text: str, what: str) -> Any:
     try:
         return yaml.load(text, Loader=_UniqueKeys)
     except _YAML_FAULTS as error:
-        line = " ".join(str(error).split())
-        raise InputError.one(what, "must be YAML", line[:160]) from None
+        raise InputError.one(what, "must be YAML", " ".join(str(error).split())[:160]) from None
 
 
 def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: str) -> str:

@@ -197,8 +197,7 @@ def _begin_worker(own: Sequence[tuple[str, str]], queue: Any) -> None:
     global report
     import multiprocessing
 
-    report = queue.put
-    parent = multiprocessing.parent_process()
+    report, parent = queue.put, multiprocessing.parent_process()
 
     def wait() -> None:
         if parent is not None:

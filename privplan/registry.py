@@ -167,8 +167,7 @@ class Registry(Generic[T]):
 
     def _import_modules(self) -> None:
         if self._package:
-            package = import_module(self._package)
-            for module in iter_modules(package.__path__):
+            for module in iter_modules(import_module(self._package).__path__):
                 import_module(f"{self._package}.{module.name}")
 
     def _load_point(self, name: str) -> None:

@@ -113,15 +113,13 @@ class SecureStream:
 
     def words(self, count: int) -> np.ndarray:
         """The next words [count], uint64, independent and uniform."""
-        parts = [self._words]
-        available = len(self._words)
+        parts, available = [self._words], len(self._words)
         while available < count:
             size = 1 << min(_FIRST + self._block, _LAST)
             need = self._used + 8 * (count - available)
             # The hash is read as far as needed the first time, which is often the only one.
             last = size if self._used or need > size else need
-            prefix = self._key + self._block.to_bytes(8, "little")
-            block = hashlib.shake_256(prefix).digest(last)
+            block = hashlib.shake_256(self._key + self._block.to_bytes(8, "little")).digest(last)
             parts.append(np.frombuffer(block, "<u8")[self._used // 8 :])
             available += len(parts[-1])
             self._block, self._used = (self._block, last) if last < size else (self._block + 1, 0)

@@ -124,8 +124,7 @@ def exposed_by_client() -> Mechanism:
     """Each client sends its update as it is: epsilon is infinite, and the ledger says so."""
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
-        shares = (_share(update, weight, SamplingLaw.FULL, 1.0),)
-        record = _without_noise(round_, "none", shares)
+        record = _without_noise(round_, "none", (_share(update, weight, SamplingLaw.FULL, 1.0),))
         return Released(update.vector, record, (update.group,), update.client)
 
     return Mechanism("clients send in the clear", False, False, _no_sums, alone)

@@ -95,8 +95,7 @@ class OwnParts:
 
     def metric_of(self, record: RunRecord) -> Metric | None:
         """The run's metric; None for the accuracy of classification."""
-        plain = is_accuracy(self.task, self.metric)
-        metric = None if plain else metric_of(self.task, self.metric)
+        metric = None if is_accuracy(self.task, self.metric) else metric_of(self.task, self.metric)
         found = ACCURACY if metric is None else metric.name
         if self.data is not None and found != record.metric:
             raise InputError.one("metric", f"must be {record.metric}, as in the run", found)

@@ -187,8 +187,7 @@ def broadcast_state(
     if ranks.size == 1:
         return theta, dict(state)
     names = sorted(state)
-    values = (theta, *(state[name] for name in names))
-    vectors = [value.contiguous().clone() for value in values]
+    vectors = [value.contiguous().clone() for value in (theta, *(state[name] for name in names))]
     with _lost_rank_errors():
         for vector in vectors:
             dist.broadcast(vector, src=0)

@@ -45,8 +45,7 @@ def smoothed(vector: Tensor, strength: float) -> Tensor:
     size = vector.numel()
     frequencies = torch.arange(size // 2 + 1, dtype=torch.float64, device=vector.device)
     eigenvalues = 1 + 2 * strength * (1 - torch.cos(2 * math.pi / size * frequencies))
-    spectrum = torch.fft.rfft(vector.double()) / eigenvalues
-    solution: Tensor = torch.fft.irfft(spectrum, n=size)
+    solution: Tensor = torch.fft.irfft(torch.fft.rfft(vector.double()) / eigenvalues, n=size)
     return solution.to(vector.dtype)
 
 
@@ -123,8 +122,7 @@ def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
     def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
         after, state = inner.step(theta, step, state)
         done = state[AVERAGED_ROUNDS] + 1
-        share = newest_weight(averaging, int(done), rounds)
-        average = torch.lerp(state[AVERAGE], after, share)
+        average = torch.lerp(state[AVERAGE], after, newest_weight(averaging, int(done), rounds))
         return after, {**state, AVERAGE: average, AVERAGED_ROUNDS: done}
 
     return replace(

@@ -60,8 +60,7 @@ def _token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     each = functional.cross_entropy(
         outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none"
     ).view(targets.shape)
-    counts = (targets != IGNORED).sum(1).clamp(min=1)
-    return (each.sum(1) / counts).mean()
+    return (each.sum(1) / (targets != IGNORED).sum(1).clamp(min=1)).mean()
 
 
 def _class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -75,8 +74,7 @@ def _label_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def _f1(outputs: Tensor, targets: Tensor) -> Tensor:
     """F1 of the positive labels, counted over all records and labels; 0 without any."""
     predicted, true = outputs > 0, targets > 0.5
-    hits = (predicted & true).sum().double()
-    return 2 * hits / (predicted.sum() + true.sum()).clamp(min=1)
+    return 2 * (predicted & true).sum().double() / (predicted.sum() + true.sum()).clamp(min=1)
 
 
 def _rmse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -93,8 +91,7 @@ def _r2(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    present = targets != IGNORED
-    return (outputs.argmax(-1) == targets)[present].double().mean()
+    return (outputs.argmax(-1) == targets)[targets != IGNORED].double().mean()
 
 
 def _perplexity(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -129,9 +126,7 @@ def task_of(name: str) -> Task:
 def objective_of(task: str, loss: Any, targets: Tensor | None) -> Objective:
     """The loss of a run over a data set's targets."""
     if loss is None:
-        if targets is None:
-            return CROSS_ENTROPY
-        return Objective(task_of(task).loss, targets)
+        return CROSS_ENTROPY if targets is None else Objective(task_of(task).loss, targets)
     return Objective(_called("loss", loss), targets)
 
 
@@ -197,8 +192,7 @@ def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
         targets = torch.as_tensor(y).detach().cpu()
         targets = targets.float()
     except (TypeError, ValueError, RuntimeError):
-        found = type(y).__name__
-        raise InputError.one("data.y", f"must be numbers for {task}", found) from None
+        raise InputError.one("data.y", f"must be numbers for {task}", type(y).__name__) from None
     wanted = 2 if task == "multi-label" else 1
     if targets.ndim != wanted and not (task == "regression" and targets.ndim == 2):
         shape = "[records, labels]" if wanted == 2 else "[records]"
@@ -216,8 +210,7 @@ def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
 def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
     if records.dtype != torch.int64 or records.ndim != 2 or records.shape[1] < 2:
         rule = "must be token ids of shape [records, 2 tokens or more] for next-token"
-        found = f"{records.dtype} {tuple(records.shape)}"
-        raise InputError.one("data.x", rule, found)
+        raise InputError.one("data.x", rule, f"{records.dtype} {tuple(records.shape)}")
     if y is None:
         return records[:, :-1].contiguous(), records[:, 1:].contiguous()
     targets = torch.as_tensor(y).detach().cpu()
@@ -252,12 +245,10 @@ def evaluation_schedule(
     records = partition.sizes(np.concatenate(partition.members)).mean()
     images = round(plan.spec.local.steps * min(plan.spec.local.batch_size, records))
     cohort = sum(group.expected_cohort for group in plan.groups)
-    rounds = plan.spec.rounds
-    round_cost = TRAINING_COST * cohort * images
+    rounds, round_cost = plan.spec.rounds, TRAINING_COST * cohort * images
     needed = math.ceil(min(test_records, most) / (EVALUATION_SHARE * round_cost))
     every = max(1, min(needed, rounds // LEAST_EVALUATIONS))
-    least = records_within_share(rounds, every, cohort, images, test_records)
-    return every, min(least, most)
+    return every, min(records_within_share(rounds, every, cohort, images, test_records), most)
 
 
 def evaluated_rows(seed: int, test_records: int, most: int) -> np.ndarray | None:

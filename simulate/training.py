@@ -95,8 +95,7 @@ class TrainedRun(Shown):
         module, begin = (export or trained.module)().cpu(), 0
         for name, shape in trained.shapes:
             parameter = module.get_parameter(name)
-            values = theta[begin : begin + parameter.numel()]
-            parameter.data = values.view(shape).clone()
+            parameter.data = theta[begin : begin + parameter.numel()].view(shape).clone()
             begin += parameter.numel()
         return module.eval()
 
@@ -161,8 +160,7 @@ def train(
     >>> run.verdict.outcome, 0 < run.score < 1
     ('kept', True)
     """
-    source = _source(data, dataset)
-    solved = Plan.load(plan)
+    source, solved = _source(data, dataset), Plan.load(plan)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
     own = None

@@ -64,8 +64,7 @@ def shortened(
     """Updates [K, k] clipped to a norm, and whether each was clipped [K]."""
     lengths = norms(updates) if measured is None else measured.norms_of(updates)
     long = lengths > norm
-    factor = torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0)
-    return updates * single(factor)[:, None], long
+    return updates * single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))[:, None], long
 
 
 NORM = "clipping_norm"  # key of the current clipping norm, a scalar, in the server's state

@@ -328,8 +328,7 @@ def parameter_faults(unknown: str, values: Mapping[str, Any]) -> list[Fault]:
         if values[name] is None
     ]
     if values.get(unknown) is not None:
-        rule = "must not be given when it is the unknown"
-        faults.append(Fault(unknown, rule, values[unknown]))
+        faults.append(Fault(unknown, "must not be given when it is the unknown", values[unknown]))
     return faults
 
 

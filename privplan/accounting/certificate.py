@@ -97,8 +97,7 @@ class Certificate(Shown, Named[CertificateRow]):
     @property
     def epsilon(self) -> float:
         """Upper bound on epsilon that is guaranteed; the largest of all groups."""
-        bounds = [one.epsilon_upper for one in self if one.guarantee]
-        return max(bounds, default=math.inf)
+        return max([one.epsilon_upper for one in self if one.guarantee], default=math.inf)
 
     def __getitem__(self, key: Any) -> Any:
         return self.of(key) if isinstance(key, str) else super().__getitem__(key)
@@ -153,8 +152,7 @@ def certify(
 
 def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
     """One warning for each row whose interval does not meet the guarantee of its group."""
-    rows = list(rows)
-    warnings = []
+    rows, warnings = list(rows), []
     for guarantee in (row for row in rows if row.guarantee):
         for row in rows:
             alike = ("group", "delta", "relation")
@@ -215,8 +213,7 @@ class Composition:
     def tradeoff(self) -> tuple[Certificate, TradeOff]:
         """The guarantee, and upper bounds on every attack."""
         rows = self.certify(["pld"])
-        profile = profile_of(self.history, self.relation)
-        return rows, tradeoff(profile, self.delta, rows.epsilon)
+        return rows, tradeoff(profile_of(self.history, self.relation), self.delta, rows.epsilon)
 
     def _population_warnings(self) -> list[str]:
         """Warnings on delta and the cohort, given the size of the population."""
@@ -232,8 +229,7 @@ class Composition:
             )
         for release, _ in self.history:
             cohort = release.sampling_ratio * clients
-            whole = release.sampling.law.whole_cohorts
-            if whole and abs(cohort - round(cohort)) > 1e-6 * cohort:
+            if release.sampling.law.whole_cohorts and abs(cohort - round(cohort)) > 1e-6 * cohort:
                 warnings.append(
                     f"a cohort of {cohort:.6g} of {clients} clients is not whole; the nearest "
                     f"ratio is {max(round(cohort), 1) / clients:.6g}"
@@ -346,8 +342,7 @@ def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:
     if clients is not None and clients < 1:
         faults.append(Fault("clients", "must be 1 or more", clients))
     if delta is None and (clients is None or clients < 2):
-        rule = "must be given, or 2 or more clients for clients^-1.1"
-        faults.append(Fault("delta", rule, delta))
+        faults.append(Fault("delta", "must be given, or 2 or more clients for clients^-1.1", delta))
     if delta is not None and not LEAST <= delta < 1:
         faults.append(Fault("delta", f"must be in [{LEAST:g}, 1)", delta))
     return faults

@@ -85,8 +85,7 @@ def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds
         raise InputError.one("sampling_ratio", "must be in (0, 1]", sampling_ratio)
     if not rounds >= 1:
         raise InputError.one("rounds", "must be 1 or more", rounds)
-    budget = epsilon + 2 * math.log(1 / delta)
-    return sampling_ratio * math.sqrt(7 * rounds * budget) / epsilon
+    return sampling_ratio * math.sqrt(7 * rounds * (epsilon + 2 * math.log(1 / delta))) / epsilon
 
 
 def conditions(
@@ -99,8 +98,7 @@ def conditions(
     """
     if sampling_ratio == 1:
         return []
-    failed = []
-    square = noise_multiplier**2
+    failed, square = [], noise_multiplier**2
     if epsilon >= 2 * math.log(1 / delta):
         failed.append(
             f"epsilon must be below 2 log(1/delta) = {2 * math.log(1 / delta):.4g}, "

@@ -91,8 +91,7 @@ class PrivacyCurve:
     def __init__(
         self, relation: Relation | str = Relation.ADD_REMOVE, *, tolerance: float = TOLERANCE
     ) -> None:
-        self._relation = checked_relation(relation)
-        self._tolerance = checked_tolerance(tolerance)
+        self._relation, self._tolerance = checked_relation(relation), checked_tolerance(tolerance)
         self._counts: Counter[Release] = Counter()
 
     @property
@@ -125,8 +124,7 @@ class PrivacyCurve:
             InputError: for a value out of range.
             UnsupportedError: when a family of noise does not cover the release.
         """
-        times = checked_rounds(rounds)
-        added = counted(release)
+        times, added = checked_rounds(rounds), counted(release)
         total = self.rounds + times * sum(count for _, count in added)
         if total > MOST_ROUNDS:
             raise InputError.one("rounds", f"must be at most {MOST_ROUNDS} in all", total)

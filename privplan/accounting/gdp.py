@@ -196,8 +196,7 @@ def central_limit(history: History, relation: Relation = Relation.ADD_REMOVE) ->
     full participation is exact, ``sqrt(T) / sigma``. Fixed size under add/remove is Poisson
     at sigma / 2; full participation under replace-one doubles the distance.
     """
-    squares = sum(count * _square(release, relation) for release, count in history)
-    return math.sqrt(squares)
+    return math.sqrt(sum(count * _square(release, relation) for release, count in history))
 
 
 def _square(release: Release, relation: Relation) -> float:
@@ -224,9 +223,7 @@ def log_delta_of(mu: float, epsilon: float) -> float:
         return 0.0
     first = float(log_ndtr(mu / 2 - epsilon / mu))
     second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    if second >= first:
-        return -math.inf
-    return first + math.log(-math.expm1(second - first))
+    return -math.inf if second >= first else first + math.log(-math.expm1(second - first))
 
 
 def epsilon_of(mu: float, delta: float) -> float:

@@ -269,13 +269,11 @@ def _log_moment(orders: Floats, loss: Floats, log_density: Floats, change: Float
     The excess is the integral of ``exp(alpha L) - 1 - alpha (exp(L) - 1)``, which is never
     negative; ``change`` is ``(exp(L) - 1) * density`` given without cancellation.
     """
-    density = np.exp(log_density)
-    exponent = orders[:, None] * loss
+    density, exponent = np.exp(log_density), orders[:, None] * loss
     scaled = exponent + log_density
     top = np.maximum(scaled.max(axis=1), 0.0)
     near = np.expm1(np.minimum(exponent, 1.0)) * density
-    far = np.exp(scaled - top[:, None])
-    shrink = np.exp(-top)[:, None]
+    far, shrink = np.exp(scaled - top[:, None]), np.exp(-top)[:, None]
     excess = np.where(exponent < 1.0, near * shrink, far - density * shrink)
     total = (excess - orders[:, None] * change * shrink).sum(axis=1)
     return _log_one_plus(np.maximum(total, 0.0), top)
@@ -303,8 +301,7 @@ def _sum_terms(logs: Floats) -> Floats:
     """log(1 + sum of exp of the terms) for each order in INTEGER."""
     top = np.maximum(np.maximum.reduceat(logs, _TERM_STARTS), 0.0)
     spread = np.repeat(top, (INTEGER - 1).astype(int))
-    total = np.add.reduceat(np.exp(logs - spread), _TERM_STARTS)
-    return _log_one_plus(total, top)
+    return _log_one_plus(np.add.reduceat(np.exp(logs - spread), _TERM_STARTS), top)
 
 
 @lru_cache(maxsize=4096)
@@ -351,8 +348,7 @@ def _log_deviations(sigma: float) -> Floats:
     logs = np.full(top + 1, math.inf)
     if sigma < 1:
         return logs
-    even = np.arange(2, top + 1, 2)
-    step = sigma / 4
+    even, step = np.arange(2, top + 1, 2), sigma / 4
     points = np.arange(-13 * sigma, top + 13 * sigma, step)
     density = -0.5 * (points / sigma) ** 2 - math.log(sigma * math.sqrt(2 * math.pi) / step)
     with np.errstate(divide="ignore"):
@@ -367,8 +363,7 @@ def _log_deviations(sigma: float) -> Floats:
 def _by_next_integer(at_integers: Floats) -> Floats:
     """Bounds at all ORDERS from bounds at INTEGER: divergences do not decrease in alpha."""
     place = np.searchsorted(INTEGER, ORDERS)
-    padded = np.append(at_integers, math.inf)
-    result: Floats = padded[place]
+    result: Floats = np.append(at_integers, math.inf)[place]
     return result
 
 

@@ -110,8 +110,7 @@ def _tilted(direction: Direction) -> list[Composed]:
 def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
     """Trade-off, advantage and mu of one privacy profile."""
     if math.isinf(epsilon):
-        ones = (1.0,) * len(LEVELS)
-        return TradeOff(1.0, math.inf, ones, (0.0, 1.0), (1.0, 1.0))
+        return TradeOff(1.0, math.inf, (1.0,) * len(LEVELS), (0.0, 1.0), (1.0, 1.0))
     epsilons = _grid(epsilon)
     deltas = np.clip(profile(epsilons), 0.0, 1.0)
     axis = np.concatenate([[0.0], np.geomspace(1e-6, 0.05, 120), np.linspace(0.0505, 1.0, 191)])
@@ -142,8 +141,7 @@ def true_positive(
     """Bound on the true-positive rate at each false-positive rate."""
     level = np.asarray(false_positive, dtype=np.float64)[:, None]
     grown = np.exp(np.minimum(epsilons, 700.0))
-    steep = deltas + grown * level
-    flat = 1 - (1 - deltas - level) / grown
+    steep, flat = deltas + grown * level, 1 - (1 - deltas - level) / grown
     best: Floats = np.minimum(np.minimum(steep, flat), 1.0).min(axis=1)
     return np.maximum(best, level[:, 0])
 
@@ -214,8 +212,7 @@ def implied_risk(point: Point, epsilon: float, delta: float) -> float:
     """Bound on the advantage, or on the true-positive rate of the point, by a budget."""
     if point.advantage:
         return min((math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1), 1.0)
-    found = true_positive(np.array([epsilon]), np.array([delta]), (point.false_positives,))
-    return float(found[0])
+    return float(true_positive(np.array([epsilon]), np.array([delta]), (point.false_positives,))[0])
 
 
 def limit_of(point: Point) -> float:

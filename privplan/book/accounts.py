@@ -127,13 +127,11 @@ class Budgets:
         *,
         existing: bool = False,
     ) -> None:
-        self._url = address_of(address)
-        self._clock = clock
+        self._url, self._clock = address_of(address), clock
         if existing and not has_accounts(address):
             rule = "must be a book with budget accounts (privplan book open makes them)"
             raise InputError.one("book", rule, shown(self._url))
-        self._engine = engine_of(self._url, write=True)
-        self._tables = False
+        self._engine, self._tables = engine_of(self._url, write=True), False
 
     # -- accounts --------------------------------------------------------------------------
 

@@ -63,6 +63,5 @@ class Book(Shown):
         A next run has the ``sampling_ratio`` and ``rounds`` of the last one when left out; its
         ``rule`` is exact only where all runs were fixed before the first result.
         """
-        relation = next_run.pop("relation", None)
-        account = spending.account_of(self.runs, population, group, relation)
+        account = spending.account_of(self.runs, population, group, next_run.pop("relation", None))
         return spending.remaining(account, epsilon, spending.delta_for(account, delta), **next_run)

@@ -98,8 +98,7 @@ def solve_from_book(
         if fits:
             allotted |= {name: min(allotted[name], most[name]) for name in idle}
         groups = tuple(g.model_copy(update={"epsilon": allotted[g.name]}) for g in spec.groups)
-        allotted_spec = spec.model_copy(update={"groups": groups})
-        plan = solve(allotted_spec)
+        plan = solve(spec.model_copy(update={"groups": groups}))
     names = ", ".join(bounds)
     raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
 
@@ -160,8 +159,7 @@ def _next(
         square = min(squares)
         share = epsilon_of(math.sqrt(square), group.delta) if square > 0 else 0.0
         if share < LEAST_SHARE * budget.epsilon:
-            tightest = compositions[squares.index(square)]
-            raise InfeasibleError(_refusal(requested, budget, tightest))
+            raise InfeasibleError(_refusal(requested, budget, compositions[squares.index(square)]))
         allotments[name] = min(share, budget.epsilon)
     return allotments
 
@@ -229,8 +227,7 @@ def _noted(
             )
             continue
         one, *others = bounds[group.name]
-        history = plan.history(group)
-        account = accounts.get(group.name)
+        history, account = plan.history(group), accounts.get(group.name)
         past = f"the {len(account.histories)} in the book" if account else "its account"
         lines.append(
             f"{spending.full_name(population, group.name)}: of {one.budget:g} over all runs, this "

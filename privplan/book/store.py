@@ -224,8 +224,7 @@ def reserve(
 
     def work(connection: Connection) -> None:
         _prepare(url, connection)
-        place = _taken(connection, name)
-        booking = decide(_runs(url, connection))
+        place, booking = _taken(connection, name), decide(_runs(url, connection))
         if booking is not None:
             _insert(connection, booking, place)
 
@@ -326,8 +325,7 @@ def _insert(connection: Connection, booking: Booking, place: int | None) -> None
     row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost"})
     row["seed"] = _NO_SEED if run.seed is None else run.seed
     row |= {} if place is None else {"id": place}
-    added = sa.insert(RUNS).values(**row, digest=run.digest, links=booking.links)
-    number = _key(connection, added)
+    number = _key(connection, sa.insert(RUNS).values(**row, digest=run.digest, links=booking.links))
     judged = {"verdict": run.verdict, "cost": run.cost, "states": booking.states}
     connection.execute(sa.insert(VERDICTS).values(run=number, **judged))
     for share in run.shares:

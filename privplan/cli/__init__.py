@@ -117,8 +117,7 @@ class SuggestingGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The group's own command, else that of an entry point."""
-        own = super().get_command(ctx, name)
-        point = self.points().get(name)
+        own, point = super().get_command(ctx, name), self.points().get(name)
         return own if own is not None or point is None else _load(point)
 
     def listed(self, ctx: click.Context, name: str) -> tuple[str, str] | None:
@@ -129,8 +128,7 @@ class SuggestingGroup(click.Group):
             return SECTIONS[-1], error.format_message().partition(": ")[2]
         if command is None or command.hidden:
             return None
-        section = getattr(command, "section", SECTIONS[-1])
-        return section, command.get_short_help_str(limit=100)
+        return getattr(command, "section", SECTIONS[-1]), command.get_short_help_str(limit=100)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands with one line each."""

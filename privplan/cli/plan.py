@@ -366,8 +366,7 @@ def verify_command(
             absent = ", ".join(one.name for one in verdict.checks if one.outcome == "not shown")
             text = f", not shown: {absent}" if absent else ""
             render.text(f"{passed} checks passed{text}; --details shows each")
-    short = require is not None and verdict.level == "recorded"
-    ctx.exit(5 if short else verdict.exit_code)
+    ctx.exit(5 if (require is not None and verdict.level == "recorded") else verdict.exit_code)
 
 
 # --- ``privplan init``: a commented spec to start from. ------------------------------------------

@@ -220,8 +220,7 @@ def _lines(title: str) -> Callable[[int, int], None]:
         first = done if first < 0 else first  # what an earlier command had finished
         left = passed * (total - done) / max(1, done - first)
         if first < done < total and passed + left > MINUTE and passed >= next_line:
-            next_line = passed + MINUTE
-            minutes = math.ceil(left / MINUTE)
+            next_line, minutes = passed + MINUTE, math.ceil(left / MINUTE)
             rest = f"about {minutes} minute{'s' * (minutes > 1)} left"
             status(f"{title}: {done} of {total}, {rest}")
 

@@ -239,6 +239,5 @@ def best(
     weights = np.maximum(floors, peak * values)
     if peak < lowest:  # the cheapest weights between floors and the caps of that peak
         positive = np.where(costs > 0, costs, 1e-12 * price / reach)
-        caps = np.maximum(lowest * reach, floors)
-        weights = fill(none, 1 / (2 * positive), floors, caps, 1.0)[0]
+        weights = fill(none, 1 / (2 * positive), floors, np.maximum(lowest * reach, floors), 1.0)[0]
     return np.asarray(weights / weights.sum())

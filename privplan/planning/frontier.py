@@ -54,8 +54,7 @@ def frontier(
         rule = f"must be one of {', '.join(objective_names())} for a frontier"
         raise InputError.one("planning.ratios", rule, spec.planning.ratios)
     spec = decide_free_choices(spec)[0]
-    base = _noise(spec)
-    variations = _variations(spec)
+    base, variations = _noise(spec), _variations(spec)
     points = []
     for done, (question, what, changed, scale) in enumerate(variations):
         progress(done, len(variations))
@@ -66,8 +65,7 @@ def frontier(
 
 def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
     """Question, what, changed data, and the divisor of the relative change of noise."""
-    data = spec.model_dump(mode="json")
-    variations = []
+    data, variations = spec.model_dump(mode="json"), []
     for factor in _FACTORS:
         rounds = max(round(spec.rounds * factor), 1)
         variations.append(("rounds", str(rounds), {**data, "rounds": rounds}, 1.0))
@@ -155,8 +153,7 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
     if spec.groups_from is None:
         return []
     epsilons, deltas = read_budgets(Path(spec.groups_from), spec.delta)
-    data = spec.model_dump(mode="json")
-    points = []
+    data, points = spec.model_dump(mode="json"), []
     for found in groupings(epsilons, deltas, MOST_GROUPS):
         number = len(found.clients)
         note = f"keeps {found.precision:.2%} of the precision of individual budgets"
@@ -168,6 +165,5 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
 
 
 def _noise(spec: Spec) -> float:
-    found = allocate(task_of(spec, problem_of(spec)))
-    multiplier = provisioned_noise_multiplier(spec, found)
+    multiplier = provisioned_noise_multiplier(spec, allocate(task_of(spec, problem_of(spec))))
     return multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)

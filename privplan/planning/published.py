@@ -91,8 +91,7 @@ def published_terms(
     variance at its bound C^2. Theorem 3 prints r_m q_m in its last term; its proof and
     Problem 1 have r_m^2, which is used here.
     """
-    constants = problem.constants
-    kept_weights = weights * np.sqrt(kept_fractions)
+    constants, kept_weights = problem.constants, weights * np.sqrt(kept_fractions)
     nu_squared = mean_noise_multiplier(kept_weights, cohorts, noise, release) ** 2
     return {
         "local_variance": constants.mu4,
@@ -103,8 +102,7 @@ def published_terms(
 
 def published_value(problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool) -> float:
     """Problem 1's objective (Appendix F) for any noise multipliers."""
-    constants = problem.constants
-    weights = participation(cohorts, noise)
+    constants, weights = problem.constants, participation(cohorts, noise)
     kept = np.ones_like(cohorts)
     if sparsified:
         kept = best_kept(weights, noise, cohorts, constants, problem.dimension)
@@ -128,8 +126,7 @@ def solve_published(problem: Problem, sparsified: bool) -> Ratios:
     clients = np.asarray(problem.clients, dtype=float)
     rates = np.asarray(problem.closed_form_factors) / clients**2
     rates = rates / (problem.constants.progress * problem.constants.mu4)
-    shares = (1 / rates) / (1 / rates).sum()
-    level = 1 / float((1 / rates).sum())
+    shares, level = (1 / rates) / (1 / rates).sum(), 1 / float((1 / rates).sum())
     cohorts = problem.cohort * np.sqrt(shares) / np.sqrt(shares).sum()
     fits = bool(np.all(cohorts <= clients * (1 + 1e-12)))
     if fits and (not sparsified or level <= _CONVEX_UP_TO or len(clients) == 1):
@@ -148,8 +145,7 @@ def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats
     clients = np.asarray(problem.clients, dtype=float)
     total = problem.cohort
     least = np.full_like(clients, total * 1e-6)
-    generator = np.random.default_rng(0)
-    uniform = total * clients / clients.sum()
+    generator, uniform = np.random.default_rng(0), total * clients / clients.sum()
     starts = [np.minimum(start, clients), uniform]
     starts += [total * generator.dirichlet(np.ones(len(clients))) for _ in range(_STARTS - 2)]
     base = problem.constants.mu4
@@ -204,8 +200,7 @@ def differences(objective: Callable[[Floats], float]) -> Objective:
     """The objective with its gradient by central differences."""
 
     def both(at: Floats) -> tuple[float, Floats]:
-        steps = np.diag(1e-6 * at)
-        rises = [objective(at + step) - objective(at - step) for step in steps]
+        rises = [objective(at + step) - objective(at - step) for step in np.diag(1e-6 * at)]
         return objective(at), np.array(rises) / (2e-6 * at)
 
     return both

@@ -133,8 +133,7 @@ def solve_records(
             )
         )
     variances, counts = _variances(spec, groups), [group.clients for group in groups]
-    single = single_weights(spec, variances)
-    of_all = np.repeat(variances, counts)
+    single, of_all = single_weights(spec, variances), np.repeat(variances, counts)
     variance = mean_variance(np.repeat(single, counts), of_all) / share
     optimum = mean_variance(oracle_weights(of_all), of_all) / share
     unit = spec.model.parameters * spec.local.learning_rate**2

@@ -48,8 +48,7 @@ class Task:
 
 def weights_of(task: Task, cohorts: Floats, noise: Floats) -> Floats:
     """The best weights for given cohorts and noise."""
-    floors = task.limits.min_weights
-    return best(cohorts, noise, task.coefficients, task.release, floors)
+    return best(cohorts, noise, task.coefficients, task.release, task.limits.min_weights)
 
 
 def error_of(task: Task, cohorts: Floats, noise: Floats) -> float:
@@ -123,8 +122,7 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Fl
         by_w = _BY_W * free
         # gradient and second derivatives of the error less what the conditions are worth
         missing = on[3] * (np.log(t * r / (noise * w)) - slack[3])
-        stiff = dual / slack
-        push = barrier * on / slack
+        stiff, push = dual / slack, barrier * on / slack
         push[3] -= stiff[3] * missing
         spread, apart, own = sampling * w**2 / r, each * (w * noise / r) ** 2, 2 * bias * w
         in_r = (-spread - 2 * apart * rise) * moving - (push * by_r).sum(axis=0)
@@ -206,8 +204,7 @@ def relative_gap(
 ) -> tuple[float, list[Floats]]:
     """How far cohorts may be above the least error, over theirs; and cohorts that meet bounds."""
     noise, given, floors = _noise(task, curves, cohorts), task.coefficients, task.limits.min_weights
-    prices = np.ones_like(cohorts)
-    chosen = weights_of(task, cohorts, noise)
+    prices, chosen = np.ones_like(cohorts), weights_of(task, cohorts, noise)
     nu = mean_noise_multiplier(chosen, cohorts, noise, task.release)
     value = terms(chosen, cohorts, noise, given, task.release).total
     smaller = [value * factor for factor in _SMALLER_BIAS if value * factor < given.bias]
@@ -399,8 +396,7 @@ def _prepared(task: Task) -> tuple[Task, NoiseCurves, list[Floats]]:
         equal = project(starts[0], limits.min_cohorts, limits.max_cohorts, total)
         limits = on_one_side(task.problem, limits, equal)
     starts = [project(one, limits.min_cohorts, limits.max_cohorts, total) for one in starts]
-    curves = curves_of(task.problem, limits, task.accountant)
-    return replace(task, limits=limits), curves, starts
+    return replace(task, limits=limits), curves_of(task.problem, limits, task.accountant), starts
 
 
 def _optimum(

@@ -236,8 +236,7 @@ def picture(value: Any) -> Picture:
 
 def frame(value: Any) -> Any:
     """The rows of a value as a data frame whose ``plot()`` draws the value."""
-    view = _view(value)
-    return frame_of(list(view.rows), lambda: picture(value))
+    return frame_of(list(_view(value).rows), lambda: picture(value))
 
 
 def frame_of(rows: Sequence[dict[str, Any]], draw: Callable[[], Picture]) -> Any:

@@ -166,8 +166,7 @@ class Verdict(Shown, Value):
     @property
     def chance_of_detection(self) -> float:
         """That a fault in one of five rounds would have been seen, by rounds drawn at random."""
-        faulty = math.ceil(self.rounds / 5)
-        missed = 1.0
+        faulty, missed = math.ceil(self.rounds / 5), 1.0
         for turn in range(self.executed):
             missed *= max(0.0, self.rounds - faulty - turn) / (self.rounds - turn)
         return 1 - missed
@@ -338,13 +337,12 @@ def _group_verdict(
         audit=audit,
         one_run=one_run,
     )
-    worst = WorstOff(
+    return verdict, WorstOff(
         **shared,
         client=client,
         realised_upper=_finite(worst_off.upper),
         headroom=_finite(group.epsilon - worst_off.upper),
     )
-    return verdict, worst
 
 
 @register("audit", order=LAST + 1, false_alarm=FALSE_ALARM)
@@ -491,8 +489,7 @@ def execute_again(
         if holds:
             return 0, reason
     try:
-        execute = executors[0].load()
-        return execute(folder, most, SECONDS if rounds is None else None, options), ""
+        return executors[0].load()(folder, most, SECONDS if rounds is None else None, options), ""
     except (PrivplanError, ImportError) as error:
         return 0, str(error).splitlines()[0]
 

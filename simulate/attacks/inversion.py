@@ -50,8 +50,7 @@ def ratio(weight: Tensor, bias: Tensor) -> DenseInput:
         return DenseInput(torch.zeros_like(weight[0]), bias, 1.0)
     inputs = (bias @ weight).double() / squares  # [outputs] @ [outputs, inputs]: no copy
     # In blocks of rows: a copy of a large matrix in float64 needs too much memory.
-    parts = torch.split(weight, 4096)
-    norm = math.sqrt(sum(float(part.double().square().sum()) for part in parts))
+    norm = math.sqrt(sum(float(part.double().square().sum()) for part in torch.split(weight, 4096)))
     explained = float(inputs.square().sum()) * squares
     rest = max(0.0, norm * norm - explained)
     return DenseInput(inputs.to(weight.dtype), bias, math.sqrt(rest) / max(norm, 1e-300))
@@ -278,8 +277,7 @@ def descend(
         progress(step + 1, steps)
     with torch.no_grad():
         values = objective(inputs, 1.0).cpu()
-    pixels = view.outputs(inputs.detach()).clamp(0, 1).cpu()
-    return pixels.nan_to_num(0.5), values
+    return view.outputs(inputs.detach()).clamp(0, 1).cpu().nan_to_num(0.5), values
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -331,8 +329,7 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
 
     def objective(inputs: Tensor, share: float) -> Tensor:
         y = labels.softmax(2) if labels.is_floating_point() else labels
-        found = gradients(parameters, inputs, y)
-        return cosine_distance(found, target, masks)
+        return cosine_distance(gradients(parameters, inputs, y), target, masks)
 
     return objective
 

@@ -70,8 +70,7 @@ class Candidates:
 
     def chance(self, originals: Sequence[Tensor]) -> float:
         """Chance of a blind guess, m / (m + candidates) for m originals, the mean over releases."""
-        counts = [len(one) / (len(one) + len(self.images)) for one in originals]
-        return float(np.mean(counts))
+        return float(np.mean([len(one) / (len(one) + len(self.images)) for one in originals]))
 
 
 def candidates(data: Dataset, exclude: np.ndarray, seed: int) -> Candidates:

@@ -169,8 +169,7 @@ class Membership:
         source = stream(self.seed, Purpose.OWN_TEST, 21)
         for target in absent:
             client = int(members[self._index][self._target_positions[target]])
-            rows = owned[client]
-            gone = self._records(int(target))
+            rows, gone = owned[client], self._records(int(target))
             rest = rows[~np.isin(rows, gone)]
             if replaced:
                 pool = spare if len(spare) >= len(gone) else np.setdiff1d(used, gone)
@@ -241,10 +240,8 @@ def rates(scores: np.ndarray, included: np.ndarray, curve: TradeOff) -> list[dic
     inside, outside = scores[included], np.sort(scores[~included])[::-1]
     lines = []
     for level in LEVELS:
-        allowed = int(level * len(outside))
-        threshold = outside[allowed] if len(outside) else -math.inf
-        hits = int((inside > threshold).sum())
-        false = int((outside > threshold).sum())
+        threshold = outside[int(level * len(outside))] if len(outside) else -math.inf
+        hits, false = int((inside > threshold).sum()), int((outside > threshold).sum())
         low, high = clopper_pearson(hits, len(inside))
         _, most = clopper_pearson(false, len(outside))
         counted = {"false_positives": false, "out": len(outside), "in": len(inside)}
@@ -264,8 +261,7 @@ def _bound(curve: TradeOff, level: float) -> float:
 def certified_curve(attack: Membership) -> TradeOff:
     """The certificate's trade-off curve of the attacked group; trivial without a guarantee."""
     plan = attack.executed.plan
-    protects = ALGORITHMS.get(attack.algorithm).unit_under(plan)
-    if protects != attack.plan.unit:
+    if ALGORITHMS.get(attack.algorithm).unit_under(plan) != attack.plan.unit:
         return tradeoff(np.zeros_like, 0.5, math.inf)
     group = plan.group(attack.group.name)
     history, relation = plan.history(group), plan.spec.relation
@@ -306,8 +302,7 @@ def membership(
     included = np.array([one["included"] for one in rows]) > 0.5
     curve = certified_curve(attack)
     odds = np.array([one["odds"] for one in rows])
-    losses = np.array([one["loss"] for one in rows])
-    by_score = {"loss": losses, "lira": lira(odds, included)}
+    by_score = {"loss": np.array([one["loss"] for one in rows]), "lira": lira(odds, included)}
     return {
         "algorithm": attack.algorithm,
         "unit": attack.plan.unit,

@@ -73,8 +73,7 @@ def sweep(
         guesses: list[Guess] = []
         started, count = time.monotonic(), len(case.attacked)
         for first in range(0, count, CHUNK):
-            releases = range(first, min(first + CHUNK, count))
-            views = [case.attacked[index].view for index in releases]
+            views = [case.attacked[index].view for index in range(first, min(first + CHUNK, count))]
             own = replace(options, seed=options.seed + first)
             threads = torch.get_num_threads()
             guesses += ATTACKS.get(case.attack).reconstruct(views, own, inner)

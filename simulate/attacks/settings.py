@@ -81,8 +81,7 @@ class PlanRound:
     @cached_property
     def _planned(self) -> Algorithm:
         """The algorithm with the plan that it executes, on clients with all their records."""
-        population = self.plan.spec.population
-        owned = max(1, len(self.data.train_y) // population)
+        owned = max(1, len(self.data.train_y) // self.plan.spec.population)
         records = {group.name: owned for group in self.plan.groups}
         return algorithm(self.algorithm, self.plan, self.hyperparameters, records)
 

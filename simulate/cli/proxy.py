@@ -274,9 +274,8 @@ def forecast(
             scheme(text)
     if DRAWN in partitions and own.data is None:
         classes = len(load(dataset, data_dir).classes)
-    data = known.model_dump(mode="json", exclude={"groups_from"})
     setting = Setting(
-        spec=data,
+        spec=known.model_dump(mode="json", exclude={"groups_from"}),
         algorithm="planned",
         dataset=dataset,
         partition=",".join(partitions),

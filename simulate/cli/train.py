@@ -122,8 +122,7 @@ def simulate_command(
     from simulate.parallel import process_group
     from simulate.runs.run import execute_nonzero_rank
 
-    own = own_of(context, options)
-    request = request_of(plan, algorithm, output, options, own)
+    request = request_of(plan, algorithm, output, options, own_of(context, options))
     refuse_unused_aggregation(request.plan, [algorithm])
     request = replace(request, witnessing=context.meta.get(WITNESSING))
     with process_group(cuda=request.device != "cpu") as ranks:

@@ -271,8 +271,7 @@ def augmented(
     height, width = images.shape[-2:]
     lines = (torch.arange(height) + moves[:, :1]).clamp(0, height - 1)
     columns = (torch.arange(width) + moves[:, 1:]).clamp(0, width - 1)
-    mirrored = (chances[:, 2] < flip).unsqueeze(1)
-    columns = torch.where(mirrored, columns.flip(1), columns)
+    columns = torch.where((chances[:, 2] < flip).unsqueeze(1), columns.flip(1), columns)
     pixels = (lines.unsqueeze(2) * width + columns.unsqueeze(1)).flatten(1).to(x.device)
     taken = images.flatten(2).gather(2, pixels.unsqueeze(1).expand(-1, images.shape[1], -1))
     return taken.view(x.shape)

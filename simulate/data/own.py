@@ -154,8 +154,7 @@ class Data:
         digest of the data set covers the groups.
         """
         train_rows, test_rows = self.split()
-        part = self.test or self
-        classes = self.class_names()
+        part, classes = self.test or self, self.class_names()
         arguments: dict[str, Any] = {}
         partition = None
         if self.clients is not None:
@@ -216,8 +215,7 @@ class Data:
         owners = np.zeros(len(everything), np.int64)
         if self.clients is not None:
             owners = np.unique(self.clients, return_inverse=True)[1]
-        chosen = np.zeros(len(everything), bool)
-        order = np.argsort(owners, kind="stable")
+        chosen, order = np.zeros(len(everything), bool), np.argsort(owners, kind="stable")
         for rows in np.split(order, np.cumsum(np.bincount(owners))[:-1]):
             count = min(len(rows) - 1, int(share * len(rows) + generator.random()))
             chosen[generator.permutation(rows)[:count]] = True
@@ -309,8 +307,7 @@ def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
         if lacking:
             raise InputError.one("data.group", "must name a group for each client", str(lacking[0]))
         return {str(name): known[str(name)] for name in present}
-    groups = names_of("data.group", group)
-    pairs = np.unique(np.stack([np.asarray(clients), groups]), axis=1)
+    pairs = np.unique(np.stack([np.asarray(clients), names_of("data.group", group)]), axis=1)
     names, counts = np.unique(pairs[0], return_counts=True)
     if (counts > 1).any():
         client = names[counts > 1][0]
@@ -394,8 +391,7 @@ def names_of(where: str, values: Any) -> np.ndarray:
     ]
     if array.ndim != 1 or missing:
         rule = "must have one name or number per record"
-        found = f"none in row {missing[0]}" if missing else array.shape
-        raise InputError.one(where, rule, found)
+        raise InputError.one(where, rule, f"none in row {missing[0]}" if missing else array.shape)
     if array.dtype.kind == "f" and (array == array.round()).all():
         array = array.astype(np.int64)
     return array.astype(str)

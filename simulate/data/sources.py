@@ -209,8 +209,7 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
             faults += _statistics_faults(f"statistics.{name}", statistics[name])
     if faults:
         raise InputError(faults)
-    parts = [_encoded(name, columns[name], statistics[name]) for name in names]
-    return np.concatenate(parts, 1)
+    return np.concatenate([_encoded(name, columns[name], statistics[name]) for name in names], 1)
 
 
 def _statistics_faults(where: str, found: Any) -> list[Fault]:
@@ -246,8 +245,7 @@ def _encoded(name: str, values: Sequence[Any], known: Mapping[str, Any]) -> np.n
             float(fill) if _is_missing(value) else _number("data", name, row, value)
             for row, value in enumerate(values)
         ]
-        inputs = (np.array(numbers)[:, None] - known["mean"]) / known["std"]
-        return np.asarray(inputs, np.float32)
+        return np.asarray((np.array(numbers)[:, None] - known["mean"]) / known["std"], np.float32)
     index = {str(value): number for number, value in enumerate(categories)}
     encoded = np.zeros((len(values), len(index)), np.float32)
     for row, value in enumerate(values):

@@ -72,8 +72,7 @@ def run_round(
     if witness is not None:
         names = [group.name for group in algorithm.plan.groups]
         drawn = [found.tolist() for found in positions(experiment, round_)]
-        cohort = dict(zip(names, drawn, strict=True))
-        witness.cohort(round_, cohort, _digest(progress.theta))
+        witness.cohort(round_, dict(zip(names, drawn, strict=True)), _digest(progress.theta))
     releases, personal, score_changes, state = _release(experiment, context, progress.mechanism)
     measured = [release.noise for release in releases if release.noise is not None]
     ledger.append([release.record for release in releases], measured)
@@ -112,8 +111,7 @@ def _release(
     def noise(index: int) -> np.random.Generator:
         return experiment.private_stream(Purpose.NOISE, context.round, index)
 
-    mechanism = algorithm.mechanism
-    totals = [part.total for part in sums]
+    mechanism, totals = algorithm.mechanism, [part.total for part in sums]
     if (past := state.get(PAST)) is not None:
         given = algorithm.plan.spec.mixture_of(context.round)
         mixed = [_mixture(given, now, *old) for now, old in zip(totals, past, strict=True)]

@@ -58,9 +58,8 @@ def clipped_sums(
         norms = torch.zeros(y.shape[1], dtype=torch.float64)
         if not present.any():
             return torch.zeros_like(thetas[client]), norms
-        records = pixels(x[client][present])
         total, norms[present] = model.clipped_sum(
-            thetas[client], records, y[client][present], clipping_norm
+            thetas[client], pixels(x[client][present]), y[client][present], clipping_norm
         )
         return total, norms
 
@@ -206,8 +205,7 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
     """
 
     def train(batch: ClientBatch) -> LocalResult:
-        head = batch.model.head
-        in_head = torch.zeros_like(batch.theta)
+        head, in_head = batch.model.head, torch.zeros_like(batch.theta)
         in_head[head] = 1.0
         first = (batch.group.steps or batch.y.shape[1]) // 2
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
@@ -215,8 +213,7 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
         def rates(step: int) -> Tensor:
             return head_rate * in_head if step < first else 1 - in_head
 
-        sent = split.shared(batch.model)
-        moved = noisy_descent(batch, start, clipping_norm, rates, sent)
+        moved = noisy_descent(batch, start, clipping_norm, rates, split.shared(batch.model))
         heads = (start + moved.updates)[:, head]
         return LocalResult(moved.updates * (1 - in_head), heads, moved.noise_evidence)
 

@@ -55,8 +55,7 @@ def gradients_at(
     """As ``gradients``, without checks, for the clients of one chunk; ``rows`` are no padding."""
     if thetas.device.type != "cpu":
         return _gradients_whole(model, thetas, x, y, rows)
-    packed = model.packed_gradients(model.pack(thetas), x, y)
-    return model.unpack(packed, len(y))
+    return model.unpack(model.packed_gradients(model.pack(thetas), x, y), len(y))
 
 
 def local_sgd(
@@ -100,8 +99,7 @@ def _descend_chunk(
         gradient = model.packed_gradients(packed, pixels(x[:, step]), y[:, step])
         slopes = [tensor for part in gradient for tensor in part]
         if momentum:
-            idle = (y[:, step] == PADDING).all(1)
-            pairs = zip(speeds, slopes, strict=True)
+            idle, pairs = (y[:, step] == PADDING).all(1), zip(speeds, slopes, strict=True)
             slopes = [_accelerate(speed, slope, momentum, idle) for speed, slope in pairs]
         for value, slope in zip(values, slopes, strict=True):
             value.add_(slope, alpha=-learning_rate)
@@ -303,8 +301,7 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
     of_body = sharpness_aware(rho) if rho else plain
 
     def train(batch: ClientBatch) -> LocalResult:
-        head = batch.model.head
-        in_head = torch.zeros_like(batch.theta)
+        head, in_head = batch.model.head, torch.zeros_like(batch.theta)
         in_head[head] = 1.0
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
         for_head = replace(batch, learning_rate=head_rate * batch.learning_rate)
@@ -394,8 +391,7 @@ def _descended(
     speed = torch.zeros_like(weights) if batch.momentum else weights
     speeds = torch.zeros_like(embeddings)
     for step in range(y.shape[1]):
-        bodies = network.generated(weights, embeddings[:, None])[:, 0]
-        thetas = join_head(model, bodies, heads)
+        thetas = join_head(model, network.generated(weights, embeddings[:, None])[:, 0], heads)
         slopes, _ = split_head(model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step]))
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         if batch.momentum:

@@ -106,8 +106,7 @@ class Modular:
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """One model: parameters [d] and records [B, *input_shape] to logits [B, classes]."""
         module, tensors = self._own_copy("evaluation"), self._all(theta)
-        rows = ROWS if x.device.type == "cpu" else max(1, len(x))
-        blocks = torch.split(x, rows)
+        blocks = torch.split(x, ROWS if x.device.type == "cpu" else max(1, len(x)))
         with self._forward():
             images = [_laid_out_images(block, self.channels_last) for block in blocks]
             return torch.cat([outputs_of(functional_call(module, tensors, x)) for x in images])
@@ -197,8 +196,7 @@ class Modular:
         """The structure for one use in one thread: calls with other parameters change it."""
         copies: dict[str, nn.Module] = self._copies.__dict__
         if use not in copies:
-            template = self._batched if use == "batched" else self._template
-            copies[use] = copy.deepcopy(template)
+            copies[use] = copy.deepcopy(self._batched if use == "batched" else self._template)
         return copies[use]
 
     def _training_copy(self) -> tuple[nn.Module, list[nn.Parameter]]:

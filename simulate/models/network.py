@@ -215,8 +215,7 @@ class Hypernetwork:
     def generated(self, weights: Tensor, embeddings: Tensor) -> Tensor:
         """Parameters [K, n, D] from weights [K, P] and embeddings [K, n, E]."""
         layer, offsets, heads, biases = self._parts(weights)
-        hidden = torch.baddbmm(offsets, embeddings, layer.mT).relu_()
-        return torch.baddbmm(biases, hidden, heads.mT)
+        return torch.baddbmm(biases, torch.baddbmm(offsets, embeddings, layer.mT).relu_(), heads.mT)
 
     def pull_back(
         self, weights: Tensor, embeddings: Tensor, slopes: Tensor, into: Tensor, factor: float
@@ -273,8 +272,7 @@ class _Started:
         values = self._values.to(generator.device)
         if self._head:
             return values.clone()
-        drawn = self._model.initial(generator)
-        head = self._model.head
+        drawn, head = self._model.initial(generator), self._model.head
         return torch.cat([values[: head.start], drawn[head], values[head.stop :]])
 
     def __getattr__(self, name: str) -> Any:
@@ -365,8 +363,7 @@ class SeededRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **named)
         if func in (_aten.rand_like.default, _aten.randn_like.default):
             like = torch.empty_like(args[0], **named)
-            normal = func is _aten.randn_like.default
-            fill = like.normal_ if normal else like.uniform_
+            fill = like.normal_ if (func is _aten.randn_like.default) else like.uniform_
             return fill(generator=self._generator)
         func = _SEEDED.get(func, func)
         if any(argument.name == "generator" for argument in func._schema.arguments):

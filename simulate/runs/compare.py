@@ -241,8 +241,7 @@ def counted(count: int, noun: str) -> str:
 
 def finished_line(row: ComparisonRow) -> str:
     """One line on an algorithm whose runs are all finished."""
-    epsilons = ", ".join(epsilon_cells(row))
-    mean = _measured(row, row.mean)
+    epsilons, mean = ", ".join(epsilon_cells(row)), _measured(row, row.mean)
     laws = "; ".join(dict.fromkeys(map(_law, row.verdicts[0].groups)))
     return (
         f"{row.algorithm}: {row.metric} {mean} (sd {row.spread}), "

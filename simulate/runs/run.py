@@ -576,8 +576,7 @@ def _train(
         done = f"{latest.round} of {experiment.rounds} rounds are saved in {folder}"
         if isinstance(stop, LostRankError):
             raise LostRankError(done) from None
-        line = f"interrupted: {done}; the same command resumes"
-        raise InterruptedRunError(line) from None
+        raise InterruptedRunError(f"interrupted: {done}; the same command resumes") from None
     save(folder, end)
     if opened.witness is not None:
         opened.witness.end(end.chain)

@@ -39,8 +39,7 @@ def _shared(base: Request, runs_of_a_seed: int) -> bool:
 def recorded(rows: Mapping[str, Request], seeds: Sequence[int]) -> Iterator[Spent]:
     """What the ledgers of the runs of a comparison say that they released."""
     for request in (request_for(one, name, seed) for name, one in rows.items() for seed in seeds):
-        shared = _shared(request, len(rows))
-        run = load_run(request.folder)
+        shared, run = _shared(request, len(rows)), load_run(request.folder)
         if any(not release.noise.silent for release in run.ledger.records):
             names = [group.name for group in run.plan.groups]
             of = {one: _BARE if shared else history_of(run.ledger.records, one) for one in names}

@@ -388,8 +388,7 @@ def noise_regenerated(run: check.Run) -> check.Check:
     The generated noise is compared with the ledger's sum of squares, with the residual and with
     the measured projections, up to single precision.
     """
-    name = "noise regenerated"
-    releases = run.once(_gaussian_sums)
+    name, releases = "noise regenerated", run.once(_gaussian_sums)
     if not releases:
         return check.passed(name, NO_GAUSSIAN)
     if run.other_streams is not None:
@@ -474,8 +473,7 @@ def counts_p_values(counts: np.ndarray, n: int, probabilities: np.ndarray) -> np
     """Exact two-sided binomial p-values of numbers of coordinates in cells or tails."""
     below = bdtr(counts, n, probabilities)
     above = np.where(counts > 0, bdtrc(np.maximum(counts - 1, 0), n, probabilities), 1.0)
-    smaller = np.minimum(below, above)
-    chances: np.ndarray = np.minimum(1.0, 2 * smaller)
+    chances: np.ndarray = np.minimum(1.0, 2 * np.minimum(below, above))
     return chances
 
 
@@ -524,8 +522,7 @@ def lagged_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
     and its transpose), so that by convexity the logarithm of its moment generating function at t is
     at most -(n / 4) log(1 - 4 t^2): half the exponent of ``product_p_values``.
     """
-    bounds = 2 * np.sqrt(product_p_values(products, n) / 2)
-    chances: np.ndarray = np.minimum(1.0, bounds)
+    chances: np.ndarray = np.minimum(1.0, 2 * np.sqrt(product_p_values(products, n) / 2))
     return chances
 
 

@@ -123,8 +123,7 @@ def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
     if not paths:
         raise MissingDataError(f"dataset: {folder} holds no .json or .json.gz file")
     for path in paths:
-        content = read_json(path)
-        people = []
+        content, people = read_json(path), []
         with reading(path, "must be in LEAF's format"):
             for name in content["users"]:
                 x, y = (content["user_data"][name][key] for key in ("x", "y"))

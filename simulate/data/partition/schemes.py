@@ -117,8 +117,7 @@ def partition(
     people: np.ndarray | None = None,
 ) -> ClientPartition:
     """Assign records to the clients of a plan."""
-    clients = sum(group.clients for group in groups)
-    shuffled = stream(seed, Purpose.GROUPS).permutation(clients)
+    shuffled = stream(seed, Purpose.GROUPS).permutation(sum(group.clients for group in groups))
     cuts = np.cumsum([group.clients for group in groups])[:-1]
     members = tuple(np.sort(part) for part in np.split(shuffled, cuts))
     names = tuple(group.name for group in groups)
@@ -270,8 +269,7 @@ def assign_pathological(request: PartitionRequest, clients: int | None, classes:
         own = np.lexsort((generator.random(len(names)), -holders))[:classes]
         holders[own] -= 1
         records.append(np.concatenate([pieces[index][holders[index]] for index in own]))
-    order = generator.permutation(request.clients)
-    return request.stored([records[one] for one in order])
+    return request.stored([records[one] for one in generator.permutation(request.clients)])
 
 
 def _holders(sizes: np.ndarray, clients: int, classes: int) -> np.ndarray | None:
