@@ -22,8 +22,7 @@ LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**64 - 1, 2**130 + 7])
 @pytest.mark.parametrize("before", [(), (7,), (2**33, 0)])
 def test_many_streams_are_those_of_one_at_a_time(seed, before):
-    together = streams(seed, 4, *before, clients=LAST)
-    for number, found in zip(LAST, together, strict=True):
+    for number, found in zip(LAST, streams(seed, 4, *before, clients=LAST), strict=True):
         expected = stream(seed, 4, *before, int(number))
         for draw in range(2):
             assert found.permutation(5).tolist() == expected.permutation(5).tolist(), draw
@@ -42,8 +41,7 @@ def test_a_stream_is_shake_256_of_its_own_key():
     assert (KEY.stream(5, 7, 1).words(384) == expected).all()
     for sizes in ((1, 0, 126, 200, 57), (1, 1, 382), (128, 1, 255), (130, 254), (127, 1, 256)):
         pieces = KEY.stream(5, 7, 1)
-        read = np.concatenate([pieces.words(size) for size in sizes])
-        assert (read == expected).all()
+        assert (np.concatenate([pieces.words(size) for size in sizes]) == expected).all()
         again = KEY.stream(5, 7, 1)
         again.words(384)
         assert (pieces.words(3000) == again.words(3000)).all()
@@ -158,8 +156,7 @@ def test_large_scales_have_the_normal_law(std):
 def test_a_uniform_number_is_compared_exactly():
     """exp(-1) 2^128, by the series of e in whole numbers, decides for words around it."""
     terms = sum(Fraction((-1) ** k, math.factorial(k)) for k in range(60))
-    floor = int(terms * 2**128)
-    high, low = divmod(floor, 2**64)
+    high, low = divmod(int(terms * 2**128), 2**64)
     assert Uniform(high - 1, Given()).below(Fraction(1))
     assert not Uniform(high + 1, Given()).below(Fraction(1))
     assert Uniform(high, Given(low - 1)).below(Fraction(1))

@@ -58,8 +58,7 @@ def test_edges():
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.02, 50), st.floats(1e-12, 0.3))
 def test_strength_of_a_budget_against_scipy(epsilon, delta):
-    found = mu_of(epsilon, delta)
-    target = math.log(delta)
+    found, target = mu_of(epsilon, delta), math.log(delta)
     theirs = brentq(
         lambda mu: log_delta_of(mu, epsilon) - target, found / 2, found * 2, xtol=1e-14, rtol=1e-13
     )

@@ -158,8 +158,7 @@ def test_deltas_of_short_histories_are_exact(rounds, epsilon, relation):
 
 @pytest.mark.parametrize(("noise", "delta"), [(1e30, 1e-5), (1e12, 1e-9), (0.9948, 1.66e-4)])
 def test_epsilon_is_0_where_delta_covers_the_total_variation(noise, delta):
-    found = compose([(Release(noise, 0.0001613), 2)]).epsilon(delta)
-    assert found.upper == 0
+    assert compose([(Release(noise, 0.0001613), 2)]).epsilon(delta).upper == 0
 
 
 def test_edges():

@@ -127,8 +127,7 @@ def test_extremes(law, relation):
     assert math.isinf(epsilon(0.0, 0.1, 10, 1e-5, law, relation))
     for sigma in (1e-300, 1e-3, 0.05, 0.3, 1e4, 1e200):
         for q in (1e-6, 0.5, 1.0):
-            found = epsilon(sigma, q, 10**6, 1e-15, law, relation)
-            assert found >= 0
+            assert epsilon(sigma, q, 10**6, 1e-15, law, relation) >= 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -136,8 +135,7 @@ def test_extremes(law, relation):
 def test_more_noise_never_costs_more(cell, sigma, factor, q, rounds):
     law, relation = cell
     less = epsilon(sigma, q, rounds, 1e-6, law, relation)
-    more = epsilon(sigma * factor, q, rounds, 1e-6, law, relation)
-    assert more <= less * (1 + 1e-9)
+    assert epsilon(sigma * factor, q, rounds, 1e-6, law, relation) <= less * (1 + 1e-9)
 
 
 @settings(max_examples=60, deadline=None)

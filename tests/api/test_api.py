@@ -127,8 +127,7 @@ def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(here):
 
 
 def test_names_are_escaped(here):
-    named = here["spec"].replace(name="<script>alert(1)</script>")
-    assert "<script" not in named._repr_html_()
+    assert "<script" not in here["spec"].replace(name="<script>alert(1)</script>")._repr_html_()
 
 
 def test_completion_shows_names_of_the_project(here):

@@ -64,8 +64,7 @@ def test_one_run_with_delta_by_hand():
     """Three guesses, two right: the sums over i = 1, 2 written out."""
     rate = 1 / (1 + np.exp(-0.5))
     none, one, two, three = (stats.binom.pmf(k, 3, rate) for k in range(4))
-    worst = max(one / 1, (one + none) / 2)
-    expected = two + three + 2 * 10 * 1e-3 * worst
+    expected = two + three + 2 * 10 * 1e-3 * max(one / 1, (one + none) / 2)
     assert auditing.guesses_p_value(10, 3, 2, 0.5, 1e-3) == pytest.approx(expected)
 
 
@@ -87,8 +86,7 @@ def test_f_dp_matches_a_linear_program(epsilon, delta):
     most, tries = -found.fun, [Guesses(guesses, correct)]
     for level, refuted in ((most * 1.01, True), (most * 0.99, False)):
         curves = np.array([epsilon]), auditing.family(delta)
-        answer = auditing.curves_rejected(canaries, tries, level, *curves)
-        assert answer.tolist() == [[refuted]]
+        assert auditing.curves_rejected(canaries, tries, level, *curves).tolist() == [[refuted]]
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (7, 50), (50, 50)])

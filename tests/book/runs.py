@@ -46,6 +46,5 @@ def full(folder, sigma, seed=1):
         share = release.shares[0]
         bound = share.clip_bound or 0.0
         changed = share.model_copy(update={"sampling": SamplingLaw.FULL, "sampling_ratio": 1.0})
-        change = {"noise_std": sigma * bound, "shares": (changed,)}
-        made.append(release.model_copy(update=change))
+        made.append(release.model_copy(update={"noise_std": sigma * bound, "shares": (changed,)}))
     return run(folder, seed, made=made)

@@ -41,9 +41,7 @@ def delta_of_full(noise, epsilon):
 def delta_of_rare(noise, epsilon):
     """The same of a sampled one, the client in the first world: closed form."""
     inner = 1 + math.expm1(epsilon) / RATIO
-    if inner <= 0:
-        return 1 - math.exp(epsilon)
-    return RATIO * delta_of_full(noise, math.log(inner))
+    return 1 - math.exp(epsilon) if inner <= 0 else RATIO * delta_of_full(noise, math.log(inner))
 
 
 def realised(second):

@@ -23,8 +23,7 @@ def _lines(folder):
 
 def test_shares_are_the_histories_of_the_ledger(tmp_path):
     folder, plan = run(tmp_path / "run"), two_groups()
-    booked = booking_of(folder, "staff").run
-    ledger = read_ledger(folder, plan.digest)
+    booked, ledger = booking_of(folder, "staff").run, read_ledger(folder, plan.digest)
     assert booked.chain == ledger.chain
     assert [share.group for share in booked.shares] == ["loose", "strict"]
     for share in booked.shares:
@@ -137,8 +136,7 @@ def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
     booked = booking_of(run(tmp_path / "run", made=made), "").run
     assert (booked.verdict, booked.cost) == ("unverified", "full participation")
     for share in booked.shares:
-        sigma = GROUPS[share.group][3]
-        assert list(share.history) == [(Release(sigma, 1.0, SamplingLaw.FULL), 30)]
+        assert list(share.history) == [(Release(GROUPS[share.group][3], 1.0, SamplingLaw.FULL), 30)]
 
 
 def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):

@@ -44,8 +44,7 @@ def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     plan = solve_from_book(_spec(planning=planning), past, rule="exact")
     for name, budget in (("strict", 1.0), ("loose", 3.0)):
         group = plan.group(name)
-        folder = run(tmp_path / name)
-        records = read_ledger(folder, two_groups().digest).records
+        records = read_ledger(run(tmp_path / name), two_groups().digest).records
         whole = history_of(records, name) * 3 + plan.history(group)
         after = account_of(past, "", name).composed(plan.history(group), group.delta)
         assert account_of(past, "", name).history + plan.history(group) == whole
@@ -66,8 +65,7 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
     plan = solve_from_book(_spec(planning=planning), past)
     exactly = solve_from_book(_spec(planning=planning), past, rule="exact")
     for one, declared in zip(plan.book, exactly.book, strict=True):
-        group = plan.group(one.group)
-        account = account_of(past, "", one.group)
+        group, account = plan.group(one.group), account_of(past, "", one.group)
         order = filters.order_of(one.budget, group.delta, account.histories[0])
         spent = account.history + plan.history(group)
         units = filters.cost("renyi", spent, Relation.ADD_REMOVE, order)
@@ -95,15 +93,13 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
         history = plan.history(plan.group(name))
         budgets.open(f"site:{name}", 0.9 * budget, 1e-4, typical=history)
         budgets.open(name, budget, 1e-4, typical=history, ceilings=[f"site:{name}"])
-    other = {"strict": History.repeated(Release(3.0, 0.02), 30)}
-    budgets.reserve("other", other)
+    budgets.reserve("other", {"strict": History.repeated(Release(3.0, 0.02), 30)})
     limits = {name: budgets.limits(name) for name in ("strict", "loose")}
     smaller = solve_from_book(_spec(), past, limits=limits)
     assert smaller.group("strict").epsilon < plan.group("strict").epsilon
     booked = account_of(past, "", "strict").history
     assert replace(limits["strict"][0], past=booked).fits(smaller.history(smaller.group("strict")))
-    charges = {one.name: smaller.history(one) for one in smaller.groups}
-    budgets.reserve("this", charges)
+    budgets.reserve("this", {one.name: smaller.history(one) for one in smaller.groups})
     with pytest.raises(InputError, match="rule: must be renyi, as of the account strict"):
         solve_from_book(_spec(), past, limits=limits, rule="exact")
     fresh = solve_from_book(_spec(), (), limits={"strict": budgets.limits("strict")[:1]})
@@ -128,8 +124,7 @@ def test_a_group_whose_budget_does_not_bind_may_spend_what_is_left(past):
 def test_a_spent_budget_is_refused_with_a_feasible_one(past):
     with pytest.raises(InfeasibleError, match=r"^strict: the book counts epsilon") as refused:
         solve_from_book(_spec(0.4241, planning=UNIFORM), past, rule="exact")
-    said = re.search(r"nearest feasible budget (\S+) ", str(refused.value))
-    nearest = float(said[1])
+    nearest = float(re.search(r"nearest feasible budget (\S+) ", str(refused.value))[1])
     plan = solve_from_book(_spec(nearest, planning=UNIFORM), past, rule="exact")
     assert plan.group("strict").epsilon >= 0.98 * 0.4241 > LEAST_SHARE * nearest
 

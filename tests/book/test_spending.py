@@ -43,8 +43,7 @@ def test_sampled_runs_compose_as_another_library_says():
     found = _account(*(History.repeated(Release(s, q), n) for s, q, n in parts))
     other = PLDAccountant(value_discretization_interval=1e-4)
     for sigma, ratio, rounds in parts:
-        event = events.PoissonSampledDpEvent(ratio, events.GaussianDpEvent(sigma))
-        other.compose(event, rounds)
+        other.compose(events.PoissonSampledDpEvent(ratio, events.GaussianDpEvent(sigma)), rounds)
     bounds = found.composed(History(), DELTA)
     assert bounds.lower * (1 - 1e-9) <= other.get_epsilon(DELTA) <= bounds.upper * (1 + 2e-3)
 
@@ -68,8 +67,7 @@ def test_one_composition_is_within_the_naive_sum_and_above_every_run(past):
     whole = spending(_account(*past), DELTA)
     assert whole.epsilon_upper <= whole.epsilon_naive * (1 + 1e-9)
     for history in past:
-        alone = _account(history).composed(History(), DELTA)
-        assert alone.lower <= whole.epsilon_upper
+        assert _account(history).composed(History(), DELTA).lower <= whole.epsilon_upper
     assert spending(_account(*reversed(past)), DELTA).epsilon_upper == whole.epsilon_upper
 
 
@@ -148,26 +146,22 @@ def test_a_next_run_may_have_another_shape():
     found = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact")
     assert (found.next_ratio, found.next_rounds) == (0.1, 200)
     sigma = found.noise_multiplier or 0.0
-    after = account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA)
-    assert 0.998 <= after.upper <= 1.0
+    assert 0.998 <= account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA).upper <= 1.0
 
 
 def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
     """The filter's own definition: capacity and cost at the order that fits the first run."""
     one = History.repeated(Release(2.0, 0.02), 50)
     account = _account(one, one)
-    found = remaining(account, 1.0, DELTA)
-    order = filters.order_of(1.0, DELTA, one)
+    found, order = remaining(account, 1.0, DELTA), filters.order_of(1.0, DELTA, one)
     assert found.rule == f"renyi filter at order {ORDERS[order]:g}"
     assert 0.997 <= found.total <= 1.0
-    exact = remaining(account, 1.0, DELTA, rule="exact")
-    assert found.noise_multiplier > exact.noise_multiplier
+    assert found.noise_multiplier > remaining(account, 1.0, DELTA, rule="exact").noise_multiplier
 
 
 def test_a_refusal_by_a_filter_names_what_it_counts():
     account = _account(_full(10.0, 30))
-    exact = account.composed(History(), DELTA).upper
-    total = exact * 1.01
+    total = account.composed(History(), DELTA).upper * 1.01
     with pytest.raises(InfeasibleError, match="nothing is left") as refused:
         remaining(account, total, DELTA, rule="renyi")
     assert float(str(refused.value).split(" counts ")[1]) > total

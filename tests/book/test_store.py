@@ -71,8 +71,7 @@ def test_the_same_run_is_added_once(address, tmp_path):
     url, folder = address_of(address), run(tmp_path / "run")
     add(url, booking_of(folder, ""))
     before = _rows(url)
-    copy = run(tmp_path / "copy")
-    again = add(url, booking_of(copy, ""))
+    again = add(url, booking_of(run(tmp_path / "copy"), ""))
     assert (again.outcome, again.lines) == ("known", 60)
     assert _rows(url) == before == [1, 2, 2]
 

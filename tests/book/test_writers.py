@@ -62,8 +62,7 @@ def test_every_run_is_in_the_book_once(address, tmp_path):
         expected |= {booking.run.chain for booking in own}
         work.append([grown[writer], shared, *own, shared])
     outcomes = write_at_once(address, work)
-    kept = runs(address_of(address))
-    assert Counter(one.chain for one in kept) == Counter(expected)
+    assert Counter(one.chain for one in runs(address_of(address))) == Counter(expected)
     assert outcomes["known"] == 2 * WRITERS - 1
     assert outcomes["replaced"] + outcomes["longer"] == WRITERS - 1
     assert outcomes["added"] == WRITERS * OWN + 2

@@ -49,8 +49,7 @@ def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(ep
 
 def test_account_says_what_a_law_of_turns_costs_and_which_names_are_near():
     asked = ["--noise-multiplier", 2, "--delta", 1e-5, "--rounds", 60, "--sampling"]
-    said = answer("account", *asked, "min_separation:50")
-    assert "60 rounds cost what 100 do" in said
+    assert "60 rounds cost what 100 do" in answer("account", *asked, "min_separation:50")
     line = refused("account", *asked, "random_allocation:50")
     assert line.startswith("rounds: must be a multiple of 50 under random allocation")
     line = refused("account", *asked, "random_allocation:30", "--accountant", "rdp")

@@ -19,8 +19,7 @@ NO_RESULT = {"init", "app", "book open", "book reserve", "book commit", "attest 
 def _own_commands(group, words="privplan"):
     context, found = click.Context(group), []
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        own = f"{words} {name}"
+        command, own = group.get_command(context, name), f"{words} {name}"
         nested = _own_commands(command, own) if isinstance(command, click.Group) else []
         found += nested or [(own, command)]
     return found
@@ -111,8 +110,7 @@ def test_the_example_in_the_help_of_a_command_is_one_of_it(words, command):
     assert start == "Example"
     assert example.startswith(f"{words} ")
     options = {word for one in command.params for word in (*one.opts, *one.secondary_opts)}
-    named = {word.partition("=")[0] for word in example.split() if word.startswith("-")}
-    assert named <= options
+    assert {word.partition("=")[0] for word in example.split() if word.startswith("-")} <= options
     assert "Usage:" in answer(*words.split()[1:], "--help")
 
 

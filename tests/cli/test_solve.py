@@ -97,8 +97,7 @@ def test_uploads_and_noise_are_kept(tmp_path):
 
 
 def test_solve_has_at_most_fifteen_options():
-    context = click.Context(main)
-    _, command, _ = main.resolve_command(context, ["solve"])
+    _, command, _ = main.resolve_command(click.Context(main), ["solve"])
     params = command.get_params(click.Context(command))
     options = [one for one in params if isinstance(one, click.Option)]
     assert len(options) <= 15, [one.name for one in options]

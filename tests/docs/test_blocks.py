@@ -102,8 +102,7 @@ def _shell(page, text):
 
 def _toml(text):
     for group in tomllib.loads(text)["project"]["entry-points"]:
-        pages = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-        assert f"`{group}`" in pages, group
+        assert f"`{group}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), group
 
 
 @pytest.mark.parametrize(

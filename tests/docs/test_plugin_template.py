@@ -59,6 +59,5 @@ def test_the_template_installs_into_an_environment(tmp_path):
     libraries = [path for path in sys.path if path.endswith("site-packages")]
     install = ["pip", "install", "--no-deps", "--no-build-isolation", str(tmp_path / "copy")]
     _run(tmp_path, python, [*libraries], install)
-    listed = _run(tmp_path, python, [], ["pip", "list"])
-    assert "my-privplan-plugin" in listed
+    assert "my-privplan-plugin" in _run(tmp_path, python, [], ["pip", "list"])
     _commands(tmp_path, python, [ROOT, *libraries])

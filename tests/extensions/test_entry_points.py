@@ -94,8 +94,7 @@ def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     people = sum(group["clients"] for group in plan["groups"])
     for group in plan["groups"]:
         assert group["weight"] == pytest.approx(group["clients"] / people, rel=1e-4)
-    shown = run(installed, tmp_path, "explain", "plan.json")
-    assert "2*toy_factor" in shown
+    assert "2*toy_factor" in run(installed, tmp_path, "explain", "plan.json")
     schema = json.loads(run(installed, tmp_path, "init", "--schema"))
     assert "near_population" in schema["$defs"]["Planning"]["properties"]["ratios"]["enum"]
 
@@ -106,8 +105,7 @@ def test_a_server_optimiser_trains_and_is_not_shown_by_replay(installed, tmp_pat
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
     simulated = ("simulate", "plan.json", "--algorithm=planned", "--seed=3", "--device=cpu")
     assert "test accuracy" in run(installed, tmp_path, *simulated, "-o", "run")
-    report = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert report["status"] == "complete"
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["status"] == "complete"
     shown = run(installed, tmp_path, "replay", "run", code=5)
     assert shown == "" or "server optimiser sign" in shown
     replayed = json.loads((tmp_path / "run" / "replay.json").read_text())

@@ -37,8 +37,7 @@ def started(arguments, said, save_seconds=2.0):
 
 def finished(arguments, said):
     """Run a command to its end; returns the seconds that it took."""
-    process = started(arguments, said)
-    begun = time.monotonic()
+    process, begun = started(arguments, said), time.monotonic()
     process.join()
     assert process.exitcode == 0, said.read_text()
     return time.monotonic() - begun

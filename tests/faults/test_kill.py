@@ -56,10 +56,9 @@ def _begins(folder, whole, name):
 def _run_is_sound(folder, whole):
     _begins(folder, whole, LEDGER)
     _equal(folder, whole, PLAN, partly=True)
-    if (folder / RECORD).exists():
-        record = json.loads((folder / RECORD).read_text())
-        if record["status"] == "complete":
-            run_is_same(folder, whole)
+    record = folder / RECORD
+    if record.exists() and json.loads(record.read_text())["status"] == "complete":
+        run_is_same(folder, whole)
     if (folder / CHECKPOINT).exists():
         found = checkpoint.load(folder, torch.device("cpu"))
         ledger = (folder / LEDGER).read_bytes()

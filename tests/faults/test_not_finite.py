@@ -70,8 +70,7 @@ def test_a_scale_cannot_let_one_in():
 @pytest.mark.parametrize("size", [1e30, 1e37, 1e38, HUGE])
 @pytest.mark.parametrize("norm", [1e-6, 1e-3, 0.37, 1.0])
 def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size, norm):
-    generator = torch.Generator().manual_seed(6)
-    updates = size * (2 * torch.rand(200, 50, generator=generator) - 1)
+    updates = size * (2 * torch.rand(200, 50, generator=torch.Generator().manual_seed(6)) - 1)
     context = TransformContext(1, torch.zeros(50), {}, tiny.plan().groups[0])
     clipped, long = clip(norm).apply(updates, context)
     assert long.all()
@@ -86,6 +85,5 @@ def test_clients_who_send_for_themselves_send_zero_and_are_counted():
     assert [update.excluded for update in updates] == [False, True, False, False]
     assert [update.vector.tolist() for update in updates][1] == [0.0, 0.0]
     ledger = MemoryLedger("")
-    end = run_round(world, initial_state(world), ledger)
-    assert end.theta.isfinite().all()
+    assert run_round(world, initial_state(world), ledger).theta.isfinite().all()
     assert [record.shares[0].excluded for record in ledger.records] == [0, 1, 0, 0]

@@ -96,8 +96,7 @@ ODD = st.sampled_from([1, 2, 0.3, 1e-30, 1e-12, 1e-3, 1.0, 10**15, 1e15, 1e40])
 @st.composite
 def odd(draw, data):
     """The data with one or two of its numbers replaced by odd ones."""
-    found = copy.deepcopy(data)
-    numbers = []
+    found, numbers = copy.deepcopy(data), []
     for way in _places(found):
         value = found
         for step in way:

@@ -137,8 +137,7 @@ def spec_of_every_field(start):
 
 def solved(data):
     """A spec with odd numbers, solved where it is sound."""
-    plan = solve(Spec.parse(data), second_opinion=False)
-    Plan.parse(json.loads(plan.to_json()))
+    Plan.parse(json.loads(solve(Spec.parse(data), second_opinion=False).to_json()))
 
 
 def _used(spec):
@@ -165,8 +164,7 @@ def _sound(name):
 
 def releases():
     """The releases of the honest run as plain data."""
-    lines = run_of_three_rounds()[LEDGER].splitlines()
-    return [json.loads(line)["release"] for line in lines]
+    return [json.loads(line)["release"] for line in run_of_three_rounds()[LEDGER].splitlines()]
 
 
 def plan_of_text(text):
@@ -191,8 +189,7 @@ def _judged(changes):
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         try:
-            verdict = judge(load_run(Path(folder)))
-            json.dumps(verdict.model_dump(mode="json"), allow_nan=False)
+            json.dumps(judge(load_run(Path(folder))).model_dump(mode="json"), allow_nan=False)
         finally:
             assert {path.name for path in Path(folder).iterdir()} == set(files)
 
@@ -230,8 +227,7 @@ def budgets_of_text(text):
 
 def vary_of_text(text):
     """A ``--vary`` word, applied to a sound spec."""
-    vary = parse_vary(text)
-    for point in points([vary])[:3]:
+    for point in points([parse_vary(text)])[:3]:
         Spec.parse(varied(spec_data(), point))
 
 

@@ -181,8 +181,7 @@ def difference(name: str, found: str, exact: bool = False) -> str:
     """A unified diff between the stored answer and the one found; empty when they agree."""
     stored = expected(name)
     calls = [step for step in CASES[name].steps if isinstance(step, Call)]
-    trains = any(call.arguments[0] in TRAINING for call in calls)
-    tolerance = OF_TRAINING if trains else TOLERANCE
+    tolerance = OF_TRAINING if any(call.arguments[0] in TRAINING for call in calls) else TOLERANCE
     if found == stored or (not exact and close(found, stored, tolerance)):
         return ""
     lines = difflib.unified_diff(

@@ -14,8 +14,7 @@ from tests.golden.cases import CASES
     ],
 )
 def test_answers_are_as_recorded(name, tmp_path):
-    found = record.answer(CASES[name], tmp_path)
-    shown = record.difference(name, found)
+    shown = record.difference(name, record.answer(CASES[name], tmp_path))
     assert not shown, f"\n{shown}"
 
 

@@ -33,8 +33,7 @@ def die(number):
 
 
 def test_an_interruption_ends_the_workers(tmp_path):
-    started = time.monotonic()
-    path = tmp_path / "worker"
+    started, path = time.monotonic(), tmp_path / "worker"
 
     def alarm(number, frame):
         if not path.exists() or not path.read_text():

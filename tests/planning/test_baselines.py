@@ -66,8 +66,7 @@ def test_the_law_of_delta_counts_what_a_budget_protects():
     for group, records in zip(data["groups"], (100, 1000), strict=True):
         group["records"] = records
     spec = Spec.parse(data)
-    deltas = [spec.delta_of(group) for group in spec.groups]
-    assert deltas == pytest.approx([100**-1.1, 1000**-1.1])
+    assert [spec.delta_of(group) for group in spec.groups] == pytest.approx([100**-1.1, 1000**-1.1])
     assert spec.weighting == "inverse_variance"
 
 
@@ -82,8 +81,7 @@ def spent(plan):
 
 
 def test_scale_has_one_noise_and_clips_that_average_to_c():
-    spec = make_spec(clipping_norm=0.8, planning={"accountant": "pld"})
-    plan = baselines.individual_scale(spec)
+    plan = baselines.individual_scale(make_spec(clipping_norm=0.8, planning={"accountant": "pld"}))
     stds = [g.noise_multiplier * plan.clip_bound(g) for g in plan.groups]
     assert stds == pytest.approx([stds[0]] * 2, rel=1e-12)
     clips = [plan.clip_bound(group) for group in plan.groups]
@@ -116,8 +114,7 @@ def test_clips_are_ordered_as_budgets_and_make_one_deviation(noise, clients, cli
 
 def test_sample_has_one_noise_and_uses_every_budget_up():
     plan = baselines.individual_sample(make_spec())
-    noises = {group.noise_multiplier for group in plan.groups}
-    assert len(noises) == 1
+    assert len({group.noise_multiplier for group in plan.groups}) == 1
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < epsilon <= group.epsilon
         most = calibrate(
@@ -173,11 +170,9 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
     Two of the four fall where epsilon grows. Under one sigma a larger budget always affords
     a larger ratio, and one sigma has to be the largest that any group needs.
     """
-    spec = preset(name)
-    percent = np.array(IDP_RATIOS[name])
+    spec, percent = preset(name), np.array(IDP_RATIOS[name])
     assert percent.mean() == pytest.approx(100 * spec.expected_cohort / spec.population, rel=1e-3)
-    rises = bool(np.all(np.diff(percent) > 0))
-    assert rises == (name in ("gdpfed-svhn", "gdpfed-cifar10"))
+    assert bool(np.all(np.diff(percent) > 0)) == (name in ("gdpfed-svhn", "gdpfed-cifar10"))
     deltas = [spec.delta_of(group) for group in spec.groups]
     needed = [
         noise_multiplier(g.epsilon, delta, sampling_ratio=q / 100, rounds=spec.rounds)
@@ -185,8 +180,7 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
     ]
     assert max(needed) > 1.3 * min(needed)
     plan = sampled(name)
-    ours = [100 * group.sampling_ratio for group in plan.groups]
-    assert np.all(np.diff(ours) > 0)
+    assert np.all(np.diff([100 * group.sampling_ratio for group in plan.groups]) > 0)
     assert plan.groups[0].noise_multiplier < max(needed)
     assert all(e <= g.epsilon for e, g in zip(spent(plan), plan.groups, strict=True))
 
@@ -233,5 +227,4 @@ def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
         assert 0.999 * group.epsilon < found <= group.epsilon
         history = plan.history(group)
         assert history.rounds == 10
-        again = accountant("pld").epsilon(history, group.delta, "add_remove")
-        assert again.upper == found
+        assert accountant("pld").epsilon(history, group.delta, "add_remove").upper == found

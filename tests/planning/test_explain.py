@@ -29,8 +29,7 @@ def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
     total = symbolic_bounds(2)["problem_1"].terms["privacy_noise"].subs(symbol("v"), 1)
     q, c, n = ([symbol(f"{name}_{m}") for m in (1, 2)] for name in ("q", "c", "N"))
     r = [q[m] * n[m] for m in range(2)]
-    square = r[0] ** 2 + r[1] ** 2
-    values = {}
+    square, values = r[0] ** 2 + r[1] ** 2, {}
     for m in range(2):
         values[symbol(f"k_{m + 1}")] = 1
         values[symbol(f"r_{m + 1}")] = r[m]
@@ -44,8 +43,7 @@ def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
 
 def test_best_rounds_of_theorem_3_balance_progress_and_noise():
     """With sigma^2 = c T, the derivative in T vanishes at sqrt(progress / noise per round)."""
-    one = symbolic_bounds()["gdpfed_plus"]
-    rounds = symbol("T")
+    one, rounds = symbolic_bounds()["gdpfed_plus"], symbol("T")
     noise = one.terms["privacy_noise"].subs(symbol("sigma_1"), sympy.sqrt(symbol("c") * rounds))
     (found,) = sympy.solve(sympy.diff(one.terms["progress"] + noise, rounds), rounds)
     expected = sympy.sqrt(one.terms["progress"] * rounds / (noise / rounds))
@@ -77,8 +75,7 @@ def test_published_terms_are_those_of_the_plan():
 
 def test_theorem_3_needs_constants_and_then_is_the_bound_objective():
     rows = (row for row in explain(solve(make_spec())) if row.bound == "gdpfed_plus")
-    without = {row.term: row.needs for row in rows}
-    assert without["progress"] == ("Delta",)
+    assert {row.term: row.needs for row in rows}["progress"] == ("Delta",)
     constants = {"smoothness": 2.0, "initial_gap": 3.0, "local_variance": 1e-4}
     planning = {"ratios": "bound", "constants": constants, "sparsification": "none"}
     plan = solve(make_spec(planning=planning))
@@ -113,8 +110,7 @@ def plan():
 
 def test_values_are_differences_of_plans(plan):
     strict, loose = budget_values(plan)
-    more = solve(Spec.parse(_data((0.5 * 1.1, 4.0))))
-    fall = 1 - more.objective.value / plan.objective.value
+    fall = 1 - solve(Spec.parse(_data((0.5 * 1.1, 4.0)))).objective.value / plan.objective.value
     assert strict.objective_gain == pytest.approx(fall, abs=2e-4)
     equal = solve(Spec.parse(_data((4.0, 4.0))))
     assert strict.cost == pytest.approx(1 - equal.objective.value / plan.objective.value, abs=2e-4)

@@ -36,8 +36,7 @@ def test_the_default_recipe_decides_rounds_within_uploads():
     data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
     free = ["ratios", "weights", "rounds", "cohort"]
     planning = {"accountant": "rdp", "free": free, "max_uploads": 1000}
-    spec = Spec.parse({**data, "planning": planning})
-    settled, _ = decide_free_choices(spec)
+    settled, _ = decide_free_choices(Spec.parse({**data, "planning": planning}))
     assert settled.rounds * settled.expected_cohort <= 1000 * (1 + 1e-9)
     base = settled.model_dump(mode="json")
     for rounds in (4, 10, 30, 100):

@@ -114,8 +114,7 @@ def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
 )
 def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(targets, unknown):
     """Met by the plan that comes back, and not where the unknown is 0.5% less."""
-    spec = _spec(*TWO)
-    plan = solve_for(spec, targets, unknown, second_opinion=False)
+    plan = solve_for(_spec(*TWO), targets, unknown, second_opinion=False)
     name, field = unknown.split(".")
     value = getattr(next(one for one in plan.spec.groups if one.name == name), field)
     assert f"asks for {unknown} {value:.6g} (" in plan.warnings[0]

@@ -101,12 +101,9 @@ def test_too_few_clients_for_a_whole_cohort_names_the_nearest():
 
 def test_laws():
     cohorts = np.array([10.4, 20.3, 29.3])
-    poisson = make_problem()
-    assert drawable(poisson, cohorts).tolist() == cohorts.tolist()
-    fixed = make_problem(sampling=SamplingLaw.FIXED_SIZE)
-    assert drawable(fixed, cohorts).tolist() == [11, 20, 29]
-    full = make_problem(sampling=SamplingLaw.FULL)
-    assert drawable(full, cohorts).tolist() == [200, 200, 200]
+    assert drawable(make_problem(), cohorts).tolist() == cohorts.tolist()
+    assert drawable(make_problem(sampling=SamplingLaw.FIXED_SIZE), cohorts).tolist() == [11, 20, 29]
+    assert drawable(make_problem(sampling=SamplingLaw.FULL), cohorts).tolist() == [200, 200, 200]
 
 
 @pytest.mark.parametrize("rule", WEIGHTS)

@@ -83,8 +83,7 @@ def test_noise_so_large_that_a_group_is_thrown_away():
 
 
 def test_closed_form_noise_is_theorem_1():
-    problem = make_problem()
-    noise = closed_form_noise(problem, np.array([20.0, 20.0, 20.0]))
+    noise = closed_form_noise(make_problem(), np.array([20.0, 20.0, 20.0]))
     budget = 1.0 + 2 * math.log(1e3)
     assert noise[0] ** 2 == pytest.approx(7 * 0.1**2 * 20 * budget, rel=1e-12)
 

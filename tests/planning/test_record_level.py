@@ -33,8 +33,7 @@ def records(**changes):
 
 def dp_sgd(gradient, steps, rate, std, runs, p):
     """Updates of many runs [runs, p] of noisy steps from zero; ``gradient`` sees [runs, p]."""
-    random = np.random.default_rng(5)
-    theta = np.zeros((runs, p))
+    random, theta = np.random.default_rng(5), np.zeros((runs, p))
     for _ in range(steps):
         theta -= rate * (gradient(theta, random) + std * random.standard_normal((runs, p)))
     return theta
@@ -117,8 +116,7 @@ def test_replaced_records_need_more_noise():
 @given(st.floats(0.3, 8.0), st.floats(1.05, 4.0))
 @settings(max_examples=5, deadline=None)
 def test_more_epsilon_is_never_more_noise(epsilon, factor):
-    data = record_data()
-    found = []
+    data, found = record_data(), []
     for budget in (epsilon, epsilon * factor):
         data["groups"] = [{**data["groups"][0], "epsilon": budget}]
         plan = solve(Spec.parse(data))
@@ -169,8 +167,7 @@ def test_minimum_epsilon_gives_everybody_the_strictest_noise():
 
 
 def test_budgets_of_clients_become_budgets_of_records():
-    spec = make_spec(delta="n^-1.1")
-    sizes = {"strict": 3, "loose": 40}
+    spec, sizes = make_spec(delta="n^-1.1"), {"strict": 3, "loose": 40}
     plan = level.record_level(spec, sizes)
     assert plan == level.record_level(solve(spec, second_opinion=False), sizes)
     assert [(g.epsilon, g.delta) for g in plan.groups] == [(1.0, 500**-1.1), (4.0, 500**-1.1)]

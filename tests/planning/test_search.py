@@ -71,8 +71,7 @@ def grid(task, steps):
 
 def brute_force(task, steps):
     """The least error on the grid, with noise calibrated at its points (log-log between)."""
-    clients = task.problem.clients
-    tables = []
+    clients, tables = task.problem.clients, []
     for m, n in enumerate(clients):
         low, high = (
             task.limits.min_cohorts[m] / n,
@@ -95,8 +94,7 @@ def brute_force(task, steps):
 def test_no_grid_point_is_a_thousandth_better(case):
     spec = random_spec(case)
     problem = problem_of(spec)
-    task = task_of(spec, problem)
-    found = optimised(spec, problem)
+    task, found = task_of(spec, problem), optimised(spec, problem)
     assert found.cohorts.sum() == pytest.approx(problem.cohort, rel=1e-9)
     assert np.all(found.cohorts >= task.limits.min_cohorts * (1 - 1e-9))
     assert np.all(found.cohorts <= task.limits.max_cohorts * (1 + 1e-9))
@@ -110,11 +108,9 @@ def test_loss_distributions_are_searched_as_well_as_moments():
     """With pld the curve is corrected, not built: 3,000 points around the optimum agree."""
     spec = make_spec(rounds=40, planning={"accountant": "pld", "ratios": "balanced"})
     problem = problem_of(spec)
-    task = task_of(spec, problem)
-    found = optimised(spec, problem)
+    task, found = task_of(spec, problem), optimised(spec, problem)
     ours = error_of(task, found.cohorts, found.noise)
-    clients = np.asarray(problem.clients)
-    offsets = np.linspace(-0.6, 0.6, 5)
+    clients, offsets = np.asarray(problem.clients), np.linspace(-0.6, 0.6, 5)
     fits = []
     for m, ratio in enumerate(found.cohorts / clients):
         noise = [least_noise(problem, m, float(ratio * np.exp(x)), "pld") for x in offsets]

@@ -67,8 +67,7 @@ class Finding:
 @cache
 def plan(sampling="poisson"):
     """The plan of the bench, under a sampling law."""
-    text = preset("digits")
-    data = {**yaml.safe_load(text), **CHANGES, "sampling": sampling}
+    data = {**yaml.safe_load(preset("digits")), **CHANGES, "sampling": sampling}
     if sampling.startswith("cyclic"):
         turns = int(sampling.partition(":")[2])
         data |= {"planning": {"ratios": "balanced"}, "rounds": ROUNDS // turns * turns}
@@ -148,8 +147,7 @@ def replayed(folder):
     """Outcome and reason of ``privplan replay --rounds all`` on a run folder."""
     done = CliRunner().invoke(replay_command, [str(folder), "--rounds", "all", "--format", "json"])
     report = ReplayReport.load(folder)
-    expected = {"passed": 0, "failed": 4, "not shown": 5}[report.outcome]
-    if done.exit_code != expected:
+    if done.exit_code != {"passed": 0, "failed": 4, "not shown": 5}[report.outcome]:
         raise AssertionError(done.output)
     return report.outcome, report.reason
 

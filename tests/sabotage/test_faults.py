@@ -57,8 +57,7 @@ def test_the_collection_is_large_and_explains_what_is_not_detected():
     assert sum(fault.level in with_replay for fault in COLLECTED) >= 44
     assert sum(fault.author == EXTERNAL for fault in COLLECTED) >= 24
     for fault in COLLECTED:
-        declared = fault.level == "declared"
-        assert declared == (not fault.why), fault.name
+        assert (fault.level == "declared") == (not fault.why), fault.name
         assert bool(fault.check) == (fault.level in ("declared", "not shown")), fault.name
 
 

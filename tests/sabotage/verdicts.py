@@ -36,8 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
 
 def answer(folder: Path, *options: str) -> tuple[str, str]:
     """Level and reason of ``privplan verify``."""
-    asked = ["verify", str(folder), "--format", "json", *options]
-    done = CliRunner().invoke(main, asked)
+    done = CliRunner().invoke(main, ["verify", str(folder), "--format", "json", *options])
     if isinstance(done.exception, PrivplanError):  # a folder that is refused has no verdict
         return "refused", str(done.exception)
     if not done.stdout:

@@ -36,8 +36,7 @@ def test_numbers_are_found_by_path_and_group_name():
 
 
 def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path):
-    rows = sweep(DATA, VARIES, tmp_path)
-    assert len(rows) == 8
+    assert len(sweep(DATA, VARIES, tmp_path)) == 8
     table = list(csv.DictReader((tmp_path / TABLE).read_text().splitlines()))
     assert len(table) == 8
     assert {row["group"] for row in table} == {"strict", "loose"}

@@ -11,8 +11,7 @@ from simulate.runs.run import InterruptedRunError, execute
 
 def digits_spec(**changes):
     """The preset for the digits, changed."""
-    text = preset("digits")
-    return Spec.parse({**yaml.safe_load(text), **changes})
+    return Spec.parse({**yaml.safe_load(preset("digits")), **changes})
 
 
 def stop_after(rounds):

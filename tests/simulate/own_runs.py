@@ -48,8 +48,7 @@ def plan(folder):
 
 def arrays():
     """Records, labels, clients and groups; the label is the sign of the first column."""
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(400, 4))
+    x = np.random.default_rng(0).normal(size=(400, 4))
     client = np.arange(400) % CLIENTS
     group = np.where(client < STRICT, "strict", "loose")
     return {"x": x, "y": (x[:, 0] > 0).astype(int), "client": client, "group": group}

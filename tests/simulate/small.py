@@ -63,8 +63,7 @@ def digits():
 
 def setting(algorithm, seed=8):
     """A run of an algorithm in this world."""
-    labels = digits().train_y.numpy()
-    held = partition(scheme("iid"), labels, algorithm.plan.groups, seed=seed)
+    held = partition(scheme("iid"), digits().train_y.numpy(), algorithm.plan.groups, seed=seed)
     return Experiment(
         algorithm, model(algorithm.plan.spec.model.name), digits(), held, seed, torch.device("cpu")
     )

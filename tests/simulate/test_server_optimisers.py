@@ -67,8 +67,7 @@ def test_adaptive_optimisers_are_those_of_reddi_et_al(name):
 
 def test_an_ema_has_geometric_weights():
     models = torch.stack(path(made(optimizer="sgd")))
-    averages = path(averaged(add(), Averaging(decay=0.6), rounds=3))
-    for t, average in enumerate(averages, start=1):
+    for t, average in enumerate(path(averaged(add(), Averaging(decay=0.6), rounds=3)), start=1):
         weights = 0.6 ** torch.arange(t - 1, -1, -1, dtype=torch.float32)
         torch.testing.assert_close(average, weights @ models[:t] / weights.sum())
 

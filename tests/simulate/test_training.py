@@ -57,8 +57,7 @@ def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
     assert resumed.record.chain == whole.record.chain
     for one, other in zip(resumed.model().parameters(), whole.model().parameters(), strict=True):
         assert torch.equal(one, other)
-    again = simulate.train(solved, folder=tmp_path / "cut", **asked)
-    assert again.reused
+    assert simulate.train(solved, folder=tmp_path / "cut", **asked).reused
     with pytest.raises(InputError, match="own_model: must be as in"):
         simulate.train(solved, folder=tmp_path / "cut", **{**asked, "model": _Renamed})
 
@@ -88,8 +87,7 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
         return Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome
 
     run = simulate.train(solved, folder=tmp_path / "run", **given)
-    told = run.record.parts
-    law = solved.spec.sampling.law
+    told, law = run.record.parts, solved.spec.sampling.law
     assert told["strict"][0] == sum(law.turn("strict", name) == 0 for name in range(STRICT))
     assert (run.verdict.kept, replayed(run)) == (True, "passed")
     wrong = run.record.model_copy(update={"parts": {**told, "strict": (STRICT, 0)}})

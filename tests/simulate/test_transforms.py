@@ -226,8 +226,7 @@ def test_dp_fedpgn_pays_for_its_median_by_default(short_plan, tmp_path):
 
 @pytest.mark.parametrize("change", ["copy", "in place", "none"])
 def test_known_norms_are_never_those_of_other_updates(change):
-    group = tiny.plan().groups[0]
-    updates = torch.full((3, 4), 0.01)
+    group, updates = tiny.plan().groups[0], torch.full((3, 4), 0.01)
     context = TransformContext(1, torch.zeros(4), {}, group, Measured(updates))
     if change == "copy":
         updates = updates * 1000

@@ -38,8 +38,7 @@ def test_the_description_has_no_relative_link(setup_module_, repository):
 
 
 def test_every_file_of_the_architecture_page_exists():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    named = re.findall(r"`([\w./]+\.py|[\w/]+/)`", text)
+    named = re.findall(r"`([\w./]+\.py|[\w/]+/)`", (ROOT / "docs" / "architecture.md").read_text())
     assert len(named) > 40
     roots = (ROOT, ROOT / "privplan", ROOT / "simulate")
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []

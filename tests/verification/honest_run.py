@@ -31,8 +31,7 @@ def plan(the_spec=None):
 
 def releases(the_plan, seed=1):
     """One release per round and group, drawn as planned."""
-    rng = np.random.default_rng(seed)
-    made = []
+    rng, made = np.random.default_rng(seed), []
     for number in range(1, the_plan.spec.rounds + 1):
         for group in the_plan.groups:
             std = group.noise_multiplier * NORM

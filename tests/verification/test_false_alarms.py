@@ -22,10 +22,9 @@ def test_a_verdict_on_an_honest_run_is_broken_at_most_once_in_a_thousand():
 
 
 def test_every_stated_rate_is_declared_and_every_declared_rate_is_of_a_test():
-    verdict = honest("planned", "poisson", 7)
     stated = {
         check.name: float(found[1])
-        for check in verdict.checks
+        for check in honest("planned", "poisson", 7).checks
         if (found := re.search(r"false alarms at most ([\d.e-]+)", check.reason))
     }
     declared = {name: check.false_alarm for name, check in CHECKS.items() if check.false_alarm}
@@ -42,8 +41,7 @@ def _alarms(seed: int, folder: Path, plan: Plan) -> list[str]:
         noise = source.normal(0, release.noise_std, release.dimension)
         square, along = float(noise @ noise), float(noise[0])
         residual = Residual(sum_squares=square, along_sum=along)
-        changes = {"residual": residual, "noise_sum_squares": square}
-        made.append(release.model_copy(update=changes))
+        made.append(release.model_copy(update={"residual": residual, "noise_sum_squares": square}))
         at = {"round_": release.round, "index": index % len(plan.groups)}
         lines.append(measure_noise(noise, release.noise_std, **at, sum_norm=0.1).line)
     honest_run.write_run(folder, made, plan)

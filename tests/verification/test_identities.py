@@ -26,8 +26,7 @@ def changed(folder, target, change, *, honest):
     if honest:
         header = json.loads((folder / EVIDENCE).read_text().splitlines()[0])["evidence"]
         header["clients"] = clients_digest(arrays)
-        digest = Plan.load(folder / PLAN).digest
-        line, _ = chained(EvidenceHeader(**header), digest, "evidence")
+        line, _ = chained(EvidenceHeader(**header), Plan.load(folder / PLAN).digest, "evidence")
         (target / EVIDENCE).write_text(line)
     return target
 

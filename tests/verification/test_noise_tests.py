@@ -77,8 +77,7 @@ def test_measurements_agree_with_independent_implementations():
     one = _measured(z)
     assert one.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
     assert one.tails == tuple((np.abs(z) > limit).sum() for limit in evidence.TAILS)
-    cells = np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0]
-    assert one.cells == tuple(cells)
+    assert one.cells == tuple(np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0])
     shifted = [float(z[shift:] @ z[:-shift]) for shift in range(1, 1001)]
     assert one.lag == 1 + int(np.abs(shifted).argmax())
     assert one.autocorrelation == pytest.approx(shifted[one.lag - 1])
@@ -142,8 +141,7 @@ def test_faults_of_long_vectors_are_seen(name):
     rng, n = np.random.default_rng(8), 2 * evidence.SAMPLE + 1
     z = rng.standard_normal(n)
     _, fault = LONG_FAULTS.get(name, (None, lambda z, rng: z))
-    changed = np.resize(fault(z, rng), n)
-    one = _measured(changed)
+    one = _measured(np.resize(fault(z, rng), n))
     assert one.fault is None
     assert one.sample == evidence.SAMPLE
     release = _release(1)
@@ -152,8 +150,7 @@ def test_faults_of_long_vectors_are_seen(name):
 
 
 def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
-    rng = np.random.default_rng(9)
-    z = rng.standard_normal((4, 2 * evidence.SAMPLE + 1))
+    z = np.random.default_rng(9).standard_normal((4, 2 * evidence.SAMPLE + 1))
     z[3] = z[0] + 0.1 * z[3]
     releases = [_release(number) for number in range(1, 5)]
     lines = [_measured(one, round_=at) for at, one in enumerate(z, start=1)]
@@ -266,8 +263,7 @@ def test_measurements_of_another_release_are_refused(tmp_path):
         number = index[release.round] = index.get(release.round, -1) + 1
         noise = rng.normal(0, release.noise_std, release.dimension)
         where = {"round_": release.round, "index": number}
-        one = evidence.measure_noise(noise, release.noise_std, **where, sum_norm=1.0)
-        made.append(one.line)
+        made.append(evidence.measure_noise(noise, release.noise_std, **where, sum_norm=1.0).line)
     path.write_text("".join(made))
     checks = {check.name: check for check in judge(load_run(tmp_path)).checks}
     for name in ("noise distribution", "noise coverage", "noise independence"):

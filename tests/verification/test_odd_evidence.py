@@ -197,8 +197,7 @@ def test_a_metric_of_a_name_need_not_be_a_share(run):
 
 
 def test_a_number_that_json_cannot_hold_is_refused(run):
-    record = read(run, RECORD)
-    text = json.dumps(edited(record, ("configuration", "numbers"), {"rho": 7.25}))
+    text = json.dumps(edited(read(run, RECORD), ("configuration", "numbers"), {"rho": 7.25}))
     (run / RECORD).write_text(text.replace("7.25", "1e999"))
     with pytest.raises(InputError, match=r"record.configuration: must hold finite numbers"):
         load_run(run)

@@ -56,8 +56,7 @@ def test_what_is_no_mean_fails(by_class, by_group, rule, tmp_path):
 
 @pytest.mark.parametrize("name", ["DP-FedAvg-FT", "GDPFed+"])
 def test_runs_with_one_model_and_with_own_ones_agree(name, tmp_path):
-    request = Request(short_plan(), name, "digits", tmp_path / "run", seed=1)
-    execute(request)
+    execute(Request(short_plan(), name, "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
     assert record_agrees(run).passed
     *earlier, last = run.record.metrics

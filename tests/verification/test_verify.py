@@ -18,8 +18,7 @@ Made = list[ReleaseRecord]
 
 
 def _share(release, **changes):
-    share = release.shares[0].model_copy(update=changes)
-    return release.model_copy(update={"shares": (share,)})
+    return release.model_copy(update={"shares": (release.shares[0].model_copy(update=changes),)})
 
 
 Change = Callable[[ReleaseRecord], ReleaseRecord]
@@ -164,8 +163,7 @@ def _verdict(folder, made=None):
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_is_named(tmp_path, name):
     fault, check, reason = FAULTS[name]
-    made = fault(honest_run.releases(honest_run.plan()))
-    verdict = _verdict(tmp_path, made)
+    verdict = _verdict(tmp_path, fault(honest_run.releases(honest_run.plan())))
     failed = {item.name: item.reason for item in verdict.failed}
     assert not verdict.kept
     assert check in failed
@@ -186,8 +184,7 @@ def test_honest_runs_pass(tmp_path, seed):
 
 
 def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path):
-    verdict = _verdict(tmp_path)
-    for group in verdict.groups:
+    for group in _verdict(tmp_path).groups:
         _, budget, ratio, sigma = honest_run.GROUPS[group.group]
         history = History.repeated(Release(sigma, ratio), 30)
         spent = accountant("pld").epsilon(history, group.delta, Relation.ADD_REMOVE)
@@ -254,8 +251,7 @@ def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path)
 
 def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path):
     honest_run.write_run(tmp_path)
-    text = (tmp_path / LEDGER).read_text()
-    (tmp_path / LEDGER).write_text(text[:-40])
+    (tmp_path / LEDGER).write_text((tmp_path / LEDGER).read_text()[:-40])
     line = refused("verify", tmp_path)
     assert "line 60 is torn" in line
     assert "59 releases" in line

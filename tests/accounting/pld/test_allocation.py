@@ -156,5 +156,4 @@ def test_little_noise_counts_as_a_known_round() -> None:
     release = Release(0.2, 1.0, "random_allocation:50")
     found = accountant("pld").epsilon(History.repeated(release, 1), DELTA, "add_remove")
     assert 0 < found.lower < found.upper <= gaussian_epsilon(5.0, DELTA)[1] * (1 + 1e-6)
-    above = allocation_pairs(0.25, 50).upper[0]
-    assert epsilon_of(above, DELTA, from_above=True) < found.upper
+    assert epsilon_of(allocation_pairs(0.25, 50).upper[0], DELTA, from_above=True) < found.upper

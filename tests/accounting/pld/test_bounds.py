@@ -22,8 +22,7 @@ PLD = PldAccountant()
 
 
 def _profile(lattice, epsilon):
-    gain = np.maximum(0.0, -np.expm1(epsilon - lattice.losses))
-    return float((lattice.masses * gain).sum())
+    return float((lattice.masses * np.maximum(0.0, -np.expm1(epsilon - lattice.losses))).sum())
 
 
 def _divergence(rows, epsilon):
@@ -69,8 +68,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("sigma", "ratio", "rounds", "delta", "bounds", "fixed"), ROWS)
 def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed):
-    history = History.repeated(Release(sigma, ratio), rounds)
-    found = PLD.epsilon(history, delta, Relation.ADD_REMOVE)
+    found = PLD.epsilon(History.repeated(Release(sigma, ratio), rounds), delta, Relation.ADD_REMOVE)
     assert bounds[0] <= found.lower <= found.upper <= bounds[1]
     assert found.upper - found.lower < 2e-3 * found.upper
     whole = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)

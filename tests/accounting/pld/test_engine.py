@@ -132,8 +132,7 @@ def test_a_stitched_pair_has_the_profile_of_proposition_30():
     losses, masses = made.losses[0], made.masses[0]
 
     def above(x):
-        inner = math.log1p((x - 1) / ratio)
-        return ratio * float(exact_gaussian_delta(shift, inner))
+        return ratio * float(exact_gaussian_delta(shift, math.log1p((x - 1) / ratio)))
 
     for epsilon in (-0.2, -0.05, 0.0, 0.1, 0.7, 2.0):
         x = math.exp(epsilon)
@@ -144,8 +143,7 @@ def test_a_stitched_pair_has_the_profile_of_proposition_30():
 
 
 def test_convolution_errors_are_within_their_bound():
-    rng = np.random.default_rng(3)
-    masses = rng.uniform(size=50)
+    masses = np.random.default_rng(3).uniform(size=50)
     masses /= masses.sum()
     exact = np.array([mp.mpf(1)])
     with mp.workdps(30):
@@ -165,14 +163,12 @@ def test_convolution_errors_are_within_their_bound():
 
 def test_lengths_of_transforms_are_those_of_scipy():
     sizes = [*range(1, 2000), *(2**k + 1 for k in range(11, 28)), 10_000_019]
-    expected = [scipy.fft.next_fast_len(n, real=True) for n in sizes]
-    assert [fast_length(n) for n in sizes] == expected
+    assert [fast_length(n) for n in sizes] == [scipy.fft.next_fast_len(n, real=True) for n in sizes]
 
 
 @pytest.mark.parametrize("step", [1e-9, 1e-3, 0.5, 30.0, 900.0])
 def test_suffix_deltas_are_direct_sums(step):
-    rng = np.random.default_rng(1)
-    masses = rng.uniform(size=200)
+    masses = np.random.default_rng(1).uniform(size=200)
     index = np.arange(200)
     direct = [(masses[k:] * -np.expm1(-step * (index[k:] - k))).sum() for k in range(len(masses))]
     np.testing.assert_allclose(suffix_deltas(masses, step), direct, rtol=1e-12, atol=0)
@@ -242,8 +238,7 @@ def test_the_profile_of_every_tolerance_agrees():
 def test_fixed_size_cohorts_need_twice_the_noise():
     # Fact 1 of the accounting: under add/remove a fixed-size cohort is Poisson at sigma / 2.
     fixed = PldAccountant().epsilon(History.repeated(Release(2.0, 0.02, FIXED), 50), 1e-5, AR)
-    poisson = PldAccountant().epsilon(History.repeated(Release(1.0, 0.02), 50), 1e-5, AR)
-    assert fixed == poisson
+    assert fixed == PldAccountant().epsilon(History.repeated(Release(1.0, 0.02), 50), 1e-5, AR)
 
 
 def test_every_cell_has_pairs_and_exact_ones_where_known():
@@ -251,8 +246,7 @@ def test_every_cell_has_pairs_and_exact_ones_where_known():
         ratio = 1.0 if law == FULL else 0.1
         for relation in Relation:
             found = noise_families.dominating_pairs(Release(2.0, ratio, law), relation)
-            open_cell = law == FIXED and relation != AR
-            assert (found.upper != found.lower) == open_cell
+            assert (found.upper != found.lower) == (law == FIXED and relation != AR)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 30.0, 1e4])
@@ -266,9 +260,7 @@ def test_extremes_are_tight_or_at_least_sound(sigma, ratio):
 
 
 def test_too_little_noise_is_refused_in_one_line():
-    history = History.repeated(Release(0.01, 0.5), 10)
-    reason = PldAccountant().why_not(history, AR)
+    reason = PldAccountant().why_not(History.repeated(Release(0.01, 0.5), 10), AR)
     assert reason is not None
     assert "\n" not in reason
-    everybody = History.repeated(Release(0.01, 1.0, FULL), 10)
-    assert PldAccountant().why_not(everybody, AR) is None
+    assert PldAccountant().why_not(History.repeated(Release(0.01, 1.0, FULL), 10), AR) is None

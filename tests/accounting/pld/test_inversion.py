@@ -17,11 +17,10 @@ def random_questions(count, seed, most_rounds=1e5):
     def spread(low, high):
         return np.exp(rng.uniform(np.log(low), np.log(high), count))
 
-    rounds = np.round(spread(1, most_rounds))
     return {
         "noise_multiplier": spread(0.5, 20),
         "sampling_ratio": spread(1e-4, 0.9),
-        "rounds": rounds,
+        "rounds": np.round(spread(1, most_rounds)),
         "delta": spread(1e-10, 1e-3),
     }
 

@@ -89,15 +89,13 @@ def test_json_has_every_number(tmp_path):
     ],
 )
 def test_what_a_framework_cannot_express_is_refused(tmp_path, target, changes, line):
-    done = exported(tmp_path, target, **changes)
-    assert line in done.output
+    assert line in exported(tmp_path, target, **changes).output
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_with_files_is_not_overwritten(tmp_path):
     exported(tmp_path, "json")
-    again = exported(tmp_path, "json")
-    assert "output: must be a new or an empty folder" in again.output
+    assert "output: must be a new or an empty folder" in exported(tmp_path, "json").output
 
 
 SINGLE = {"records": (100, 9.0, 0.1, 1.1)}

@@ -241,8 +241,7 @@ def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path, version):
         with deployed(tmp_path, version):
             wait_for(lambda target=target: len(complete_lines(ledger)) >= target)
             if target == RELEASES:
-                with_model = project / "run" / "guard" / f"model-{RELEASES}.bin"
-                wait_for(with_model.exists)
+                wait_for((project / "run" / "guard" / f"model-{RELEASES}.bin").exists)
         assert complete_lines(ledger)[: len(before)] == before
         before = complete_lines(ledger)
     read = read_ledger(project / "run", deployed_plan().digest)

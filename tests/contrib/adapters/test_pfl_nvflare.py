@@ -44,8 +44,7 @@ def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path):
 
 
 def test_pfl_goes_on_with_what_is_left(tmp_path):
-    the_plan = plan()
-    the_plan.save(tmp_path / "plan.json")
+    plan().save(tmp_path / "plan.json")
     for iterations, rounds in ((4, 4), (100, ROUNDS)):
         done = run(command(tmp_path, iterations))
         assert done.returncode == 0, done.stderr[-2000:]
@@ -56,8 +55,7 @@ def test_pfl_halts_before_the_budget_is_exceeded(tmp_path):
     plan(epsilon=1.6).save(tmp_path / "plan.json")
     done = run(command(tmp_path, ROUNDS))
     assert done.returncode == 0, done.stderr[-2000:]
-    rounds = lines_of(done.stdout)[0]["rounds"]
-    assert 0 < rounds < ROUNDS
+    assert 0 < lines_of(done.stdout)[0]["rounds"] < ROUNDS
     with Guard(plan(epsilon=1.6), tmp_path / "run") as guard:
         assert guard.epsilon("loose").upper <= 1.6
         assert not guard.may_release()
@@ -102,8 +100,7 @@ def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert ledger.read_text().splitlines()[: len(lines)] == lines
     with Guard(the_plan, tmp_path / "run") as guard:
-        verdict = guard.verdict()
-        model = guard.model
+        verdict, model = guard.verdict(), guard.model
     assert verdict.outcome == "kept"
     assert {group.realised_upper == group.planned for group in verdict.groups} == {True}
     assert model["w"].dtype == np.float32

@@ -32,8 +32,7 @@ def train(guard, optimizer, most=None):
         for group, client in cohort.members:
             own = copy.deepcopy(module)
             local = torch.optim.SGD(own.parameters(), lr=0.1)
-            rows = POINTS[client : client + 8]
-            own(rows).square().mean().backward()
+            own(POINTS[client : client + 8]).square().mean().backward()
             local.step()
             loop.add(group, own)
     return module

@@ -152,8 +152,7 @@ def test_a_time_stamp_of_a_local_authority(run, authority, tmp_path):
         subprocess.run([*words, "-out", "reply"], cwd=authority, check=True, capture_output=True)
         return (authority / "reply").read_bytes()
 
-    plan = Plan.load(run / PLAN)
-    made = anchor(run, plan, TimeStamps(post))
+    made = anchor(run, Plan.load(run / PLAN), TimeStamps(post))
     root = str(authority / "root.pem")
     code, rows = verdict(run, "--tsa-certificate", root)
     assert (code, rows["anchors"]) == (0, "passed: 1 heads, the last after 62 statements")

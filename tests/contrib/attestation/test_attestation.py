@@ -62,8 +62,7 @@ def swapped(lines):
 
 
 def wrongly_signed(lines):
-    data = json.loads(lines[1])
-    letters = data["signature"]
+    letters = json.loads(lines[1])["signature"]
     return [lines[0], lines[1].replace(letters, letters[::-1]), *lines[2:]]
 
 
@@ -172,8 +171,7 @@ def test_an_interrupted_server_repeats_its_statements(run, server):
         offset = 1 + 4 * (round_ - 1)
         for client in statements[offset + 1 : offset + 3]:
             attestor.add(client.line)
-        digests = statements[offset + 3].statement.releases
-        attestor.release(round_, digests, ledger.link(2 * round_))
+        attestor.release(round_, statements[offset + 3].statement.releases, ledger.link(2 * round_))
     attestor.end(ledger.chain)
     assert (run / ATTESTATION).read_text() == before
 
@@ -255,8 +253,7 @@ def test_a_run_signed_by_an_unknown_party_is_not_booked(tmp_path):
     path.write_text("".join(one.line for one in forged))
     with pytest.raises(BrokenRunError, match="attestation: line 1: the signature is not that of"):
         booking_of(tmp_path / "run", "")
-    renamed = path.read_text().replace('"signer":"server"', '"signer":"eve"')
-    path.write_text(renamed)
+    path.write_text(path.read_text().replace('"signer":"server"', '"signer":"eve"'))
     with pytest.raises(BrokenRunError, match="signed by eve, who is not in the plan"):
         booking_of(tmp_path / "run", "")
     path.unlink()

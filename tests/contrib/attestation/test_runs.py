@@ -46,8 +46,7 @@ def test_a_signed_run_is_attested(tmp_path, evidence):
     assert verdict.evidence == ("declared", "attested")
     if evidence == "internal":
         assert verdict.outcome == "kept"
-    found = read_attestation(run)
-    kinds = [one.statement.kind for one in found.statements]
+    kinds = [one.statement.kind for one in read_attestation(run).statements]
     assert kinds == ["start", *["cohort", "release"] * 6, "end"]
 
 
@@ -66,8 +65,7 @@ def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
-    public = new_key(tmp_path / "key").public
-    signers = ({"name": "server", "role": "server", "key": public},)
+    signers = ({"name": "server", "role": "server", "key": new_key(tmp_path / "key").public},)
     check_killed(tmp_path, 60, "tests.contrib.attestation.kills", signers)
     verdict = judge(load_run(tmp_path / "run"))
     assert verdict.failed == ()
@@ -75,8 +73,7 @@ def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
 
 
 def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypatch):
-    key = new_key(tmp_path / "server.pem")
-    plan = short_plan()
+    key, plan = new_key(tmp_path / "server.pem"), short_plan()
     signers = [{"name": "server", "role": "server", "key": key.public}]
     spec = type(plan.spec).model_validate({**plan.spec.model_dump(), "signers": signers})
     asked = Request(
@@ -109,8 +106,7 @@ def test_the_example(tmp_path, monkeypatch):
         done = answer(*shlex.split(words)[1:])
         if target:
             path = tmp_path / target
-            text = path.read_text().replace("rounds: 60", "rounds: 4")
-            path.write_text(text + done)
+            path.write_text(path.read_text().replace("rounds: 60", "rounds: 4") + done)
         outputs.append(" ".join(done.split()))
     assert "passed: " in outputs[-2]
     assert "(rounds executed before this verdict), attested (releases signed" in outputs[-1]

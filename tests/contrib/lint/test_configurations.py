@@ -60,8 +60,7 @@ def test_a_schedule_of_a_configuration(line, code, tmp_path):
         "framework: opacus\nnoise_multiplier: 1.1\nbatch_size: 600\nepochs: 10\ndelta: 1e-5\n"
         + line
     )
-    report = lint(str(tmp_path / "run.yaml"), "opacus", Options(60_000))
-    assert report.exit_code == code
+    assert lint(str(tmp_path / "run.yaml"), "opacus", Options(60_000)).exit_code == code
 
 
 TRAINING = """

@@ -62,8 +62,7 @@ def test_faults_are_one_line(tuning, message):
 def test_the_command_says_what_is_left(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text(json.dumps(DATA))
-    words = [str(path), "--runs", "20", "--format", "json"]
-    done = CliRunner().invoke(command, words)
+    done = CliRunner().invoke(command, [str(path), "--runs", "20", "--format", "json"])
     assert done.exit_code == 0, done.stderr
     assert all(row["left"] < row["budget"] for row in json.loads(done.stdout))
 

@@ -16,8 +16,7 @@ from tests.command import answer
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    made = run(path.parent / "run", 1)
-    Plan.load(Path(made) / "plan.json").save(path)
+    Plan.load(Path(run(path.parent / "run", 1)) / "plan.json").save(path)
     return path
 
 

@@ -127,8 +127,7 @@ def test_holm_over_the_claims_of_a_table():
 
 def test_the_seeds_that_would_decide():
     """At the mean and spread of three seeds, p falls below the level at that number."""
-    values = [0.0, 2.0, 4.0]
-    [found] = claims.verdicts([LEAD], leads(values))
+    [found] = claims.verdicts([LEAD], leads([0.0, 2.0, 4.0]))
     many = int(re.search(r"(\d+) seeds would decide", found.evidence)[1])
     p = [2 * stats.t.sf(2.0 / (2.0 / math.sqrt(n)), n - 1) for n in (many - 1, many)]
     assert p[1] <= 0.05 < p[0]
@@ -275,8 +274,7 @@ def test_noise_of_robust_hdp(tmp_path):
     assert statistics.median(ratios) == pytest.approx(4, rel=0.1)
     loosest = 75 * (3 * noise_scale(0.5, 32) / 32) ** 2 / 20  # equal budgets and batches of 32
     strictest = 75 * (3 * noise_scale(0.2, 32) / 32) ** 2 / 20
-    even = statistics.fmean(found["DPFedAvg", "Dist9"]["values"])
-    assert loosest < even < 4 * strictest
+    assert loosest < statistics.fmean(found["DPFedAvg", "Dist9"]["values"]) < 4 * strictest
     for name in ("figure-2", "figure-5", "figure-8", "figure-11"):
         _, outcomes = by_command(f"robust-hdp-{name}", tmp_path)
         assert "order reproduced" in outcomes.values()
@@ -504,8 +502,7 @@ def test_every_finding_names_a_test_that_exists():
         found = re.findall(r"`(tests/[^`:]+\.py)(?:::(\w+))?`", row)
         assert found, row
         for file, name in found:
-            text = (ROOT / file).read_text(encoding="utf-8")
-            assert not name or f"def {name}(" in text, row
+            assert not name or f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), row
 
 
 def test_the_rates_of_heads():
@@ -524,8 +521,7 @@ def test_theorem_1_of_gdpfed_plus_fails_at_its_own_settings():
     rows = zip(RATIOS["gdpfed-fmnist"], OPTIMISED["gdpfed-fmnist"], given.deltas, strict=True)
     for percent, square, delta in rows:
         release = Release(math.sqrt(square), percent / 100, given.sampling)
-        history = History.repeated(release, given.rounds)
-        assert failed_conditions(history, delta, given.relation)
+        assert failed_conditions(History.repeated(release, given.rounds), delta, given.relation)
 
 
 def test_dist1_has_negative_budgets():
@@ -542,8 +538,7 @@ def scale_delta(epsilon, coordinates, ratio):
     if threshold <= 0:
         return 0.0
     first = stats.chi2.cdf(threshold, coordinates)
-    second = stats.chi2.cdf(threshold / ratio**2, coordinates)
-    return float(first - math.exp(epsilon) * second)
+    return float(first - math.exp(epsilon) * stats.chi2.cdf(threshold / ratio**2, coordinates))
 
 
 def test_an_unpaid_median_shows_in_the_scale_of_the_noise():

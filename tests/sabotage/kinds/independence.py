@@ -71,8 +71,7 @@ def _reversed(z, round_, past):
 def _permuted(z, round_, past):
     if not past:
         return z
-    order = torch.randperm(len(z), generator=torch.Generator().manual_seed(round_))
-    return past[0][order]
+    return past[0][torch.randperm(len(z), generator=torch.Generator().manual_seed(round_))]
 
 
 def _seeded_by(words):

@@ -75,8 +75,7 @@ def _everybody(experiment):
     def draw(source, clients, ratio, round_):
         return np.flatnonzero(source.random(clients) < ratio)
 
-    sampler = experiment.algorithm.sampler
-    return with_components(experiment, sampler=replace(sampler, draw=draw))
+    return with_components(experiment, sampler=replace(experiment.algorithm.sampler, draw=draw))
 
 
 def _more(sums, mixed, round_):

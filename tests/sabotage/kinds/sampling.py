@@ -45,8 +45,7 @@ def _two_rounds(source, clients, ratio, round_, before):
 
 def _never_in_a_row(source, clients, ratio, round_, before):
     rest = np.setdiff1d(np.arange(clients), before)
-    size = min(len(rest), int(source.binomial(clients, ratio)))
-    return source.choice(rest, size, replace=False)
+    return source.choice(rest, min(len(rest), int(source.binomial(clients, ratio))), replace=False)
 
 
 def _in_pairs(source, clients, ratio, round_, before):

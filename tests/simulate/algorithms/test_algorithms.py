@@ -57,8 +57,7 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_a_verdict_knows_the_weights_of_every_algorithm(name, digits_plan):
-    records = {group.name: 4 for group in digits_plan.groups}
-    built = algorithm(name, digits_plan, records=records)
+    built = algorithm(name, digits_plan, records={group.name: 4 for group in digits_plan.groups})
     rule = rule_of(built.aggregator.name, built.plan)
     assert rule is not None, built.aggregator.name
     for group in groups_in_round(built, 1):

@@ -25,8 +25,7 @@ def sent(algorithm):
         seen.extend(part.total for part in sums)
         return mechanism.release(round_, sums, weights, noise)
 
-    spied = replace(algorithm, mechanism=replace(mechanism, release=release))
-    world = small.setting(spied)
+    world = small.setting(replace(algorithm, mechanism=replace(mechanism, release=release)))
     run_round(world, initial_state(world), journal)
     return seen, journal
 

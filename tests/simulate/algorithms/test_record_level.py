@@ -39,8 +39,7 @@ def with_noise(run, sigma, norm):
     groups = tuple(group.model_copy(update=changes) for group in plan.groups)
     spec = plan.spec.model_copy(update={"clipping_norm": norm})
     other = plan.model_copy(update={"groups": groups, "spec": spec})
-    rebuilt = record_level(other, run.algorithm.aggregator)
-    return replace(run, algorithm=rebuilt)
+    return replace(run, algorithm=record_level(other, run.algorithm.aggregator))
 
 
 def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
@@ -65,8 +64,7 @@ def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
 def test_no_step_tells_how_many_records_a_client_holds(short_plan):
     """The noise in an update is that of the planned batch, whoever holds one record more."""
     run = with_noise(run_of("DPFedAvg", short_plan), 1e3, 1e-3)
-    sizes = run.partition.sizes(np.arange(run.clients))
-    assert set(sizes) == {4, 5}
+    assert set(run.partition.sizes(np.arange(run.clients))) == {4, 5}
     sent, _ = client_updates(run, context_of(run))
     group = run.algorithm.plan.groups[0]
     std = run.local.learning_rate * 1e3 * 1e-3 / 4 * math.sqrt(group.steps or 0)
@@ -81,8 +79,7 @@ def test_what_a_client_sent_less_its_noise_is_its_clipped_records(momentum, shor
     local = short_plan.spec.local.model_copy(update={"momentum": momentum, "batch_size": 2})
     spec = short_plan.spec.model_copy(update={"local": local})
     run = run_of("DPFedAvg", solve(spec))
-    group = run.algorithm.plan.groups[0]
-    assert (group.steps or 0) > 1
+    assert (run.algorithm.plan.groups[0].steps or 0) > 1
     journal = MemoryLedger(run.algorithm.plan.digest)
     run_round(run, initial_state(run), journal)
     for record in journal.records:
@@ -107,15 +104,13 @@ def test_each_client_s_history_is_the_planned_one(short_plan):
 
 
 def test_poisson_batches_take_each_record_with_its_chance(short_plan):
-    run = run_of("DPFedAvg", short_plan)
-    clients = np.arange(200)
+    run, clients = run_of("DPFedAvg", short_plan), np.arange(200)
     _, y = batches(
         run.data, run.partition, clients, seed=1, round_=1, steps=40, size=10, device=run.device,
         ratio=0.3,
     )  # fmt: skip
     trials = 40 * sum(len(run.partition.records(int(client))) for client in clients)
-    found = int((y >= 0).sum())
-    assert abs(found - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
+    assert abs(int((y >= 0).sum()) - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
 
 
 def test_a_client_with_fewer_records_than_planned_is_refused(short_plan):
@@ -238,8 +233,7 @@ def test_pfa_projects_private_clients_onto_public_ones():
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
 def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
     """No other interval split has a smaller sum of squares, by brute force with NumPy."""
-    least = aggregators.public_from(epsilons)
-    values = np.array(epsilons)
+    least, values = aggregators.public_from(epsilons), np.array(epsilons)
 
     def cost(edge):
         parts = [values[values < edge], values[values >= edge]]

@@ -27,8 +27,7 @@ def test_a_plan_is_attacked(short_path, tmp_path):
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     assert "leaks: " in done.stdout
-    data = json.loads((output / "attacks.json").read_text())
-    first, *_, last = data["rows"]
+    first, *_, last = json.loads((output / "attacks.json").read_text())["rows"]
     assert (first["algorithm"], last["algorithm"]) == ("FedAvg", "DP-FedAvg")
     assert first["epsilon"] == "inf"
     assert first["scores"]["identified"][0] == 1.0

@@ -60,8 +60,7 @@ def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not():
     perfect = rates(included.astype(float), included, _curve(0.5))
     assert all(line["crosses"] for line in perfect)
     assert perfect[0]["tpr"][0] == 1.0
-    chance = rates(source.random(600), included, _curve(0.5))
-    assert not any(line["crosses"] for line in chance)
+    assert not any(line["crosses"] for line in rates(source.random(600), included, _curve(0.5)))
     trivial = tradeoff(np.zeros_like, 0.5, math.inf)  # no guarantee
     assert not any(line["crosses"] for line in rates(included * 1.0, included, trivial))
 
@@ -114,18 +113,15 @@ def test_a_run_has_finite_scores_and_shadows_are_enough():
 @pytest.mark.parametrize(("factor", "crosses"), [(1.0, False), (1e-6, True)])
 def test_sabotaged_noise_crosses_the_certificate(factor, crosses):
     attack = Membership(members_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor)
-    found = membership(attack)
-    lines = [line for levels in found["scores"].values() for line in levels]
+    lines = [line for levels in membership(attack)["scores"].values() for line in levels]
     assert any(line["crosses"] for line in lines) == crosses
 
 
 def test_ssim_of_equal_and_of_opposite_images():
     pytest.importorskip("skimage", reason="scikit-image is missing: SSIM is not available")
-    source = torch.Generator().manual_seed(0)
-    image = torch.rand(1, 3, 16, 16, generator=source)
+    image = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     assert ssim(image, image) == pytest.approx([1.0])
-    found = ssim(1 - image, image)
-    assert found[0] < -0.5
+    assert ssim(1 - image, image)[0] < -0.5
 
 
 def test_re_identification_is_by_the_nearest_of_a_thousand():
@@ -136,5 +132,4 @@ def test_re_identification_is_by_the_nearest_of_a_thousand():
     assert among.identified(originals, originals).tolist() == [True, True]
     assert among.identified(originals[[1, 0]], originals).tolist() == [False, False]
     assert not among.identified(among.images[:2], originals).any()
-    ties = Candidates(originals[:1])
-    assert not ties.identified(originals[:1], originals[:1]).any()
+    assert not Candidates(originals[:1]).identified(originals[:1], originals[:1]).any()

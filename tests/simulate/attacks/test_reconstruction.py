@@ -50,8 +50,7 @@ def _quiet(done, total):
 
 
 def test_the_view_is_the_update_of_the_clients_gradient(plan):
-    scene = _scene(plan, "FedAvg")
-    observed = scene[0]
+    observed = _scene(plan, "FedAvg")[0]
     view, module = observed.view, observed.view.model.module()
     values = inversion.named_parameters(view.model.shapes, view.parameters)
     x = view.inputs(observed.truth.images)
@@ -128,8 +127,7 @@ def test_hyperfl_releases_body_embedding_and_gradient(plan):
 
 
 def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl(plan):
-    scene = _scene(plan, "HyperFL", clients=3)
-    guesses = inversion.closed(_views(scene), Options(), _quiet)
+    guesses = inversion.closed(_views(_scene(plan, "HyperFL", clients=3)), Options(), _quiet)
     assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
 
 

@@ -48,8 +48,7 @@ def test_products_are_those_with_the_released_part_of_a_direction(dimension):
     rng = np.random.default_rng(2)
     unit, kept = directions(1, 40, dimension), np.arange(0, dimension, 2)
     seen, rows = rng.normal(size=len(kept)), unit.rows(np.arange(40))[:, kept].astype(float)
-    lengths = np.linalg.norm(rows, axis=1)
-    projections = rows @ seen / np.maximum(lengths, 1e-12)
+    projections = rows @ seen / np.maximum(np.linalg.norm(rows, axis=1), 1e-12)
     np.testing.assert_allclose(unit.products(seen, kept), projections, atol=1e-6)
     some = unit.products(seen, kept, slice(10, 30))  # of some directions
     np.testing.assert_array_equal(some[10:30], unit.products(seen, kept)[10:30])
@@ -127,8 +126,7 @@ def test_evidence_that_was_edited_is_named(audited, short_plan, tmp_path):
     data = json.loads(text)
     data["groups"][0]["rounds"][0] += 1.0
     (tmp_path / "run" / AUDIT).write_text(json.dumps(data))
-    verdict = judge(load_run(tmp_path / "run"))
-    [audit] = [item for item in verdict.checks if item.name == "audit"]
+    [audit] = [item for item in judge(load_run(tmp_path / "run")).checks if item.name == "audit"]
     assert audit.reason == "the canaries' evidence is not what the run wrote"
     for damaged in (text[:-100], "[" * 5000, text.replace('"final": [', '"final": [1.0,', 1)):
         (tmp_path / "run" / AUDIT).write_text(damaged)

@@ -65,8 +65,7 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     law = "(delta 0.00188, poisson sampling, add_remove neighbours, pld; unit "
     assert all(law in line for line in finished)
     assert (output / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    record = RunRecord.load(output / "GDPFed+" / "seed-1")
-    assert record.seed == 1
+    assert RunRecord.load(output / "GDPFed+" / "seed-1").seed == 1
     before = (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns
     assert call(*arguments).stdout == done.stdout
     assert (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns == before

@@ -139,8 +139,7 @@ def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
     one, other = (RunRecord.load(workplace / f"run{number}") for number in range(2))
     assert one.chain == other.chain
     assert one.configuration == other.configuration
-    again = simulate(f"{options} --data mine.npz -o run0", privplan)
-    assert "nothing was trained" in again.stderr
+    assert "nothing was trained" in simulate(f"{options} --data mine.npz -o run0", privplan).stderr
     line = simulate("--algorithm planned --seed 4 --data mine.npz -o run0", refused)
     assert "or the plan's name of your own model, given with --model" in line
 
@@ -260,8 +259,7 @@ def test_check_data_says_what_a_spec_needs(workplace, monkeypatch):
     assert found["parameters"] == plan.spec.model.parameters
     clients = {name: one["clients"] for name, one in found["groups"].items()}
     assert clients == {group.name: group.clients for group in plan.spec.groups}
-    alone = run("check-data --model own_code:Net")
-    assert alone.stdout == "model: own_code:Net, parameters: 50\n"
+    assert run("check-data --model own_code:Net").stdout == "model: own_code:Net, parameters: 50\n"
 
 
 def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_path):

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def _theta(folder):
-    end = checkpoint.load(folder, torch.device("cpu"))
-    return end.theta
+    return checkpoint.load(folder, torch.device("cpu")).theta
 
 
 @pytest.mark.parametrize("algorithm", ["planned", "GDPFed+", "DP-FedAvg"])
@@ -47,8 +46,7 @@ def test_the_same_seed_gives_the_same_bits(short_plan, tmp_path):
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", ["cnn-2", "mlp-digits", "resnet-18"])
 def test_local_training_gives_the_same_bits_and_waits_for_the_device_at_no_point(name):
-    network = model(name)
-    draw = torch.Generator().manual_seed(0)
+    network, draw = model(name), torch.Generator().manual_seed(0)
     x = torch.rand(3, 2, 4, *network.input_shape, generator=draw).cuda()
     y = torch.randint(0, network.classes, (3, 2, 4), generator=draw).cuda()
     theta = network.initial(torch.Generator().manual_seed(0)).cuda()
@@ -64,8 +62,7 @@ def test_local_training_gives_the_same_bits_and_waits_for_the_device_at_no_point
 
 
 def test_clipped_sums_of_records_are_those_of_a_cpu():
-    network = model("cnn-2")
-    draw = torch.Generator().manual_seed(0)
+    network, draw = model("cnn-2"), torch.Generator().manual_seed(0)
     x = torch.rand(2, 8, *network.input_shape, generator=draw)
     y = torch.randint(0, 10, (2, 8), generator=draw)
     thetas = network.initial(torch.Generator().manual_seed(0)).repeat(2, 1)

@@ -232,8 +232,7 @@ def with_checksum(monkeypatch, name, checksum):
 
 
 def test_an_archive_is_fetched_checked_and_unpacked(tmp_path, monkeypatch):
-    content = archive("cifar-10-batches-py/", python_files())
-    checksum = answering(monkeypatch, content)
+    checksum = answering(monkeypatch, archive("cifar-10-batches-py/", python_files()))
     rule = f"must have the sha256 sum {DATASETS.get('cifar-10').archive.checksum}"
     with pytest.raises(InputError, match=rule):
         load("cifar-10", tmp_path, download=True)
@@ -245,8 +244,7 @@ def test_an_archive_is_fetched_checked_and_unpacked(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["../outside", "/outside"])
 def test_an_archive_writes_nothing_outside(name, tmp_path, monkeypatch):
-    checksum = answering(monkeypatch, archive("", {name: b"bad"}))
-    with_checksum(monkeypatch, "cifar-10", checksum)
+    with_checksum(monkeypatch, "cifar-10", answering(monkeypatch, archive("", {name: b"bad"})))
     with pytest.raises(InputError, match="dataset: must unpack"):
         load("cifar-10", tmp_path / "data", download=True)
     assert not list(tmp_path.rglob("outside"))
@@ -262,8 +260,7 @@ def svhn_files(folder):
 
 
 def test_svhn_from_its_files(tmp_path):
-    folder = svhn_files(tmp_path / "SVHN")
-    data = load("svhn", tmp_path)
+    folder, data = svhn_files(tmp_path / "SVHN"), load("svhn", tmp_path)
     np.testing.assert_array_equal(data.train_x, IMAGES[:3])
     np.testing.assert_array_equal(data.test_x, IMAGES[3:6])
     assert data.train_y.tolist() == [0, 1, 9]
@@ -299,16 +296,14 @@ def test_emnist_is_upright_from_files_or_archive(tmp_path, monkeypatch):
         for name, data_ in emnist_files().items():
             packed.writestr(f"gzip/{name}.gz", gzip.compress(data_))
     with_checksum(monkeypatch, "emnist", answering(monkeypatch, content.getvalue()))
-    fetched = load("emnist", tmp_path / "fetched", download=True)
-    assert fetched.digest == data.digest
+    assert load("emnist", tmp_path / "fetched", download=True).digest == data.digest
     assert len(list((tmp_path / "fetched" / "EMNIST" / "raw").iterdir())) == 4
 
 
 def test_a_colour_has_its_own_centre_and_spread(tmp_path):
     written(tmp_path / "cifar-10-batches-py", python_files())
     data = load("cifar-10", tmp_path)
-    many = data.train_x[:4].reshape(2, 2, 3, 32, 32)
-    seen = data.inputs(many)
+    seen = data.inputs(data.train_x[:4].reshape(2, 2, 3, 32, 32))
     assert seen.dtype == torch.float32
     expected = (IMAGES[3, 2] / 255 - 0.4465) / 0.2616
     np.testing.assert_allclose(seen[1, 1, 2], expected, rtol=1e-5, atol=1e-6)
@@ -345,8 +340,7 @@ def test_half_the_size_keeps_the_mean():
     assert small.train_x.shape == (BLOCK + 3, 1, 8, 8)
     means = [one.train_x.double().mean().item() for one in (data, small)]
     assert means[0] == pytest.approx(means[1], abs=0.2)
-    flat = fitted(own_images((1, 4, 4)), (1, 9, 5))
-    assert flat.test_x.shape == (5, 1, 9, 5)
+    assert fitted(own_images((1, 4, 4)), (1, 9, 5)).test_x.shape == (5, 1, 9, 5)
 
 
 ARRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -373,8 +367,7 @@ def dump(value, path):
 
 def test_a_file_of_python_2_is_read(tmp_path):
     dump({b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"}, tmp_path / "batch")
-    content = (tmp_path / "batch").read_bytes()
-    assert b"cnumpy.core.multiarray\n_reconstruct\n" in content
+    assert b"cnumpy.core.multiarray\n_reconstruct\n" in (tmp_path / "batch").read_bytes()
     found = read_pickle(tmp_path / "batch")
     np.testing.assert_array_equal(found[b"data"], ARRAY)
     assert found[b"labels"] == [1, 2, 3]

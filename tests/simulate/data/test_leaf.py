@@ -132,8 +132,7 @@ def needs(name):
 @needs("Shakespeare/roles.json.gz")
 def test_shakespeare_is_whole():
     data = load("shakespeare")
-    people = np.unique(data.train_people)
-    assert len(people) == 1154
+    assert len(np.unique(data.train_people)) == 1154
     # A role of n characters has n - 80 windows; testing leaves 79 of them out, or all.
     assert 3.7e6 < len(data.train_y) < 0.9 * 4318788
     held = text_of(data.train_x[0])

@@ -40,12 +40,9 @@ def test_every_record_is_at_one_client_and_nobody_is_empty(text):
     held = partition(scheme(text), LABELS, WIDE, seed=3)
     np.testing.assert_array_equal(np.sort(held.order), np.arange(len(LABELS)))
     assert np.diff(held.starts).min() >= 1
-    everybody = np.sort(np.concatenate(held.members))
-    np.testing.assert_array_equal(everybody, np.arange(CLIENTS))
-    again = partition(scheme(text), LABELS, WIDE, seed=3)
-    np.testing.assert_array_equal(held.order, again.order)
-    other = partition(scheme(text), LABELS, WIDE, seed=4)
-    assert not np.array_equal(held.order, other.order)
+    np.testing.assert_array_equal(np.sort(np.concatenate(held.members)), np.arange(CLIENTS))
+    np.testing.assert_array_equal(held.order, partition(scheme(text), LABELS, WIDE, seed=3).order)
+    assert not np.array_equal(held.order, partition(scheme(text), LABELS, WIDE, seed=4).order)
 
 
 def test_dirichlet_is_skewed_and_even_in_size():
@@ -89,8 +86,7 @@ def test_partitions_that_do_not_fit_are_refused():
 def test_a_million_clients_hold_records_without_a_list_of_them():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
     held = partition(scheme("iid:10"), LABELS, many, seed=3)
-    arrays = [value for value in vars(held).values() if isinstance(value, np.ndarray)]
-    assert arrays == []
+    assert [value for value in vars(held).values() if isinstance(value, np.ndarray)] == []
     records = np.array([held.records(client) for client in (0, 7, 999_999)])
     assert records.shape == (3, 10)
     assert len(np.unique(records[0])) == 10
@@ -243,5 +239,4 @@ def test_a_part_keeps_the_classes_and_the_test_records():
     shares = np.bincount(whole.train_y.numpy()) * 100 / len(whole.train_y)
     assert (abs(np.bincount(part.train_y.numpy()) - shares) <= 1).all()
     assert load("digits:100").digest == part.digest != whole.digest
-    everything = load(f"digits:{len(whole.train_y)}")
-    assert torch.equal(everything.train_x, whole.train_x)
+    assert torch.equal(load(f"digits:{len(whole.train_y)}").train_x, whole.train_x)

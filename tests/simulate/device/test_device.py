@@ -99,8 +99,7 @@ def _noisy(world):
     ids=["canaries", "secure noise", "noise on a grid"],
 )  # fmt: skip
 def test_what_a_run_may_use_is_the_same_on_the_device(use):
-    plan = _noisy(world_of("planned"))
-    built = ALGORITHMS.get("planned").build(plan, Hyperparameters("paper"))
+    built = ALGORITHMS.get("planned").build(_noisy(world_of("planned")), Hyperparameters("paper"))
     compare(replace(small.setting(built), workers=1, **use))
 
 

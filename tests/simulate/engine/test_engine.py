@@ -82,8 +82,7 @@ def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotecte
 
 def test_the_learning_rate_decays_per_round():
     end = train(tiny.setting(build("FedAvg")), MemoryLedger(""))
-    begin = initial_state(tiny.setting(build("FedAvg")))
-    moved = (end.theta - begin.theta).numpy()
+    moved = (end.theta - initial_state(tiny.setting(build("FedAvg"))).theta).numpy()
     np.testing.assert_allclose(moved, np.array([6.0, 8.0]) * (1 + 0.5 + 0.25), rtol=1e-5)
 
 
@@ -152,8 +151,7 @@ ACROSS = ["FedAvg", "planned", "DP-FedSAM", "DP-FedPGN", "DP-FedAvg-BLUR", "PPSG
 
 
 def experiment_of(name):
-    plan = solve(digits_spec(rounds=3))
-    return prepare(Request(plan, name, "digits", Path("unused"), seed=3))
+    return prepare(Request(solve(digits_spec(rounds=3)), name, "digits", Path("unused"), seed=3))
 
 
 def watched(local, batches):

@@ -102,8 +102,7 @@ def test_poisson_clients_are_independent():
     present = np.zeros((DRAWS, 2), dtype=bool)
     for index, cohort in enumerate(draws(by_law(SamplingLaw.POISSON))):
         present[index] = np.isin([3, 4], cohort)
-    both = int(present.all(axis=1).sum())
-    assert 1e-6 < stats.binom.cdf(both, DRAWS, RATIO**2) < 1 - 1e-6
+    assert 1e-6 < stats.binom.cdf(int(present.all(axis=1).sum()), DRAWS, RATIO**2) < 1 - 1e-6
 
 
 def test_fixed_size_is_exact_and_without_replacement():
@@ -153,8 +152,7 @@ def test_one_release_per_group_with_its_own_deviation():
     releases = gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
     assert [one.record.noise_std for one in releases] == [10.0, 2.5]
     for one in releases:
-        values = drawn(one, 3.0)
-        squares = one.record.noise_sum_squares
+        values, squares = drawn(one, 3.0), one.record.noise_sum_squares
         assert squares == pytest.approx((values**2).sum(), rel=1e-5)
         assert 1e-6 < stats.chi2.sf(squares / one.record.noise_std**2, SIZE) < 1 - 1e-6
         assert abs(values.mean()) < 5 * one.record.noise_std / np.sqrt(SIZE)
@@ -177,8 +175,7 @@ def test_a_joint_release_has_noise_enough_for_every_group():
     assert release.record.noise_std == 15.0
     assert 1e-6 < stats.chi2.sf((drawn(release, 6.0) ** 2).sum() / 15.0**2, SIZE) < 1 - 1e-6
     for share, group in zip(release.record.shares, tiny.plan().groups, strict=True):
-        found = release.record.release_for(share).noise_multiplier
-        assert found >= group.noise_multiplier
+        assert release.record.release_for(share).noise_multiplier >= group.noise_multiplier
 
 
 def test_without_a_bound_there_is_no_noise_to_draw():
@@ -254,8 +251,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def request_(plan, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("turns") / "run"
-    request = Request(plan, "planned", "digits", folder, seed=4)
+    request = Request(plan, "planned", "digits", tmp_path_factory.mktemp("turns") / "run", seed=4)
     execute(request)
     return request
 

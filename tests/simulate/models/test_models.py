@@ -89,8 +89,7 @@ def test_shapes_head_and_logits_are_those_of_the_plain_module(name):
 def test_initial_parameters_follow_the_law_of_he(name):
     """He et al. 2015, Eq. 10: variance 2 / fan in; biases zero; normal, so some beyond 2 sigma."""
     network = model(name)
-    module = plain(network, network.initial(generator()))
-    for layer in module:
+    for layer in plain(network, network.initial(generator())):
         if isinstance(layer, nn.Conv2d | nn.Linear):
             deviation = (2 / layer.weight[0].numel()) ** 0.5
             assert float(layer.weight.detach().std()) == pytest.approx(deviation, rel=0.15)
@@ -120,8 +119,7 @@ def pretrained(path, source):
 @pytest.mark.parametrize("name", ["mlp-digits", "cnn-2-valid"])
 def test_a_drawn_head_is_the_models_own(tmp_path, name):
     net = model(name)
-    values = torch.full((net.parameters,), 0.5)
-    save(tmp_path / "start.npy", values)
+    save(tmp_path / "start.npy", torch.full((net.parameters,), 0.5))
     begun = started(net, pretrained(tmp_path / "start.npy", "mnist")).initial(seeded())
     own = torch.zeros(net.parameters, dtype=torch.bool)
     own[net.head] = True
@@ -132,12 +130,10 @@ def test_a_drawn_head_is_the_models_own(tmp_path, name):
 def test_every_method_starts_from_them(file):
     spec = small.plan().spec
     initial = pretrained(file, "digits").model_copy(update={"head": "loaded"})
-    network = spec.model.model_copy(update={"initial": initial})
-    spec = spec.model_copy(update={"model": network})
+    spec = spec.model_copy(update={"model": spec.model.model_copy(update={"initial": initial})})
     planned = small.plan().model_copy(update={"spec": spec})
     for name in ("planned", "FedAvg", "GDPFed"):
-        run = small.setting(algorithm(name, planned))
-        assert torch.equal(run.start, VALUES)
+        assert torch.equal(small.setting(algorithm(name, planned)).start, VALUES)
     [line] = [line for line in recipe_lines(planned) if line.startswith("initial parameters")]
     assert "trained on digits" in line
     assert "no budget counts them" in line

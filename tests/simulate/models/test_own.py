@@ -52,8 +52,7 @@ def seeded_batches(clients, steps):
     x = torch.randn(clients, steps, 5, 4, generator=generator)
     y = torch.randint(0, 2, x.shape[:3], generator=generator)
     y[0, 0, 3:] = -1
-    seeds = torch.randint(0, 2**31, (clients, steps), generator=generator)
-    return x, with_seeds(y, seeds)
+    return x, with_seeds(y, torch.randint(0, 2**31, (clients, steps), generator=generator))
 
 
 def test_dropout_follows_the_seed_of_the_client_s_step():
@@ -65,8 +64,7 @@ def test_dropout_follows_the_seed_of_the_client_s_step():
         logits = module(x[0, 0, :3])
     functional.cross_entropy(logits, y[0, 0, :3] & 1).backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
-    found = gradients(model, theta[None], x[:, 0], y[:, 0])
-    torch.testing.assert_close(found[0], expected)
+    torch.testing.assert_close(gradients(model, theta[None], x[:, 0], y[:, 0])[0], expected)
 
 
 def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort():
@@ -174,8 +172,7 @@ def test_gradients_of_other_losses_are_those_of_autograd(whole):
     found = (_gradients_whole if whole else gradients)(model, theta.repeat(2, 1), inputs, rows)
     module = model.module()
     nn.utils.vector_to_parameters(theta, module.parameters())
-    loss = nn.HuberLoss()(module(dataset.train_x[[1, 2]]), dataset.train_x[[1, 2]][:, :2])
-    loss.backward()
+    nn.HuberLoss()(module(dataset.train_x[[1, 2]]), dataset.train_x[[1, 2]][:, :2]).backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
     torch.testing.assert_close(found[1], expected)
 
@@ -237,8 +234,7 @@ def test_random_architectures_give_the_results_of_the_general_path(case):
     expected = local_sgd(general, theta, x, y, **options)
     found = local_sgd(fast, theta, x, y, **options)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    logits = fast.logits(theta, x[0, 0])
-    torch.testing.assert_close(logits, module(x[0, 0]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(fast.logits(theta, x[0, 0]), module(x[0, 0]), rtol=1e-5, atol=1e-5)
     sums, norms = fast.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)
     total, lengths = general.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)
     torch.testing.assert_close(sums, total, rtol=1e-5, atol=1e-5)
@@ -276,5 +272,4 @@ def _hooked():
     ids=str,
 )
 def test_modules_of_other_layers_keep_the_general_path(module):
-    source = Modular("m", (1, 4, 4), 3, lambda: module)
-    assert compiled(source, module) is None
+    assert compiled(Modular("m", (1, 4, 4), 3, lambda: module), module) is None

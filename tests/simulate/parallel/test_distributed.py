@@ -77,8 +77,7 @@ def secure_folder(plan, tmp_path_factory):
 
 
 def _environment():
-    root = str(Path(__file__).parents[3])
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
 @pytest.mark.slow
@@ -143,8 +142,7 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began(plan, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1, "agent"])
 def test_a_process_that_is_killed(victim, tmp_path):
-    plan = solve(digits_spec(rounds=40))
-    plan.save(tmp_path / "plan.json")
+    solve(digits_spec(rounds=40)).save(tmp_path / "plan.json")
     arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=P-FedSAM", "--seed=5"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     subprocess.run([*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True)

@@ -42,8 +42,7 @@ def test_lines_are_chained_from_the_plan(tmp_path):
 
 
 def test_a_replayed_release_is_not_written_twice(tmp_path):
-    chain = written(tmp_path)
-    before = (tmp_path / LEDGER).read_bytes()
+    chain, before = written(tmp_path), (tmp_path / LEDGER).read_bytes()
     ledger = FileLedger(tmp_path, DIGEST, chain)
     ledger.append(releases()[4:])
     assert (tmp_path / LEDGER).read_bytes() == before
@@ -52,8 +51,7 @@ def test_a_replayed_release_is_not_written_twice(tmp_path):
 
 
 def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path):
-    chain = written(tmp_path)
-    before = (tmp_path / LEDGER).read_bytes()
+    chain, before = written(tmp_path), (tmp_path / LEDGER).read_bytes()
     other = releases()[4].model_copy(update={"noise_sum_squares": 1.0})
     with pytest.raises(InputError, match="round 3 came out differently"):
         FileLedger(tmp_path, DIGEST, chain).append([other])
@@ -62,17 +60,14 @@ def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 2, 100, 500])
 def test_a_torn_last_line_is_dropped_and_written_again(tmp_path, cut):
-    chain = written(tmp_path)
-    whole = (tmp_path / LEDGER).read_bytes()
+    chain, whole = written(tmp_path), (tmp_path / LEDGER).read_bytes()
     (tmp_path / LEDGER).write_bytes(whole[:-cut])
-    ledger = FileLedger(tmp_path, DIGEST, chain)
-    ledger.append(releases()[4:])
+    FileLedger(tmp_path, DIGEST, chain).append(releases()[4:])
     assert (tmp_path / LEDGER).read_bytes() == whole
 
 
 def test_an_edited_line_is_refused_and_located(tmp_path):
-    chain = written(tmp_path)
-    text = (tmp_path / LEDGER).read_text()
+    chain, text = written(tmp_path), (tmp_path / LEDGER).read_text()
     (tmp_path / LEDGER).write_text(text.replace('"noise_std":10.0', '"noise_std":20.0', 1))
     with pytest.raises(InputError, match="line 1 does not follow"):
         FileLedger(tmp_path, DIGEST, chain)
@@ -90,8 +85,7 @@ def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", [one for one, row in ALGORITHMS.items() if row.unit != "record"])
 def test_every_algorithm_books_every_group_in_every_round(name):
-    found = ALGORITHMS.get(name)
-    built = found.build(small.plan("per_group"))
+    built = ALGORITHMS.get(name).build(small.plan("per_group"))
     ledger = MemoryLedger(DIGEST)
     train(small.setting(built), ledger)
     booked = [(record.round, share.group) for record in ledger.records for share in record.shares]

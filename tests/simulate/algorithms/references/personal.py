@@ -170,8 +170,7 @@ class Plain(nn.Module):
         """Its parameters [P], in the project's order."""
         matrix = torch.cat([one.weight.flatten() for one in self.heads])
         biases = torch.cat([one.bias for one in self.heads])
-        parts = [self.layer.weight.flatten(), self.layer.bias, matrix, biases]
-        return torch.cat(parts).detach()
+        return torch.cat([self.layer.weight.flatten(), self.layer.bias, matrix, biases]).detach()
 
 
 def tensors(world):

@@ -32,10 +32,8 @@ def run_of(name, plan, held_as="iid", data="digits"):
     """A run of a method that protects records."""
     found = load(data)
     held = partition(scheme(held_as), found.train_y.numpy(), plan.groups, 3, found.train_people)
-    fewest = {group.name: 4 for group in plan.groups}
-    built = algorithm(name, plan, records=fewest)
-    network = model(plan.spec.model.name)
-    return Experiment(built, network, found, held, 3, torch.device("cpu"))
+    built = algorithm(name, plan, records={group.name: 4 for group in plan.groups})
+    return Experiment(built, model(plan.spec.model.name), found, held, 3, torch.device("cpu"))
 
 
 def context_of(run):
@@ -120,8 +118,7 @@ def check_step(algorithm):
         z = expected_noise(algorithm)[update.group.name]
         seed = private_seed(world.seed, algorithm.plan.spec_digest)
         source = stream(seed, Purpose.RECORD_NOISE, 1, update.client)
-        drawn = source.standard_normal(world.dimension)
-        noisy = total + torch.from_numpy(z * NORM * drawn).float()
+        noisy = total + torch.from_numpy(z * NORM * source.standard_normal(world.dimension)).float()
         expected = -RATE * noisy / HOLDINGS[update.group.name]
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
 
@@ -129,9 +126,7 @@ def check_step(algorithm):
 def expected_noise(algorithm):
     """Noise multipliers by group: each group's own, or the strictest's for minimum-epsilon."""
     own = {group.name: group.noise_multiplier for group in solved().groups}
-    if algorithm.name == "minimum-epsilon":
-        return dict.fromkeys(own, max(own.values()))
-    return own
+    return dict.fromkeys(own, max(own.values())) if algorithm.name == "minimum-epsilon" else own
 
 
 def check_weights(wanted):
@@ -237,8 +232,7 @@ def check_estimates(algorithm):
     """Weights near those of the true noise where the common signal is strong, to 3% of variance."""
     check_step(algorithm)
     updates, variances = common_signal(60, 1.0)
-    group = algorithm.plan.groups[0]
-    record = released([1.0], 1.0).record
+    group, record = algorithm.plan.groups[0], released([1.0], 1.0).record
     basis = torch.eye(60)  # each update's own coordinate shows its weight
     sent = [
         Released(torch.cat([row.float(), 1e-3 * one]), record, (group,), index)
@@ -358,8 +352,7 @@ def personal_without_noise(one):
         return Silent(np.random.default_rng(client).bit_generator)
 
     def changed(batch):
-        kept = train(replace(batch, noise=quiet)).personal
-        return replace(train(batch), personal=kept)
+        return replace(train(batch), personal=train(replace(batch, noise=quiet)).personal)
 
     return replace(one, local=replace(one.local, train=changed))
 

@@ -44,15 +44,13 @@ def by_round(*stretches):
         )
         for m in range(len(RATIOS))
     ]
-    fields = by_ratio(RATIOS)
-    each = [{**one, "segments": own} for one, own in zip(fields, segments, strict=True)]
+    each = [{**one, "segments": own} for one, own in zip(by_ratio(RATIOS), segments, strict=True)]
     return changed(small.plan(), each)
 
 
 def check_bounds(algorithm):
     """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); noise of deviation 5 on all."""
-    world = tiny.setting(replace(algorithm, local=tiny.LOCAL))
-    step, [record], _ = tiny.one_round(world)
+    step, [record], _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
     total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(algorithm.plan, 0, 5.0)
     np.testing.assert_allclose(step, total / 4, rtol=1e-5)
     assert [share.clip_bound for share in record.shares] == list(BOUNDS)
@@ -123,8 +121,7 @@ def sam_client(network, batches, rate):
 
 def blur_client(network, batches, rate):
     """SGD on the penalised loss, differentiated by autograd."""
-    start = small.flat(network)
-    optimiser = small.sgd(network, rate)
+    start, optimiser = small.flat(network), small.sgd(network, rate)
     for images, labels in batches:
         optimiser.zero_grad()
         change = nn.utils.parameters_to_vector(network.parameters()) - start
@@ -151,8 +148,7 @@ def check_smoothing(algorithm):
 
 def check_mask(algorithm):
     """One of two coordinates: cut out, clipped, summed, noised, and nothing else moves."""
-    setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
-    step, [record], _ = tiny.one_round(setting)
+    step, [record], _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
     assert record.dimension == 1
     [kept] = np.flatnonzero(step)
     total = sum(min((3.0, 4.0)[kept] * pixel, 5.0) for pixel in (1, 2, 1, 4))
