@@ -425,9 +425,8 @@ def block_lengths(coordinates: int) -> np.ndarray:
 def project(z: np.ndarray) -> np.ndarray:
     """Projections of a vector on public random unit vectors of disjoint supports.
 
-    Projections of independent standard normals are independent standard normals. Each is the
-    signed sum of the coordinates of one part of a random partition, over the square root of
-    their number.
+    Projections of independent standard normals are independent standard normals. Each is the signed
+    sum of the coordinates of one part of a random partition, over the square root of their number.
     """
     order, signs, starts, lengths = _partition(len(z))
     projected: np.ndarray = np.add.reduceat(z[order] * signs, starts) / np.sqrt(lengths)

@@ -260,9 +260,7 @@ class Journal(Generic[Result]):
     """
 
     def __init__(self, path: Path, sweep: str, check: Callable[[Any, Any], None]) -> None:
-        self._path = path
-        self._sweep = sweep
-        self._check = check
+        self._path, self._sweep, self._check = path, sweep, check
 
     def load(self) -> dict[str, Result]:
         """Results by key; an incomplete last line is ignored."""

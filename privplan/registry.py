@@ -61,11 +61,8 @@ class Registry(Generic[T]):
         check: Callable[[object], T] | None = None,
         order: Callable[[T], Any] | None = None,
     ) -> None:
-        self.field = field
-        self.group = group
-        self._package = package
-        self._check = check
-        self._order = order
+        self.field, self.group = field, group
+        self._package, self._check, self._order = package, check, order
         self._components: dict[str, T] = {}
         self._points: dict[str, EntryPoint] = {}
         self._complete = False

@@ -244,8 +244,7 @@ def silent() -> Mechanism:
 
 # --- Mixing of a round's sums with earlier ones, which makes the server's noise correlated. ------
 # See ``privplan.laws.correlated``. The trusted aggregator keeps the last B - 1 sums of each group;
-# what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums
-# again.
+# what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums again.
 
 
 def mixed_sums(inner: Mechanism, mixture: Callable[[int], tuple[float, ...]]) -> Mechanism:

@@ -1,10 +1,9 @@
 """Gaussian differential privacy: the exact Gaussian formulas and the central limit.
 
-A mechanism is mu-GDP when telling neighbours apart is as hard as telling N(0, 1) from
-N(mu, 1) (Dong, Roth and Su 2022). Many rounds of a sampled Gaussian approach such a
-mechanism (Bu, Dong, Long and Su 2020, "Deep learning with Gaussian differential privacy",
-Corollary 4). The limit may lie on either side of the truth: it is an approximation and
-never a guarantee.
+A mechanism is mu-GDP when telling neighbours apart is as hard as telling N(0, 1) from N(mu, 1)
+(Dong, Roth and Su 2022). Many rounds of a sampled Gaussian approach such a mechanism (Bu, Dong,
+Long and Su 2020, "Deep learning with Gaussian differential privacy", Corollary 4). The limit may
+lie on either side of the truth: it is an approximation and never a guarantee.
 """
 
 from __future__ import annotations

@@ -195,8 +195,7 @@ def advantage_point(advantage: float) -> Point:
 def budget_of(point: Point) -> tuple[float, float]:
     """The (epsilon, delta) that keeps the curve below the point, tight for Gaussian curves."""
     low, high = float(ndtri(point.false_positives)), float(ndtri(point.true_positives))
-    mu = high - low
-    slope = max(abs((low * low - high * high) / 2), _LEAST_SLOPE * mu)
+    slope = max(abs((low * low - high * high) / 2), _LEAST_SLOPE * (high - low))
     return slope, delta_for(point, slope)
 
 

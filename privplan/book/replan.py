@@ -168,8 +168,7 @@ def _next_square(one: spending.Composition, history: History, now: float, aim: f
     """mu^2 of the next allotment; under a filter from the noise that takes its part of the rest."""
     share = one.share(history)
     if share is None:
-        goal = _square(aim * one.budget, one.delta)
-        return now + goal - _square(one.epsilon(history), one.delta)
+        return now + _square(aim * one.budget, one.delta) - _square(one.epsilon(history), one.delta)
     if share == math.inf and one.share(History()) != 0:  # nothing is left
         return 0.0
     found = largest_affordable(

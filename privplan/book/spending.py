@@ -469,8 +469,7 @@ def remaining(
     count = last.rounds if rounds is None else law.law.rounds_of_client(rounds)
     faults = []
     if not 0 < epsilon <= MOST_EPSILON:
-        rule_ = f"must be positive and at most {MOST_EPSILON:g}"
-        faults.append(Fault("epsilon", rule_, epsilon))
+        faults.append(Fault("epsilon", f"must be positive and at most {MOST_EPSILON:g}", epsilon))
     if not LEAST_RATIO <= ratio <= 1:
         faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
     if not 1 <= count <= MOST_ROUNDS:

@@ -151,7 +151,8 @@ class SuggestingGroup(click.Group):
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
             if args[0] in REMOVED:
-                raise click.ClickException(_removed(args[0]))
+                line = f"{args[0]}: was removed in 0.2; use {REMOVED[args[0]]}"
+                raise click.ClickException(line)
             near = did_you_mean(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
@@ -238,11 +239,6 @@ class _Commands(SuggestingGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _removed(name: str) -> str:
-    """That a command or option was removed, and what to use."""
-    return f"{name}: was removed in 0.2; use {REMOVED[name]}"
-
-
 def _refuse(message: str, code: int) -> int:
     from privplan.cli import render
 
@@ -274,9 +270,7 @@ def _load(point: EntryPoint) -> click.Command:
     return command
 
 
-def _missing(
-    name: str, point: EntryPoint | None, error: ModuleNotFoundError
-) -> click.ClickException:
+def _missing(name: str, point: EntryPoint | None, error: ImportError) -> click.ClickException:
     """A line that names the package to install; the backend's commands are this project's."""
     package = (error.name or "a package").partition(".")[0]
     own = point is not None and point.dist is not None and point.dist.name == "privplan"

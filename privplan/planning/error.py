@@ -68,9 +68,7 @@ _OF_SUMS: dict[str, Rule] = {
         group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
     ),
     # 1 / sum_m r_m, with which a hypernetwork's derivatives are added (pFedHN)
-    "through the hypernetwork": lambda _, plan: (
-        1.0 / sum(one.expected_cohort for one in plan.groups)
-    ),
+    "through the hypernetwork": lambda _, plan: 1 / sum(one.expected_cohort for one in plan.groups),
 }
 # w_m / n_m: what an update counts that its client sends by itself
 _OF_CLIENTS: dict[str, Rule] = dict.fromkeys(

@@ -229,11 +229,10 @@ def client_weights(plan: Plan) -> Floats:
 def single_weights(spec: Spec, variances: Floats) -> Floats:
     """Weight of one client of each group; over all clients they sum to 1."""
     clients = np.array([group.clients for group in spec.groups], dtype=float)
-    by_rule = {
+    raw = {
         "inverse_variance": 1 / variances,
         "epsilon": np.array([group.epsilon for group in spec.groups]),
         "population": np.array([float(group.records or 1) for group in spec.groups]),
         "uniform": np.ones(len(clients)),
-    }
-    raw = by_rule[spec.weighting]
+    }[spec.weighting]
     return np.asarray(raw / np.sum(raw * clients))

@@ -446,8 +446,7 @@ def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[
     every = [*found, *starts]
     values = np.array([error_of(task, one, _noise(task, curves, one)) for one in every])
     least = int(values.argmin())
-    agreeing = int(np.sum(values[: len(found)] <= values[least] * (1 + 1e-4)))
-    return every[least], agreeing
+    return every[least], int(np.sum(values[: len(found)] <= values[least] * (1 + 1e-4)))
 
 
 _MOVES = 8

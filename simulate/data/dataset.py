@@ -172,10 +172,9 @@ def personal_test_records(
 ) -> np.ndarray:
     """Test records distributed like the client's training records.
 
-    Where the client is a person with test records, those of the person. Otherwise test records
-    with the label distribution of the client's training records: as many as its scarcest label
-    allows, rounded by largest remainders, drawn without replacement. Two clients may share test
-    records.
+    Where the client is a person with test records, those of the person. Otherwise test records with
+    the label distribution of the client's training records: as many as its scarcest label allows,
+    rounded by largest remainders, drawn without replacement. Two clients may share test records.
     """
     generator = stream(seed, Purpose.OWN_TEST, int(client))
     person = partition.person(client)

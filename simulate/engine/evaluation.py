@@ -107,8 +107,7 @@ def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> di
         return dict(measured.score_by_group)
     if measured.personal_by_group is not None:
         return dict(measured.personal_by_group)
-    known = measured.total > 0
-    result = {}
+    known, result = measured.total > 0, {}
     for name, share in shares.items():
         weights = share[known]
         mean = np.average(measured.by_class[known], weights=weights) if weights.sum() else 0.0

@@ -129,10 +129,9 @@ def _conv_backward(
 # Each record of a block is processed as a client with a mini-batch of one, so that per-record
 # gradients of convolutions come from one grouped convolution. A dense layer needs no per-record
 # gradients: its gradient is the outer product of slope and features, whose norm is the product of
-# their norms
-# (Goodfellow 2015, "Efficient per-example gradient computations"), and the clipped sum is one
-# matrix product with scaled slopes (ghost clipping: Li et al. 2022, "Large language
-# models can be strong differentially private learners").
+# their norms (Goodfellow 2015, "Efficient per-example gradient computations"), and the clipped sum
+# is one matrix product with scaled slopes (ghost clipping: Li et al. 2022, "Large language models
+# can be strong differentially private learners").
 
 BLOCK = 16  # records whose gradients are in memory at a time: measured, they fit the caches
 

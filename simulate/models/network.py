@@ -23,10 +23,9 @@ from privplan.files import write_bytes
 from privplan.spec.training import FIELD, Initial
 
 # --- The loss that a model is trained with, and what the labels of a mini-batch stand for. -------
-# Mini-batches carry one int64 per record. It is a class, or the row of a table of targets where
-# the targets are other than classes; in a model that draws random numbers in training, its upper
-# bits are the seed of the client's step. So every algorithm handles every task without knowing
-# it.
+# Mini-batches carry one int64 per record. It is a class, or the row of a table of targets where the
+# targets are other than classes; in a model that draws random numbers in training, its upper bits
+# are the seed of the client's step. So every algorithm handles every task without knowing it.
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs, targets [B, ...] to the mean loss
 

@@ -145,8 +145,7 @@ class Block(nn.Module):
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.norm1 = nn.GroupNorm(GROUPS, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = nn.GroupNorm(GROUPS, outputs)
-        self.shortcut = nn.Sequential()
+        self.norm2, self.shortcut = nn.GroupNorm(GROUPS, outputs), nn.Sequential()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(GROUPS, outputs)
@@ -177,8 +176,7 @@ class ResNet(nn.Module):
             for index in range(count):
                 stages.append(Block(inputs, outputs, 2 if stage and not index else 1))
                 inputs = outputs
-        self.stages = nn.Sequential(*stages)
-        self.head = nn.Linear(inputs, classes)
+        self.stages, self.head = nn.Sequential(*stages), nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images [B, channels, H, W] to logits [B, classes]."""

@@ -13,6 +13,8 @@ from privplan.files import append_bytes, load_json, write_text
 from privplan.ledger import chained, read_ledger, repaired_lines
 from privplan.record import LEDGER, ReleaseRecord, RunRecord
 
+Measured = Sequence[NoiseEvidence]
+
 
 class LedgerWriter(Protocol):
     """An append-only list of releases, chained by hashes."""
@@ -21,9 +23,7 @@ class LedgerWriter(Protocol):
     def chain(self) -> str:
         """Hash of the last line, which the next line includes."""
 
-    def append(
-        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
-    ) -> None:
+    def append(self, records: Sequence[ReleaseRecord], measured: Measured = ()) -> None:
         """Write releases permanently; only afterwards may their result be used."""
 
 
@@ -35,9 +35,7 @@ class MemoryLedger:
         self.records: list[ReleaseRecord] = []
         self.measured: list[NoiseEvidence] = []
 
-    def append(
-        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
-    ) -> None:
+    def append(self, records: Sequence[ReleaseRecord], measured: Measured = ()) -> None:
         """Append the releases and the measurements to the lists."""
         self.measured.extend(measured)
         for record in records:
@@ -50,9 +48,7 @@ class RemoteLedger:
 
     chain = ""
 
-    def append(
-        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
-    ) -> None:
+    def append(self, records: Sequence[ReleaseRecord], measured: Measured = ()) -> None:
         """Does nothing; the next round begins only after the main rank has written."""
 
 
@@ -82,9 +78,7 @@ class FileLedger:
             kept = [one.line for one in measured.values() if one.round <= done]
             write_text(self._noise, "".join(kept))
 
-    def append(
-        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
-    ) -> None:
+    def append(self, records: Sequence[ReleaseRecord], measured: Measured = ()) -> None:
         """Write the releases, or compare replayed ones with their lines in the file."""
         if measured:
             append_bytes(self._noise, "".join(one.line for one in measured).encode(), "ledger")

@@ -17,6 +17,7 @@ from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 from privplan import evidence
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.discrete_gaussian import discrete_gaussian
+from privplan.evidence import CELLS, TAILS
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, fingerprint
 from privplan.verification.checks import check
@@ -163,7 +164,7 @@ def _of_release(one: evidence.NoiseEvidence, release: ReleaseRecord) -> bool:
     squares = one.sum_squares / release.noise_std**2 if release.noise_std > 0 else 0.0
     totals = [release.residual.sum_squares / max(release.noise_std, 1e-300) ** 2]
     totals += [sum(part) for part in (one.block_squares, one.layer_squares) if part]
-    lengths = (evidence.CELLS, len(evidence.TAILS), len(evidence.block_lengths(one.coordinates)))
+    lengths = (CELLS, len(TAILS), len(evidence.block_lengths(one.coordinates)))
     return (
         all(abs(total - squares) <= SAME * max(squares, 1.0) for total in totals)
         and sum(one.cells) == one.distributed
@@ -221,22 +222,17 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
     if close_pairs_p_value(close, sizes) < level / 2:
         yield f"all rounds: {close} pairs of equal noise, so it is on a grid or repeated"
     cells = np.sum([one.cells for _, one in measured], axis=0)
-    distance = np.abs(
-        np.cumsum(cells) / total - np.arange(1, evidence.CELLS + 1) / evidence.CELLS
-    ).max()
-    odd_cells = counts_p_values(cells, total, np.full(evidence.CELLS, 1 / evidence.CELLS))
-    if (
-        ks_p_value(float(distance), total) < level / 2
-        or odd_cells.min() < level / 2 / evidence.CELLS
-    ):
+    distance = np.abs(np.cumsum(cells) / total - np.arange(1, CELLS + 1) / CELLS).max()
+    odd_cells = counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
+    if ks_p_value(float(distance), total) < level / 2 or odd_cells.min() < level / 2 / CELLS:
         yield f"all rounds: distance {distance:.3g} from the normal law"
     tails = np.sum([one.tails for _, one in measured], axis=0)
-    chances = counts_p_values(tails, total, tail_probabilities(evidence.TAILS))
-    if chances.min() < level / len(evidence.TAILS):
+    chances = counts_p_values(tails, total, tail_probabilities(TAILS))
+    if chances.min() < level / len(TAILS):
         worst = int(chances.argmin())
-        expected = tail_probabilities(evidence.TAILS)[worst] * total
+        expected = tail_probabilities(TAILS)[worst] * total
         yield (
-            f"all rounds: {tails[worst]} coordinates beyond {evidence.TAILS[worst]:g} deviations, "
+            f"all rounds: {tails[worst]} coordinates beyond {TAILS[worst]:g} deviations, "
             f"about {expected:.3g} expected"
         )
     energy = sum(sum(one.block_squares) for _, one in measured)
