@@ -14,13 +14,6 @@ from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    NoSuchModuleError,
-    SQLAlchemyError,
-)
 from sqlalchemy.pool import NullPool
 
 from privplan.accounting.release import GAUSSIAN
@@ -44,7 +37,7 @@ def address_of(given: str | None) -> sa.URL:
         return sa.URL.create("sqlite", database=text)
     try:
         url = sa.make_url(text)
-    except (ArgumentError, ValueError):
+    except (sa.exc.ArgumentError, ValueError):
         scheme = text.partition("://")[0]
         raise InputError.one("book", "must be a file or an SQLAlchemy address", scheme) from None
     if url.drivername in ("postgresql", "postgres"):
@@ -90,14 +83,14 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
         return sa.create_engine(
             url, poolclass=NullPool, isolation_level="SERIALIZABLE", connect_args=waiting
         )
-    except NoSuchModuleError:
+    except sa.exc.NoSuchModuleError:
         rule = "must be of a kind of database that SQLAlchemy knows"
         raise InputError.one("book", rule, url.drivername) from None
     except ImportError as error:
         hint = "pip install 'privplan[postgres]'" if "psycopg" in str(error) else str(error)
         rule = f"needs the driver of its database: {hint}"
         raise InputError.one("book", rule, url.drivername) from None
-    except (SQLAlchemyError, TypeError, ValueError) as error:
+    except (sa.exc.SQLAlchemyError, TypeError, ValueError) as error:
         raise InputError.one("book", f"must be a usable address ({error})", shown(url)) from None
 
 
@@ -106,8 +99,8 @@ def refusing(url: sa.URL, rule: str) -> Iterator[None]:
     """Convert errors of a database to one-line errors."""
     try:
         yield
-    except (SQLAlchemyError, UnicodeError, OverflowError) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
+    except (sa.exc.SQLAlchemyError, UnicodeError, OverflowError) as error:
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         line = " ".join(str(cause).split())[:_LONGEST]
         raise InputError.one("book", f"{rule} ({line})", shown(url)) from None
 
@@ -247,9 +240,9 @@ def repeated(engine: sa.Engine, work: Callable[[Connection], T]) -> T:
         try:
             with engine.begin() as connection:
                 return work(connection)
-        except DBAPIError as error:
+        except sa.exc.DBAPIError as error:
             state = getattr(error.orig, "sqlstate", None)
-            conflict = isinstance(error, IntegrityError) or state in _CONFLICTS
+            conflict = isinstance(error, sa.exc.IntegrityError) or state in _CONFLICTS
             if not conflict or attempt == _ATTEMPTS - 1:
                 raise
         time.sleep(0.005 * 2 ** min(attempt, 6))

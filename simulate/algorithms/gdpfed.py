@@ -9,14 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from privplan.plan import Plan
-from privplan.planning.baselines import (
-    by_record,
-    either,
-    individual_sample,
-    individual_scale,
-    optimised,
-    uniform,
-)
+from privplan.planning import baselines
 from privplan.planning.baselines import time_adaptive as adaptive_plan
 from simulate import aggregators
 from simulate.algorithm import Algorithm, compose
@@ -38,7 +31,7 @@ from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums
 from simulate.transforms import plan_clip, scale
 
 
-@of_groups("GDPFed", plan=from_spec(uniform), source="Xu, Hu, Kotevska (GDPFed+)")
+@of_groups("GDPFed", plan=from_spec(baselines.uniform), source="Xu, Hu, Kotevska (GDPFed+)")
 def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A noise multiplier for each privacy group and the same sampling ratio for all.
 
@@ -53,11 +46,8 @@ def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 def weighted(hyperparameters: Hyperparameters) -> Aggregator:
     """The weights as printed, or those of the mean of the groups' means."""
-    return (
-        aggregators.literal()
-        if hyperparameters.aggregation == "paper"
-        else aggregators.normalised()
-    )
+    paper = hyperparameters.aggregation == "paper"
+    return aggregators.literal() if paper else aggregators.normalised()
 
 
 def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
@@ -71,7 +61,7 @@ def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
     )
 
 
-@of_groups("GDPFed-op", plan=from_spec(optimised), source="Xu, Hu, Kotevska (GDPFed+)")
+@of_groups("GDPFed-op", plan=from_spec(baselines.optimised), source="Xu, Hu, Kotevska (GDPFed+)")
 def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with the sampling ratios that solve Problem 1, without sparsification.
 
@@ -146,7 +136,7 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @of_clients(
     "IDP-FedAvg-Scale",
-    plan=from_spec(individual_scale),
+    plan=from_spec(baselines.individual_scale),
     released="one noisy sum of updates, clipped per group, per round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
 )
@@ -163,7 +153,7 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @of_clients(
     "IDP-FedAvg-Sample",
-    plan=from_spec(lambda spec: individual_sample(spec, spec.planning.accountant)),
+    plan=from_spec(lambda spec: baselines.individual_sample(spec, spec.planning.accountant)),
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
     requires=(poisson,),
 )
@@ -210,7 +200,7 @@ DIRECTIONS = Hyperparameter(
 
 @of_groups(
     "PFA",
-    plan=partial(either, weights="epsilon"),
+    plan=partial(baselines.either, weights="epsilon"),
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     hyperparameters={"directions": DIRECTIONS},
     record_level=True,
@@ -235,7 +225,7 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @of_groups(
     "WeiAvg",
-    plan=partial(either, weights="epsilon"),
+    plan=partial(baselines.either, weights="epsilon"),
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     record_level=True,
 )
@@ -255,7 +245,7 @@ def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @of_records(
     "minimum-epsilon",
-    plan=partial(by_record, weights="population", strict=True),
+    plan=partial(baselines.by_record, weights="population", strict=True),
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
 )
 def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
