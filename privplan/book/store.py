@@ -153,6 +153,7 @@ SHARES = sa.Table(
     sa.Column("delta", sa.Double),
 )
 
+_LONGEST_LAW = 100
 RELEASES = sa.Table(
     "privplan_book_releases",
     METADATA,
@@ -160,7 +161,7 @@ RELEASES = sa.Table(
     sa.Column("share", sa.ForeignKey(SHARES.c.id), nullable=False, index=True),
     sa.Column("noise_multiplier", sa.Double, nullable=False),
     sa.Column("sampling_ratio", sa.Double, nullable=False),
-    sa.Column("sampling", sa.String(16), nullable=False),
+    sa.Column("sampling", sa.String(_LONGEST_LAW), nullable=False),
     sa.Column("count", sa.BigInteger, nullable=False),
 )
 
@@ -255,6 +256,12 @@ def _prepare(url: sa.URL, connection: Connection) -> None:
         connection.execute(sa.insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
     else:
         _check_version(url, connection)
+        if connection.dialect.name == "postgresql":  # earlier books have room for short laws only
+            columns = sa.inspect(connection).get_columns(RELEASES.name)
+            known = {one["name"]: getattr(one["type"], "length", None) for one in columns}
+            if (known["sampling"] or 0) < _LONGEST_LAW:
+                wider = f"ALTER COLUMN sampling TYPE VARCHAR({_LONGEST_LAW})"
+                connection.execute(sa.text(f"ALTER TABLE {RELEASES.name} {wider}"))
         connection.execute(sa.update(VERSIONS).values(schema_version=SCHEMA_VERSION))
 
 

@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 from sqlalchemy import create_engine, func, select, text
 
+from privplan.accounting.release import SamplingLaw
 from privplan.book import store as address_module
 from privplan.book.entry import booking_of
 from privplan.book.store import FAMILIES, RELEASES, RUNS, SHARES, add, address_of, runs
@@ -55,6 +56,23 @@ def test_a_run_with_discrete_noise_comes_back_beside_others(address, tmp_path):
     assert runs(url) == (selves[0].run, plain.run)
     assert add(url, selves[1]).outcome == "replaced"
     assert runs(url) == (selves[1].run, plain.run)
+
+
+def test_laws_of_long_names_fit_into_old_books(address, tmp_path):
+    url, old = address_of(address), booking_of(run(tmp_path / "old", 2), "")
+    add(url, old)
+    if url.get_backend_name() == "postgresql":  # as it was created until 0.2
+        _change(url, "ALTER TABLE privplan_book_releases ALTER COLUMN sampling TYPE VARCHAR(16)")
+    made = booking_of(run(tmp_path / "new", 1), "")
+    law = SamplingLaw("random_allocation:500")
+    shares = [
+        share.model_copy(update={"releases": tuple(
+            one.model_copy(update={"sampling": law}) for one in share.releases)})
+        for share in made.run.shares
+    ]  # fmt: skip
+    made = replace(made, run=made.run.model_copy(update={"shares": tuple(shares)}))
+    assert add(url, made).outcome == "added"
+    assert runs(url) == (old.run, made.run)
 
 
 def test_a_book_without_a_table_of_families_is_read(address, tmp_path):
