@@ -260,13 +260,14 @@ class _Part:
 def _laws_of_groups(spec: Any) -> Iterator[Fault]:
     """Laws that differ by group: without noise that rounds share, and whole cohorts to plan."""
     own = [(f"groups.{g.name}.sampling", g.sampling) for g in spec.groups if g.sampling is not None]
-    for where, law in [("sampling", spec.sampling), *own] if own else []:
+    mixed = len({spec.sampling, *(law for _, law in own)}) > 1
+    for where, law in [("sampling", spec.sampling), *own] if mixed else []:
         if len(law.law.mixture(0.0, 1)) > 1:
             yield Fault(where, "must have independent noise where groups have own laws", str(law))
         elif law.law.whole_cohorts and spec.planning.ratios != "given":
             rule = "must not be beside other laws, but for ratios that are given"
             yield Fault(where, rule, str(law))
-    if own and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
+    if mixed and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
         yield Fault("planning.ratios", "must be another where groups have own laws", "gdpfed_plus")
 
 
