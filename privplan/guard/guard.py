@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -253,12 +253,7 @@ class Guard:
         """
         self._check_next(round_)
         self._allow(round_)
-        drawn = self._draw_of(round_)
-        if drawn is None:
-            begun, streams = self._storage.streams()
-            drawn, streams = draw_registered(self.plan, round_, streams, begun)
-            self._storage.save_draw(round_, drawn, streams, sync=self._witness is not None)
-            self._drawn = round_, drawn
+        drawn = self._draw_once(round_)
         if self._witness is not None:
             self._commit(self._witness, round_, drawn)
         return cohort_of(self.plan, round_, drawn, available)
@@ -485,8 +480,10 @@ class Guard:
         self._check_next(round_)
         if not reason or not reason.isprintable():
             raise InputError.one("reason", "must be printable text on one line", reason)
-        internal = self.record_of_run.configuration["evidence"] == "internal"
-        drawn = self._draw_of(round_) if internal else None
+        drawn = None
+        if self.record_of_run.configuration["evidence"] == "internal":
+            with suppress(InputError):  # the stream of an earlier round is lost
+                drawn = self._draw_once(round_)
         self._append(failed_lines(self.plan, round_, reason, drawn))
         self._totals = {}
         self._storage.prune()
@@ -529,6 +526,17 @@ class Guard:
         from privplan.verification.verify import judge, load_run
 
         return judge(load_run(self.folder))
+
+    def _draw_once(self, round_: int) -> Positions:
+        """What the law draws for a round, or drew before."""
+        drawn = self._draw_of(round_)
+        if drawn is None:
+            begun, streams = self._storage.streams()
+            drawn, streams = draw_registered(self.plan, round_, streams, begun)
+            sync = self._witness is not None or bool(streams)
+            self._storage.save_draw(round_, drawn, streams, sync=sync)
+            self._drawn = round_, drawn
+        return drawn
 
     def _draw_of(self, round_: int) -> Positions | None:
         """What the law drew for a round, in this process or before an interruption."""

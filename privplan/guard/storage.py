@@ -158,10 +158,7 @@ class Storage:
         *,
         sync: bool = False,
     ) -> None:
-        """Store a round's draw and the streams of later ones.
-
-        On disk when it returns only if a witness signs it (``sync``).
-        """
+        """Store a round's draw and the streams of later ones; on disk on return with ``sync``."""
         data = {
             "round": round_,
             "drawn": {name: list(found) for name, found in drawn.items()},
@@ -192,7 +189,10 @@ class Storage:
             }
             return int(data["round"]), drawn, streams
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
-            rule = "must be as it was written; remove it to draw the open round again"
+            rule = (
+                "must be as it was written; remove it to draw the open round again, but for laws "
+            )
+            rule += "whose draw is of several rounds"
             raise InputError.one("guard.draw", rule, str(path)) from None
 
     def save_release(

@@ -44,7 +44,7 @@ class RandomAllocation(base.Law):
         block, under = self.turns, f"under {self.name} sampling"
         accountant, relation = spec.planning.accountant, str(spec.relation)
         sizes = [(f"groups.{one.name}.clients", one.clients) for one in spec.groups]
-        free, limits = [*spec.planning.free], ("sampling_ratio", "max_sampling_ratio")
+        free, limits = [*spec.planning.free], [f"{i}sampling_ratio" for i in ("", "min_", "max_")]
         ratios = [(f"groups.{g.name}.{i}", getattr(g, i)) for g in spec.groups for i in limits]
         for field, found, kept, rule in (
             ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),

@@ -205,8 +205,6 @@ def uniform_cohorts(problem: Problem) -> Floats:
 def drawable(problem: Problem, cohorts: Floats) -> Floats:
     """The nearest cohorts that the sampling law can draw."""
     clients = np.asarray(problem.clients, dtype=float)
-    if problem.sampling.law.everyone:
-        return clients
     if problem.sampling.law.whole_cohorts:
         return whole_cohorts(cohorts, clients, round(problem.cohort))
     return np.asarray(np.minimum(cohorts, clients), dtype=float)

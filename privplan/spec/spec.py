@@ -387,7 +387,7 @@ class Spec(Shown, Checked):
     def excludes_use(self, use: Use) -> str | None:
         """The rule that a use breaks under the law of a group; None where it works."""
         laws = self.plain_laws
-        if len(laws) > 1 and use in ("attacks", "sensitivity tests"):
+        if len(laws) > 1 and use in ("attacks", "sensitivity tests", "max_uploads"):
             return f"must be one law of all groups, for {use}"
         return next(filter(None, (one.law.excludes_use(use) for one in laws)), None)
 
@@ -526,6 +526,13 @@ class Spec(Shown, Checked):
     def _cohort_in_population(self) -> Iterator[Fault]:
         if self.cohort is not None and self.groups and self.cohort > self.population:
             text = f"must not exceed the population of {self.population} clients"
+            yield Fault("cohort", text, self.cohort)
+        sizes = {one.law.everyone: 0.0 for one in self.plain_laws}
+        for group in self._groups_with("name", "clients", "sampling"):
+            sizes[self.plain_law(group).law.everyone] += self.drawable(group)
+        least, most = sizes.get(True, 0.0), sum(sizes.values())
+        if len(sizes) > 1 and self.cohort is not None and not least < self.cohort <= most:
+            text = f"must be above {least:g}, of the groups that all come, and at most {most:g}"
             yield Fault("cohort", text, self.cohort)
 
     @rule

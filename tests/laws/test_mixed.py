@@ -97,7 +97,8 @@ def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
         ({"cohort": None}, "cohort: is required"),
         ({"relation": "replace_one"}, "relation: must be add_remove under random_allocation:4"),
         ({"planning": {"ratios": "gdpfed_plus"}}, "ratios: must be another where groups have own"),
-        ({"cohort": 95}, "the least cohorts sum to 95"),
+        ({"cohort": 95}, "cohort: must be above 95, of the groups that all come, and at most 155"),
+        ({"groups": GROUPS[1:]}, "cohort: must be left out where the laws of all groups give it"),
     ],
 )
 def test_what_goes_with_no_laws_of_groups(changes, said):

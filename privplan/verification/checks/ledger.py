@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,9 @@ def rounds(run: check.Run) -> check.Check:
     protects_records, planned = run.plan.spec.unit == "record", run.plan.spec.rounds
 
     def problems() -> Iterator[str]:
+        for before, after in pairwise(record.round for record in run.ledger.records):
+            if after < before:
+                yield f"round {after} stands after round {before}"
         for group in run.plan.groups:
             yield from _participations(run, group) if protects_records else _releases(run, group)
 

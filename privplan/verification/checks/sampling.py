@@ -50,7 +50,7 @@ def sampling(run: Run) -> Check:
                     if share.sampling_ratio != ratio:
                         used = f"{share.sampling_ratio:.6g}, planned {ratio:.6g}"
                         yield f"{group.name}: sampling ratio {used}"
-                if not run.once(_is_of_seed):
+                if not run.once(_is_of_seed) and _in_turn(run, group):
                     yield from _unlikely_sizes(run, group, shares, ratio, FALSE_ALARM / tests)
 
     laws = ", ".join(dict.fromkeys(map(run.plan.law_of, run.plan.groups)))
@@ -81,6 +81,12 @@ def _unlikely_sizes(
     law, clients = shares[0].sampling.law, run.clients[group.name]
     for fault in law.cohort_faults(counts, clients, ratio, level):
         yield f"{group.name}: {fault}"
+
+
+def _in_turn(run: Run, group: GroupPlan) -> bool:
+    """Whether the cohorts that are known are of the first rounds, where a law's rounds differ."""
+    known = [one.round for one, share in run.shares(group.name) if share.drawn_size is not None]
+    return run.plan.law_of(group).law.rounds_for(1) == 1 or known == [*range(1, len(known) + 1)]
 
 
 def _is_of_seed(run: Run) -> bool:
@@ -153,6 +159,8 @@ def participation(run: Run) -> Check:
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
+            if not _in_turn(run, group):
+                continue
             who, counts, law = _participations(run, group)
             if counts.sum() == 0 and len(law) == 1:
                 continue
