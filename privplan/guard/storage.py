@@ -189,10 +189,8 @@ class Storage:
             }
             return int(data["round"]), drawn, streams
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
-            rule = (
-                "must be as it was written; remove it to draw the open round again, but for laws "
-            )
-            rule += "whose draw is of several rounds"
+            rule = "must be as it was written; remove it to draw the open round again"
+            rule += ", but for laws that draw several rounds at once"
             raise InputError.one("guard.draw", rule, str(path)) from None
 
     def save_release(

@@ -12,7 +12,7 @@ from privplan.errors import InfeasibleError, InputError
 from privplan.planning.bounds import step_constants
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.noise import least_noise
-from privplan.planning.problem import drawable, whole_cohorts
+from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.published import best_kept
 from privplan.planning.solver import solve
 from tests.planning.problems import make_problem, make_spec, members
@@ -103,7 +103,8 @@ def test_laws():
     cohorts = np.array([10.4, 20.3, 29.3])
     assert drawable(make_problem(), cohorts).tolist() == cohorts.tolist()
     assert drawable(make_problem(sampling=SamplingLaw.FIXED_SIZE), cohorts).tolist() == [11, 20, 29]
-    assert drawable(make_problem(sampling=SamplingLaw.FULL), cohorts).tolist() == [200, 200, 200]
+    everybody = uniform_cohorts(make_problem(sampling=SamplingLaw.FULL))
+    assert everybody.tolist() == [200, 200, 200]
 
 
 @pytest.mark.parametrize("rule", WEIGHTS)
