@@ -81,7 +81,7 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
         one = asked[at]
         if lower[at] < (1 - tolerance) * upper[at]:
             with suppress(TooLittleNoiseError):
-                loss = compose(one.history, one.relation, tolerance=_AIM * tolerance)
+                loss = compose(one.history, one.relation, tolerance=_AIM * min(tolerance, 0.02))
                 alone = loss.epsilon(one.delta, invert=invert)
                 lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
