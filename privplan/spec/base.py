@@ -267,7 +267,7 @@ def _laws_of_groups(spec: Any) -> Iterator[Fault]:
         elif law.law.whole_cohorts and spec.planning.ratios != "given":
             rule = "must not be beside other laws, but for ratios that are given"
             yield Fault(where, rule, str(law))
-    if mixed and spec.everyone and spec.cohort is not None:
+    if len(spec.plain_laws) > 1 and spec.everyone and spec.cohort is not None:
         yield Fault("cohort", "must be left out where the laws of all groups give it", spec.cohort)
     if mixed and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
         yield Fault("planning.ratios", "must be another where groups have own laws", "gdpfed_plus")

@@ -8,10 +8,12 @@ import pytest
 import privplan
 from privplan.accounting.accountant import accountant
 from privplan.errors import InputError
+from privplan.forecast.features import plan_features
 from privplan.guard import Guard
 from privplan.guard.storage import DRAW
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
+from simulate.proxy.pilot import Pilot, run
 from simulate.proxy.search import variations, varied
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
@@ -69,8 +71,7 @@ def test_what_is_planned_beside_them_is_the_best_of_a_grid():
 
 def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
     execute(Request(PLAN, "planned", "digits", tmp_path, seed=1))
-    run = load_run(tmp_path)
-    verdict = judge(run)
+    verdict = judge(load_run(tmp_path))
     assert verdict.kept
     assert verdict.laws == "poisson+random_allocation:4+min_separation:3+full"
     assert [one.realised_upper <= 4 for one in verdict.groups] == [True] * 4
@@ -123,6 +124,16 @@ def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
     assert guard.epsilon("b").upper <= 4
 
 
+@pytest.mark.parametrize("failed", [(1,), (3, 6), (4, 5, 8)])
+def test_a_round_that_fails_before_its_draw_is_no_fault(tmp_path, failed):
+    with Guard(PLAN, tmp_path) as guard:
+        for round_ in range(1, 9):
+            if round_ in failed:
+                guard.fail(round_, "nobody was there")
+            train(guard, 1 if round_ not in failed else 0)
+    assert judge(load_run(tmp_path)).outcome == "kept"
+
+
 def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):
     with Guard(PLAN, tmp_path) as guard:
         train(guard, 2)
@@ -140,3 +151,10 @@ def test_forecasts_vary_whole_turns():
     assert {one.rounds % 12 for one in found} == {0}
     plans = [varied(spec.model_dump(mode="json"), one) for one in found[:3]]
     assert all(plan.spec.expected_cohort > 95 for plan in plans)
+    other = privplan.solve(spec_of(groups=GROUPS[:1], sampling="banded_separation:4", cohort=None))
+    assert plan_features(other).kind != plan_features(plans[0]).kind
+
+
+def test_a_pilot_measures_what_a_mix_is_planned_with():
+    found = run(Pilot(spec_of(), "digits", rounds=2, clients=12))
+    assert found.heterogeneity.value >= 0

@@ -85,6 +85,7 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
     "noise halved once": (_one(_halved), "noise drawn", "round 1"),
     "noise halved and booked": (_each(_halved_and_booked), "noise planned", "planned 1.6"),
     "more rounds": (_more_rounds, "rounds", "60 releases where 30 rounds"),
+    "another order": (lambda made: made[::-1], "rounds", "round 29 stands after round 30"),
     "one round less": (lambda made: made[:-1], "rounds", "29 of 30"),
     "one round twice": (lambda made: [*made, made[-1]], "rounds", "31 releases"),
     "one client unclipped": (
