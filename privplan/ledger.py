@@ -215,7 +215,6 @@ def _signal(releases: Counter[Release]) -> float:
 
 
 # --- What testifies to a run while it happens: the hook of the training loop and of the guard. ---
-#
 # A witness learns of each cohort before it is used and of each release before it leaves, and writes
 # down what a third party can check later. The core has none; an optional part passes one in.
 

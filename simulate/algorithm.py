@@ -38,7 +38,6 @@ from simulate.models.network import (
 from simulate.server import add
 
 # --- Who takes part in a round: by the plan's sampling law, or in turns. -------------------------
-#
 # The law itself (its draw and the ratio that it executes) is one file of ``privplan.laws``; a
 # rotation is a public schedule, draws nothing and amplifies no privacy.
 

@@ -228,7 +228,6 @@ def spec_html(shown: Shown) -> str:
 
 
 # --- The page: a slider and a field for each number, and what is shown beside them. --------------
-#
 # A slider that moves makes the fields anew, and a field that is changed the sliders, so that
 # neither is replaced under the hand that moves it.
 

@@ -35,7 +35,6 @@ from privplan.forecast.features import (
 from privplan.plan import Forecast, GroupForecast, Plan
 
 # --- Accuracy as a function of a plan's features: a curve of few parameters, fitted to proxy runs -
-#
 # A scaling law for each class c, like those of loss against data and compute (Kaplan et al., arXiv
 # 2001.08361), with terms for what noise does. Log odds of accuracy are those of
 #

@@ -28,6 +28,7 @@ from privplan.guard.rounds import (
     Positions,
     Released,
     Sums,
+    check_settings,
     cohort_of,
     draw_registered,
     evidenced,
@@ -52,23 +53,7 @@ if TYPE_CHECKING:
     from privplan.verification.verify import Verdict
 
 
-def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
-    """Refuse plans and settings that a guard cannot execute."""
-    if plan.unit != "client":
-        rule = "must be client; noise that clients add for their records is drawn by the clients"
-        raise InputError.one("plan.spec.unit", rule, plan.unit)
-    if plan.clipping is not None:
-        rule = "must be fixed; a clipping norm that follows a private quantile is for simulations"
-        raise InputError.one("plan.clipping", rule, plan.clipping.quantile)
-    plan.spec.require("a guard", "plan.spec.sampling")
-    if evidence not in ("public", "internal"):
-        raise InputError.one("evidence", "must be public or internal", evidence)
-    if keep is not None and keep < 1:
-        raise InputError.one("keep", "must be 1 or more", keep)
-
-
 # --- The book of a guarded run: what the groups spent before, and adding the run. ----------------
-#
 # The database library is imported only by a run that has a book.
 
 

@@ -21,7 +21,6 @@ from privplan.laws.participation import participation_law
 from privplan.registry import Registry
 
 # --- Neighbouring relations, and the pairs of distributions that dominate one release. -----------
-#
 # A pair (P, Q) dominates a release when the hockey-stick divergence of the release on any two
 # neighbours is at most that of P from Q at every epsilon (Zhu, Dong and Wang 2022, Definition 7).
 # Sensitivities are in units of the clipping norm.

@@ -30,7 +30,6 @@ from privplan.planning.problem import Problem, noise_provision
 from privplan.spec.spec import Spec
 
 # --- Noise multipliers of adaptive clipping: the sum of updates and the count share one budget. --
-#
 # Source: G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy, Differentially Private Learning with
 # Adaptive Clipping, NeurIPS 2021. Beside the sum of updates clipped at C, each round releases a
 # noisy count of the updates not longer than C, and C moves towards a quantile of their norms.

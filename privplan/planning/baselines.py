@@ -205,7 +205,6 @@ def plain(spec: Spec, **planning: Any) -> Spec:
 
 
 # --- One noise multiplier for all groups: the sampling ratio of each group uses its budget up. ---
-#
 # For a noise multiplier sigma, the largest sampling ratio of a group is calibrated on its whole
 # schedule of ratios. More noise allows larger ratios, so one sigma makes the expected cohort,
 # averaged over the rounds, the cohort of the problem.
@@ -302,7 +301,6 @@ def affordable_ratios(
 
 
 # --- Plans with one noisy sum in which clipping norms or sampling ratios follow the budgets. -----
-#
 # IDP-FedAvg (Boenisch, Mühl, Dziedzic, Rinberg, Papernot, NeurIPS 2023, "Have it your way", for
 # records; here, as in Appendix B.2 of GDPFed+, for clients) has two variants. Scale: all clients
 # have the same sampling ratio; sigma_m is calibrated to the group's budget, the noise on the sum

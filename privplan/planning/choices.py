@@ -43,7 +43,6 @@ from privplan.spec.training import (
 )
 
 # --- The default training recipe: how the server uses the noisy mean, decided without any data. --
-#
 # With the recipe's clipping norm C (``privplan.spec.training``) nearly all updates are clipped: a
 # release is C (m + n): m the mean of unit vectors, |m| at most 1, and n noise of norm
 # N = nu sqrt(d), known from the plan. The server moves by eta_s C (m + n) / 1 per round.

@@ -196,7 +196,6 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
 
 
 # --- Why a plan is as it is, in sentences: who decides, what groups cost, what budgets buy. ------
-#
 # Every number comes from plans that are solved with one budget changed, so explaining takes about
 # two searches per group.
 
@@ -444,7 +443,6 @@ def _remedies(spec: Spec) -> list[str]:
 
 
 # --- What attackers may achieve under a plan, and budgets that are stated as such a risk. --------
-#
 # All risks are upper bounds from the trade-off curve of the composed history of a group, which is
 # what the certificate composes: membership advantage, true positives at a false-positive rate, and
 # the chance to reconstruct data that could be guessed with a baseline chance before, which is the

@@ -409,7 +409,6 @@ def history_of(problem: Problem, group: int, ratio: float, noise: float) -> Hist
 
 
 # --- Noise multipliers as functions of the sampling ratio. ---------------------------------------
-#
 # log sigma exceeds its central limit by a smooth function of log q. The polynomial through few
 # roots of the estimate gives it within some percent, which shows where an optimum lies; a parabola
 # of what is missing at three more roots around the ratio found there gives it within some 1e-5.

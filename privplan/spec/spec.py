@@ -20,20 +20,14 @@ from privplan.laws.law import Use
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Grouping, budgets_of_file, cut
 from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer, with_risk
-from privplan.spec.planning import FIXED_RATIOS, OBJECTIVES, Planning, is_objective
+from privplan.spec.planning import OBJECTIVES, Planning, is_objective, with_recipe
 from privplan.spec.removed import refuse_removed
 from privplan.spec.training import (
-    CLIPPING_STEPS,
-    DECIDED,
-    LOCAL_RATE,
-    UNIT,
     Averaging,
     Recipe,
     ServerOptimiser,
-    local_rate,
 )
 from privplan.values import (
-    LARGEST,
     LEAST,
     Checked,
     Count,
@@ -63,45 +57,6 @@ def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
             spent.append(place)
         stated.append(one)
     return {**data, "groups": stated}, spent
-
-
-def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with the recipe that they ask for, and its clipping norm.
-
-    The default recipe is asked for by name, or by leaving out DECIDED and ``planning.clipping``,
-    in a spec of clients whose ratios minimise an objective.
-    """
-    recipe, planning = data.get("recipe"), data.get("planning") or {}
-    local = data["local"] if isinstance(data.get("local"), dict) else {}
-    if recipe is None and isinstance(planning, dict):
-        ratios = planning.get("ratios", "balanced")
-        given = [*(data.get(field) for field in DECIDED), planning.get("clipping")]
-        by_rule = ratios in FIXED_RATIOS or data.get("unit", "client") != "client"
-        if not by_rule and all(value in (None, (), []) for value in given):
-            recipe = "default"
-    if recipe is None:
-        return data
-    recipe = {"source": recipe} if isinstance(recipe, str) else recipe
-    data = {**data, "recipe": recipe}
-    if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
-        return data
-    if "decides" not in recipe:
-        free = planning.get("free") if isinstance(planning, dict) else None
-        free = free if isinstance(free, list | tuple) else ()
-        decides = [field for field in DECIDED if data.get(field) is None and field not in free]
-        if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
-            decides.append(LOCAL_RATE)
-        data["recipe"] = {"source": "default", **recipe, "decides": decides}
-    decided = data["recipe"]["decides"]
-    if not isinstance(decided, list | tuple):
-        return data
-    rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
-    if LOCAL_RATE in decided:
-        own = local_rate(local.get("steps"), local.get("momentum"))
-        rate, data["local"] = UNIT, {**local, "learning_rate": own}
-    if "clipping_norm" in decided and isinstance(rate, int | float) and 0 < rate <= LARGEST:
-        data["clipping_norm"] = CLIPPING_STEPS * rate
-    return data
 
 
 # --- The spec: who needs how much privacy, and how training runs. --------------------------------

@@ -128,7 +128,6 @@ def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- Fields of a spec on the server: its optimiser, and the averaging of models over rounds. -----
-#
 # Both are functions of the releases, so they cost no privacy. How an optimiser moves the model
 # stands in ``simulate.server``; here are the names and hyperparameters, so that a plan
 # is checked without the simulator. Another distribution adds an optimiser by an entry point of the

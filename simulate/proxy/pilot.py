@@ -41,7 +41,6 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.tasks import MULTI_CLASS, objective_of
 
 # --- Estimators of the constants of planning, as functions of updates and gradients. -------------
-#
 # Each returns an estimate with its standard error. The estimators are unbiased for independent
 # clients, or their docstring states the direction of the bias. They provide no privacy.
 

@@ -212,7 +212,6 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
 
 
 # --- Random draws of a run, generated again from its seed: cohorts, mini-batches and noise. ------
-#
 # A stream is a Philox generator keyed by ``SeedSequence(seed, spawn_key=(purpose, *indices))``.
 
 Batches = list[np.ndarray]

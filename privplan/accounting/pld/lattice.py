@@ -24,7 +24,6 @@ from privplan.accounting.pld.pairs import UNIT, Array, Rows
 from privplan.laws.law import DiscretePair, Kind
 
 # --- The convex hull of a piecewise linear profile, in terms of its measure. ---------------------
-#
 # A profile that is not convex has points of negative mass. Such a point lies above the chord of
 # its neighbours, so it is no corner of the hull: its mass goes to its two neighbours, keeping
 # mass and mean under Q, which is the profile with the point left out. The hull lies below.
@@ -354,7 +353,6 @@ def _edge_mean(rows: Rows, step: float, near: Array, far: Array) -> Array:
 
 
 # --- Discrete pairs on a lattice: pairs that a law or a noise family gives as a finite loss. -----
-#
 # The lattices have the properties of ``lattice.upper`` and ``lattice.lower``, so rounds of
 # discrete pairs compose with rounds of Gaussian ones.
 

@@ -258,7 +258,6 @@ def normal_cells(bounds: Array) -> tuple[Array, Array]:
 
 
 # --- Delta of one round as a function of epsilon, and its inverse, with bounds on rounding. ------
-#
 # In closed form for Gaussian pairs, a sum for discrete ones, and of the Gaussian mechanism.
 
 _CLOSE, _REACH = 1e-13, 2e-10  # relative: of the bounds, to where a sum is tried first

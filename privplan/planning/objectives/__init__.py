@@ -139,7 +139,6 @@ OBJECTIVES.register("noise", Noise())
 
 
 # --- ``planning.ratios: balanced``: noise, sampling, and bias from non-population weights. -------
-#
 # docs/planning.md derives the error from one descent lemma whose target is fixed at the mean over
 # all clients, so that no choice of weights changes what is minimised.
 

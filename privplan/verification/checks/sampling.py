@@ -377,7 +377,6 @@ def cohorts_regenerated(run: Run) -> Check:
 
 
 # --- P-values of participations and of cohorts. --------------------------------------------------
-#
 # Given its size, each cohort is a uniform subset of its group under every law of this project, and
 # those of different rounds are independent.
 

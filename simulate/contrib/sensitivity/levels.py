@@ -323,7 +323,6 @@ def check_other_releases(
 
 
 # --- Neighbouring data sets that differ by one record of a client who runs DP-SGD. ---------------
-#
 # A record influences later local steps through the client's model, which accounting composes
 # adaptively. Each step is therefore tested on its own: two mini-batches of the step differ by one
 # record after the same earlier steps. The bound is in units of a step's sum; the factor from a sum

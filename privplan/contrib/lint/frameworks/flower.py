@@ -189,7 +189,6 @@ def read_log(source: Source, options: Options) -> Reading:
 
 
 # --- Flower: strategy wrappers with central noise, ``LocalDpMod``, secure aggregation, logs. -----
-#
 # Source: flwr 1.42, ``serverapp.strategy.dp_fixed_clipping``, ``dp_adaptive_clipping``,
 # ``strategy_utils.sample_nodes`` (``random.sample`` of the connected nodes: a fixed-size cohort)
 # and ``supercore.privacy_accounting``. The noise on the mean has standard deviation

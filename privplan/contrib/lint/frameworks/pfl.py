@@ -87,7 +87,6 @@ def read_config(source: Source, options: Options) -> Reading:
 
 
 # --- pfl-research: privacy accountants, mechanisms, samplers of users, postprocessors. -----------
-#
 # Source: pfl 0.6, ``privacy/privacy_accountant.py`` (noise of the mechanism is
 # ``noise_parameter * noise_scale``), ``privacy/gaussian_mechanism.py`` (noise on the sum),
 # ``data/sampling.py`` (``random`` draws with replacement, ``minimize_reuse`` takes users in turn).
