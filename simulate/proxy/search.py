@@ -456,7 +456,8 @@ def variations(
     spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float, classes: int = 10
 ) -> list[Variation]:
     """Random plans around a spec's; every second one has a recipe of its own."""
-    step = math.lcm(*(one.law.rounds_for(1) for one in spec.plain_laws))
+    blocks = (one.law.rounds_for(1) for one in spec.plain_laws)
+    step = math.lcm(*(one for one in blocks if spec.rounds % one == 0))
     source, drawn = np.random.default_rng([seed, 13]), []
     free = spec.cohort is not None and not spec.everyone and spec.planning.ratios != "given"
     weighed = spec.weighting == "optimal" and all(one.min_weight is None for one in spec.groups)
