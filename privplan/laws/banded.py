@@ -18,7 +18,7 @@ rounds are as private as one block of ``random_allocation:K``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from privplan.errors import Fault
@@ -43,6 +43,10 @@ class BandedSeparation(Correlated, MinSeparation):
         yield from super().excludes(spec)
         yield from correlated_faults(spec, f"under {self.name} sampling")
 
+    def alternatives(self, spec: Any) -> Sequence[str]:
+        """The same separation with independent noise."""
+        return [f"min_separation:{self.block}", self.name]
+
 
 class CyclicAllocation(RandomAllocation, CyclicPoisson):
     """One of every ``block`` rounds of a client's turn, which comes every ``bands`` rounds."""
@@ -66,6 +70,13 @@ class CyclicAllocation(RandomAllocation, CyclicPoisson):
         own = list(super().excludes(spec))
         also = correlated_faults(spec, f"under {self.name} sampling")
         yield from (*own, *(fault for fault in also if fault not in own))
+
+    def alternatives(self, spec: Any) -> Sequence[str]:
+        """Other turns with cohorts of that size, and random allocation without turns."""
+        whole = self.turns
+        split = (at for at in range(2, whole // 2 + 1) if whole % at == 0)
+        names = [f"cyclic_allocation:{at}:{whole // at}" for at in split if at < 1000]
+        return [f"random_allocation:{whole}", *names]
 
     def excludes_use(self, use: Use) -> str:
         """What cyclic Poisson sampling excludes, and cohorts of another size."""

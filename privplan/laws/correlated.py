@@ -114,8 +114,8 @@ def correlated_faults(spec: Any, under: str) -> Iterator[Fault]:
     for field, allowed in _PLANNED:
         if (value := getattr(planning, field)) not in allowed:
             yield Fault(f"planning.{field}", f"must be {' or '.join(allowed)} {under}", value)
-    for choice in {*planning.free} - {"ratios", "weights"}:
-        yield Fault("planning.free", f"can name ratios and weights only {under}", choice)
+    for choice in {*planning.free} - {"ratios", "weights", "sampling"}:
+        yield Fault("planning.free", f"can name ratios, weights and sampling only {under}", choice)
     absent = [(f"groups.{group.name}.risk", group.risk) for group in spec.groups]
     absent += ((f"planning.{one}", getattr(planning, one, None)) for one in _LEFT_OUT)
     for field, value in (*absent, ("groups_from", spec.groups_from)):

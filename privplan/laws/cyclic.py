@@ -62,6 +62,12 @@ class CyclicPoisson(Correlated, Poisson):
             yield Fault("cohort", rule, spec.cohort)
         yield from correlated_faults(spec, under)
 
+    def alternatives(self, spec: Any) -> Sequence[str]:
+        """Other numbers of turns that rounds and groups allow, and Poisson sampling of all."""
+        most = min(spec.rounds, 999, *(group.clients for group in spec.groups))
+        turns = (at for at in range(2, most + 1) if spec.rounds % at == 0)
+        return ["poisson", *(f"{NAME}:{at}" for at in turns)]
+
     def turn(self, group: str, name: object) -> int:
         """The turn of a client in 0..B-1: BLAKE2b of its name, of 64 bits, keyed by its group's."""
         key = hashlib.blake2b(group.encode()).digest()

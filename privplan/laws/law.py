@@ -230,6 +230,10 @@ class Law(ABC):
         """The rule that a use breaks under this law; None where it works."""
         return None
 
+    def alternatives(self, spec: Any) -> Sequence[str]:
+        """Laws that trust nobody else, this one among them, of which the planner may choose."""
+        return ()
+
     def seated(self, group: str, names: Sequence[object]) -> tuple[int, np.ndarray]:
         """The clients of a group, and the order of their names in which they have its places."""
         return len(names), np.arange(len(names))

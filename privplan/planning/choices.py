@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from privplan.accounting.calibrate import PLD
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning import problem as problems
 from privplan.planning.assemble import Decisions, failed_conditions
@@ -247,7 +247,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 PAST = 3.0
 """Squared length of a step past the optimum over that of its signal (o): 1.9 on MNIST and 4 on
 digits, as the curve of ``privplan.forecast`` fits it to runs there."""
-_EXTRA = ("rounds", "cohort", "clipping_norm")
+_EXTRA = ("sampling", "rounds", "cohort", "clipping_norm")
 
 
 def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
@@ -260,6 +260,10 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if "clipping_norm" in free:  # h follows the spec's own
         fixed["heterogeneity"] = heterogeneity_of(spec)
     decided = _with_cohort(spec, problems.respecified(spec, planning=fixed))
+    if "sampling" in free:
+        laws = [decided.sampling, *spec.sampling.law.alternatives(spec)]
+        costs = {name: noise_of_models(decided, name) for name in dict.fromkeys(laws)}
+        decided = problems.respecified(decided, sampling=min(costs, key=lambda one: costs[one]))
     if "rounds" not in free:
         problems.check_limits(decided)
     if "clipping_norm" in free:
@@ -279,6 +283,12 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
             f"planning.free: clipping_norm is {decided.clipping_norm:g}, of the least error with "
             f"that of clipping, {paid:.4g}, which is not part of the objective at a given norm"
         )
+    if name == "sampling":
+        tried = ", ".join(spec.sampling.law.alternatives(spec))
+        return (
+            f"planning.free: sampling is {decided.sampling}, of the least noise in all models; "
+            f"tried: {tried}"
+        )
     if name == "cohort":
         text = f"planning.free: cohort is {decided.expected_cohort:g}"
         return f"{text}, the largest that limits and clients allow: it has the least noise"
@@ -294,6 +304,22 @@ def total_error(spec: Spec) -> float:
     """``Objective.run_error`` with the noise of curves, which the free variables minimise."""
     problem = problems.problem_of(spec)
     return objective_of(spec).run_error(spec, problem, estimated(task_of(spec, problem)))
+
+
+def noise_of_models(spec: Spec, law: str) -> float:
+    """Root mean square noise of the models after each round under a law; inf without a plan."""
+    from scipy.signal import lfilter  # slow to load
+
+    try:
+        spec = problems.respecified(spec, sampling=law)
+        found = estimated(task_of(spec, problems.problem_of(spec)))
+    except PrivplanError:
+        return math.inf
+    rounds, factors = np.arange(spec.rounds), np.array(spec.mixture[: spec.rounds])
+    reached = 1 - spec.server_momentum ** (rounds + 1)  # of a round's noise, after 0, 1, ... rounds
+    held = lfilter([1.0], factors / np.linalg.norm(factors), reached)
+    models = math.sqrt(float((spec.rounds - rounds) @ held**2) / spec.rounds)
+    return problems.provisioned_noise_multiplier(spec, found) * models
 
 
 def lost_signal(spec: Spec) -> float:

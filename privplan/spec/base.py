@@ -104,7 +104,8 @@ CHOICES = (
          "planning.dropout_tolerance",
          "planning.clipping", "planning.constants", "planning.update_norms",
          "planning.max_rounds", "planning.max_uploads", "planning.free.rounds",
-         "planning.free.cohort", "planning.free.clipping_norm", "planning.free.groups"),
+         "planning.free.cohort", "planning.free.clipping_norm", "planning.free.groups",
+         "planning.free.sampling"),
         ONLY_CLIENTS,
         plain=(None, "exact", "balanced", "none", 0.0),
     ),
@@ -147,7 +148,8 @@ CHOICES = (
     Choice(
         _by_rule,
         ("groups.min_sampling_ratio", "groups.max_sampling_ratio", "groups.min_weight",
-         "planning.free.rounds", "planning.free.cohort", "planning.free.clipping_norm"),
+         "planning.free.rounds", "planning.free.cohort", "planning.free.clipping_norm",
+         "planning.free.sampling"),
         ONLY_OBJECTIVES,
     ),
     Choice(
@@ -170,6 +172,11 @@ CHOICES = (
         "published goes with ratios by a rule, accountant rdp, poisson sampling and add_remove",
     ),
     # What is free, and what that needs.
+    Choice(
+        lambda spec: not spec.sampling.law.alternatives(spec),
+        ("planning.free.sampling",),
+        "sampling is only for laws with turns or correlated noise",
+    ),
     Choice(
         lambda spec: spec.planning.weights == "optimal" and "weights" not in spec.planning.free,
         ("planning.weights",),

@@ -89,7 +89,7 @@ LEAST_SHARE = 0.85  # default of ``planning.least_share``: docs/evidence/weight-
 Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
 ]
-Free = Literal["ratios", "weights", "rounds", "cohort", "clipping_norm", "groups"]
+Free = Literal["ratios", "weights", "rounds", "cohort", "clipping_norm", "groups", "sampling"]
 
 
 class Constants(Value):

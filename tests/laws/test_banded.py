@@ -102,5 +102,5 @@ def test_what_a_spec_may_not_ask_for(name):
     found = [fault.field for fault in raised.value.faults]
     assert sorted(found) == ["cohort", "planning.accountant"]
     law = SamplingLaw(name).law
-    for use in ("plain sums", "secure-discrete", "canaries", "a guard", "forecasts"):
+    for use in ("plain sums", "secure-discrete", "canaries", "a guard", "attacks"):
         assert law.excludes_use(use)

@@ -23,7 +23,11 @@ from privplan.laws.correlated import coefficients, remaining_noise, series
 from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.ledger import history_of
+from privplan.planning.choices import decide_free_choices, noise_of_models, task_of
+from privplan.planning.problem import problem_of, provisioned_noise_multiplier, respecified
+from privplan.planning.search import estimated
 from privplan.record import GroupShare, ReleaseRecord
+from privplan.spec.spec import Spec
 from privplan.verification.checks.check import FALSE_ALARM
 
 
@@ -333,3 +337,30 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn():
         slack = 5 * float(worst.std()) / math.sqrt(samples)
         assert bounds.lower - slack <= worst.mean() <= bounds.upper + slack
         assert slack < 0.1 * bounds.upper
+
+
+@pytest.mark.parametrize(
+    ("law", "found"),
+    [
+        ("cyclic_poisson:2", "cyclic_poisson:5"), ("banded_separation:9", "banded_separation:9"),
+        ("cyclic_allocation:25:2", "cyclic_allocation:5:10"),
+    ],
+)  # fmt: skip
+def test_the_planner_chooses_the_turns_of_least_noise_in_all_models(law, found):
+    """The turns with the best accuracy in training, docs/evidence/correlated-noise.md."""
+    groups = [{"name": f"{e}", "clients": 2000, "epsilon": e} for e in (0.5, 1.5, 3.0)]
+    data = {
+        "name": "turns", "groups": groups, "rounds": 50, "sampling": law,
+        "cohort": 120 if law.startswith("cyclic_poisson") else None,
+        "model": {"name": "cnn-2-valid", "parameters": 18378},
+        "planning": {"least_share": 0, "free": ["ratios", "weights", "sampling"]},
+    }  # fmt: skip
+    decided, notes = decide_free_choices(Spec.parse(data))
+    assert decided.sampling == found
+    assert f"sampling is {found}, of the least noise in all models" in notes[0]
+    one = respecified(decided, sampling="full", cohort=None)
+    noise = estimated(task_of(one, problem_of(one)))
+    models = math.sqrt((50 + 1) / 2) * provisioned_noise_multiplier(one, noise)
+    assert noise_of_models(one, "full") == pytest.approx(models)
+    with pytest.raises(InputError, match="sampling is only for laws with turns or correlated"):
+        Spec.parse({**data, "sampling": "poisson", "cohort": 120})
