@@ -292,7 +292,7 @@ class Spec(Shown, Checked):
 
     def drawable(self, group: Group) -> float:
         """How many clients of a group a round can draw, on average."""
-        return self.law_of(group).law.drawable(group.clients)
+        return self.plain_law(group).law.drawable(group.clients)
 
     @property
     def server_momentum(self) -> float:
