@@ -53,12 +53,14 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
         numeric = [
             np.ma.filled(one, math.nan).astype(float, casting="safe") for one in arrays.values()
         ]
-        (every := np.broadcast_arrays(*numeric))[0].ravel()[0]
+        every = np.broadcast_arrays(*numeric)
+        every[0].ravel()[0]  # arrays without numbers are refused
     except (ValueError, TypeError, IndexError):
         stated = ", ".join(f"{name} {one!r:.40}" for name, one in arrays.items())
         raise InputError.one("releases", "must be numbers in shapes that fit", stated) from None
     questions = zip(*(array.ravel().tolist() for array in every), strict=True)
     each = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
+    # the names of what is given are checked once
     asked = [(unwrap(composition) if at else composition)(**one) for at, one in enumerate(each)]
     lower, upper = np.zeros(len(asked)), np.full(len(asked), math.inf)
     alike: dict[tuple[Kind, Kind], list[tuple[int, float, float, int, float]]] = {}

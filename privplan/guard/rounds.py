@@ -94,8 +94,8 @@ def draw_registered(
         if first <= begun:
             began, key = known.get(group.name, (0, b""))
             if began != first:
-                rule = f"must be kept: it has who is left for rounds {first} and later"
-                raise InputError.one("guard.draw", rule, "no stream")
+                rule = f"must be kept: it holds the draw that began in round {first}"
+                raise InputError.one("guard.draw", rule, "no draw")
         source = cast(np.random.Generator, SecureStream(key))  # it has the methods that laws use
         positions = law.draw(source, group.clients, ratio, round_)
         drawn[group.name] = tuple(np.asarray(positions).tolist())

@@ -16,9 +16,8 @@ c is the start of the series of (1 - x)^(-a) (1 - beta x)^(-1/2), beta the momen
 times e^(h k / B), divided by its norm. a = 1/2 is best where B reaches all rounds (Kalinin,
 Lampert, NeurIPS 2024); a, a multiple of 0.02, and h, one of 0.1 up to 0.5, leave all models least
 mean square noise with r = s = 1. r_t = (t (T + 1 - t))^q (1 + g beta^(T-t)), q = 0.3 - 0.2 B / T,
-makes prefix sums nearly those of the best banded matrix (docs/evidence/correlated-noise.md). g is
-the least multiple of 1/4 by which the last model has 0.1% more noise at most than by h = 0 and
-r = 1; where h leaves it more, h is 0.
+brings prefix sums near the best; g is the least multiple of 1/4 by which the last model has at most
+0.1% more noise than by h = 0 and r = 1; where h leaves it more, h is 0.
 """
 
 from __future__ import annotations
@@ -48,12 +47,16 @@ def series(bands: int, momentum: float, exponent: float, h: float = 0.0) -> tupl
 
 def coefficients(bands: int, momentum: float, rounds: int, most: int = 5) -> tuple[float, ...]:
     """The series that leaves all models least mean square noise, with 10 h up to ``most``."""
-    tried = product(range(25, 51), range(most + 1))
-    found = [series(bands, momentum, step / 50, tenths / 10) for step, tenths in tried]
-    left = np.arange(rounds, 0, -1)  # models that hold the noise of i rounds ago, i = 0, 1, ...
-    reached = _reached(momentum, rounds)
+    parts = product([momentum], np.arange(25, 51) / 50, np.arange(most + 1) / 10)
+    found = (series(bands, *one) for one in parts)
+    return min(found, key=lambda given: mean_square(given, momentum, rounds))
+
+
+def mean_square(given: tuple[float, ...], momentum: float, rounds: int) -> float:
+    """Mean square noise of the models after each round, by z of standard deviation 1, r = s = 1."""
     with np.errstate(all="ignore"):  # where the inverse of a series grows without bounds
-        return min(found, key=lambda given: float(left @ _held(given, reached) ** 2))
+        squares = _held(given, _reached(momentum, rounds)) ** 2  # of the noise of i rounds ago,
+        return float(np.arange(rounds, 0, -1) @ squares) / rounds  # which T - i models hold
 
 
 def _reached(momentum: float, rounds: int) -> np.ndarray:
@@ -95,8 +98,8 @@ def factors(bands: int, momentum: float, rounds: int) -> tuple[tuple[float, ...]
     return next((one for one in tried if remaining_noise(*one, momentum) <= most), (plain, equal))
 
 
-_OBJECTIVES = ("balanced", "noise")
 _LEFT_OUT = ("clipping", "constants")
+_OBJECTIVES = ("balanced", "noise")
 _PLANNED = (("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)))
 _EVERY_ROUND = "must be a law under which every round draws from all clients"
 _EXCLUDED: dict[Use, str] = {

@@ -24,6 +24,7 @@ import numpy as np
 
 from privplan.accounting.calibrate import PLD
 from privplan.errors import InputError, PrivplanError
+from privplan.laws.correlated import mean_square
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning import problem as problems
 from privplan.planning.assemble import Decisions, failed_conditions
@@ -308,17 +309,13 @@ def total_error(spec: Spec) -> float:
 
 def noise_of_models(spec: Spec, law: str) -> float:
     """Root mean square noise of the models after each round under a law; inf without a plan."""
-    from scipy.signal import lfilter  # slow to load
-
     try:
         spec = problems.respecified(spec, sampling=law)
         found = estimated(task_of(spec, problems.problem_of(spec)))
     except PrivplanError:
         return math.inf
-    rounds, factors = np.arange(spec.rounds), np.array(spec.mixture[: spec.rounds])
-    reached = 1 - spec.server_momentum ** (rounds + 1)  # of a round's noise, after 0, 1, ... rounds
-    held = lfilter([1.0], factors / np.linalg.norm(factors), reached)
-    models = math.sqrt(float((spec.rounds - rounds) @ held**2) / spec.rounds)
+    factors = tuple(np.array(spec.mixture) / math.hypot(*spec.mixture))
+    models = math.sqrt(mean_square(factors, spec.server_momentum, spec.rounds))
     return problems.provisioned_noise_multiplier(spec, found) * models
 
 

@@ -140,7 +140,7 @@ def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):
     (tmp_path / "guard" / DRAW).unlink()
     with (
         Guard(PLAN, tmp_path) as guard,
-        pytest.raises(InputError, match="who is left for rounds 1"),
+        pytest.raises(InputError, match="the draw that began in round 1"),
     ):
         guard.draw(3)
 
