@@ -6,7 +6,6 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import unwrap
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.errors import InputError, TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
-_AIM, _MOST = 0.6, 5e6  # share of the tolerance that is aimed at; work for one question
+# share of the tolerance that is aimed at, work for one question, and how many tolerances off it is
+_TURNS = (0.6, 5e6, math.inf), (0.4, 2e7, 3.0)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Bounds:
 
 
 @checked_call
-def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
+def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
     """Bounds on epsilon of many equal releases; numbers as for ``composition``, or arrays.
 
     Within the relative ``tolerance`` of each other, where the law is exact, nearly always.
@@ -74,17 +74,19 @@ def bounds(tolerance: float = 1e-3, **given: Any) -> Bounds:
             row = at, first.shift, first.ratio, rounds, one.delta
             alike.setdefault((first.kind, second.kind), []).append(row)
     for kinds, rows in alike.items():
-        place, *columns = np.array(rows).T
-        ways = tuple(inversion.questions(kind, *columns) for kind in dict.fromkeys(kinds))
-        found = inversion.bounds(ways, _AIM * tolerance, _MOST)
-        lower[place.astype(int)], upper[place.astype(int)] = found
-    far = np.flatnonzero(lower < (1 - tolerance) * upper)  # where inverting at once did not serve
-    for at, invert in product(far.tolist(), (False, True)):
+        place, columns = np.array([row[0] for row in rows]), np.array(rows).T[1:]
+        for aim, most, off in _TURNS:
+            low, high = lower[place], upper[place]
+            far = (low < (1 - tolerance) * high) & (low >= (1 - off * tolerance) * high)
+            ways = (inversion.questions(kind, *columns[:, far]) for kind in dict.fromkeys(kinds))
+            found = inversion.bounds(tuple(ways), aim * tolerance, most)
+            lower[place[far]] = np.maximum(low[far], found[0])
+            upper[place[far]] = np.minimum(high[far], found[1])
+    for at in np.flatnonzero(lower < (1 - tolerance) * upper).tolist():  # which that did not serve
         one = asked[at]
-        if lower[at] < (1 - tolerance) * upper[at]:
-            with suppress(TooLittleNoiseError):
-                loss = compose(one.history, one.relation, tolerance=_AIM * min(tolerance, 0.02))
-                alone = loss.epsilon(one.delta, invert=invert)
-                lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
+        with suppress(TooLittleNoiseError):
+            loss = compose(one.history, one.relation, tolerance=0.6 * min(tolerance, 0.02))
+            alone = loss.epsilon(one.delta, invert=False)
+            lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
     shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

@@ -48,7 +48,7 @@ _MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
 _CHUNK, _ALIKE = 1 << 18, 0.4  # complex numbers in memory; how far sizes in it differ, in logs
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
 _NEWTON, _PLANS = 12, 4  # most steps and plans
-_GAP, _FIRST, _COMPOSED = 1.6, 0.75, 2.0  # tolerances for a new, the first plan; most mu^2
+_GAP, _FIRST, _COMPOSED = 1.6, 0.75, 1.0  # tolerances for a new, the first plan; most mu^2
 _COARSE, _COARSE_DELTA = 3.0, 0.1  # tolerances of a direction that probably spends less
 _TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
 _ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
@@ -121,11 +121,6 @@ class _Pilot:
             total = total + rounds[:, None] * (tilts * top + np.log(sums))
         return total
 
-    def gained(self, cumulants: Array) -> Array:
-        """Log of the moments less that of nothing, where that is taken off."""
-        less = np.log(np.expm1(np.clip(cumulants, 1e-300, 30.0)))
-        return np.where((self.asked.mu == 0)[:, None] & (cumulants < 30), less, cumulants)
-
     def jump(self) -> Array:
         """Epsilon of one rare large loss."""
         high = np.maximum.reduce([losses.max(axis=1) for losses, _, _ in self.parts])
@@ -174,27 +169,26 @@ def _plan(
     for reach, even in _REACHES:
         tilts = middle[:, None] * reach
         found = pilot.cumulants(tilts, even=even)
-        gained = pilot.gained(found)
-        most_of = gained + goal[:, None] - tilts * np.log1p(1 / tilts) - np.log1p(tilts)
+        most_of = found + goal[:, None] - tilts * np.log1p(1 / tilts) - np.log1p(tilts)
         some = (most_of / tilts).min(axis=1) if near is None else near
-        bounds = gained - tilts * some[:, None] - np.log(tilts * (1 + tilts))
+        bounds = found - tilts * some[:, None] - np.log(tilts * (1 + tilts))
         steepest = bounds.argmin(axis=1)
         middle = tilts[every, steepest]
     # where that did not do, a smaller tilt, which leaves rare large losses out
     forgone = 1e-9 if near is None else _FORGONE
     enough = np.maximum(bounds[every, steepest] + forgone, -goal - 20)
     best = (bounds <= enough[:, None]).argmax(axis=1)
-    tilt, moment, gain = tilts[every, best], found[every, best], gained[every, best]
+    tilt, moment = tilts[every, best], found[every, best]
     spread = pilot.spread(tilt)
     peak = np.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread)
     if near is None:
-        near = np.maximum((gain + goal - np.maximum(peak, 0.0)) / tilt, 1e-2 * spread)
+        near = np.maximum((moment + goal - np.maximum(peak, 0.0)) / tilt, 1e-2 * spread)
         if rare.any():  # one large loss decides
             jump = pilot.jump()
             near = np.maximum(np.where(rare, np.minimum(near, 3 * jump), near), jump)
             aims = of_delta, estimated, most
             return _plan(asked, tolerance, near, steep, *aims)
-    excess = np.maximum(gain - tilt * near - np.log(tilt * (1 + tilt)) + goal, 0.0)
+    excess = np.maximum(moment - tilt * near - np.log(tilt * (1 + tilt)) + goal, 0.0)
     middle = np.minimum(middle, 2 * tilt)
     steep = middle if steep is None else np.maximum(steep, middle)
     aim = 2 * tolerance / steep if of_delta else 2 * tolerance * np.maximum(near, 1e-3 * spread)
@@ -211,7 +205,6 @@ def _plan(
     pull = pulls[every, ends.argmin(axis=1)]
     period = np.maximum(ends.min(axis=1), (goal + spared) / tilt)
     period = np.maximum(period, 5 * spread)
-    excess = excess + moment - gain  # with the mass that was taken off
     quiet = np.sqrt(2 * (spared + excess + 2))
     change = np.minimum(aim / (1 + steep), _COMPOSED)
     needed = np.log(np.maximum(rounds, 1.0)) + 1.2 * excess + spared + 8

@@ -33,12 +33,13 @@ def random_questions(count, seed, most_rounds=1e5):
     ],
 )  # fmt: skip
 def test_bounds_are_sound_and_close(law, relation, count):
-    """At least the accountant's lower bound, and 0.1% above its upper one in 95 of 100 at most."""
+    """At least the accountant's lower bound, and 0.5 or 0.1% above its upper one in 95 of 100."""
     asked, one = random_questions(count, seed=5, most_rounds=1e4), privplan.SamplingLaw(law).law
     asked["rounds"] = one.rounds_for(asked["rounds"])
     found = privplan.account(sampling=law, relation=relation, **asked)
+    finer = privplan.account(sampling=law, relation=relation, tolerance=1e-3, **asked)
     assert found.cell == f"{law} sampling, {relation}, accountant pld"
-    near = 0
+    near = np.zeros(2)
     for at, numbers in enumerate(zip(*asked.values(), strict=True)):
         sigma, ratio, rounds, delta = map(float, numbers)
         history = privplan.History.repeated(
@@ -46,10 +47,11 @@ def test_bounds_are_sound_and_close(law, relation, count):
             one.rounds_of_client(int(rounds)),
         )
         exact = PldAccountant(tolerance=5e-4).epsilon(history, delta, relation)
-        assert found.lower[at] <= exact.upper
-        assert found.upper[at] >= exact.lower
-        near += found.upper[at] <= 1.001 * exact.upper + 1e-12
-    assert near >= count - max(1, count // 20)
+        for way, (bounds_, most) in enumerate(((found, 1.005), (finer, 1.001))):
+            assert bounds_.lower[at] <= exact.upper
+            assert bounds_.upper[at] >= exact.lower
+            near[way] += bounds_.upper[at] <= most * exact.upper + 1e-12
+    assert (near >= count - max(1, count // 20)).all()
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
@@ -90,7 +92,7 @@ def test_shapes_closed_forms_and_bad_input():
 @pytest.mark.slow
 def test_ten_thousand_questions_have_close_bounds():
     """All but those with a delta next to the total variation, where epsilon is nearly 0."""
-    for tolerance in (1e-3, 5e-3):
+    for tolerance in (1e-3, 1e-2):
         found = privplan.account(**random_questions(10_000, seed=0), tolerance=tolerance)
         assert np.isfinite(found.upper).all()
         assert (found.upper * (1 - tolerance) <= found.lower).mean() > 0.999
