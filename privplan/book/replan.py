@@ -200,7 +200,7 @@ def _refusal(requested: Plan, group: GroupPlan, past: spending.Composition) -> s
         nearest = f"; nearest feasible budget {math.ceil(total * 1e3) / 1e3:g}"
     elif past.rule != "exact" and not past.units:
         bound = past.exact().epsilon(History())
-        exactly = f" ({at_most(bound, 6)} if all runs had been fixed before the first result)"
+        exactly = f" ({at_most(bound, 6)} if all runs were fixed before any result: --rule exact)"
     return (
         f"{past.where}: the book counts epsilon {at_most(spent, 6)} of the budget {past.budget:g}"
         f"{exactly}, which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
@@ -230,7 +230,7 @@ def _noted(
         past = f"the {len(account.histories)} in the book" if account else "its account"
         lines.append(
             f"{spending.full_name(population, group.name)}: of {one.budget:g} over all runs, this "
-            f"run may spend {group.epsilon:.6g} by itself; with {past} it comes to "
+            f"run may spend {group.epsilon:.6g} by itself; as planned it comes, with {past}, to "
             f"{at_most(one.epsilon(history), 6)} ({one.cell(history)})"
         )
         lines += [
@@ -250,7 +250,7 @@ def _booked(group: GroupPlan, one: spending.Composition, history: History) -> Bo
     exact = exact_noise = None
     if one.rule != "exact" and not one.units:
         exactly = one.exact()
-        exact = exactly.epsilon(history)
+        exact, goal = exactly.epsilon(history), one.epsilon(history)
 
         def cost(negative_log: float) -> float:
             try:
@@ -259,7 +259,7 @@ def _booked(group: GroupPlan, one: spending.Composition, history: History) -> Bo
                 return math.inf
 
         least = largest_affordable(
-            cost, exactly.budget, start=0.0, low=0.0, high=5.0, tolerance=_TOLERANCE, slope=1.0
+            cost, goal, start=0.0, low=0.0, high=5.0, tolerance=_TOLERANCE, slope=1.0
         )
         if least is not None:
             exact_noise = group.noise_multiplier * math.exp(-least)

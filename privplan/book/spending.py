@@ -397,12 +397,13 @@ def composition_of(
     known = (account.where, rule, account.relation, budget, delta)
     if rule == "exact":
         return Composition(*known, past=account.history, unit=account.unit)
+    typical = first if first.rounds and rule == "renyi" else None
     try:
-        order = order_of(budget, delta, first if first.rounds else None, account.relation)
-        capacity(rule, budget, delta, order)
+        order = order_of(budget, delta, typical, account.relation)
     except UnsupportedError as error:
-        text = f"must be exact, for runs fixed in advance ({error})"
+        text = f"must be gaussian, where everybody takes part, or exact ({error})"
         raise InputError.one("rule", text, rule) from None
+    capacity(rule, budget, delta, order)
     return Composition(*known, order=order, past=account.history, unit=account.unit)
 
 

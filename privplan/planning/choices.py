@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -260,10 +260,9 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     fixed: dict[str, Any] = {"free": [one for one in spec.planning.free if one not in _EXTRA]}
     if "clipping_norm" in free:  # h follows the spec's own
         fixed["heterogeneity"] = heterogeneity_of(spec)
-    decided = _with_cohort(spec, problems.respecified(spec, planning=fixed))
+    decided, costs = _with_cohort(spec, problems.respecified(spec, planning=fixed)), {}
     if "sampling" in free:
-        laws = [decided.sampling, *spec.sampling.law.alternatives(spec)]
-        costs = {name: noise_of_models(decided, name) for name in dict.fromkeys(laws)}
+        costs = noise_of_laws(decided)
         decided = problems.respecified(decided, sampling=min(costs, key=lambda one: costs[one]))
     if "rounds" not in free:
         problems.check_limits(decided)
@@ -273,10 +272,10 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
         decided = _decide_rounds(spec, decided)
         decided = _decide_clipping_norm(decided) if "clipping_norm" in free else decided
         problems.check_limits(decided)  # the fewest rounds and clients can be too many
-    return decided, tuple(_note(name, spec, decided) for name in free)
+    return decided, tuple(_note(name, spec, decided, costs) for name in free)
 
 
-def _note(name: str, spec: Spec, decided: Spec) -> str:
+def _note(name: str, spec: Spec, decided: Spec, costs: Mapping[str, float]) -> str:
     """What was decided on a free choice, and why."""
     if name == "clipping_norm":
         paid = clip_bias(decided) ** 2
@@ -285,10 +284,10 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
             f"that of clipping, {paid:.4g}, which is not part of the objective at a given norm"
         )
     if name == "sampling":
-        tried = ", ".join(spec.sampling.law.alternatives(spec))
+        found = ", ".join(f"{law} {cost:.4g}" for law, cost in costs.items() if cost < math.inf)
         return (
-            f"planning.free: sampling is {decided.sampling}, of the least noise in all models; "
-            f"tried: {tried}"
+            f"planning.free: sampling is {decided.sampling}, of the least root mean square noise "
+            f"in a coordinate of all models, over the clipping norm: {found}"
         )
     if name == "cohort":
         text = f"planning.free: cohort is {decided.expected_cohort:g}"
@@ -307,16 +306,25 @@ def total_error(spec: Spec) -> float:
     return objective_of(spec).run_error(spec, problem, estimated(task_of(spec, problem)))
 
 
-def noise_of_models(spec: Spec, law: str) -> float:
-    """Root mean square noise of the models after each round under a law; inf without a plan."""
-    try:
-        spec = problems.respecified(spec, sampling=law)
-        found = estimated(task_of(spec, problems.problem_of(spec)))
-    except PrivplanError:
-        return math.inf
-    factors = tuple(np.array(spec.mixture) / math.hypot(*spec.mixture))
-    models = math.sqrt(mean_square(factors, spec.server_momentum, spec.rounds))
-    return problems.provisioned_noise_multiplier(spec, found) * models
+def noise_of_laws(spec: Spec) -> dict[str, float]:
+    """Root mean square noise of the models after each round by law; inf without a plan.
+
+    Laws are compared at the momentum of the spec's own, up to where three are worse than the best.
+    """
+    costs: dict[str, float] = {}
+    for law in spec.sampling.law.alternatives(spec):
+        try:
+            one = problems.respecified(spec, sampling=law)
+            found = estimated(task_of(one, problems.problem_of(one)))
+        except PrivplanError:
+            costs[law] = math.inf
+            continue
+        factors = tuple(np.array(one.mixture) / math.hypot(*one.mixture))
+        models = math.sqrt(mean_square(factors, spec.server_momentum, spec.rounds))
+        costs[law] = problems.provisioned_noise_multiplier(one, found) * models
+        if min([*costs.values()][-3:]) > min(costs.values()):
+            break
+    return costs
 
 
 def lost_signal(spec: Spec) -> float:

@@ -36,7 +36,7 @@ _AT_LEAST = frozenset({"counts", "accuracy"})
 UNKNOWNS = {"cohort": "fewer clients", "epsilon": "stricter budgets", "rounds": "more rounds"}
 """What targets can be asked in, and what lies beyond the cheap end of the search."""
 _OF_GROUP = {"epsilon": "a stricter budget", "delta": "a smaller delta", "clients": "fewer clients"}
-_OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
+_OPEN = frozenset({"sampling", "rounds", "cohort", "clipping_norm"})
 _MOST_FACTOR = {"epsilon": 1e3, "delta": 1e6, "clients": 1e2}
 """Largest factor between a budget or a number of clients and the spec's, in either direction."""
 _FORECAST = 64.0  # the same where an accuracy is forecast

@@ -173,9 +173,13 @@ CHOICES = (
     ),
     # What is free, and what that needs.
     Choice(
-        lambda spec: not spec.sampling.law.alternatives(spec),
+        lambda spec: (
+            not spec.sampling.law.alternatives(spec)
+            or not {"ratios", "weights"} <= {*spec.planning.free}
+            or any(group.sampling for group in spec.groups)
+        ),
         ("planning.free.sampling",),
-        "sampling is only for laws with turns or correlated noise",
+        "sampling needs ratios and weights beside it, and one law of correlated noise for all",
     ),
     Choice(
         lambda spec: spec.planning.weights == "optimal" and "weights" not in spec.planning.free,

@@ -290,7 +290,7 @@ class Initial(Value):
         head = ", the last layer drawn" if self.head == "drawn" else ""
         return (
             f"initial parameters from {self.file} (SHA-256 {self.sha256[:12]}...){trained}{head}: "
-            "they must not depend on the clients' records, and no budget counts them"
+            "only runs whose spending is counted beside this one's may have seen clients' records"
         )
 
     def warnings(self) -> list[str]:

@@ -77,7 +77,7 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
         assert least < one.noise_multiplier
         tight = scaled(plan.history(group), least / one.noise_multiplier)
         after = account.composed(tight, group.delta).upper
-        assert 0.999 * one.budget <= after <= one.budget
+        assert 0.999 * one.total <= after <= one.total <= one.budget
         (line,) = [line for line in plan.warnings if line.startswith(f"{one.group}: adaptivity")]
         assert f"{least:.6g} instead of {one.noise_multiplier:.6g}" in line
         assert line in book_lines(plan.book)

@@ -111,20 +111,23 @@ def test_equal_names_in_two_populations_are_two_groups(tmp_path):
         account_of(runs, "east", "strict")
 
 
-def _full(sigma, rounds):
-    return History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds)
+def _full(sigma, rounds, law="full"):
+    return History.repeated(Release(sigma, 1.0, SamplingLaw(law)), rounds)
 
 
-def test_full_participation_has_a_closed_form():
-    account = _account(_full(30.0, 10), _full(40.0, 20))
+@pytest.mark.parametrize("law", ["full", "random_allocation:5"])
+def test_full_participation_has_a_closed_form(law):
+    """As which the filter counts a block of random allocation."""
+    account = _account(_full(30.0, 10, law), _full(40.0, 20))
     found = remaining(account, 3.0, DELTA)
     room = mu_of(3.0, DELTA) ** 2 - 10 / 30.0**2 - 20 / 40.0**2
     assert found.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
     assert found.noise_multiplier >= math.sqrt(20 / room)
     assert found.rule == "gaussian filter"  # costs nothing over exact composition
-    assert found.headroom == pytest.approx(3.0 - found.spent_upper, abs=1e-6)
+    assert found.headroom == pytest.approx(3.0 - found.spent, abs=1e-6)
     exact = remaining(account, 3.0, DELTA, rule="exact")
     assert exact.headroom == 3.0 - exact.spent_upper
+    assert (exact.spent_upper < 0.99 * found.spent) == (law != "full")
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])

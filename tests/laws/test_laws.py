@@ -23,7 +23,7 @@ from privplan.laws.correlated import coefficients, remaining_noise, series
 from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.ledger import history_of
-from privplan.planning.choices import decide_free_choices, noise_of_models, task_of
+from privplan.planning.choices import decide_free_choices, noise_of_laws, task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier, respecified
 from privplan.planning.search import estimated
 from privplan.record import GroupShare, ReleaseRecord
@@ -357,10 +357,15 @@ def test_the_planner_chooses_the_turns_of_least_noise_in_all_models(law, found):
     }  # fmt: skip
     decided, notes = decide_free_choices(Spec.parse(data))
     assert decided.sampling == found
-    assert f"sampling is {found}, of the least noise in all models" in notes[0]
-    one = respecified(decided, sampling="full", cohort=None)
-    noise = estimated(task_of(one, problem_of(one)))
-    models = math.sqrt((50 + 1) / 2) * provisioned_noise_multiplier(one, noise)
-    assert noise_of_models(one, "full") == pytest.approx(models)
-    with pytest.raises(InputError, match="sampling is only for laws with turns or correlated"):
+    costs = noise_of_laws(respecified(decided, sampling=law))
+    assert f"sampling is {found}, of the least root mean square noise in a" in notes[0]
+    assert f"{found} {costs[found]:.4g}" in notes[0]
+    one = respecified(decided, sampling=(plain := next(iter(costs))))
+    noise = provisioned_noise_multiplier(one, estimated(task_of(one, problem_of(one))))
+    square = np.cumsum((1 - 0.5 ** np.arange(1, 51)) ** 2).mean()  # at the momentum of the law
+    assert costs[plain] == pytest.approx(noise * math.sqrt(square))
+    weak = {**data, "groups": [{"name": "a", "clients": 1000, "epsilon": 0.1}], "cohort": 50}
+    weak |= {"sampling": "cyclic_poisson:2", "rounds": 30}
+    assert decide_free_choices(Spec.parse(weak))[0].sampling == "poisson", "as it leaves less noise"
+    with pytest.raises(InputError, match="sampling needs ratios and weights beside it, and one"):
         Spec.parse({**data, "sampling": "poisson", "cohort": 120})

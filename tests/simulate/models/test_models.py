@@ -136,5 +136,5 @@ def test_every_method_starts_from_them(file):
         assert torch.equal(small.setting(algorithm(name, planned)).start, VALUES)
     [line] = [line for line in recipe_lines(planned) if line.startswith("initial parameters")]
     assert "trained on digits" in line
-    assert "no budget counts them" in line
+    assert "only runs whose spending is counted" in line
     assert planned.digest != small.plan().digest
