@@ -44,7 +44,7 @@ def account(
     """What a mechanism costs: bounds on epsilon by accountant; ``.epsilon`` is the guarantee.
 
     A ``Certificate``, or for numbers in arrays ``Bounds`` of the accountant pld: arrays, within
-    a relative ``tolerance`` (0.01) nearly always; 0.001 takes twice as long.
+    a relative ``tolerance`` (0.01) nearly always; 0.001 takes longer.
 
     Args:
         history: releases, such as ``plan.history("strict")``; or else equal ones, by numbers.

@@ -57,7 +57,8 @@ def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
         every[0].ravel()[0]  # arrays without numbers are refused
     except (ValueError, TypeError, IndexError):
         stated = ", ".join(f"{name} {one!r:.40}" for name, one in arrays.items())
-        raise InputError.one("releases", "must be numbers in shapes that fit", stated) from None
+        rule = "must be numbers, one or more, in shapes that fit"
+        raise InputError.one("releases", rule, stated) from None
     questions = zip(*(array.ravel().tolist() for array in every), strict=True)
     each = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
     # the names of what is given are checked once
