@@ -20,7 +20,7 @@ from privplan.errors import InputError, TooLittleNoiseError, checked_call
 from privplan.laws.law import Kind, Pair
 
 # share of the tolerance that is aimed at, work for one question, and how many tolerances off it is
-_TURNS = (0.6, 5e6, math.inf), (0.4, 2e7, 3.0)
+_ATTEMPTS = (0.6, 5e6, math.inf), (0.4, 2e7, 3.0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
             alike.setdefault((first.kind, second.kind), []).append(row)
     for kinds, rows in alike.items():
         place, columns = np.array([row[0] for row in rows]), np.array(rows).T[1:]
-        for aim, most, off in _TURNS:
+        for aim, most, off in _ATTEMPTS:
             low, high = lower[place], upper[place]
             far = (low < (1 - tolerance) * high) & (low >= (1 - off * tolerance) * high)
             ways = (inversion.questions(kind, *columns[:, far]) for kind in dict.fromkeys(kinds))
