@@ -25,8 +25,8 @@ from simulate.engine.experiment import Experiment
 from simulate.models.fast import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
+from simulate.runs import checkpoint
 from simulate.runs import compare as chapter
-from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import Report, run_prepared
 from simulate.tracking import Callback

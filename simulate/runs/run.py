@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import math
 import platform
-import sys
 import time
-import warnings
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import Any
 
 from privplan.accounting.curve import compose
 from privplan.errors import Fault, InputError, PrivplanError, UnsupportedError
-from privplan.evidence import (
-    CLIENTS,
-    EVIDENCE,
-    FLOAT_BYTES,
-    VECTORS,
-    EvidenceHeader,
-    RoundEvidence,
-    clients_digest,
-    read_evidence,
-    vector_digest,
-)
-from privplan.files import locked, write_bytes, write_text
+from privplan.files import locked, write_bytes
 from privplan.laws.law import Clients
-from privplan.ledger import Witness, chained, history_of, read_ledger
-from privplan.limits import regular
+from privplan.ledger import Witness, history_of, read_ledger
 from privplan.plan import Plan
-from privplan.record import CHECKPOINT, PLAN, RECORD, STREAMS, RoundMetrics, RunRecord
+from privplan.record import PLAN, RECORD, STREAMS, RunRecord
 from privplan.report.plots import run_picture
 from simulate import audit as traces
 from simulate.aggregators import WEIGHT
-from simulate.algorithm import extra_coordinates
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.components import State
-from simulate.data.partition.clients import client_arrays
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, evaluate, executed, initial_state, one_core, train
@@ -59,6 +35,8 @@ from simulate.parallel import (
     all_gather,
     on_all_ranks,
 )
+from simulate.runs.checkpoint import load, save
+from simulate.runs.evidence_writer import EvidenceWriter
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger, check_finished
 from simulate.runs.request import Request, prepare
 from simulate.tasks import MULTI_CLASS, finite_or_none
@@ -104,84 +82,6 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
     if faults:
         raise InputError(faults)
     return record
-
-
-# --- Checkpoint files: the state of training on disk. --------------------------------------------
-
-VERSION = 3
-
-
-def save(folder: Path, progress: Progress) -> None:
-    """Write ``checkpoint.pt``; equal states give equal bytes."""
-    content, scores, personal = io.BytesIO(), progress.canary_scores, progress.personal
-    clients = sorted(personal)
-    rows = {
-        "clients": torch.tensor(clients, dtype=torch.int64),
-        "rows": torch.stack([personal[client] for client in clients]),
-    } if clients else {}  # fmt: skip
-    data = {
-        "version": VERSION,
-        "round": progress.round,
-        "theta": progress.theta.cpu().clone(),
-        "server": {name: value.cpu().clone() for name, value in progress.server.items()},
-        "personal": rows,
-        "metrics": [point.model_dump() for point in progress.metrics],
-        "chain": progress.chain,
-        "audit": None if scores is None else torch.from_numpy(scores),
-    }
-    if progress.mechanism:
-        state = progress.mechanism.items()
-        data["mechanism"] = {name: value.cpu().clone() for name, value in state}
-    torch.save(data, content)
-    write_bytes(folder / CHECKPOINT, content.getvalue())
-
-
-def load(folder: Path, device: torch.device) -> Progress | None:
-    """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it."""
-    path = folder / CHECKPOINT
-    try:
-        with open(path, "rb", opener=regular(sys.maxsize)) as file:
-            content = file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        rule = f"must be readable ({error.strerror})"
-        raise InputError.one("checkpoint", rule, str(path)) from None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a damaged file is reported below, in one line
-            archive = zipfile.ZipFile(io.BytesIO(content))
-            if sum(part.file_size for part in archive.infolist()) > len(content):
-                raise ValueError("a part of the file is packed")
-            if archive.testzip() is not None:
-                raise ValueError("a part of the file does not have its checksum")
-            data = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if data["version"] != VERSION or data["theta"].ndim != 1 or not _whole(data):
-            raise ValueError(data["version"])
-        mechanism = data.get("mechanism", {})
-        personal = data["personal"] or {"clients": torch.empty(0), "rows": torch.empty(0)}
-        pairs = zip(personal["clients"].tolist(), personal["rows"], strict=True)
-        return Progress(
-            round=int(data["round"]),
-            theta=data["theta"].to(device),
-            server={name: value.to(device) for name, value in data["server"].items()},
-            personal={int(client): row.clone() for client, row in pairs},
-            metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
-            chain=str(data["chain"]),
-            canary_scores=None if data["audit"] is None else data["audit"].numpy(),
-            mechanism={name: value.to(device) for name, value in mechanism.items()},
-        )
-    except Exception:  # readers of a damaged file can fail in any way
-        rule = "must be a sound checkpoint; remove it to replay the run from its first round"
-        raise InputError.one("checkpoint", rule, str(path)) from None
-
-
-def _whole(data: object) -> bool:
-    """Whether no tensor has more numbers than are stored, so that copies are no larger."""
-    if isinstance(data, torch.Tensor):
-        return data.numel() * data.element_size() <= data.untyped_storage().nbytes()
-    parts = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return all(map(_whole, parts))
 
 
 # --- The record of a run before its first round, at an interruption, and after its last round. ---
@@ -299,127 +199,6 @@ def write_finished(
     write_bytes(folder / PLOT, run_picture(finished, experiment.algorithm.plan, spent))
     finished.save(folder)
     return finished
-
-
-# -------------------------------------------------------------------------------------------------
-# Writer of a run's evidence for its replay: ``evidence.jsonl``, ``vectors.bin``, ``clients.npz``.
-#
-# The writer is not part of training: no result depends on it. Unlike the ledger the evidence is
-# not synchronised to disk in each round; evidence that a power failure removed is missing from it,
-# and the replay reaches such a round from an earlier one.
-
-MOST_BYTES = 64 * 2**20  # of a run's stored models, and of its stored releases
-
-
-class EvidenceWriter:
-    """Appends each round's evidence; lines after the ``done`` ones of the checkpoint anew."""
-
-    def __init__(self, folder: Path, experiment: Experiment, done: int) -> None:
-        self._folder, self._last = folder, experiment.rounds
-        algorithm, start = experiment.algorithm, experiment.start.numpy()
-        plan, clients = algorithm.plan, client_arrays(experiment.partition)
-        vectors = _server_vectors(initial_state(experiment).server)
-        # Expected number of values of a round's releases: per client, per group, or of one sum.
-        sums = 1.0 if algorithm.mechanism.joint else float(len(plan.groups))
-        if algorithm.mechanism.release_client is not None:
-            sums = sum(group.expected_cohort for group in plan.groups)
-        released = sums * (experiment.dimension + extra_coordinates(algorithm))
-        self._header = EvidenceHeader(
-            data=experiment.data.digest,
-            clients=clients_digest(clients),
-            parameters=len(start),
-            model=vector_digest(start),
-            models_every=_interval(experiment.rounds, len(start) * (1 + len(vectors))),
-            releases_every=_interval(experiment.rounds, released),
-        )
-        stored, lines = folder / VECTORS, []
-        with suppress(InputError):  # damaged evidence is written anew from this round on
-            before = read_evidence(folder, plan.digest)
-            if before is not None and before.header == self._header and stored.exists():
-                size, known = stored.stat().st_size, before.rounds.items()
-                lines = [one for number, one in known if number <= done and one.end <= size]
-        text, self._chain = chained(self._header, plan.digest, "evidence")
-        self._end = FLOAT_BYTES * len(start)
-        for line in lines:
-            written, self._chain = chained(line, self._chain, "evidence")
-            text, self._end = text + written, line.end
-        with _writing(stored) as file:
-            if file.tell() < self._end:
-                file.truncate(0)
-                file.write(_bytes(start))
-            file.truncate(self._end)
-        content = io.BytesIO()
-        np.savez_compressed(content, **clients)  # type: ignore[arg-type]
-        write_bytes(folder / CLIENTS, content.getvalue())
-        write_text(folder / EVIDENCE, text)
-
-    def append(self, progress: Progress) -> None:
-        """Write the evidence of a round."""
-        theta, releases = _array(progress.theta), [_array(one) for one in progress.releases]
-        server = _server_vectors(progress.server)
-        stored, offsets = b"", []
-        for every, vectors in (
-            (self._header.releases_every, releases),
-            (self._header.models_every, [theta, *server.values()]),
-        ):
-            due = bool(vectors) and (progress.round % every == 0 or progress.round == self._last)
-            offsets.append(self._end + len(stored) if due else None)
-            stored += b"".join(map(_bytes, vectors)) if due else b""
-        self._end += len(stored)
-        state = {name: float(value) for name, value in progress.server.items() if value.ndim == 0}
-        line, self._chain = chained(
-            RoundEvidence(
-                round=progress.round,
-                releases=tuple(map(vector_digest, releases)),
-                length=len(releases[0]) if releases else 0,
-                model=vector_digest(theta),
-                state={name: value for name, value in state.items() if math.isfinite(value)},
-                server={name: vector_digest(vector) for name, vector in server.items()},
-                ledger=progress.chain,
-                releases_at=offsets[0],
-                model_at=offsets[1],
-                end=self._end,
-            ),
-            self._chain,
-            "evidence",
-        )
-        for name, content in ((VECTORS, stored), (EVIDENCE, line.encode())):
-            with _writing(self._folder / name) as file:
-                file.write(content)
-
-
-def _server_vectors(state: State) -> dict[str, np.ndarray]:
-    """Vectors [d] of the server's state by name; rows of a matrix by name and number."""
-    found = dict[str, Tensor]()
-    for name, value in sorted(state.items()):
-        rows = enumerate(value if value.ndim == 2 else ())
-        found |= {name: value} if value.ndim == 1 else {f"{name} {at}": row for at, row in rows}
-    return {name: _array(one) for name, one in found.items()}
-
-
-def _interval(rounds: int, values: float) -> int:
-    """Least number of rounds between stored vectors of so many values in total."""
-    return max(1, math.ceil(rounds * FLOAT_BYTES * values / MOST_BYTES))
-
-
-def _array(vector: Tensor) -> np.ndarray:
-    array: np.ndarray = vector.detach().cpu().numpy()
-    return array
-
-
-def _bytes(vector: np.ndarray) -> bytes:
-    return np.ascontiguousarray(vector, "<f4").tobytes()
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[BinaryIO]:
-    """The file, opened to append; an error of the operating system names it in one line."""
-    try:
-        with path.open("ab") as file:
-            yield file
-    except OSError as error:
-        rule = f"must be writable ({error.strerror})"
-        raise InputError.one("evidence", rule, str(path)) from None
 
 
 # --- A training run in its folder: started, resumed, or returned when it is finished. ------------

@@ -15,7 +15,7 @@ import yaml
 from privplan.planning.solver import solve
 from privplan.planning.sweep import JOURNAL, TABLE
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD
-from simulate.runs import run as checkpoint
+from simulate.runs import checkpoint
 from tests.faults.commands import finished, started
 from tests.planning.problems import spec_data
 from tests.simulate.conftest import digits_spec

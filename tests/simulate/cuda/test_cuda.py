@@ -9,7 +9,7 @@ from simulate.engine.experiment import exact_products
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.registry import model
-from simulate.runs import run as checkpoint
+from simulate.runs import checkpoint
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 

@@ -16,9 +16,9 @@ from simulate.local.sgd import PADDING, local_sgd
 from simulate.models import modular
 from simulate.models.network import Objective
 from simulate.models.registry import model
-from simulate.runs import run
+from simulate.runs import checkpoint
+from simulate.runs.checkpoint import load
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.runs.run import load
 from tests.simulate import small
 from tests.simulate.algorithms.references import records
 from tests.simulate.device import pretend
@@ -51,8 +51,8 @@ def _played(world, rounds, folder=None):
     for _ in range(rounds):
         now = run_round(world, now, ledger)
         if folder is not None:  # as a run that is interrupted after each round
-            run.save(folder, now)
-            now = run.load(folder, world.device)
+            checkpoint.save(folder, now)
+            now = checkpoint.load(folder, world.device)
     return now, ledger
 
 
@@ -118,7 +118,7 @@ def test_a_run_is_resumed_on_the_device(name, tmp_path):
 
 
 def test_a_state_that_is_lost_at_resume_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "load", lambda *of: replace(load(*of), server={}, personal={}))
+    monkeypatch.setattr(checkpoint, "load", lambda *of: replace(load(*of), server={}, personal={}))
     with pytest.raises((AssertionError, KeyError)):
         compare(world_of("PPSGD"), tmp_path)
 

@@ -23,7 +23,7 @@ from simulate.engine.loop import initial_state, run_round, train
 from simulate.engine.round import ABSENT, batches, schedule
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
-from simulate.runs import run as checkpoint
+from simulate.runs import checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute

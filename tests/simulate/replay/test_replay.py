@@ -21,7 +21,7 @@ from simulate.engine import round as engine_round
 from simulate.replay import rounds as again
 from simulate.replay.lines import planned_lines
 from simulate.replay.replay import Replay
-from simulate.runs import run as evidence_writer
+from simulate.runs import evidence_writer
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 from simulate.server import SERVER_OPTIMISERS
