@@ -21,7 +21,7 @@ from privplan.plan import Plan
 from privplan.record import LEDGER, run_folder
 from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verify import Outcome, Verdict, judge, load_run
 
 DECLARED = "declared"  # the algorithm of releases that no run has
 STATE = 32  # bytes of the hash of one generator state; zeros for a release without one
@@ -81,7 +81,7 @@ class BookedRun(values.Value):
     status: Literal["running", "complete", "reserved"]
     shares: tuple[Share, ...]
     # outcome of the verdict with which the run was added; None in a book of version 0.1.0
-    verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=values.is_none)
+    verdict: Outcome | None = Field(None, exclude_if=values.is_none)
     # Runs at recorded cost have the digest of version 0.1.0.
     # how its releases are booked: as recorded; as if all clients took part, where the cohorts are
     # not shown; or at infinite epsilon
@@ -118,6 +118,12 @@ def booking_of(given: Any, population: str, *, infinite: bool = False) -> Bookin
         if check.failed:
             raise InputError.one(check.name, f"must be sound, but {check.reason}", where)
     verdict = judge(run)
+    if verdict.outcome == "rehearsal" and not infinite:
+        rule = (
+            "must protect somebody; this one is a rehearsal, whose noise whoever has the seed "
+            "removes (--infinite books one that was published)"
+        )
+        raise InputError.one("run", rule, str(folder))
     if verdict.failed and not infinite:
         first = verdict.failed[0]
         found = f"{folder}: {first.name}: {first.reason}"
@@ -132,7 +138,7 @@ def supported_cost(verdict: Verdict) -> Cost:
     evidence that anybody was left out, so that sampling amplifies nothing. Without the other
     evidence it is not shown that noise protects the releases.
     """
-    if verdict.failed:
+    if verdict.outcome in ("broken", "rehearsal"):
         return "infinite"
     missing = {check.name for check in verdict.not_shown} - {"rounds"}
     if not missing:
@@ -144,7 +150,7 @@ def booking(
     run: Run,
     folder: Path,
     population: str,
-    outcome: Literal["kept", "broken", "unverified"],
+    outcome: Outcome,
     cost: Cost,
 ) -> Booking:
     """A run with a sound ledger as the book stores it."""

@@ -320,7 +320,8 @@ def verify_command(
 
     Where simulator and data are found, rounds are executed again first and compared. Exit code 0:
     kept. 4: broken; each failed check says why. 5: unverified: no check failed, but evidence is
-    missing; each check that is not shown names it. Of a plan file: what it promises, and 5.
+    missing; each check that is not shown names it; or a rehearsal on own data, whose seeded noise
+    protects nobody. Of a plan file: what it promises, and 5.
     """
     from privplan.plan import Plan
     from privplan.record import ACCURACY

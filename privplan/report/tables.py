@@ -371,7 +371,7 @@ def group_table(verdict: Verdict) -> Table:
     first = verdict.groups[0]
     single = first.one_run is None
     missing = no_score(verdict) if verdict.not_finite else ""
-    within = {"broken": "not shown"}.get(verdict.outcome, verdict.word)
+    within = {"broken": "not shown"}.get(verdict.outcome, verdict.outcome)
     cells: dict[str, Cell] = {
         "group": lambda group: group.group,
         "clients": lambda group: group.clients,
@@ -434,7 +434,11 @@ def headline(verdict: Verdict) -> str:
         names = ", ".join(one.name for one in verdict.not_shown)
         lacks = ", ".join(verdict.not_shown[0].missing)
         return f"unverified, not shown: {names} (missing: {lacks})"
-    begin = "a rehearsal: whoever has the seed removes the noise; " * verdict.rehearsal
+    if verdict.level == "rehearsal":
+        return (
+            "a rehearsal: nothing here protected anybody, since whoever has the seed removes the "
+            "noise; run it with secure noise for records of people"
+        )
     if verdict.level == "recorded":
         why = f": {verdict.not_executed}" if verdict.not_executed else ""
         found = f"kept as recorded (not executed again for this verdict{why})"
@@ -455,7 +459,7 @@ def headline(verdict: Verdict) -> str:
     if away:
         listed = "; ".join(f"{one.name} ({', '.join(one.missing)})" for one in away)
         found += f"; not checked here: {listed}"
-    return begin + found
+    return found
 
 
 _OF_PERSON = " of one person)"  # in the name of a law that protects persons

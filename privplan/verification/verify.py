@@ -46,6 +46,8 @@ GUARANTEES: Registry[Callable[[Plan, History, float], float]] = Registry(
 )
 """Upper bounds on epsilon by what guarantees a plan, where that is not this project's PLD
 accountant: functions of the plan, the releases of one run, and delta."""
+Outcome = Literal["kept", "broken", "unverified", "rehearsal"]
+"""A rehearsal is a run on own data whose noise everybody can remove who has its seed."""
 _log = logging.getLogger(__name__)
 
 
@@ -149,15 +151,20 @@ class Verdict(Shown, Value):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def outcome(self) -> Literal["kept", "broken", "unverified"]:
-        """Broken when a check failed, unverified when a required one is not shown, else kept."""
+    def outcome(self) -> Outcome:
+        """Broken when a check failed, a rehearsal when whoever has the seed removes the noise.
+
+        Else unverified when a required check is not shown, and kept when all are.
+        """
         if self.failed:
             return "broken"
+        if self.own_data and self.simulation_only:
+            return "rehearsal"
         return "unverified" if self.not_shown else "kept"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def level(self) -> Literal["executed", "recorded", "unverified", "broken"]:
+    def level(self) -> Literal["executed", "recorded", "rehearsal", "unverified", "broken"]:
         """How strongly a kept run was checked: rounds executed again, or what it recorded."""
         if self.outcome != "kept":
             return self.outcome
@@ -204,16 +211,6 @@ class Verdict(Shown, Value):
         return self.noise == "seeded"
 
     @property
-    def rehearsal(self) -> bool:
-        """Whether the people of own data have noise that everybody who has the seed removes."""
-        return self.own_data and self.simulation_only
-
-    @property
-    def word(self) -> str:
-        """The outcome in a table: that of a rehearsal is never a bare kept."""
-        return "rehearsal" if self.kept and self.rehearsal else self.outcome
-
-    @property
     def identity(self) -> str:
         """Which plan, whom it protects and under which relation, as tables state it."""
         return identity(self.plan_digest, self.unit, self.worst.relation)
@@ -235,8 +232,8 @@ class Verdict(Shown, Value):
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line: 0 kept, 4 broken, 5 unverified."""
-        return {"kept": 0, "broken": 4, "unverified": 5}[self.outcome]
+        """Exit code of the command line: 0 kept, 4 broken, 5 unverified or a rehearsal."""
+        return {"kept": 0, "broken": 4, "unverified": 5, "rehearsal": 5}[self.outcome]
 
     def to_json(self) -> str:
         """The text of ``verdict.json``."""

@@ -143,7 +143,7 @@ def _line(
     bounds = ["inf" if one is None else one for one in (group.realised_lower, group.realised_upper)]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
-    found = [verdict.word, verdict.plan_digest[:SHORT]]
+    found = [verdict.outcome, verdict.plan_digest[:SHORT]]
     return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *found, *row.given]
 
 
@@ -185,9 +185,14 @@ def printed_table(
 
 def answer(rows: Sequence[ComparisonRow]) -> list[str]:
     """Which method is the most accurate within the budgets, what is above it, and what is lost."""
-    bad = [v for row in rows if row.note[:3] != "not" for v in row.verdicts if v.outcome != "kept"]
+    private = [row for row in rows if row.note != "not private"]
+    # A rehearsal protects nobody, yet shows which method a run with secure noise should try.
+    as_planned = ("kept", "rehearsal")
+    bad = [one for row in private for one in row.verdicts if one.outcome not in as_planned]
     lost = [*{v.algorithm: f"{v.algorithm}: {headline(v)}" for v in bad[::-1]}.values()][::-1]
-    within = [row for row in rows if all(one.outcome == "kept" for one in row.verdicts)]
+    if any(one.outcome == "rehearsal" for row in rows for one in row.verdicts):
+        lost.append("rehearsals: nothing here protected anybody; their noise is seeded")
+    within = [row for row in rows if all(one.outcome in as_planned for one in row.verdicts)]
     paid = [row for row in within if any(row.spent(name) for name in row.groups)]
     if rows[0].metric != ACCURACY or any(math.isnan(row.mean) for row in rows) or not paid:
         return lost
@@ -282,10 +287,10 @@ def _score(row: ComparisonRow, value: float) -> str:
 
 
 def outcomes(verdicts: Sequence[Verdict]) -> str:
-    """Number of verdicts that are kept, and of those that are unverified."""
+    """Number of verdicts that are kept, of those that are unverified, and of rehearsals."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     unverified = f" ({counts['unverified']} unverified)" if counts["unverified"] else ""
-    rehearsed = " (rehearsals)" if any(verdict.rehearsal for verdict in verdicts) else ""
+    rehearsed = f" ({counted(counts['rehearsal'], 'rehearsal')})" if counts["rehearsal"] else ""
     return f"{counts['kept']}/{len(verdicts)}{unverified}{rehearsed}"
 
 

@@ -60,7 +60,7 @@ def test_from_python_interrupted_and_resumed(example):
         write()
     main = partial(import_module("train").main, noise="seeded")  # one noise for both folders
     whole = main("whole")
-    assert whole.verdict.kept
+    assert whole.verdict.outcome == "rehearsal"
     assert set(whole.by_group) == {"strict", "loose"}
     with pytest.raises(InterruptedRunError):
         main("cut", report=stop)

@@ -23,6 +23,7 @@ from simulate.own_parts import OwnParts
 from simulate.replay.replay import Replay
 from simulate.runs.run import InterruptedRunError
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of
+from tests.command import answer, refused, verify
 from tests.simulate.conftest import stop_after
 from tests.simulate.own_runs import SPEC, STRICT, Net, arrays, data, plan
 
@@ -38,7 +39,7 @@ def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
     run = simulate.train(solved, model=Net, data=own, **options)
     assert run.metric == "accuracy"
     assert set(run.by_group) == {"strict", "loose"}
-    assert run.verdict.kept
+    assert run.verdict.outcome == "rehearsal"
     dataset, _ = own.prepared(solved.groups)
     module = run.model()
     assert isinstance(module, Net)
@@ -103,8 +104,17 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
 def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
     run = simulate.train(solved, model=Net, data=data(), folder=tmp_path / "run", noise="seeded")
     assert not (tmp_path / "run.key").exists()
-    begin = "a rehearsal: whoever has the seed removes the noise; kept as recorded"
+    begin = "a rehearsal: nothing here protected anybody"
     assert tables.headline(run.verdict).startswith(begin)
+    assert (run.verdict.outcome, run.verdict.level) == ("rehearsal", "rehearsal")
+    assert (run.verdict.exit_code, run.verdict.kept) == (5, False)
+    verified = verify(run.folder)
+    assert (verified.exit_code, verified.stdout[: len(begin)]) == (5, begin)
+    book = ("--address", str(tmp_path / "b.sqlite"))
+    refused("book", "add", str(run.folder), *book)
+    assert not (tmp_path / "b.sqlite").exists()
+    answer("book", "add", str(run.folder), *book, "--infinite")
+    assert "inf" in answer("book", "show", *book)
     assert {row[-1] for row in tables.group_table(run.verdict)[2]} == {"rehearsal"}
     assert run.verdict.model_dump(mode="json")["own_data"] is True
 

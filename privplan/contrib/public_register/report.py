@@ -65,7 +65,7 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
     return {
         "format": FORMAT,
         "status": "plan, not executed" if verdict is None
-        else f"{'rehearsal' if verdict.rehearsal else 'run'}, verdict {verdict.outcome}",
+        else f"run, verdict {verdict.outcome}",
         "deployment": {
             "name": _NOT_STATED,
             "curator": _NOT_STATED,

@@ -358,7 +358,7 @@ def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeyp
         assert {name: float(value) for name, value in found} == pytest.approx(booked, rel=1e-3)
     again = privplan(*asked[:-1], "seeded", "--noise", "seeded")
     assert again.stderr.count("together epsilon inf") == 4  # their noise is the same
-    assert "(rehearsals)" in again.stdout
+    assert "(2 rehearsals)" in again.stdout
     refused(*asked, "--noise", "seeded", "--book", "b.sqlite")
 
 

@@ -13,7 +13,7 @@ def _row(name, scores, outcome="kept", upper=1.0):
     other = {"metric": "accuracy", "accuracy_by_group": {}}
     record = [SimpleNamespace(accuracy=one, **other) for one in scores]
     of = {"noise": "seeded", "level": outcome, "failed": [group], "algorithm": name}
-    verdict = SimpleNamespace(outcome=outcome, groups=[group], not_finite=False, rehearsal=False,
+    verdict = SimpleNamespace(outcome=outcome, groups=[group], not_finite=False,
                               plan_digest="0123456789ab", **of)  # fmt: skip
     return ComparisonRow(name, "client", tuple(record), (verdict,) * len(scores), ())
 
