@@ -360,7 +360,15 @@ class Law(ABC):
     def attendance_faults(
         self, cohorts: Mapping[int, Collection[int]], clients: int
     ) -> Iterator[str]:
-        """How the participants of rounds, by round, contradict the law, one line each."""
+        """Which clients were in rounds that the law does not allow together, one line each.
+
+        By default it allows any rounds of ``places``.
+
+        Args:
+            cohorts: those who were drawn, by round; of a part of the rounds, where others are
+                not known.
+            clients: clients of the group.
+        """
         return iter(())
 
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Checks that cohorts were drawn by the planned sampling law, and who took part how often.
 
 The law tests the sizes of its cohorts. Each client's number of participations is tested against
-the law's distribution of that number, so that no client takes part more often than it allows.
+the law's distribution of that number, and their rounds against what the law allows one client:
+``attendance_faults`` of the law that the plan names, whatever the ledger says of who drew.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _unlikely_sizes(
             expected = ratio * trials
             yield f"{group.name}: {sum(counts)} records in batches, about {expected:.0f} expected"
         return
-    law, clients = shares[0].sampling.law, run.clients[group.name]
+    law, clients = run.plan.law_of(group).law, run.clients[group.name]
     for fault in law.cohort_faults(counts, clients, ratio, level):
         yield f"{group.name}: {fault}"
 
@@ -97,27 +98,25 @@ def _is_of_seed(run: Run) -> bool:
 
 @register("cohorts", order=130)
 def cohorts(run: Run) -> Check:
-    """Participants are different clients of their group, as many as the cohort says."""
+    """Participants are different clients of their group whom the planned law allows there."""
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
+            clients, law = run.clients[group.name], run.plan.law_of(group).law
+            attendance: dict[int, list[int]] = {}
             for release, share in run.shares(group.name):
                 fault = _inconsistent(share, group.clients)
-                places = share.sampling.law.places(release.round, run.clients[group.name])
+                places = law.places(release.round, clients)
                 others = [one for one in share.participants or () if one not in places]
                 if fault is None and others:
                     fault = f"client {others[0]} is in the sum, and it was not its turn"
                 if fault is not None:
                     yield f"round {release.round}, {group.name}: {fault}"
-            known = {release.round: share for release, share in run.shares(group.name)}
-            whole = {
-                round_: share.participants
-                for round_, share in known.items()
-                if share.participants is not None and share.drawn is None
-            }
-            own, law = run.clients[group.name], run.plan.law_of(group).law
-            faults = law.attendance_faults(whole, own)
-            yield from (f"{group.name}: {fault}" for fault in faults)
+                # Participants are those drawn, whoever reported, so that the law holds of them.
+                if share.participants is not None:
+                    attendance.setdefault(release.round, []).extend(share.participants)
+            for fault in law.attendance_faults(attendance, clients):
+                yield f"{group.name}: {fault}"
 
     reason = "participants are clients of their group, each once"
     return first(problems(), "cohorts", reason, _unnamed(run))
@@ -131,6 +130,8 @@ def _unnamed(run: Run) -> Iterator[str]:
 
 
 def _inconsistent(share: GroupShare, clients: int) -> str | None:
+    if share.drawn is not None and (share.cohort or 0) > share.drawn:
+        return f"{share.cohort} clients reported where {share.drawn} were drawn"
     who = share.participants
     if who is None:
         return None
@@ -141,8 +142,6 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
         return f"client {max(who)} is none of the group's {clients}"
     if share.records is None and share.drawn_size not in (None, len(who)):
         return f"a cohort of {share.drawn_size} with {len(who)} participants"
-    if share.drawn is not None and (share.cohort or 0) > share.drawn:
-        return f"{share.cohort} clients reported where {share.drawn} were drawn"
     return None
 
 
@@ -191,15 +190,16 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
     """Clients who took part and the first who did not, how often they did, and the law of that."""
     found: Counter[int] = Counter()
     rounds: Counter[float] = Counter()
+    planned = run.plan.law_of(group).law
     for release, share in run.shares(group.name):
         if share.participants is not None:
             ratio = at_round(run, group, release)[0]
-            rounds[share.sampling.law.chance(share.clients, ratio)] += 1
+            rounds[planned.chance(group.clients, ratio)] += 1
             found.update(client for client in share.participants if client < group.clients)
     absent = next((one for one in range(group.clients) if one not in found), None)
     known = sorted(found.items()) + [(absent, 0)] * (absent is not None)
     who, counts = np.array(known, dtype=np.int64).T
-    return who, counts, run.plan.law_of(group).law.participations(rounds)
+    return who, counts, planned.participations(rounds)
 
 
 # --- A check that cohorts of different rounds are independent and uniform given their sizes. -----
