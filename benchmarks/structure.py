@@ -15,19 +15,27 @@ a module loads, ``function`` imports when a function is called, ``typing`` impor
 is a set of modules that all reach each other. An import is upward when it goes from privplan to
 simulate, or from a lower layer of privplan to a higher one.
 
+Tokens: names, operators and literals of Python code, by folder; an f-string is one literal. No
+comment, docstring, bracket, comma, colon or line break counts, so that no layout saves one.
+``--record`` writes the totals that ``tests/structure`` allows to grow by 3%.
+
     python benchmarks/structure.py [--repo DIR] [--json]
+    python benchmarks/structure.py --tokens [--repo DIR] [--json] [--record]
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import tokenize
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,12 +235,85 @@ def measure(repo: Path) -> dict[str, Any]:
     }
 
 
+# Code tokens: what a reader must understand, however it is laid out.
+
+PARTS = ("core", "optional parts", "tests")
+RECORDED_TOKENS = Path("tests") / "structure" / "code_tokens.json"
+
+
+def part_of(name: str) -> str:
+    """The part of the project to which a file belongs; tests of optional parts belong to these."""
+    if "contrib" in Path(name).parts:
+        return "optional parts"
+    return "tests" if name.startswith("tests/") else "core"
+
+
+def code_tokens(text: str) -> int:
+    """The number of names, operators and literals in the text of a Python file."""
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        # A string that is a statement of its own documents what stands around it.
+        text_alone = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(text_alone, ast.Constant) and isinstance(text_alone.value, str):
+            documented |= set(range(text_alone.lineno, (text_alone.end_lineno or 0) + 1))
+    # Since Python 3.12 an f-string is a row of tokens between these two; before, it is one.
+    fstring_start = getattr(tokenize, "FSTRING_START", None)
+    fstring_end = getattr(tokenize, "FSTRING_END", None)
+    counted = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
+    count = 0
+    depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == fstring_start:
+            count += depth == 0
+            depth += 1
+        elif token.type == fstring_end:
+            depth -= 1
+        elif depth or token.type not in counted or token.string in tuple("()[]{},:"):
+            continue
+        elif token.type != tokenize.STRING or token.start[0] not in documented:
+            count += 1
+    return count
+
+
+def tokens_by_folder(repo: Path) -> dict[str, dict[str, int]]:
+    """The code tokens of each part of the project, by folder."""
+    command = ["git", "ls-files", "-z", "privplan/*.py", "simulate/*.py", "tests/*.py"]
+    listed = subprocess.check_output(command, cwd=repo, text=True)
+    folders: dict[str, Counter[str]] = {part: Counter() for part in PARTS}
+    for name in filter(None, listed.split("\0")):
+        path = repo / name
+        if path.is_file():
+            folder = "/".join(name.split("/")[:2]) if name.count("/") > 1 else name.split("/")[0]
+            folders[part_of(name)][folder] += code_tokens(path.read_text(encoding="utf-8"))
+    return {part: dict(sorted(counts.items())) for part, counts in folders.items()}
+
+
+def show_tokens(repo: Path, as_json: bool, record: bool) -> None:
+    """Print the code tokens of a checkout, and store their totals where asked to."""
+    by_folder = tokens_by_folder(repo)
+    totals = {part: sum(counts.values()) for part, counts in by_folder.items()}
+    if record:
+        (repo / RECORDED_TOKENS).write_text(json.dumps(totals, indent=1) + "\n")
+    if as_json:
+        print(json.dumps({"totals": totals, "folders": by_folder}, indent=1))
+        return
+    for part, counts in by_folder.items():
+        print(f"{part:32}{totals[part]:9}")
+        for folder, count in counts.items():
+            print(f"  {folder:30}{count:9}")
+
+
 def main() -> None:
     """Measure a checkout and print a table, or JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repo", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tokens", action="store_true", help="count tokens instead")
+    parser.add_argument("--record", action="store_true", help="store the totals of --tokens")
     asked = parser.parse_args()
+    if asked.tokens:
+        show_tokens(asked.repo.resolve(), asked.json, asked.record)
+        return
     found = measure(asked.repo.resolve())
     if asked.json:
         print(json.dumps(found, indent=1))
