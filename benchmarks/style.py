@@ -1,12 +1,12 @@
 """Faults of style: what makes a file hard to read, by rules over its syntax tree.
 
 The rules, and what to write instead, stand in ``docs/decisions/style.md``. A file that
-``tests/structure/not_yet_rewritten.txt`` names may still break them. Every other Python file
-that git tracks below ``ROOTS`` may not.
+``tests/structure/not_yet_rewritten.txt`` names may still break them. Every other Python
+file that git tracks below ``ROOTS`` may not.
 
-    python benchmarks/style.py FILE...             all faults of files, with line numbers
-    python benchmarks/style.py --summary [PATH...] density of files or folders, as a table
-    python benchmarks/style.py --update            drop rewritten files from the list
+    python benchmarks/style.py FILE...              faults of files, with line numbers
+    python benchmarks/style.py --summary [PATH...]  how dense files or folders are
+    python benchmarks/style.py --update             drop rewritten files from the list
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ ROOTS = ("privplan", "simulate", "tests", "benchmarks")
 NOT_YET_REWRITTEN = ROOT / "tests" / "structure" / "not_yet_rewritten.txt"
 # Inputs of lint's tests: scripts as strangers write them.
 EXCLUDED = ("tests/contrib/lint/broken/", "tests/contrib/lint/sound/")
-LINE_LENGTH: int = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"][
-    "line-length"
-]
+RUFF = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
+# The formatter lays out code at this many columns.
+CODE_COLUMNS: int = RUFF["line-length"]
+# Comments, docstrings and texts, which no formatter breaks.
+TEXT_COLUMNS = 88
 
 # A reader keeps about this many names in mind; dp_accounting has 2 functions with more.
 MAX_LOCAL_NAMES = 15
@@ -45,14 +47,14 @@ MIN_TABLE_ROWS = 3
 
 # Words that say nothing about the thing they name; the summary counts these.
 _VAGUE_WORDS = """
-one at off most asked found given way ways far sides reading own other made known kept some
-every each least
+one at off most asked found given way ways far sides reading own other made known kept
+some every each least
 """
 VAGUE = frozenset(_VAGUE_WORDS.split())
 # The rules also refuse their kind.
 _THEIR_KIND = """
-beside wanted others these those here there both more rest needed held worth taken said says
-told till apart thing things of by to
+beside wanted others these those here there both more rest needed held worth taken said
+says told till apart thing things of by to
 """
 BANNED = VAGUE | frozenset(_THEIR_KIND.split())
 # 0, 1, 2, a half, ten and a hundred explain themselves; any other number needs a name.
@@ -84,7 +86,7 @@ def breaks_a_rule(name: str) -> bool:
 
 def _each_fault(text: str) -> Iterator[Fault]:
     tree = ast.parse(text)
-    yield from _long_lines(text)
+    yield from _long_lines(text, tree)
     if "# fmt:" in text:
         yield from _skipped_formatting(text, tree)
     for node in ast.walk(tree):
@@ -96,11 +98,14 @@ def _each_fault(text: str) -> Iterator[Fault]:
             yield from _faults_of_function(node)
 
 
-def _long_lines(text: str) -> Iterator[Fault]:
+def _long_lines(text: str, tree: ast.Module) -> Iterator[Fault]:
+    documented = docstring_lines(tree)
     for number, line in enumerate(text.splitlines(), 1):
+        is_text = number in documented or line.lstrip().startswith("#")
+        limit = TEXT_COLUMNS if is_text else CODE_COLUMNS
         # A line that is one long word, such as an address, cannot be broken.
-        if len(line) > LINE_LENGTH and len(line.split()) > 2:
-            yield Fault(number, "long line", f"{len(line)} columns, at most {LINE_LENGTH}")
+        if len(line) > limit and len(line.split()) > 2:
+            yield Fault(number, "long line", f"{len(line)} columns, at most {limit}")
 
 
 def _faults_of_assignment(node: ast.Assign) -> Iterator[Fault]:
@@ -233,7 +238,7 @@ def _branches(node: ast.AST) -> int:
 def _arguments(node: Function) -> int:
     """Arguments that a caller must think of.
 
-    The arguments of a command are its options. Of a public function, keyword-only arguments
+    The arguments of a command are its options. Of a public function, keyword-only ones
     with a default do not count, because a caller names only those that it needs.
     """
     decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
@@ -268,7 +273,7 @@ def _covers(node: ast.AST, line: int) -> bool:
 
 
 def _rows(statement: ast.AST) -> int:
-    """Rows of the longest table in a statement: lines on which elements of a display begin."""
+    """Rows of the longest table in a statement: lines on which its elements begin."""
     longest = 0
     for part in ast.walk(statement):
         if isinstance(part, ast.List | ast.Tuple | ast.Set):
@@ -283,7 +288,7 @@ def _rows(statement: ast.AST) -> int:
 
 @dataclass
 class Density:
-    """Counts of code; rates are per 1,000 code lines unless their name says otherwise."""
+    """Counts of code; rates are per 1,000 code lines unless the name says another unit."""
 
     lines: int = 0
     code_lines: int = 0
@@ -368,7 +373,7 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def tracked(*paths: str) -> list[str]:
-    """The Python files below paths that git tracks and that exist, relative to the checkout."""
+    """The Python files of the checkout below paths, without those that git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
     listed = subprocess.check_output([*command, *(paths or ROOTS)], cwd=ROOT, text=True)
     files = [name for name in listed.split("\0") if name.endswith(".py")]

@@ -1,4 +1,4 @@
-"""Files are read: those that were rewritten break no rule of ``benchmarks/style.py``."""
+"""Files that were rewritten break no rule of ``benchmarks/style.py``."""
 
 import pytest
 
@@ -60,6 +60,7 @@ def test_the_list_of_files_to_rewrite_only_shrinks():
         ("call(1,\n  2,\n  3)  # fmt: skip", "fmt: skip"),
         ("rows = [1,\n  2]  # fmt: skip", "fmt: skip"),
         (f"text = '{'word ' * 20}'", "long line"),
+        (f"# {'word ' * 18}", "long line"),
     ],
 )
 def test_a_planted_fault_is_reported(code, rule):
