@@ -288,7 +288,7 @@ def _rows(statement: ast.AST) -> int:
 
 @dataclass
 class Density:
-    """Counts of code; rates are per 1,000 code lines unless the name says another unit."""
+    """Counts of code; rates are per 1,000 code lines unless said otherwise."""
 
     lines: int = 0
     code_lines: int = 0
