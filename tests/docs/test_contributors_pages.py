@@ -1,0 +1,181 @@
+"""What contributors' pages name exists: paths, names, commands, options and counts."""
+
+import ast
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import structure
+from privplan.errors import NoSuchNameError
+from privplan.spec.spec import Spec
+from tests.structure import test_spec_fields
+
+ROOT = Path(__file__).parents[2]
+DECISIONS = ROOT / "docs" / "decisions"
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *DECISIONS.glob("*.md")]
+BASES = (ROOT, ROOT / "privplan", ROOT / "simulate", ROOT / "docs", DECISIONS, ROOT / "tests")
+"""Folders from which a page may name a path."""
+SOURCES = (".py", ".toml", ".yaml", ".txt", ".sh", ".j2", "Makefile")
+ELSEWHERE = {
+    "docs/decisions/withdrawn.md": {"results/METHOD/seed-S", "S", "METHOD"},  # of the reader
+    "docs/decisions/gpu.md": {"tf32"},  # an option that is gone, as the page says
+    "docs/decisions/optuna.md": {"Study"},  # of Optuna
+    "CONTRIBUTING.md": {"uv", "universal", "CASE"},  # of uv, and a placeholder
+}
+"""Words of other programs, by page."""
+
+
+def tracked_files():
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).split()
+    return [name for name in listed if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def source():
+    """The text of the code, without pages and their tests."""
+    files = [
+        name
+        for name in tracked_files()
+        if name.endswith(SOURCES) and not name.startswith(("docs/", "tests/docs/"))
+    ]
+    return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in files)
+
+
+def quoted(text):
+    """The words between backticks of a page, outside its blocks of code."""
+    without_blocks = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for phrase in re.findall(r"`([^`]+)`", without_blocks):
+        yield from (word.strip("(),.;:") for word in phrase.split())
+
+
+def is_path(word):
+    return bool(re.fullmatch(r"[\w./-]+", word)) and ("/" in word or word.endswith((".py", ".md")))
+
+
+def is_dotted_name(word):
+    return bool(re.fullmatch(r"(privplan|simulate|tests|benchmarks)(\.\w+)+", word))
+
+
+def exists(dotted_name):
+    """Whether a module, or something in one, has this name."""
+    parts = dotted_name.split(".")
+    thing = importlib.import_module(parts[0])
+    for count, part in enumerate(parts[1:], 2):
+        try:
+            thing = getattr(thing, part)
+        except (AttributeError, NoSuchNameError):
+            try:
+                thing = importlib.import_module(".".join(parts[:count]))
+            except ImportError:
+                return False
+    return True
+
+
+def faults_of(text, source, elsewhere=frozenset()):
+    """What a page names that does not exist."""
+    words_of_source = set(re.findall(r"[A-Za-z_]\w*", source))
+    groups = set(re.findall(r"\bprivplan\.\w+(?=\"|\])", source))
+    for word in quoted(text):
+        if word in elsewhere:
+            continue
+        if is_path(word):
+            if not any((base / word).exists() for base in BASES):
+                yield f"path {word}"
+        elif is_dotted_name(word):
+            # Of a registry's group of entry points there is no module.
+            if word not in groups and not exists(word):
+                yield f"name {word}"
+        else:
+            names = set(re.findall(r"[A-Za-z_]\w+", word))
+            yield from (f"word {name}" for name in names - words_of_source - elsewhere)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_names_exists(page, source):
+    elsewhere = ELSEWHERE.get(str(page.relative_to(ROOT)), set())
+    assert list(faults_of(page.read_text(encoding="utf-8"), source, elsewhere)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("See `privplan/lint/frameworks`.", "path privplan/lint/frameworks"),
+        ("See `cli/no_such.py`.", "path cli/no_such.py"),
+        ("See `privplan.laws.law.NoSuchLaw`.", "name privplan.laws.law.NoSuchLaw"),
+        ("See `privplan.no_such_group`.", "name privplan.no_such_group"),
+        ("Ask for `no_such_quantity`.", "word no_such_quantity"),
+        ("Use `privplan solve --no_such_option`.", "word no_such_option"),
+    ],
+)
+def test_a_page_that_names_what_is_gone_is_refused(text, fault, source):
+    assert list(faults_of(text, source)) == [fault]
+
+
+def test_the_layers_of_the_page_are_those_of_the_test():
+    page = (DECISIONS / "layout.md").read_text(encoding="utf-8")
+    listed = [re.findall(r"`(\w+)`", line) for line in re.findall(r"(?m)^\d+\. .*$", page)]
+    assert listed == [layer.split() for layer in structure.LAYERS]
+
+
+@pytest.mark.parametrize("page", ["README.md", "spec-fields.md"])
+def test_the_number_of_fields_is_the_limit_and_is_used(page):
+    [stated] = re.findall(
+        r"has at most (\d+) fields", (DECISIONS / page).read_text(encoding="utf-8")
+    )
+    fields = test_spec_fields.fields(Spec.model_json_schema())
+    assert int(stated) == test_spec_fields.MOST == len(fields)
+
+
+def test_every_decision_is_in_the_list_of_decisions():
+    listed = (DECISIONS / "README.md").read_text(encoding="utf-8")
+    pages = {page.stem for page in DECISIONS.glob("*.md")} - {"README"}
+    assert set(re.findall(r"\]\((\S+)\.md\)", listed)) == pages
+    assert set(listed.rpartition(":hidden:\n")[2].strip("`\n").split()) == pages
+
+
+def calls(name):
+    """Files of the product in which a function or method of this name is called."""
+    files = set()
+    for path in structure.tracked(ROOT):
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if called == name:
+                    files.add(path)
+    return files
+
+
+def test_privacy_noise_is_drawn_where_the_page_says():
+    draws = {"simulate/mechanisms.py", "privplan/guard/rounds.py"}
+    compares = {"privplan/verification/checks/noise.py", "simulate/engine/loop.py"}
+    replays = {"simulate/replay/rounds.py"}
+    for path in draws:
+        assert f"`{path}`" in PAGES[0].read_text(encoding="utf-8")
+    core = {path for path in calls("standard_normal") if "/contrib/" not in path}
+    assert core == draws | compares | replays
+
+
+def test_only_one_file_of_the_core_prints():
+    core = {path for path in calls("print") if "/contrib/" not in path}
+    assert core == {"privplan/cli/render.py"}
+
+
+def test_the_table_of_a_law_names_every_default():
+    """Each method and attribute of ``Law`` is in the table of what to override."""
+    section = PAGES[0].read_text(encoding="utf-8").partition("### A sampling law")[2]
+    table = section.partition("```python")[0]
+    tree = ast.parse((ROOT / "privplan" / "laws" / "law.py").read_text(encoding="utf-8"))
+    [law] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Law"]
+    members = {node.name for node in law.body if isinstance(node, ast.FunctionDef)}
+    attributes = {
+        node.target.id
+        for node in law.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    # Set by whoever makes the law, or explained by the docstring of the class.
+    without_a_choice = {"name", "title", "recipe_momentum", "contributions", "one_of"}
+    named = set(re.findall(r"`(\w+)`", table))
+    assert members | attributes - without_a_choice <= named
