@@ -62,13 +62,13 @@ def is_dotted_name(word):
 def exists(dotted_name):
     """Whether a module, or something in one, has this name."""
     parts = dotted_name.split(".")
-    thing = importlib.import_module(parts[0])
+    member = importlib.import_module(parts[0])
     for count, part in enumerate(parts[1:], 2):
         try:
-            thing = getattr(thing, part)
+            member = getattr(member, part)
         except (AttributeError, NoSuchNameError):
             try:
-                thing = importlib.import_module(".".join(parts[:count]))
+                member = importlib.import_module(".".join(parts[:count]))
             except ImportError:
                 return False
     return True
