@@ -181,7 +181,7 @@ _CONFLICTS = ("40001", "40P01", "42P07", "42710", "23505")
 """SQLSTATEs of conflicts between writers: serialization, deadlock, equal names."""
 _NO_SEED = -1  # what a column that must hold a number holds for a run without a seed
 _SOUND = "must be a sound budget book that can be read"
-_WRITABLE = "must be a budget book that can be written"
+WRITABLE = "must be a budget book that can be written"
 
 T = TypeVar("T")
 
@@ -196,38 +196,19 @@ class Added:
     lines: int  # number of its releases in the book before, 0 when none
 
 
-def add(url: sa.URL, booking: Booking, reserved: str = "", rest: Booking | None = None) -> Added:
-    """Add a run, with what it reserved replaced by the rest; one transaction, safe for writers."""
+def add(url: sa.URL, booking: Booking) -> Added:
+    """Add a run; one transaction, safe for writers."""
 
     def work(connection: Connection) -> Added:
-        _prepare(url, connection)
-        added = _add(connection, booking, _taken(connection, reserved))
-        if rest is not None:
-            _insert(connection, rest, None)
-        return added
+        prepare(url, connection)
+        return update_run(connection, booking, None)
 
     engine = engine_of(url, write=True)
-    with refusing(url, _WRITABLE):
+    with refusing(url, WRITABLE):
         return repeated(engine, work)
 
 
-def reserve(
-    url: sa.URL, name: str, decide: Callable[[tuple[BookedRun, ...]], Booking | None]
-) -> None:
-    """Store under a name what ``decide`` reserves beside all other runs; one transaction."""
-
-    def work(connection: Connection) -> None:
-        _prepare(url, connection)
-        place, booking = _taken(connection, name), decide(_runs(url, connection))
-        if booking is not None:
-            _insert(connection, booking, place)
-
-    engine = engine_of(url, write=True)
-    with refusing(url, _WRITABLE):
-        repeated(engine, work)
-
-
-def _taken(connection: Connection, name: str) -> int | None:
+def take_out(connection: Connection, name: str) -> int | None:
     """Remove a reservation, and return its place; None where there is none."""
     known = connection.execute(sa.select(RUNS.c.id).where(RUNS.c.chain == name)).scalar()
     if known is not None:
@@ -250,7 +231,8 @@ def repeated(engine: sa.Engine, work: Callable[[Connection], T]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _prepare(url: sa.URL, connection: Connection) -> None:
+def prepare(url: sa.URL, connection: Connection) -> None:
+    """Create the tables that are missing, and bring older ones up to date."""
     METADATA.create_all(connection)
     if connection.execute(sa.select(VERSIONS)).first() is None:
         connection.execute(sa.insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
@@ -265,7 +247,8 @@ def _prepare(url: sa.URL, connection: Connection) -> None:
         connection.execute(sa.update(VERSIONS).values(schema_version=SCHEMA_VERSION))
 
 
-def _add(connection: Connection, booking: Booking, place: int | None) -> Added:
+def update_run(connection: Connection, booking: Booking, place: int | None) -> Added:
+    """Add a run, or replace its shorter self; at a place in the order of the book, if given."""
     run, before = booking.run, 0
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
     for known in connection.execute(sa.select(*columns).where(RUNS.c.plan == run.plan)).all():
@@ -282,7 +265,7 @@ def _add(connection: Connection, booking: Booking, place: int | None) -> Added:
         before = max(before, known.lines)
         place = known.id if place is None else min(place, known.id)
     _refuse_repeated_noise(connection, booking)
-    _insert(connection, booking, place)
+    insert_run(connection, booking, place)
     return Added("replaced" if before else "added", before)
 
 
@@ -319,7 +302,7 @@ def _remove(connection: Connection, run: int) -> None:
     connection.execute(sa.delete(RUNS).where(RUNS.c.id == run))
 
 
-def _insert(connection: Connection, booking: Booking, place: int | None) -> None:
+def insert_run(connection: Connection, booking: Booking, place: int | None) -> None:
     """Insert a run; one that grew keeps its place, since the first run fixes the filter's order."""
     run = booking.run
     row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost"})
@@ -351,10 +334,11 @@ def runs(url: sa.URL) -> tuple[BookedRun, ...]:
     with refusing(url, _SOUND), engine.begin() as connection:
         if not sa.inspect(connection).has_table(VERSIONS.name):
             raise InputError.one("book", f"{_SOUND} (it has no table of runs)", shown(url))
-        return _runs(url, connection)
+        return booked_runs(url, connection)
 
 
-def _runs(url: sa.URL, connection: Connection) -> tuple[BookedRun, ...]:
+def booked_runs(url: sa.URL, connection: Connection) -> tuple[BookedRun, ...]:
+    """All runs, within a transaction."""
     _check_version(url, connection)
     columns = [column for column in RUNS.c if column is not RUNS.c.links]
     booked = connection.execute(sa.select(*columns).order_by(RUNS.c.id)).all()

@@ -9,14 +9,13 @@ import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from privplan.accounting.accountant import Interval, outwards
-from privplan.accounting.release import History, Relation
+from privplan.accounting.release import History
 from privplan.errors import Fault, InputError
 from privplan.files import locked, read_text, write_text
 from privplan.guard.rounds import (
@@ -42,80 +41,17 @@ from privplan.guard.rounds import (
     sums_of,
 )
 from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip, open_record
-from privplan.ledger import Witness, Witnessing, chained, history_of, worst_client
+from privplan.ledger import Witness, Witnessing, history_of, worst_client
 from privplan.plan import Plan
-from privplan.record import LEDGER, Executed, ReleaseRecord
+from privplan.record import Executed, ReleaseRecord
 from privplan.streams import secure_stream
 
 if TYPE_CHECKING:
     from privplan.book.entry import BookedRun, Booking
+    from privplan.book.reservations import Reservation
     from privplan.book.spending import Composition
     from privplan.verification.verify import Verdict
 
-
-# --- The book of a guarded run: what the groups spent before, and adding the run. ----------------
-# The database library is imported only by a run that has a book.
-
-
-def past_runs(
-    booked: Sequence[BookedRun], population: str, plan: Plan, records: Sequence[ReleaseRecord]
-) -> dict[str, Composition]:
-    """The other runs of each group in a book, and what runs that train have reserved in it.
-
-    They are composed by the rule and against the budget over all runs that the plan stores, where
-    it was made from a book; else by a filter, against the plan's budget of the group. The releases
-    of this run itself, which may be in the book, are left out.
-    """
-    from privplan.book.spending import account_of, composition_of, groups_of
-
-    plan.refuse_in_book()
-    own, chain = set(), plan.digest
-    for record in records:
-        chain = chained(record, chain)[1]
-        own.add(chain)
-    others = [run for run in booked if run.plan != plan.digest or run.chain not in own]
-    stored = {one.group: one for one in plan.book or ()}
-    groups = {group.name: group for group in plan.groups}
-    found: dict[str, Composition] = {}
-    for _, name in groups_of(others, population):
-        if name not in groups:
-            continue
-        group, planned = groups[name], stored.get(name)
-        # With the run's own entry, since the first run of the book fixes the filter.
-        account = account_of(booked, population, name, Relation(plan.spec.relation))
-        if account.unit != plan.unit:
-            rule = f"must protect the unit {plan.unit!r} in all runs of the book"
-            raise InputError.one(f"groups.{name}", rule, account.unit)
-        budget, rule_ = group.epsilon, None
-        if planned is not None:
-            budget, rule_ = planned.budget, planned.rule
-        composition = composition_of(account, budget, group.delta, rule_)
-        past = account_of(others, population, name, account.relation).history
-        found[name] = replace(composition, past=past)
-        _ = found[name].fits(History())  # refuses releases that the rule does not cover
-    return found
-
-
-def add_to_book(
-    book: str, population: str, folder: Path, reserved: str = "", rest: Booking | None = None
-) -> None:
-    """Add the run at the cost of its ledger, as the guard executed it, and the rest as reserved."""
-    from privplan.book.entry import Cost, booking
-    from privplan.book.store import add, address_of, reserve
-    from privplan.verification.verify import judge, load_run
-
-    run = load_run(folder) if (folder / LEDGER).exists() else None
-    if run is None or not run.ledger.records:  # nothing was released
-        if reserved:
-            reserve(address_of(book), reserved, lambda _: rest)
-        return
-    verdict = judge(run)
-    cost: Cost = "infinite" if verdict.failed else "recorded"
-    entry = booking(run, folder, population, verdict.outcome, cost)
-    add(address_of(book), entry, reserved, rest)
-
-
-# --- The guard of one run. -----------------------------------------------------------------------
 
 Model = np.ndarray | Mapping[str, np.ndarray]
 VECTOR = "model"  # name of the array of a model that is one vector
@@ -134,7 +70,9 @@ class Guard:
         ledger: the run folder, created if missing.
         book: address of a budget book, to which the run is added when it ends, and whose other runs
             count: by the rule of a plan that was made from a book, else by a filter. What this run
-            may release is reserved in it from the start, so that runs at once never overspend.
+            may release is reserved in it from the start, so that runs at once never overspend, and
+            of two copies of the folder the one that was opened last goes on. A run that began with
+            a book goes on with it.
         population: whose groups these are in the book.
         evidence: ``internal`` records what no noise protects (cohorts, norms, noise) in the
             ledger, which must then not be published, so that the verdict can be kept; ``public``
@@ -171,16 +109,16 @@ class Guard:
             self.record_of_run = open_record(self.folder, self.plan, evidence, framework)
             self._storage = Storage(self.folder, self.plan.digest, keep)
             self._held: dict[str, History] | None = None
-            if book is None:
-                self._compose({})
-            else:
-                self._reserve(book)
+            self._reservation: Reservation | None = None
+            self._lost = ""  # why another copy of the folder goes on; empty where this one does
+            self._reserve(book)
             self._drawn: tuple[int, Positions] | None = None
             self._committed = 0
             self._witness = None if witnessing is None else self._witnessed(witnessing)
             self._stack = stack.pop_all()
         self._stored: list[ReleaseRecord] | None = None
         self._vectors: list[np.ndarray] = []
+        self._handed_out = False  # whether the stored release is past the fence of its book
 
     def __enter__(self) -> Guard:
         return self
@@ -219,7 +157,9 @@ class Guard:
         release, model = self._storage.last(RELEASE), self._storage.last(MODEL)
         if self._stored is not None or release is None or release <= (model or 0):
             return None
-        return self.released(release)
+        records, vectors = self._storage.release(release)
+        # Of noise that somebody else drew the guard has no sum, and nobody used it.
+        return released_of(self.plan, records, vectors) if vectors else None
 
     def draw(self, round_: int, available: Available | None = None) -> Cohort:
         """The cohort of a round, by the planned law.
@@ -273,53 +213,62 @@ class Guard:
         }
         return min(budget.affordable_rounds for budget in self._budgets.values())
 
-    def _reserve(self, book: str) -> None:
+    def _reserve(self, book: str | None) -> None:
         """Reserve in the book what the run may still release, beside all other runs."""
-        from privplan.book.store import address_of, reserve
+        path, running = self.folder / FOLDER / RESERVED, self.record_of_run.status == "running"
+        reserved = path.exists()
+        if book is None:
+            if reserved and running:
+                rule = "must be the book in which the run reserved its releases"
+                raise InputError.one("book", rule, None)
+            self._compose({})
+            return
+        from privplan.book.reservations import Reservation
+        from privplan.book.store import address_of
+        from privplan.guard.booked import booked_lines, past_runs, whole_run
 
-        path = self.folder / FOLDER / RESERVED
-        if not path.exists():
+        if not reserved:
             write_text(path, f"reserved-{uuid.uuid4().hex}")
         self._reservation_name = read_text(path, "guard.reserved")
+        chains = frozenset(self._storage.chains)
 
         def decide(booked: tuple[BookedRun, ...]) -> Booking | None:
-            records = self._storage.records
-            past = past_runs(booked, self._population, self.plan, records)
+            past = past_runs(booked, self._population, self.plan, chains)
             self._affordable = self._compose(past)
-            rest = self._rest()
-            self._held = {
-                group.name: history_of(records, group.name) + rest.get(group.name, History())
-                for group in self.plan.groups
-            }
-            return self._entry(rest)
+            last = self._affordable if running else 0
+            self._held = whole_run(self._storage.records, self._budgets, self.round, last)
+            return self._rest(booked_lines(booked, self.plan, chains))
 
-        reserve(address_of(book), self._reservation_name, decide)
+        where = str(self.folder)
+        self._reservation = Reservation(address_of(book), self._reservation_name, where)
+        begun = reserved and running and self.round > 1
+        self._reservation.take(chains, self._storage.chain, decide, begun=begun)
 
-    def _rest(self) -> dict[str, History]:
-        """The planned releases from the next round to the last that the budgets afford."""
-        if self.record_of_run.status != "running" or self.round > self._affordable:
-            return {}
-        rest = {}
-        for name, budget in self._budgets.items():
-            records, left = self._storage.records, budget.to_come(self.round, self._affordable)
-            done = dict(history_of(records, name))
-            both = history_of(records, name, left)
-            rest[name] = History((release, n - done.get(release, 0)) for release, n in both)
-        return rest
+    def _rest(self, booked: int) -> Booking | None:
+        """What the book has to hold beside ``booked`` lines of the ledger; None for nothing.
 
-    def _entry(self, rest: Mapping[str, History]) -> Booking | None:
-        """What the book holds of releases that may still be made; None for none."""
+        These are the releases since, and the planned ones up to the last that the budgets afford.
+        """
         from privplan.book.entry import reservation
+        from privplan.guard.booked import not_booked, whole_run
 
-        name = self._reservation_name
-        where = self.folder.resolve()
+        last = self._affordable if self.record_of_run.status == "running" else 0
+        records = self._storage.records
+        whole = whole_run(records, self._budgets, self.round, last)
+        rest = not_booked(whole, records[:booked])
+        name, where = self._reservation_name, self.folder.resolve()
         return reservation(self.plan, name, where, self._population, rest) if rest else None
 
     def _book_run(self) -> None:
-        """Add the run to its book, if it has one; what it may still release stays reserved."""
-        if self._book is not None:
-            rest = self._entry(self._rest())
-            add_to_book(self._book, self._population, self.folder, self._reservation_name, rest)
+        """Add the run to its book, if it has one; what it may still release stays reserved.
+
+        A guard that lost the fence adds nothing: the copy that took it has all its releases.
+        """
+        if self._reservation is not None and not self._lost:
+            from privplan.guard.booked import executed_run
+
+            rest = self._rest(len(self._storage.records))
+            self._reservation.settle(executed_run(self.folder, self._population), rest)
 
     def may_release(self) -> bool:
         """Whether the next round's release stays within the plan and every group's budget."""
@@ -328,6 +277,8 @@ class Guard:
     def refusal(self) -> str | None:
         """Why the next round's release is refused, one line; None when it may happen."""
         status = self.record_of_run.status
+        if self._lost:
+            return self._lost
         if status != "running":
             return str(Fault("run", "must not be finished", status))
         rounds = self.plan.spec.rounds
@@ -363,9 +314,11 @@ class Guard:
 
         Raises:
             BudgetExceededError: when the release would exceed the plan or a group's budget.
-            InputError: when it is another round, or the sums do not fit.
+            InputError: when it is another round, the sums do not fit, or another copy of the folder
+                goes on with the run.
         """
         if self._stored is not None and self._stored[0].round == round_:
+            self._pass_fence()
             return released_of(self.plan, self._stored, self._vectors)
         self._check_next(round_)
         self._allow(round_)
@@ -390,6 +343,8 @@ class Guard:
         self._storage.measure(measured)
         self._storage.save_release(round_, records, vectors)
         self._stored, self._vectors = records, vectors
+        self._handed_out = False
+        self._pass_fence()
         self._totals = {}
         return released_of(self.plan, records, vectors)
 
@@ -412,7 +367,8 @@ class Guard:
             InputError: when the round was not released.
         """
         stored = self._stored if self._stored and self._stored[0].round == round_ else None
-        if stored is None and (self._storage.last(RELEASE) or 0) != round_:
+        refused = stored is not None and not self._handed_out
+        if refused or (stored is None and (self._storage.last(RELEASE) or 0) != round_):
             raise InputError.one("round", "must be released before it is recorded", round_)
         if model is not None:
             arrays = model if isinstance(model, Mapping) else {VECTOR: model}
@@ -442,8 +398,8 @@ class Guard:
 
         Raises:
             BudgetExceededError: when the release would exceed the plan or a group's budget.
-            InputError: when it is another round, the plan has several sums, or the noise is less
-                than planned.
+            InputError: when it is another round, the plan has several sums, the noise is less than
+                planned, or another copy of the folder goes on with the run.
         """
         self._check_next(round_)
         self._allow(round_)
@@ -456,7 +412,13 @@ class Guard:
             line = evidenced(line, given, drawn, summed, noise, noise)
             self._storage.measure([measured_noise(line, 0, summed, noise)])
         self._declare(dimension)
-        self._append([line])
+        if self._reservation is not None:
+            self._storage.save_release(round_, [line], [])
+        self._stored, self._vectors = [line], []
+        self._handed_out = False
+        self._pass_fence()
+        self._book_stored()
+        self._storage.prune()
 
     def fail(self, round_: int, reason: str) -> None:
         """Book a round that was never released, for example because too few clients reported."""
@@ -484,6 +446,7 @@ class Guard:
 
     def finish(self) -> None:
         """End the run: complete when all rounds are booked, else stopped, and never continued."""
+        self._pass_fence()
         self._book_stored()
         if self.record_of_run.status == "running":
             done = self._storage.round
@@ -530,9 +493,28 @@ class Guard:
             self._drawn = None if found is None else (round_, found)
         return None if self._drawn is None else self._drawn[1]
 
+    def _pass_fence(self) -> None:
+        """Move the book's fence past the stored release, which may be handed out then.
+
+        The release is on disk before: after a kill it is the one that is handed out. A guard that
+        lost the fence removes it.
+        """
+        if self._stored is None or self._handed_out:
+            return
+        if self._reservation is not None:
+            from privplan.book.reservations import FencedError
+
+            try:
+                self._reservation.move(self._storage.chain_with(self._stored))
+            except FencedError as error:
+                self._storage.remove_release(self._stored[0].round)
+                self._stored, self._vectors, self._lost = None, [], str(error)
+                raise
+        self._handed_out = True
+
     def _book_stored(self) -> None:
-        """Book a stored release, whose model may be missing."""
-        if self._stored is not None:
+        """Book a stored release that was handed out, and whose model may be missing."""
+        if self._stored is not None and self._handed_out:
             self._append(self._stored, self._vectors)
             self._stored = None
 
@@ -544,10 +526,7 @@ class Guard:
 
     def _witnessed(self, witnessing: Witnessing) -> Witness:
         """The run's witness; it testifies to lines that a kill left without it."""
-        chain = [self.plan.digest]
-        for record in self._storage.records:
-            chain.append(chained(record, chain[-1])[1])
-        witness = witnessing.open(self.folder, self.plan, chain)
+        witness = witnessing.open(self.folder, self.plan, self._storage.chains)
         rest = self._storage.records[witness.lines :]
         for round_ in sorted({record.round for record in rest}):
             records = [record for record in rest if record.round == round_]

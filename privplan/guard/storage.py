@@ -78,12 +78,12 @@ class Storage:
     """The files of a run; one process at a time, which holds the folder's lock.
 
     ``keep`` is the number of released sums and of models that are kept; None for all.
-    ``records`` are all releases in the ledger, ``chain`` is the hash of its last line.
+    ``records`` are all releases in the ledger; ``chains`` are the plan's digest and the hash of the
+    ledger after each line.
     """
 
     def __init__(self, folder: Path, digest: str, keep: int | None) -> None:
         self._ledger, self._folder, self._keep = folder / LEDGER, folder / FOLDER, keep
-        self._digest = digest
         self._folder.mkdir(exist_ok=True)
         found = (_NUMBERED.fullmatch(name) for name in os.listdir(self._folder))
         numbers = [(one[1], int(one[2])) for one in found if one is not None]
@@ -92,11 +92,12 @@ class Storage:
             for kind in (RELEASE, MODEL)
         }
         self.records: list[ReleaseRecord] = []
-        self.chain = digest
+        self.chains: list[str] = [digest]
         if self._ledger.exists():
             repaired_lines(folder, digest)
             ledger = read_ledger(folder, digest)
-            self.records, self.chain = list(ledger.records), ledger.chain
+            self.records = list(ledger.records)
+            self.chains += [ledger.link(line) for line in range(1, len(self.records) + 1)]
         self._book_stored()
         measured, _ = read_noise_evidence(folder)  # a round that was never released is drawn anew
         kept = [one for one in measured.values() if one.round <= self.round]
@@ -130,25 +131,33 @@ class Storage:
         """The last round in the ledger, 0 when there is none."""
         return max((record.round for record in self.records[-1:]), default=0)
 
+    @property
+    def chain(self) -> str:
+        """The hash of the ledger after its last line."""
+        return self.chains[-1]
+
+    def chain_with(self, records: Sequence[ReleaseRecord]) -> str:
+        """The hash that the ledger will have after further lines."""
+        chain = self.chain
+        for record in records:
+            chain = chained(record, chain)[1]
+        return chain
+
     def append(self, records: Sequence[ReleaseRecord]) -> None:
         """Write lines of the ledger; they are on disk when the method returns."""
-        text, chain = "", self.chain
+        text, chains = "", [self.chain]
         for record in records:
-            line, chain = chained(record, chain)
+            line, chain = chained(record, chains[-1])
             text += line
+            chains.append(chain)
         append_bytes(self._ledger, text.encode("utf-8"), "ledger", sync=True)
         self.records.extend(records)
-        self.chain = chain
+        self.chains.extend(chains[1:])
 
     def chain_after(self, record: ReleaseRecord) -> str:
-        """Hash of the ledger up to and with one of its last lines."""
-        later = [one for one in self.records if one.round > record.round]
-        if not later:
-            return self.chain
-        chain = self._digest
-        for one in self.records[: -len(later)]:
-            chain = chained(one, chain)[1]
-        return chain
+        """Hash of the ledger up to and with the lines of a round, of which this is one."""
+        later = sum(one.round > record.round for one in self.records)
+        return self.chains[len(self.records) - later]
 
     def save_draw(
         self,
@@ -205,6 +214,11 @@ class Storage:
         """The lines and the released sums of a round, which must be stored."""
         arrays, lines = self._load(RELEASE, round_)
         return [parse(ReleaseRecord, line) for line in lines], list(arrays.values())
+
+    def remove_release(self, round_: int) -> None:
+        """Remove a stored release that nobody got."""
+        self._path(RELEASE, round_).unlink(missing_ok=True)
+        self._rounds[RELEASE] = [one for one in self._rounds[RELEASE] if one != round_]
 
     def save_model(self, round_: int, arrays: Arrays) -> None:
         """Store the model after a round."""

@@ -13,7 +13,7 @@ from privplan.book.spending import account_of, composition_of
 from privplan.book.store import address_of, runs
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Guard
-from privplan.guard.guard import add_to_book
+from privplan.guard.booked import add_to_book
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
 from privplan.spec.spec import Spec

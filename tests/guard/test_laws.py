@@ -1,4 +1,4 @@
-"""A deployment whose cohorts break the planned law is broken, whatever its ledger says of them."""
+"""A deployment whose cohorts break the law is broken, whatever its ledger says."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def exchanged(first, later, number):
 
 
 def thrice_in_a_block(cohorts):
-    """Ten clients of round 1 come in rounds 2 and 3 of the same block, in place of ten others."""
+    """Ten clients of round 1 come in rounds 2 and 3 of its block, too."""
     changed = {round_: exchanged(cohorts[1], cohorts[round_], 10) for round_ in (2, 3)}
     return {**cohorts, **changed}
 
@@ -50,19 +50,19 @@ def too_soon(cohorts):
 
 def another_size(cohorts):
     """One client more in round 7 than the law takes."""
-    others = sorted(set(range(CLIENTS)) - set(cohorts[7]))
-    return {**cohorts, 7: tuple(sorted([*cohorts[7], others[0]]))}
+    absent = sorted(set(range(CLIENTS)) - set(cohorts[7]))
+    return {**cohorts, 7: tuple(sorted([*cohorts[7], absent[0]]))}
 
 
 def deployed(folder, plan, change, monkeypatch):
     """A finished run of a guard whose cohorts were changed before it used them."""
     source = np.random.default_rng(5).integers(2**32)
     [group] = plan.groups
-    law, ratio = plan.law_of(group).law, group.sampling_ratio
+    law = plan.law_of(group).law
     drawn = {}
     for round_ in range(1, plan.spec.rounds + 1):
         stream = np.random.default_rng([source, law.stream_round(round_)])
-        positions = law.draw(stream, CLIENTS, ratio, round_)
+        positions = law.draw(stream, CLIENTS, group.sampling_ratio, round_)
         drawn[round_] = tuple(np.asarray(positions).tolist())
     changed = change(drawn)
     monkeypatch.setattr(
@@ -90,8 +90,8 @@ def test_cohorts_that_the_law_does_not_allow_are_broken(
     assert (honest.outcome, honest.exit_code) == ("kept", 0)
     planted = deployed(tmp_path / "planted", plan, change, monkeypatch)
     assert planted.outcome == "broken"
-    [found] = [one for one in planted.failed if one.name == check]
-    assert reason in found.reason
+    [reason_found] = [line.reason for line in planted.failed if line.name == check]
+    assert reason in reason_found
     assert '"drawn":' in (tmp_path / "planted" / LEDGER).read_text()
 
 
@@ -105,7 +105,7 @@ def test_more_reports_than_drawn_clients_are_broken_where_nobody_is_named(tmp_pa
         share = record.shares[0].model_copy(update={"participants": None, "cohort": CLIENTS})
         unnamed.append(record.model_copy(update={"shares": (share,)}))
     run.ledger.__dict__["records"] = tuple(unnamed)
-    [cohorts] = [one for one in judge(run).checks if one.name == "cohorts"]
+    [cohorts] = [line for line in judge(run).checks if line.name == "cohorts"]
     assert (cohorts.outcome, cohorts.reason) == (
         "failed",
         "round 1, all: 60 clients reported where 15 were drawn",

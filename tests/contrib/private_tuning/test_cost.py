@@ -17,7 +17,7 @@ from privplan.contrib.private_tuning import selection
 from privplan.contrib.private_tuning.command import command
 from privplan.contrib.private_tuning.cost import PrivateTuning, costs
 from privplan.errors import InputError
-from privplan.guard.guard import past_runs
+from privplan.guard.booked import past_runs
 from privplan.plan import Plan
 from privplan.report.tables import group_table, worst_line
 from privplan.spec.spec import Spec

@@ -1,0 +1,188 @@
+"""What a guard may still release: its reservation in a book, with a fence around it.
+
+A run folder can be copied, and both copies can be opened with one book. Each would
+release what the book counts once. So a reservation has a fence with
+
+- a holder: a random token of the guard process that opened a copy last; no file has it;
+- a chain: the hash of the run's ledger after the last release;
+- a counter of openings and releases.
+
+A guard becomes the holder when it opens a folder whose ledger contains that hash. A
+folder that lacks a release of its run is an old copy, and is refused. Each release
+moves chain and counter in one transaction, by compare-and-set on holder and counter,
+before anybody gets the release. A guard that is the holder no longer is refused there,
+and leaves the reservation to the one that is.
+
+A fence outlives its reservation, so that an old copy of a finished run is refused, too.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privplan.book.entry import BookedRun, Booking
+from privplan.book.store import (
+    METADATA,
+    WRITABLE,
+    booked_runs,
+    engine_of,
+    insert_run,
+    prepare,
+    refusing,
+    repeated,
+    shown,
+    take_out,
+    update_run,
+)
+from privplan.errors import InputError
+
+HOLDER_BYTES = 16  # of a token that no other process has
+
+FENCES = sa.Table(
+    "privplan_book_fences",
+    METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("holder", sa.String(2 * HOLDER_BYTES), nullable=False),
+    sa.Column("counter", sa.BigInteger, nullable=False),
+    sa.Column("chain", sa.String(64), nullable=False),
+)
+
+
+class FencedError(InputError):
+    """A guard was refused: another copy of its run folder goes on with the run."""
+
+
+class Reservation:
+    """The reservation of one guard process in a book.
+
+    Args:
+        url: address of the book.
+        name: under which the book holds what the run may still release; the run folder
+            has it.
+        folder: the run folder, for messages.
+    """
+
+    def __init__(self, url: sa.URL, name: str, folder: str) -> None:
+        self._url = url
+        self._name = name
+        self._folder = folder
+        self._holder = secrets.token_hex(HOLDER_BYTES)
+        self._counter = 0
+        self._engine = engine_of(url, write=True)
+
+    def take(
+        self,
+        chains: Collection[str],
+        last: str,
+        decide: Callable[[tuple[BookedRun, ...]], Booking | None],
+        *,
+        begun: bool,
+    ) -> None:
+        """Become the holder, and reserve what ``decide`` makes of the book's runs.
+
+        Args:
+            chains: the plan's digest, and the hash of the ledger after each line.
+            last: the hash after the last line.
+            decide: returns what to reserve beside all other runs; None for nothing.
+            begun: whether the run reserved before and has releases, so that the book
+                knows it.
+
+        Raises:
+            FencedError: when the ledger lacks a release of the run.
+            InputError: when it is another book.
+        """
+
+        def work(connection: Connection) -> int:
+            prepare(self._url, connection)
+            fence = self._fence(connection)
+            place = take_out(connection, self._name)
+            if fence is None:
+                if begun and place is None:
+                    rule = "must be the book in which the run reserved its releases"
+                    raise InputError.one("book", rule, shown(self._url))
+                connection.execute(
+                    sa.insert(FENCES).values(
+                        name=self._name, holder=self._holder, counter=0, chain=last
+                    )
+                )
+                counter = 0
+            else:
+                if fence.chain not in chains:
+                    rule = "must hold every release of its run; another copy of it released since"
+                    raise FencedError.one("ledger", rule, self._folder)
+                counter = fence.counter + 1
+                mine = sa.update(FENCES).where(FENCES.c.name == self._name)
+                connection.execute(mine.values(holder=self._holder, counter=counter, chain=last))
+            booking = decide(booked_runs(self._url, connection))
+            if booking is not None:
+                insert_run(connection, booking, place)
+            return counter
+
+        with refusing(self._url, WRITABLE):
+            self._counter = repeated(self._engine, work)
+
+    def move(self, chain: str) -> None:
+        """Move the fence past a release, before it is handed out.
+
+        A call whose answer was lost can be repeated.
+
+        Args:
+            chain: the hash of the ledger with the lines of the release.
+
+        Raises:
+            FencedError: when another copy of the folder was opened since.
+        """
+
+        def work(connection: Connection) -> int:
+            fence = self._fence(connection)
+            if fence is None or fence.holder != self._holder:
+                return -1
+            if fence.chain == chain:  # moved, and the answer was lost
+                return int(fence.counter)
+            compared = (
+                (FENCES.c.name == self._name)
+                & (FENCES.c.holder == self._holder)
+                & (FENCES.c.counter == self._counter)
+            )
+            moved = sa.update(FENCES).where(compared)
+            done = connection.execute(moved.values(counter=self._counter + 1, chain=chain))
+            return self._counter + 1 if done.rowcount == 1 else -1
+
+        with refusing(self._url, WRITABLE):
+            counter = repeated(self._engine, work)
+        if counter < 0:
+            rule = "must be the only open copy of its run; another one was opened since"
+            raise FencedError.one("ledger", rule, self._folder)
+        self._counter = counter
+
+    def settle(self, booking: Booking | None, to_come: Booking | None) -> None:
+        """Add the run, and keep reserved what it may still release.
+
+        Nothing is done where another guard is the holder.
+
+        Args:
+            booking: the run as far as it is; None where nothing was released.
+            to_come: what it may still release; None for nothing.
+        """
+
+        def work(connection: Connection) -> None:
+            prepare(self._url, connection)
+            fence = self._fence(connection)
+            if fence is None or fence.holder != self._holder:
+                return
+            place = take_out(connection, self._name)
+            if booking is not None:
+                update_run(connection, booking, place)
+                place = None
+            if to_come is not None:
+                insert_run(connection, to_come, place)
+
+        with refusing(self._url, WRITABLE):
+            repeated(self._engine, work)
+
+    def _fence(self, connection: Connection) -> sa.Row[tuple[str, str, int, str]] | None:
+        return connection.execute(sa.select(FENCES).where(FENCES.c.name == self._name)).first()
