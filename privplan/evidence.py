@@ -1,9 +1,10 @@
-"""The evidence of a run for its replay: hashes and stored vectors beside the ledger.
+"""The evidence of a run for its replay: hashes of the releases beside the ledger.
 
 ``evidence.jsonl`` has a header and one line per round, chained by hashes from the digest of the
-plan; a run with a line that breaks the chain is broken. ``vectors.bin`` holds releases and models,
-float32, little-endian, at the offsets that the lines name; ``clients.npz`` holds the group and the
+plan; a run with a line that breaks the chain is broken. ``vectors.bin`` holds the initial vector
+and the releases of all rounds (``privplan.releases``); ``clients.npz`` holds the group and the
 training records of each client. Simulations write all of them, deployments and version 0.1.0 none.
+No model is stored: it is a function of the releases.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -36,49 +36,87 @@ EVIDENCE = "evidence.jsonl"
 VECTORS = "vectors.bin"
 CLIENTS = "clients.npz"
 FLOAT_BYTES = 4
-MODEL = "model"  # name of the model among the stored vectors of a round
+MOST_BYTES = 256 * 2**20  # of the stored releases of a run
 Arrays = Mapping[str, np.ndarray]
+
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256 in hexadecimal
 
 
 class EvidenceHeader(Value):
     """First line of the evidence."""
 
-    version: Literal[1] = 1
-    data: str  # digest of the data set
-    clients: str  # digest of the assignment of clients to groups and training records
+    version: Literal[2] = 2
+    data: Digest  # of the data set
+    clients: Digest  # digest of the assignment of clients to groups and training records
     parameters: Count  # length of the global vector (d)
-    model: str  # digest of the initial model, which is the first vector stored
-    models_every: Count  # the models of rounds that are multiples of it are stored
-    releases_every: Count  # the same for releases
+    model: Digest  # digest of the initial global vector, which is the first vector stored
+    # whether the releases of all rounds are stored; they are not above ``MOST_BYTES``
+    stored: bool
 
 
 class RoundEvidence(Value):
     """A round of the evidence."""
 
     round: Count  # training round, from 1
-    releases: tuple[str, ...]  # digest of each release, in the order of the ledger
+    releases: tuple[Digest, ...]  # digest of each release, in the order of the ledger
     length: Natural  # number of coordinates of each release
-    model: str  # digest of the model after the round
-    # scalars of the server's state after the round, such as the clipping norm
+    ledger: Digest  # hash of the ledger's last line after the round
+
+    @property
+    def size(self) -> int:
+        """Bytes of its releases."""
+        return FLOAT_BYTES * self.length * len(self.releases)
+
+
+class EarlierHeader(Value):
+    """First line of the evidence of version 0.2.0, whose models were compared, not computed."""
+
+    version: Literal[1] = 1
+    data: str
+    clients: str
+    parameters: Count
+    model: str
+    models_every: Count
+    releases_every: Count
+
+
+class EarlierRound(Value):
+    """A round of the evidence of version 0.2.0."""
+
+    round: Count
+    releases: tuple[str, ...]
+    length: Natural
+    model: str
     state: dict[str, float] = Field(default_factory=dict)
-    # digests of the vectors of the server's state [d] by name, such as those of a server optimiser
-    # or the last steps; they are stored after the model, in this order
     server: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
-    ledger: str  # hash of the ledger's last line after the round
-    # offset of the releases among the stored vectors, in bytes; None if not stored
+    ledger: str
     releases_at: Natural | None = None
-    model_at: Natural | None = None  # the same for the model
-    end: Natural  # length of the stored vectors after the round, in bytes
+    model_at: Natural | None = None
+    end: Natural
+
+
+EARLIER = "evidence of a version of this project before its models were computed from the releases"
+"""What is missing where the evidence is of version 0.2.0: its rounds cannot be executed again."""
 
 
 class Evidence(Value):
     """The evidence as read: the header and the rounds up to the first fault."""
 
-    header: EvidenceHeader | None  # the first line; None where it is not valid
-    rounds: dict[int, RoundEvidence]  # evidence of each round by its number; rounds may be missing
+    # the first line; None where it is not valid
+    header: EvidenceHeader | EarlierHeader | None
+    # evidence of each round by its number; rounds may be missing where releases are not stored
+    rounds: dict[int, RoundEvidence | EarlierRound]
     chain: str  # hash of the last valid line
     fault: str | None = None  # one line on the first line that is not valid; None when all are
     torn: bool = False  # whether the fault is a round's line that was cut off while it was written
+
+    @property
+    def of_releases(self) -> dict[int, RoundEvidence]:
+        """The rounds of evidence of this version by number; none of an earlier one."""
+        return {
+            number: line for number, line in self.rounds.items() if isinstance(line, RoundEvidence)
+        }
 
 
 def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evidence | None:
@@ -86,27 +124,52 @@ def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evide
     path = folder / EVIDENCE
     if not path.exists():
         return None
-    header: EvidenceHeader | None = None
-    rounds: dict[int, RoundEvidence] = {}
-    chain, torn = plan_digest, False
+    header: EvidenceHeader | EarlierHeader | None = None
+    rounds: dict[int, RoundEvidence | EarlierRound] = {}
+    chain, torn, last = plan_digest, False, 0
     fault: str | None = f"{EVIDENCE} is empty"
     for number, line in enumerate(read_lines(path, "evidence"), start=1):
-        kind: type[EvidenceHeader | RoundEvidence] = RoundEvidence if header else EvidenceHeader
-        try:
-            found = parse_chained(line, chain, kind, "evidence")
-        except ValueError:
-            found = None
-        if found is None:
+        read = _line(line, chain, header)
+        if read is None:
             torn = header is not None and not line.endswith("\n")
             what = "is torn" if torn else "does not continue the chain of hashes"
             fault = f"line {number} of {EVIDENCE} {what}"
             break
-        value, chain = found
-        if isinstance(value, EvidenceHeader):
+        value, chain = read
+        if isinstance(value, EvidenceHeader | EarlierHeader):
             header, fault = value, None
-        elif keep:
+            continue
+        if isinstance(value, RoundEvidence) and not _follows(value.round, last, header):
+            fault = f"line {number} of {EVIDENCE} is not of round {last + 1}"
+            break
+        last = value.round
+        if keep:
             rounds[value.round] = value
     return Evidence(header=header, rounds=rounds, chain=chain, fault=fault, torn=torn)
+
+
+Line = EvidenceHeader | EarlierHeader | RoundEvidence | EarlierRound
+
+
+def _line(
+    line: str, chain: str, header: EvidenceHeader | EarlierHeader | None
+) -> tuple[Line, str] | None:
+    """The value of a line and its hash; None where it is not valid in its place."""
+    kinds: tuple[type[Line], ...] = (EvidenceHeader, EarlierHeader)
+    if header is not None:
+        kinds = (RoundEvidence,) if isinstance(header, EvidenceHeader) else (EarlierRound,)
+    for kind in kinds:
+        with contextlib.suppress(ValueError):
+            read: tuple[Line, str] | None = parse_chained(line, chain, kind, "evidence")
+            if read is not None:
+                return read
+    return None
+
+
+def _follows(round_: int, last: int, header: EvidenceHeader | EarlierHeader | None) -> bool:
+    """Whether a round may follow the last one: the next, or a later one without stored releases."""
+    stored = isinstance(header, EvidenceHeader) and header.stored
+    return round_ == last + 1 if stored else round_ > last
 
 
 def vector_digest(vector: np.ndarray) -> str:
@@ -138,52 +201,6 @@ def read_clients(folder: Path) -> Arrays | None:
     except Exception:  # NumPy's reader of a damaged file can fail in any way
         rule = "must be the assignment of clients that the run wrote"
         raise InputError.one("clients", rule, str(path)) from None
-
-
-def stored_vectors(folder: Path, offset: int, count: int, length: int) -> Iterator[np.ndarray]:
-    """Vectors of ``vectors.bin`` from an offset."""
-    path = folder / VECTORS
-    try:
-        with open(path, "rb") as file:
-            file.seek(offset)
-            for _ in range(count):
-                content = file.read(FLOAT_BYTES * length)
-                if len(content) < FLOAT_BYTES * length:
-                    rule = "must hold the vectors that the evidence names"
-                    raise InputError.one("vectors", rule, str(path))
-                yield np.frombuffer(content, "<f4")
-    except OSError as error:
-        raise InputError.one("vectors", f"must be readable ({error.strerror})", str(path)) from None
-
-
-@dataclass(frozen=True)
-class RoundVectors:
-    """Vectors that a run stored for a round."""
-
-    # the releases in the order of the ledger; none where they are not stored
-    releases: list[np.ndarray]
-    # the model after the round as ``model``, and the server's vectors by name; none where they are
-    # not stored
-    model: dict[str, np.ndarray]
-    digests: list[tuple[str, str]]  # the recorded digest of each of these vectors, and its own
-
-
-def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> RoundVectors:
-    """The stored vectors of a round."""
-    if line is None:
-        return RoundVectors([], {}, [])
-    releases, models = list[np.ndarray](), list[np.ndarray]()
-    recorded = {MODEL: line.model, **line.server}
-    if line.releases_at is not None:
-        releases = list(stored_vectors(folder, line.releases_at, len(line.releases), line.length))
-    if line.model_at is not None:
-        models = list(stored_vectors(folder, line.model_at, len(recorded), parameters))
-    pairs = [
-        *zip(line.releases, releases, strict=False),
-        *zip(recorded.values(), models, strict=False),
-    ]
-    digests = [(digest, vector_digest(vector)) for digest, vector in pairs]
-    return RoundVectors(releases, dict(zip(recorded, models, strict=False)), digests)
 
 
 # --- Measurements of the noise of each release, and the file that holds them. --------------------
@@ -518,7 +535,13 @@ class ReplayReport(Value):
     of: Count
     # seed of the verifier's selection of rounds; None when all were replayed
     selection_seed: Natural | None
-    tolerance: NonNegative  # largest relative deviation that agrees
+    # largest L2 deviation of a release that agrees, in standard deviations of its noise; in a
+    # report of version 0.2.0 a relative deviation of other things, too
+    tolerance: NonNegative
+    # the largest that was found, in the same unit
+    deviation: NonNegative = Field(0.0, exclude_if=lambda found: not found)
+    # what of the record is only claimed, as no replay can compute it; empty for nothing
+    claimed: str = Field("", exclude_if=is_empty)
     comparisons: tuple[Comparison, ...]  # the comparisons by name
     differences: tuple[Difference, ...]  # the first differences
     plan_digest: str  # digest of the run's plan

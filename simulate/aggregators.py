@@ -16,7 +16,7 @@ from torch.nn.functional import softshrink
 
 from privplan.plan import Clipping, GroupPlan, Plan
 from privplan.planning import error as weights
-from simulate.components import Aggregator, Released, State
+from simulate.components import Aggregator, Received, State
 from simulate.models.network import EMBEDDING, Hypernetwork
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM, count_scale, keep_largest
@@ -28,9 +28,9 @@ from simulate.transforms import NORM, count_scale, keep_largest
 # clipping norm are post-processing, so they have no privacy cost.
 
 
-def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-    """The sum of the releases [k], each times the weight in its ledger line."""
-    parts = [part.record.shares[0].factor * part.vector for part in releases]
+def weighted_sum(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    """The sum of the releases [k], each times its planned factor."""
+    parts = [part.factor * part.vector for part in releases]
     return torch.stack(parts).sum(0), state
 
 
@@ -65,7 +65,7 @@ def by_epsilon() -> Aggregator:
 def top_k(inner: Aggregator) -> Aggregator:
     """Sparsify each group's released sum by the group's ``kept_fraction``, then combine."""
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         sparse = [
             replace(part, vector=keep_largest(part.vector, part.groups[0].kept_fraction))
             for part in releases
@@ -78,7 +78,7 @@ def top_k(inner: Aggregator) -> Aggregator:
 def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
     """Combine the releases, then add the vector that ``shift`` subtracted (DP-FedPGN, line 14)."""
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
         return step + share * pseudo_gradient_step(state, decay), after
 
@@ -103,7 +103,7 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
         first = torch.tensor(plan.spec.clipping_norm, dtype=torch.float64, device=theta.device)
         return {NORM: first, **inner.start(theta)}
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         counting = [replace(one, vector=one.vector[-1:]) for one in releases]
         counts, _ = weighted_sum(counting, theta, state)
         sums = [replace(one, vector=one.vector[:-1]) for one in releases]
@@ -116,10 +116,10 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
     return Aggregator(f"following clip, {inner.name}", inner.weight, combine, start)
 
 
-def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
+def _expected_weight(plan: Plan, releases: Sequence[Received]) -> float:
     """Sum of the factors on clipped updates over the expected cohorts; 1 where it is a mean."""
     return sum(
-        part.record.shares[0].factor
+        part.factor
         * sum(one.scale * plan.clip_factor(one) * one.expected_cohort for one in part.groups)
         for part in releases
     )
@@ -176,7 +176,7 @@ def pursuit(
 BLOCK_CLIENTS = 200  # most clients in a decomposition: its time grows with the cube of their number
 WEIGHT_TOLERANCE = 1e-4  # accuracy of a decomposition: weights need no more
 
-Weights = Callable[[Tensor, Sequence[Released]], Tensor]
+Weights = Callable[[Tensor, Sequence[Received]], Tensor]
 """(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
 
 
@@ -189,7 +189,7 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
     Weights that follow from the updates, and so are in no plan, are summed in the state.
     """
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         if not releases:
             return torch.zeros_like(theta), state
         updates = torch.stack([release.vector for release in releases])
@@ -211,21 +211,21 @@ def planned_weight(group: GroupPlan, plan: Plan) -> float:
     return group.weight / group.clients
 
 
-def as_planned(updates: Tensor, releases: Sequence[Released]) -> Tensor:
-    """The planned weights, as in the clients' ledger lines."""
-    return torch.tensor([release.record.shares[0].factor for release in releases])
+def as_planned(updates: Tensor, releases: Sequence[Received]) -> Tensor:
+    """The planned weights."""
+    return torch.tensor([release.factor for release in releases])
 
 
 def by_noise(rows: int, matrices: int = 1) -> Weights:
     """Weights 1 / sigma_i^2, noise estimated from the updates only (Robust-HDP, Algorithm 1)."""
 
-    def weights(updates: Tensor, releases: Sequence[Released]) -> Tensor:
+    def weights(updates: Tensor, releases: Sequence[Received]) -> Tensor:
         return 1 / noise_estimates(updates, rows, matrices)
 
     return weights
 
 
-def by_norm(updates: Tensor, releases: Sequence[Released]) -> Tensor:
+def by_norm(updates: Tensor, releases: Sequence[Received]) -> Tensor:
     """Weights by the inverse of the squared norm of each update, without Robust PCA."""
     return 1 / updates.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
 
@@ -270,13 +270,13 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
     def weight(group: GroupPlan, plan: Plan) -> float:
         return 1.0 / sum(group.expected_cohort for group in plan.groups)
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         step = torch.zeros_like(theta)
         if not releases:
             return step, state
         changes = torch.stack([release.vector for release in releases])
         clients = torch.tensor([release.client for release in releases], device=theta.device)
-        factor = releases[0].record.shares[0].factor * rate
+        factor = releases[0].factor * rate
         network = Hypernetwork(changes.shape[1], hidden)
         end = network.parameters + population * EMBEDDING
         embeddings = theta[network.parameters : end].view(population, -1)[None, clients]
@@ -314,7 +314,7 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
     def start(theta: Tensor) -> State:
         return {PUBLIC: theta.new_zeros(directions, len(theta)), **inner.start(theta)}
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         epsilons = [part.groups[0].epsilon for part in releases]
         fresh = [
             part.vector
@@ -336,14 +336,14 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
 def projected_clients(directions: int) -> Aggregator:
     """The weighted mean of updates, those of strict clients projected as in the original PFA."""
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         projected = _projected(releases, directions)
         return client_mean("by epsilon", as_planned).combine(projected, theta, state)
 
     return Aggregator("projected, by epsilon", planned_weight, combine)
 
 
-def _projected(releases: Sequence[Released], directions: int) -> list[Released]:
+def _projected(releases: Sequence[Received], directions: int) -> list[Received]:
     if not releases:
         return []
     epsilons = [release.groups[0].epsilon for release in releases]
@@ -394,9 +394,9 @@ def unmixed(inner: Aggregator, mixture: Callable[[int], tuple[float, ...]]) -> A
         past = theta.new_zeros(len(mixture(1)) - 1, len(theta), dtype=torch.float64)
         return {**inner.start(theta), STEPS: past}
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
-        past, factors = state[STEPS], mixture(releases[0].record.round)
+        past, factors = state[STEPS], mixture(releases[0].round)
         weights = torch.tensor(factors[1:], dtype=past.dtype, device=past.device)
         solved = (step.to(past) - weights @ past) / factors[0]
         return solved.to(step), {**after, STEPS: torch.cat([solved[None], past[:-1]])}

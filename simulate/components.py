@@ -196,6 +196,17 @@ class Released:
     noise: NoiseEvidence | None = None
 
 
+@dataclass(frozen=True)
+class Received:
+    """A release as the server receives it: nothing of its ledger line but what the plan says."""
+
+    round: int  # from 1
+    vector: Tensor  # the released vector [k], float32
+    groups: tuple[GroupPlan, ...]  # groups whose clients contribute, as in this round
+    factor: float  # the planned factor on the vector
+    client: int | None = None  # number of the client, for a release of one client
+
+
 Noise = Callable[[int], np.random.Generator]  # of a release, by its index in the round
 
 
@@ -227,7 +238,7 @@ class Aggregator:
     # (group, plan) to the constant factor on the sum that holds the group
     weight: Callable[[GroupPlan, Plan], float]
     # (releases, global vector [d], state) to (step [k], state)
-    combine: Callable[[Sequence[Released], Tensor, State], tuple[Tensor, State]]
+    combine: Callable[[Sequence[Received], Tensor, State], tuple[Tensor, State]]
     # first global vector [d] to the aggregator's part of the state, by distinct keys
     start: Callable[[Tensor], State] = lambda theta: {}
 

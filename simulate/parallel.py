@@ -72,6 +72,17 @@ def by_chunk(
         torch.set_num_threads(threads)
 
 
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Limit single operations to one core: threads work on clients, idle ones would only spin."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 # --- Distributed runs: processes, collective operations, and the device of a process. ------------
 # The processes (ranks) are started by ``torchrun``; without it there is one. Every rank prepares
 # the same run and draws the same cohort and the same noise, because random streams are identified

@@ -29,6 +29,7 @@ from simulate.components import Aggregator, LocalRule, Personalisation, Split
 from simulate.local.dp_sgd import dp_sgd
 from simulate.local.sgd import blur, private_sgd
 from simulate.mechanisms import gaussian_joint, noised_by_client, silent
+from simulate.recipe import NotExecuted, Recipe
 from simulate.server import laplacian
 from simulate.transforms import plan_clip, random_mask, sparsify
 
@@ -40,6 +41,7 @@ from simulate.transforms import plan_clip, random_mask, sparsify
     hyperparameters={
         "clipped": Hyperparameter(0, "1: updates are clipped as private methods' are", 0, 1, True)
     },
+    recipe=Recipe("joint", noisy=False),
 )
 def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging without privacy: every component at its default.
@@ -53,7 +55,7 @@ def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return compose("FedAvg", plan, transforms=transforms)
 
 
-@of_clients("DP-FedAvg", source="McMahan, Ramage, Talwar, Zhang, ICLR 2018")
+@of_clients("DP-FedAvg", source="McMahan, Ramage, Talwar, Zhang, ICLR 2018", recipe=Recipe("joint"))
 def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging under one budget, the strictest, for all clients.
 
@@ -84,6 +86,7 @@ FINE_TUNING = {
     "DP-FedAvg-FT",
     source="baseline of DP2-FedSAM; Yu, Bagdasaryan, Shmatikov, 2020",
     hyperparameters=FINE_TUNING,
+    recipe=Recipe("joint", fine_tuned=True),
 )
 def dp_fedavg_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg whose clients fine-tune the final model on their own records.
@@ -101,6 +104,7 @@ def dp_fedavg_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     unit="client",
     released="nothing",
     source="baseline of DP2-FedSAM and HyperFL",
+    recipe=NotExecuted("nothing leaves its clients"),
 )
 def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Local training without any communication.
@@ -132,6 +136,7 @@ SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice"
     source="Liang, Wang, Gu, Osher, Yao, Applied and Computational Harmonic Analysis, 2024",
     hyperparameters={"smoothing": SMOOTHING},
     requires=(no_server,),
+    recipe=Recipe("joint"),
 )
 def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a smoothed step.
@@ -157,7 +162,10 @@ KEPT = Hyperparameter(0.4, "fraction of its coordinates that a client sends", lo
 
 
 @of_clients(
-    "DP-FedAvg-BLUR", source="Cheng, Wang, Zhang, Cheng, CVPR 2022", hyperparameters=PENALTY
+    "DP-FedAvg-BLUR",
+    source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
+    hyperparameters=PENALTY,
+    recipe=Recipe("joint", local="blur"),
 )
 def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a local penalty on updates longer than a radius.
@@ -175,6 +183,7 @@ def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="one noisy sum of sparse, clipped updates per round",
     source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
     hyperparameters={**PENALTY, "kept": KEPT},
+    recipe=NotExecuted("rounding decides which coordinates its clients select"),
 )
 def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg-BLUR whose clients send their largest coordinates only.
@@ -201,6 +210,7 @@ KEPT_BY_MASK = Hyperparameter(0.4, "fraction of the coordinates that are release
     released="one noisy sum of masked, clipped updates per round",
     source="Hu, Guo, Gong, IEEE Transactions on Mobile Computing, 2023",
     hyperparameters={"kept": KEPT_BY_MASK},
+    recipe=Recipe("joint", masked=True),
 )
 def fed_smp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg behind a random public mask.

@@ -28,10 +28,16 @@ from simulate.algorithms.registry import (
 )
 from simulate.components import Aggregator
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums
+from simulate.recipe import Recipe, of_client_updates, of_group_sums
 from simulate.transforms import plan_clip, scale
 
 
-@of_groups("GDPFed", plan=from_spec(baselines.uniform), source="Xu, Hu, Kotevska (GDPFed+)")
+@of_groups(
+    "GDPFed",
+    plan=from_spec(baselines.uniform),
+    source="Xu, Hu, Kotevska (GDPFed+)",
+    recipe=of_group_sums,
+)
 def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A noise multiplier for each privacy group and the same sampling ratio for all.
 
@@ -61,7 +67,12 @@ def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
     )
 
 
-@of_groups("GDPFed-op", plan=from_spec(baselines.optimised), source="Xu, Hu, Kotevska (GDPFed+)")
+@of_groups(
+    "GDPFed-op",
+    plan=from_spec(baselines.optimised),
+    source="Xu, Hu, Kotevska (GDPFed+)",
+    recipe=of_group_sums,
+)
 def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with the sampling ratios that solve Problem 1, without sparsification.
 
@@ -71,7 +82,7 @@ def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return gdpfed(plan, hyperparameters)
 
 
-@of_groups("GDPFed+", plan=own_if_joint, source="Xu, Hu, Kotevska (GDPFed+)")
+@of_groups("GDPFed+", plan=own_if_joint, source="Xu, Hu, Kotevska (GDPFed+)", recipe=of_group_sums)
 def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, with top-k sparsification of the noisy sums.
 
@@ -92,6 +103,13 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # al., Have it your way: Individualized Privacy Assignment for DP-SGD, NeurIPS 2023.
 
 
+def _as_planned(plan: Plan, aggregation: str) -> Recipe:
+    """The plan's kind of release, of scaled updates."""
+    if plan.release == "joint":
+        return Recipe("joint", scaled=True)
+    return Recipe("per_group", "normalised", scaled=True)
+
+
 @register(
     "planned",
     plan=as_given,
@@ -99,6 +117,7 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="one noisy sum of scaled, clipped updates per round",
     source="this project; after Boenisch et al., NeurIPS 2023",
     mixes=True,
+    recipe=_as_planned,
 )
 def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Clipped, scaled updates, the plan's kind of release, and a normalised step.
@@ -139,6 +158,7 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     plan=from_spec(baselines.individual_scale),
     released="one noisy sum of updates, clipped per group, per round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
+    recipe=Recipe("joint"),
 )
 def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """One noisy sum of updates that are clipped to the bounds of their groups.
@@ -156,6 +176,7 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     plan=from_spec(lambda spec: baselines.individual_sample(spec, spec.planning.accountant)),
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
     requires=(poisson,),
+    recipe=Recipe("joint"),
 )
 def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with the sampling ratio of each group that uses its budget up.
@@ -177,6 +198,7 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
     plan=from_spec(lambda spec: adaptive_plan(spec, accountant=spec.planning.accountant)),
     source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",
     requires=(poisson,),
+    recipe=Recipe("joint"),
 )
 def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with sampling ratios per group and round.
@@ -198,12 +220,27 @@ DIRECTIONS = Hyperparameter(
 )
 
 
+def _projected(plan: Plan, aggregation: str) -> Recipe:
+    """Sums of groups, or under a record-level plan the clients' own updates."""
+    if plan.unit == "record":
+        return of_client_updates(plan, aggregation)
+    return of_group_sums(plan, aggregation)
+
+
+def _by_epsilon(plan: Plan, aggregation: str) -> Recipe:
+    """The same, with weights in proportion to epsilon."""
+    if plan.unit == "record":
+        return of_client_updates(plan, aggregation)
+    return Recipe("per_group", "by epsilon")
+
+
 @of_groups(
     "PFA",
     plan=partial(baselines.either, weights="epsilon"),
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     hyperparameters={"directions": DIRECTIONS},
     record_level=True,
+    recipe=_projected,
 )
 def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed whose strictest group's sum is projected onto the releases of the loosest group.
@@ -228,6 +265,7 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     plan=partial(baselines.either, weights="epsilon"),
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     record_level=True,
+    recipe=_by_epsilon,
 )
 def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with weights of the clients in proportion to epsilon.

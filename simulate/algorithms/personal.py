@@ -7,6 +7,7 @@ Improvement of the Privacy-Utility Tradeoff in Federated Learning, ICLR 2023.
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
@@ -36,7 +37,19 @@ from simulate.local.sgd import additive_sgd, generated_sgd, hypernetwork_sgd
 from simulate.mechanisms import exposed_by_client, gaussian_joint
 from simulate.models.modular import PREFIX, adapted
 from simulate.models.registry import model
+from simulate.recipe import EXACT, Recipe, RecipeOf
 from simulate.transforms import plan_clip
+
+
+def _either(local: Literal["head", "offset"]) -> RecipeOf:
+    """One noisy sum, or under a record-level plan the clients' own updates."""
+
+    def recipe(plan: Plan, aggregation: str) -> Recipe:
+        if plan.unit == "record":
+            return Recipe("per_client", "by records", local=local)
+        return Recipe("joint", local=local)
+
+    return recipe
 
 
 @of_clients(
@@ -46,6 +59,7 @@ from simulate.transforms import plan_clip
     source="Shen, Ye, Kang, Hassani, Shokri, ICLR 2023",
     hyperparameters={"head_rate": HEAD_RATE},
     record_level=True,
+    recipe=_either("head"),
 )
 def centaur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP2-FedSAM with plain SGD on the body.
@@ -92,6 +106,7 @@ ALPHA = Hyperparameter(
     source="Bietti, Wei, Dudik, Langford, Wu, ICML 2022",
     hyperparameters={"alpha": ALPHA},
     record_level=True,
+    recipe=_either("offset"),
 )
 def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """SGD at the sum of shared and personal parameters, with noise on the shared updates.
@@ -158,6 +173,7 @@ def frozen(plan: Plan, records: Records) -> Plan:
     released="the exact sum of the hypernetworks' updates per round",
     source="Guo, Zeng, Chen, Zhang, Ren, Zhou, Qu (HyperFL), AAAI 2025",
     hyperparameters={"hidden": HIDDEN, "head_rate": HYPERFL_HEAD_RATE},
+    recipe=EXACT,
 )
 def hyperfl(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A hypernetwork at the clients generates the body; SGD on the head, then on the hypernetwork.
@@ -187,6 +203,7 @@ def hyperfl(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     source="Guo, Zeng, Chen, Zhang, Ren, Zhou, Qu (HyperFL), AAAI 2025",
     hyperparameters={"hidden": HIDDEN, "head_rate": HYPERFL_HEAD_RATE},
     requires=(adapters,),
+    recipe=EXACT,
 )
 def hyperfl_lpm(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """HyperFL on a frozen pre-trained model, whose adapters the hypernetwork generates.
@@ -213,6 +230,7 @@ SERVER_RATE = Hyperparameter(0.05, "learning rate of the hypernetwork and the em
     released="each client's exact update per round",
     source="Shamsian, Navon, Fetaya, Chechik, ICML 2021",
     hyperparameters={"hidden": HIDDEN, "server_rate": SERVER_RATE},
+    recipe=EXACT,
 )
 def pfedhn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A hypernetwork at the server generates the whole model from an embedding of each client.
@@ -234,6 +252,7 @@ def pfedhn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="each client's exact update of the body per round",
     source="Shamsian, Navon, Fetaya, Chechik, ICML 2021",
     hyperparameters={"hidden": HIDDEN, "server_rate": SERVER_RATE},
+    recipe=EXACT,
 )
 def pfedhn_pc(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A hypernetwork at the server generates the body; each client has a classifier of its own.

@@ -33,6 +33,15 @@ from privplan.planning.baselines import published, strictest, unprotected
 from privplan.registry import Registry, points
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
+from simulate.recipe import (
+    NO_RECIPE,
+    UNKNOWN,
+    NotExecuted,
+    Recipe,
+    RecipeOf,
+    always,
+    of_client_updates,
+)
 from simulate.server import server_of
 
 # --- Registered algorithms: their hyperparameters, their requirements, and what they release. ----
@@ -101,6 +110,8 @@ class AlgorithmEntry:
     # Whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level of clients.
     scaled: bool = False
     mixes: bool = False  # whether it releases the mixtures of sums that a sampling law may ask for
+    # How a replay executes what precedes its releases, by plan and aggregation.
+    recipe: RecipeOf = NO_RECIPE
 
     def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
         """The algorithm for the plan that it executes."""
@@ -211,16 +222,31 @@ def register(
     record_level: bool = False,
     scaled: bool = False,
     mixes: bool = False,
+    recipe: RecipeOf | Recipe | NotExecuted = UNKNOWN,
 ) -> Callable[[Build], Build]:
     """A decorator that registers a function as an algorithm and returns it unchanged.
 
     The arguments are the attributes of ``AlgorithmEntry``; ``from_spec`` and ``as_given`` make the
-    usual values of ``plan``.
+    usual values of ``plan``. A ``recipe`` is a function, or one value for every plan; without one
+    a run is kept as recorded, since no replay can execute it again.
     """
+    of_plan = always(recipe) if isinstance(recipe, Recipe | NotExecuted) else recipe
 
     def add(function: Build) -> Build:
-        about = (plan, unit, released, source, hyperparameters or {}, requires, record_level)
-        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about, scaled, mixes)
+        _BY_FUNCTION[function] = AlgorithmEntry(
+            name=name,
+            function=function,
+            plan=plan,
+            unit=unit,
+            released=released,
+            source=source,
+            hyperparameters=hyperparameters or {},
+            requires=requires,
+            record_level=record_level,
+            scaled=scaled,
+            mixes=mixes,
+            recipe=of_plan,
+        )
         ALGORITHMS.register(name, _BY_FUNCTION[function])
         return function
 
@@ -259,7 +285,10 @@ of_groups = partial(
 )
 """Registers a method with a sum per privacy group."""
 of_records = partial(
-    register, unit="record", released="each participant's update, noised by DP-SGD"
+    register,
+    unit="record",
+    released="each participant's update, noised by DP-SGD",
+    recipe=of_client_updates,
 )
 """Registers DP-SGD at each client with other weights."""
 

@@ -23,6 +23,7 @@ from simulate.algorithms.registry import (
 )
 from simulate.local.sgd import alternating, pgn, sam
 from simulate.mechanisms import gaussian_joint
+from simulate.recipe import Recipe
 from simulate.server import remembering
 from simulate.transforms import plan_clip, shift
 
@@ -33,7 +34,12 @@ RHO = {
 }
 
 
-@of_clients("DP-FedSAM", source="Shi, Liu, Wei, Shen, Wang, Tao, CVPR 2023", hyperparameters=RHO)
+@of_clients(
+    "DP-FedSAM",
+    source="Shi, Liu, Wei, Shen, Wang, Tao, CVPR 2023",
+    hyperparameters=RHO,
+    recipe=Recipe("joint", local="sam"),
+)
 def dp_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with local SAM.
 
@@ -47,6 +53,7 @@ def dp_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     "DP-FedSAM-FT",
     source="baseline of DP2-FedSAM; Shi et al., CVPR 2023",
     hyperparameters={**RHO, **FINE_TUNING},
+    recipe=Recipe("joint", local="sam", fine_tuned=True),
 )
 def dp_fedsam_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedSAM whose clients fine-tune the final model on their own records.
@@ -81,6 +88,7 @@ neither reading, is the ratio of methods without a head of their own, and is the
     released="the exact sum of the body's updates per round",
     source="Zhang, Guo, Gong (DP2-FedSAM)",
     hyperparameters={**RHO, "head_rate": HEAD_RATE},
+    recipe=Recipe("joint", local="head", noisy=False),
 )
 def p_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """SGD on a personal head, then SAM on the shared body, without privacy.
@@ -98,6 +106,7 @@ def p_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="one noisy sum of the body's clipped updates per round",
     source="Zhang, Guo, Gong (DP2-FedSAM)",
     hyperparameters={**RHO, "head_rate": HEAD_RATE},
+    recipe=Recipe("joint", local="head"),
 )
 def dp2_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """P-FedSAM with clipped updates and noise on the body.
@@ -153,6 +162,7 @@ SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; the paper's choice"
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     hyperparameters=STEPS,
     requires=(no_server,),
+    recipe=Recipe("joint", local="pgn"),
 )
 def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a penalty on the norm of the global gradient.
@@ -190,6 +200,7 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     hyperparameters={**STEPS, "smoothing": SMOOTHING},
     requires=(no_server,),
+    recipe=Recipe("joint", local="pgn"),
 )
 def dp_fedpgn_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedPGN with a smoothed step, which is also the next round's pseudo-gradient.

@@ -13,7 +13,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.registry import Registry, instance_of
 from simulate.algorithm import extra_coordinates
-from simulate.components import Released, State
+from simulate.components import ClientUpdate, GroupSum, Noise, Released
 from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, run_round
@@ -122,16 +122,27 @@ def truth_of(data: Dataset, rows: np.ndarray) -> Truth:
 def recorded(
     experiment: Experiment, progress: Progress, ledger: LedgerWriter
 ) -> tuple[Released, ...]:
-    """Run one round without the server's step; the releases that its aggregator received."""
+    """Run one round, whose model nobody uses; the releases that its mechanism made."""
     seen: list[Released] = []
+    mechanism = experiment.algorithm.mechanism
+    honest = mechanism.release_client
 
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-        seen.extend(releases)
-        coordinates = released_coordinates(experiment, progress.round + 1)
-        return torch.zeros_like(theta if coordinates is None else theta[coordinates]), state
+    def release(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        made = mechanism.release(round_, sums, weights, noise)
+        seen.extend(made)
+        return made
 
-    aggregator = replace(experiment.algorithm.aggregator, combine=combine)
-    watching = replace(experiment.algorithm, aggregator=aggregator)
+    def release_client(round_: int, update: ClientUpdate, weight: float) -> Released:
+        assert honest is not None
+        made = honest(round_, update, weight)
+        seen.append(made)
+        return made
+
+    of_client = None if honest is None else release_client
+    noted = replace(mechanism, release=release, release_client=of_client)
+    watching = replace(experiment.algorithm, mechanism=noted)
     watched = with_start(replace(experiment, algorithm=watching), experiment.start)
     run_round(watched, progress, ledger)
     return tuple(seen)

@@ -24,6 +24,7 @@ from simulate.data.dataset import Dataset, augmentation_faults, personal_test_re
 from simulate.data.partition.clients import ClientPartition
 from simulate.models.network import Model, started
 from simulate.parallel import SINGLE_PROCESS, Ranks
+from simulate.postprocessing import initial_vector
 from simulate.tasks import Metric
 
 
@@ -115,9 +116,7 @@ class Experiment:
     @cached_property
     def start(self) -> Tensor:
         """The global vector before the first round [d], on the CPU."""
-        source = torch.Generator()
-        source.manual_seed(int(stream(self.seed, Purpose.INITIAL).integers(2**63 - 1)))
-        return self.algorithm.split.start(self._initialised, source)
+        return initial_vector(self.algorithm, self._initialised, self.seed)
 
     @cached_property
     def placed(self) -> tuple[Tensor, Tensor]:

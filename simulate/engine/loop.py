@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +17,7 @@ from privplan.ledger import Witness
 from privplan.record import Executed, Mask, Residual, RoundMetrics
 from privplan.streams import Purpose, mask_digest, stream
 from simulate import audit as traces
+from simulate import postprocessing
 from simulate.algorithm import extra_coordinates, weights
 from simulate.components import GroupSum, Released, State
 from simulate.engine.cohort import client_updates, group_sums
@@ -25,6 +25,8 @@ from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, meas
 from simulate.engine.experiment import Experiment, exact_products
 from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
 from simulate.parallel import broadcast_state
+from simulate.parallel import one_core as one_core
+from simulate.postprocessing import ModelState, RoundReleases, Sender
 from simulate.runs.ledger_writer import LedgerWriter
 from simulate.tasks import EVALUATED_RECORDS, evaluated_rows, finite_or_none
 from simulate.tasks import evaluation_schedule as schedule_of
@@ -54,7 +56,7 @@ class Progress:
 def initial_state(experiment: Experiment) -> Progress:
     """State of training before the first round."""
     theta, algorithm = experiment.start.to(experiment.device), experiment.algorithm
-    server = {**algorithm.server.start(theta), **algorithm.aggregator.start(theta)}
+    server = postprocessing.initial_state(algorithm, theta).server
     scores = None if experiment.canary is None else traces.initial_scores(experiment.canary)
     groups, bands = len(algorithm.plan.groups), len(algorithm.plan.spec.mixture)
     past = theta.new_zeros(groups, bands - 1, len(theta), dtype=torch.float64)
@@ -79,16 +81,24 @@ def run_round(
     if witness is not None:
         witness.release(round_, [_digest(one.vector) for one in releases], ledger.chain)
     scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
-    step, server = algorithm.aggregator.combine(releases, progress.theta, progress.server)
-    if coordinates is not None:
-        step = torch.zeros_like(progress.theta).index_copy(0, coordinates, step)
-    theta, server = algorithm.server.step(progress.theta, step, server)
-    theta, server = broadcast_state(experiment.ranks, theta, server)
+    before = ModelState(progress.round, progress.theta, progress.server)
+    after = postprocessing.step(algorithm, before, _for_server(round_, releases), coordinates)
+    theta, server = broadcast_state(experiment.ranks, after.theta, after.server)
     all_personal = {**progress.personal, **personal}
     return Progress(
         round_, theta, server, all_personal, progress.metrics, ledger.chain, scores, state,
         tuple(release.vector for release in releases),
     )  # fmt: skip
+
+
+def _for_server(round_: int, releases: Sequence[Released]) -> RoundReleases:
+    """The released vectors of a round, and who sent those of single clients."""
+    senders = [
+        Sender(release.groups[0].name, release.client)
+        for release in releases
+        if release.client is not None
+    ]
+    return RoundReleases(round_, [release.vector for release in releases], senders)
 
 
 def _digest(vector: Tensor) -> str:
@@ -196,17 +206,6 @@ def train(
             progress = evaluate_if_due(experiment, progress, every, records)
             after(progress)
     return progress
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Limit single operations to one core: threads work on clients, idle ones would only spin."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def evaluation_schedule(experiment: Experiment) -> tuple[int, int]:

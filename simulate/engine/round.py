@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privplan.plan import GroupPlan
-from privplan.streams import NoiseKey, Purpose, stream, streams
+from privplan.streams import NoiseKey, Purpose, streams
 from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, LocalResult, RecordNoiseEvidence, State
 from simulate.data.dataset import Dataset, augmented
@@ -23,6 +23,7 @@ from simulate.engine.experiment import Experiment
 from simulate.local.sgd import PADDING
 from simulate.models.network import SEED_BITS, with_seeds
 from simulate.parallel import rank_slice
+from simulate.postprocessing import public_coordinates
 
 # --- Mini-batches of clients in a round, drawn from each client's own random stream. -------------
 
@@ -138,14 +139,8 @@ def personal_rows(
 
 def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
     """Coordinates that are released in a round [k], sorted; None for all; never by data."""
-    algorithm, dimension = experiment.algorithm, experiment.dimension
-    shared = algorithm.split.shared(experiment.model)
-    coordinates = None if shared is None else shared.numpy()
-    for index, transform in enumerate(algorithm.transforms):
-        if transform.public_mask is not None:
-            generator = stream(experiment.seed, Purpose.SUPPORT, round_, index)
-            drawn = transform.public_mask(generator, dimension).numpy()
-            coordinates = drawn if coordinates is None else np.intersect1d(coordinates, drawn)
+    algorithm, model = experiment.algorithm, experiment.model
+    coordinates = public_coordinates(algorithm, model, experiment.seed, round_)
     return None if coordinates is None else torch.from_numpy(coordinates).to(experiment.device)
 
 

@@ -1,172 +1,76 @@
-"""Replay of a run folder: selection of rounds, comparison, report."""
+"""Replay of a run folder: which rounds are executed again, and what is compared.
+
+What precedes a release is executed again and compared in units of the release's noise. What
+follows it, the models, is computed from the stored releases and compared with nothing.
+"""
 
 from __future__ import annotations
 
 import math
-import platform
 import secrets
 import time
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from privplan import evidence as stored
 from privplan.errors import InputError
-from privplan.evidence import Comparison, Difference, ReplayReport
-from privplan.ledger import chained, read_ledger
+from privplan.evidence import (
+    EARLIER,
+    EVIDENCE,
+    EarlierHeader,
+    EvidenceHeader,
+    ReplayReport,
+    clients_digest,
+    read_clients,
+    read_evidence,
+)
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
+from privplan.releases import NOT_STORED, StoredReleases, stored_fault, stored_releases
 from privplan.streams import NoiseKey
+from simulate.aggregators import WEIGHT
+from simulate.algorithm import Algorithm
+from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.partition.clients import client_arrays
-from simulate.own_parts import OwnParts, RunParts
-from simulate.replay import rounds as again
-from simulate.replay.lines import NOT_EXECUTED, World, method_of, planned_lines
-from simulate.replay.rounds import KINKS, deviations
+from simulate.own_parts import OwnParts
+from simulate.postprocessing import (
+    ModelState,
+    RoundReleases,
+    Sender,
+    initial_state,
+    initial_vector,
+    models_after,
+    public_coordinates,
+    step,
+)
+from simulate.recipe import NotExecuted
+from simulate.replay.compare import Binding, Comparisons
+from simulate.replay.lines import planned_lines
+from simulate.replay.model import (
+    INITIAL_TOLERANCE,
+    algorithm_of,
+    members_of,
+    round_releases,
+    settings_of,
+)
+from simulate.replay.rounds import Recorded, Replayed, replay_round, start_of
+from simulate.replay.scores import SCORE, Scores, scores_of
+from simulate.replay.world import World
 from simulate.tasks import evaluations
 
-PACKAGES = ("privplan", "torch", "numpy")  # packages whose versions a report names
-TOLERANCE = 1e-5  # largest deviation that agrees, relative to the largest coordinate
-TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
-"""Fields of a ledger line that depend on training, or on noise drawn again."""
-MOST_DIFFERENCES = 100  # largest number of differences that a report lists; all are counted
-SCORE = 1e-3  # largest difference of a score or loss that agrees, relative above 1
-MOST_DEVIATION = 1e100  # largest deviation that a report states, or for what is no number
-BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
 """Comparisons that need the key of a run with secure noise."""
+NO_KEY = "the key of cohorts and noise (--noise-key)"
 OWN_MODELS = "rounds build on what clients keep; privplan replay --rounds all executes them"
 """Why a replay of some rounds in a limited time shows nothing where clients have own parameters."""
-Lines = defaultdict[int, list[ReleaseRecord]]
-Progress = Callable[[int, int], None]
-
-
-class Comparisons:
-    """Comparisons so far, by name, and the differences. Names in ``skipped`` are not compared."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self.differences: list[Difference] = []
-        self.skipped: frozenset[str] = frozenset()
-        self.by_name: dict[str, Comparison] = {}
-
-    def add(self, round_: int, name: str, detail: str, deviation: float, limit: float = 0) -> None:
-        """Add a comparison, which differs when the deviation exceeds the limit or is no number."""
-        if name in self.skipped:
-            return
-        one = self.by_name.get(name, Comparison(name=name, compared=0, differ=0, largest=0))
-        wrong = not deviation <= limit
-        largest = max(one.largest, deviation if deviation < MOST_DEVIATION else MOST_DEVIATION)
-        self.by_name[name] = Comparison(
-            name=name, compared=one.compared + 1, differ=one.differ + wrong, largest=largest
-        )
-        if wrong:
-            self.differences.append(Difference(round=round_, name=name, detail=detail))
-
-    def equal(self, round_: int, name: str, recorded: object, replayed: object) -> None:
-        """Compare two values that must be equal."""
-        self.add(round_, name, both(recorded, replayed), float(recorded != replayed))
-
-    def scores(
-        self,
-        round_: int,
-        name: str,
-        recorded: Mapping[str, float | None],
-        replayed: Mapping[str, tuple[float, float]],
-    ) -> None:
-        """Compare the scores of a model."""
-        for one in sorted({*recorded, *replayed}):
-            found = recorded.get(one)
-            value, slack = (float(number) for number in replayed.get(one, (math.nan, 0.0)))
-            deviation = abs(value - (math.nan if found is None else found))
-            if found is None and not math.isfinite(value):
-                deviation = 0.0
-            limit = SCORE * max(1.0, abs(found or 0.0)) + slack
-            self.add(round_, name, f"{one}: {both(found, value)}", deviation, limit)
-
-    def vectors(
-        self, at: tuple[int, str], run: ArrayLike, replay: ArrayLike, by: ArrayLike = 0.0
-    ) -> None:
-        """Compare vectors by the largest coordinate, or else by the L2 norm."""
-        deviation, along = deviations(run, replay, by)
-        text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
-        self.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
-
-    def report(
-        self, plan_digest: str, chain: str, missing: str, fields: Mapping[str, Any]
-    ) -> ReplayReport:
-        """The report of a replay, whose outcome follows from differences and missing evidence."""
-        outcome: Literal["passed", "failed", "not shown"] = "passed"
-        compared, trained = tuple(self.by_name.values()), len(fields["rounds"])
-        count = sum(one.compared for one in compared)
-        reason = f"{count} comparisons agree; {trained} of {fields['of']} rounds were trained again"
-        if self.differences:
-            first = min(self.differences, key=lambda one: one.round or math.inf)
-            where = f"round {first.round}: " if first.round else ""
-            others = len(self.differences) - 1
-            more = f" and {others} more differences" if others else ""
-            outcome, reason = "failed", f"{where}{first.name}: {first.detail}{more}"
-        elif missing:
-            outcome, reason = "not shown", f"missing: {missing}"
-        return ReplayReport(
-            outcome=outcome,
-            reason=reason,
-            plan_digest=plan_digest,
-            chain=chain,
-            comparisons=compared,
-            differences=tuple(self.differences[:MOST_DIFFERENCES]),
-            tolerance=TOLERANCE,
-            versions={"python": platform.python_version(), **{at: version(at) for at in PACKAGES}},
-            seconds=time.monotonic() - self._started,
-            **fields,
-        )
-
-
-def both(recorded: object, replayed: object) -> str:
-    """The detail of a difference: the beginnings of two values."""
-    return f"recorded {str(recorded)[:60]}, replayed {str(replayed)[:60]}"
-
-
-def compare_lines(
-    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
-) -> None:
-    """Compare ledger lines."""
-    rest = replayed.residual.sum_squares if replayed.residual else 0.0
-    scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
-    found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
-    for (name, one), (_, other) in zip(_fields(recorded), _fields(replayed), strict=False):
-        if (name in TRAINED) == (near is None):
-            continue
-        limit = TOLERANCE if name in TRAINED else 1e-12
-        if one is None or other is None or isinstance(one, str | tuple):
-            deviation, limit = float(one != other), 0.0
-        elif name == "clipped":
-            deviation, limit = abs(one - other), float(near or 0)
-        else:
-            size = scale if name == "residual" else max(abs(one), abs(other), 1e-300)
-            deviation = abs(one - other) / size
-        found.add(recorded.round, name, both(one, other), deviation, limit)
-
-
-def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Any]]:
-    """Fields of a ledger line and its shares by name; the residual as norm and projection."""
-    for name, value in line:
-        if name == "residual":
-            yield name, value and math.sqrt(value.sum_squares)
-            yield name, value and value.along_sum
-        elif name != "shares":
-            yield name, value
-    cohort = "cohort" if line.unit == "client" else "batches"
-    for share in line.shares:
-        yield from ((cohort if name == "cohort" else name, value) for name, value in share)
+CLAIMED = "scores are of models that clients keep, which no run stores; they are only claimed"
+WEIGHTS = 1e-5  # relative error of a sum over rounds of weights that float32 updates give
+Lines = dict[int, list[ReleaseRecord]]  # ledger lines by round
+Progress = Callable[[int, int], None]  # rounds done, rounds to do
 
 
 class Replay:
@@ -192,39 +96,68 @@ class Replay:
         noise_key: Path | None = None,
     ) -> None:
         self.folder, self.found, self._workers = folder, Comparisons(), torch.get_num_threads()
-        self.plan, self.record = plan, record = Plan.load(folder / PLAN), RunRecord.load(folder)
-        if record.status != "complete":
-            raise InputError.one("record.status", "must be complete", record.status)
-        self.evidence = stored.read_evidence(folder, plan.digest)
-        self.known = self.evidence.rounds if self.evidence else {}
-        self.missing = "" if self.evidence else "hashes of releases and models (evidence.jsonl)"
+        self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
+        if self.record.status != "complete":
+            raise InputError.one("record.status", "must be complete", self.record.status)
+        self.ledger = read_ledger(folder, self.plan.digest)
+        self.evidence = read_evidence(folder, self.plan.digest)
+        self.missing = "" if self.evidence else f"digests of the releases ({EVIDENCE})"
+        self.claimed = ""
         self.world: World | None = None
-        settings = record.configuration
-        key = NoiseKey.of_run(folder, settings.get("noise_commitment"), noise_key)
-        method, own = method_of(plan, record), own or OwnParts()
-        what = "canaries" if settings.get("canaries") else again.unsupported(plan)
-        if what or method is None:
-            why = NOT_EXECUTED.get(record.algorithm, "it has no second implementation here")
-            self.missing = f"{record.algorithm} cannot be executed again: {what or why}"
+        self.algorithm: Algorithm | None = None
+        key = NoiseKey.of_run(folder, self.record.configuration.get("noise_commitment"), noise_key)
+        if self.record.algorithm not in ALGORITHMS.names():
+            self.missing = f"{self.record.algorithm} cannot be executed again: it is unknown here"
             return
-        parts = own.parts_of(record, plan, data_dir, folder)
-        secret = record.noise == "secure" and not key
+        try:
+            self.algorithm = algorithm_of(self.plan, self.record)
+        except InputError as error:  # settings that the algorithm does not have
+            self.found.add(0, "algorithm", str(error), math.inf)
+            return
+        self.world = self._world(self.algorithm, data_dir, own or OwnParts(), key)
+        header = None if self.evidence is None else self.evidence.header
+        if isinstance(header, EarlierHeader):
+            self.missing = self.missing or EARLIER
+
+    def _world(
+        self, algorithm: Algorithm, data_dir: Path | None, own: OwnParts, key: NoiseKey | None
+    ) -> World | None:
+        """What the run starts from; None, and why in ``missing``, where no replay executes it."""
+        settings, name = self.record.configuration, self.record.algorithm
+        aggregation = str(settings.get("aggregation", "paper"))
+        entry = ALGORITHMS.get(name)
+        recipe = entry.recipe(self.plan, aggregation)
+        if settings.get("canaries"):
+            recipe = NotExecuted("canaries")
+        if isinstance(recipe, NotExecuted):
+            self.missing = f"{name} cannot be executed again: {recipe.reason}"
+            return None
+        parts = own.parts_of(self.record, self.plan, data_dir, self.folder)
         if parts.model.stochastic:
             self.missing = "support of replay for a module that draws random numbers in training"
-            return
-        discrete, scheme = settings.get("noise") == "secure-discrete", settings.get("streams", 1)
-        self.world = World(
-            plan, method, parts, record.simulation_seed, key, secret,
-            discrete and method.noisy, scheme,
-        )  # fmt: skip
+            return None
+        if recipe.personal or recipe.fine_tuned:
+            self.claimed = CLAIMED
+        secret = self.record.noise == "secure" and not key
         if secret:
             self.found.skipped = OF_KEY
-            self.missing = self.missing or "the key of cohorts and noise (--noise-key)"
+            self.missing = self.missing or NO_KEY
+        return World(
+            plan=self.plan,
+            recipe=recipe,
+            numbers=settings_of(self.record).values,
+            parts=parts,
+            seed=self.record.simulation_seed,
+            key=key,
+            secret=secret,
+            discrete=settings.get("noise") == "secure-discrete" and recipe.noisy,
+            scheme=settings.get("streams", 1),
+        )
 
     def run(
         self, rounds: int | None, seed: int | None, progress: Progress, seconds: float | None = None
     ) -> ReplayReport:
-        """Compare cohorts, noise states and constants of all rounds; train some again.
+        """Compare cohorts, noise states, constants and scores of all rounds; train some again.
 
         Args:
             rounds: how many, drawn at random; None for all.
@@ -233,183 +166,253 @@ class Replay:
             seconds: no further round begins after so many; one is always trained.
         """
         self._until = math.inf if seconds is None else time.monotonic() + seconds
-        total, seed = self.plan.spec.rounds, secrets.randbits(64) if seed is None else seed
-        chosen, trained = np.arange(1, total + 1), list[int]()
+        total = self.plan.spec.rounds
+        seed = secrets.randbits(64) if seed is None else seed
+        generator = np.random.default_rng(seed)
+        chosen = np.arange(1, total + 1)
         if rounds is not None and rounds < total:
-            chosen = np.sort(np.random.default_rng(seed).choice(chosen, rounds, replace=False))
-        if self.world is not None:
+            chosen = np.sort(generator.choice(chosen, rounds, replace=False))
+        trained: list[int] = []
+        if self.world is not None and self.algorithm is not None:
             lines = self._ledger(self.world)
-            if self.evidence is not None:
-                fault = self.evidence.fault
-                self.found.add(0, "evidence chain", fault or "", float(fault is not None))
-                if self.evidence.header is not None:
-                    self._inputs(self.world, self.evidence.header)
-            wanted = self._needed(chosen.tolist())
-            stretches, whole = [wanted], self.world.method.personal
-            if seconds is not None and not whole:  # from a stored model to the next, at random
-                ends = {one for one in self.known if self.known[one].model_at is not None}
-                cuts = [place for place, one in enumerate(wanted) if place and one - 1 in ends]
-                parts = np.split(np.array(wanted), cuts)
-                order = np.random.default_rng(seed).permutation(len(parts))
-                stretches = [parts[place].tolist() for place in order]
-            for stretch in stretches:
-                if trained and time.monotonic() > self._until:
-                    break
-                done = self._rounds(self.world, self._needed(stretch), lines, progress)
-                trained = sorted({*trained, *done} & {*trained, *stretch})
-            if whole and len(trained) < len(wanted):
-                self.missing = self.missing or OWN_MODELS
-                trained = []
-        seed, record = None if len(trained) == total else seed, self.record
-        fields = {"rounds": trained, "of": total, "selection_seed": seed, "record": record.digest}
-        return self.found.report(self.plan.digest, record.chain, self.missing, fields)
+            stored = self._inputs(self.world)
+            if stored is not None:
+                if seconds is not None and not self.world.recipe.personal:
+                    chosen = generator.permutation(chosen)
+                trained = self._from_stored(self.world, stored, chosen.tolist(), lines, progress)
+            elif self._may_train_in_turn():
+                last = int(chosen.max(initial=0))
+                trained = self._in_turn(self.world, self.algorithm, last, lines, progress)
+        binding = Binding(
+            plan_digest=self.plan.digest,
+            chain=self.record.chain,
+            record=self.record.digest,
+            rounds=tuple(sorted(trained)),
+            of=total,
+            selection_seed=None if len(trained) == total else seed,
+        )
+        return self.found.report(binding, self.missing, self.claimed)
 
     def _ledger(self, world: World) -> Lines:
         """The ledger's lines by round, after comparing what does not depend on training."""
-        ledger, found = read_ledger(self.folder, self.plan.digest), self.found
-        found.equal(0, "ledger chain", ledger.fault or self.record.chain, ledger.chain)
-        found.equal(0, "plan digest", self.record.plan_digest, chain := self.plan.digest)
-        found.equal(0, "rounds done", self.record.rounds_done, self.plan.spec.rounds)
-        lines, hashes, total = Lines(list), dict[int, str](), self.plan.spec.rounds
-        for line in ledger.records:
-            _, chain = chained(line, chain)
+        found, total = self.found, self.plan.spec.rounds
+        found.equal(0, "ledger chain", self.ledger.fault or self.record.chain, self.ledger.chain)
+        found.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
+        found.equal(0, "rounds done", self.record.rounds_done, total)
+        lines: Lines = defaultdict(list)
+        for line in self.ledger.records:
             lines[line.round].append(line)
-            hashes[line.round] = chain
         for round_ in sorted({*lines, *range(1, total + 1)}):
-            replayed = planned_lines(world, round_, lines[round_]) if round_ <= total else []
-            found.equal(round_, "number of releases", len(lines[round_]), len(replayed))
-            for one, other in zip(lines[round_], replayed, strict=False):
-                compare_lines(found, one, other.record, None)
-            if round_ in self.known and round_ in hashes:
-                found.equal(round_, "ledger hash", self.known[round_].ledger, hashes[round_])
+            planned = planned_lines(world, round_, lines[round_]) if round_ <= total else []
+            found.equal(round_, "number of releases", len(lines[round_]), len(planned))
+            for recorded, replayed in zip(lines[round_], planned, strict=False):
+                found.lines(recorded, replayed.record, None)
         return lines
 
-    def _inputs(self, world: World, header: stored.EvidenceHeader) -> None:
-        """Compare data, partition, initial model, and scores of each stored evaluated model."""
-        found = self.found
-        found.equal(0, "data", header.data, world.run.data.digest)
-        digest = stored.clients_digest(client_arrays(world.run.partition))
+    def _inputs(self, world: World) -> StoredReleases | None:
+        """Compare data, partition and stored vectors; the stored releases, where they are whole."""
+        if self.evidence is None:
+            return None
+        found, header, fault = self.found, self.evidence.header, self.evidence.fault
+        found.add(0, "evidence chain", fault or "", float(fault is not None))
+        if header is None:
+            return None
+        found.equal(0, "data", header.data, world.parts.data.digest)
+        digest = clients_digest(client_arrays(world.parts.partition))
         found.equal(0, "partition", header.clients, digest)
-        if (named := stored.read_clients(self.folder)) is not None:
-            found.equal(0, "clients", stored.clients_digest(named), digest)
-        theta = again.first_round(world).theta
-        first = next(stored.stored_vectors(self.folder, 0, 1, len(theta))).copy()
-        found.equal(0, "stored vector's hash", header.model, stored.vector_digest(first))
-        found.vectors((0, "initial model"), first, theta)
-        points, run = {one.round: one for one in self.record.metrics}, world.run
-        due = evaluations(self.plan, run.partition, len(run.data.test_y), world.seed)
-        found.equal(0, "evaluated rounds", sorted(points), [*due])
-        for round_, rows in due.items():  # the last round is the last one
-            _, models = self._stored(round_)
-            if models and not self._own_scores:
-                theta = models.get(again.AVERAGE, models[stored.MODEL])
-                scores = self._scores(run, theta, torch.from_numpy(rows))
-                if point := points.get(round_):
-                    found.scores(round_, "metrics", point.scores, scores["metrics"])
-        self.missing = self.missing or ("" if models else "the final model (vectors.bin)")
-        for name in ("accuracy", *BY) if models and not self._own_scores else ():
-            recorded = getattr(self.record, name)
-            found.scores(0, name, recorded if name in BY else {"score": recorded}, scores[name])
+        if (named := read_clients(self.folder)) is not None:
+            found.equal(0, "clients", clients_digest(named), digest)
+        if fault is not None or not isinstance(header, EvidenceHeader):
+            return None
+        rounds = tuple(self.evidence.of_releases.values())
+        fault = stored_fault(self.folder, header, rounds, self.ledger, self.plan)
+        found.add(0, "stored vectors", fault or "", float(fault is not None))
+        if fault is not None:
+            return None
+        if not header.stored:
+            self.missing = self.missing or NOT_STORED
+            return None
+        return stored_releases(self.folder, self.plan, self.ledger)
 
-    @property
-    def _own_scores(self) -> bool:
-        """Whether the scores are those of models of single clients, which are not compared."""
-        method = self.world and self.world.method
-        return bool(method and (method.personal or method.fine_tuned))
+    def _may_train_in_turn(self) -> bool:
+        """Whether rounds can be executed one after another, without stored releases."""
+        assert self.world is not None
+        earlier = self.evidence is not None and isinstance(self.evidence.header, EarlierHeader)
+        return not (self.world.secret or earlier or self.found.differences)
 
-    def _needed(self, chosen: list[int]) -> list[int]:
-        """Chosen rounds and those from the stored model before each to the one after it."""
-        before = self.world.before if self.world else 0
-        chosen = sorted({at for one in chosen for at in range(max(1, one - before), one + 1)})
-        models = [number for number, one in self.known.items() if one.model_at is not None]
-        ends = sorted({0, max(chosen, default=0), *models})
-        after = {bisect_left(ends, one) for one in chosen}
-        return sorted(one + 1 for end in after for one in range(ends[end - 1], ends[end]))
-
-    def _rounds(self, world: World, wanted: list[int], lines: Lines, show: Progress) -> list[int]:
-        """Train rounds again and compare them; returns their numbers."""
-        if world.secret and world.method.release == "per_client":
+    def _from_stored(
+        self,
+        world: World,
+        stored: StoredReleases,
+        chosen: list[int],
+        lines: Lines,
+        show: Progress,
+    ) -> list[int]:
+        """Train rounds from the models that the stored releases give; returns their numbers."""
+        assert self.algorithm is not None
+        if world.secret and world.recipe.release == "per_client":
+            chosen = []  # each client adds its own noise: nothing is left to compare
+        stretches = [self._stretch(world, round_) for round_ in chosen]
+        needed = {round_ for stretch in stretches for round_ in stretch}
+        starts, recorded = self._pass(world, self.algorithm, stored, needed, lines)
+        trained, last = list[int](), None
+        before: Replayed | None = None
+        for done, stretch in enumerate(stretches):
+            show(done, len(stretches))
+            if trained and time.monotonic() > self._until:
+                break
+            for round_ in stretch if stretch[-1] in starts else ():
+                if last is not None and round_ <= last and stretch[-1] > last:
+                    continue  # executed for the round before
+                kept = before if last == round_ - 1 else None
+                start = start_of(starts[round_], kept)
+                before, last = (
+                    replay_round(world, round_, start, recorded[round_], self._workers),
+                    round_,
+                )
+                if round_ == stretch[-1]:
+                    self._compare(round_, before, recorded[round_])
+                    trained.append(round_)
+        show(len(stretches), len(stretches))
+        if world.recipe.personal and len(trained) < len(chosen):
+            self.missing = self.missing or OWN_MODELS
             return []
-        first = now = again.first_round(world)
-        last, compared = 0, list[int]()
-        for done, round_ in enumerate(wanted):
-            show(done, len(wanted))
-            if done and time.monotonic() > self._until:
-                return compared
-            past = now.past if round_ == last + 1 else ()
-            _, before = self._stored(round_ - 1)
-            if before:
-                state, kept = self.known[round_ - 1].state, (past, now.personal)
-                now = again.Round([], before.pop(stored.MODEL), first.slack, state, before, *kept)
-            released, stored_now = self._stored(round_)
-            known = [now.vectors, *[stored_now] * (world.scheme == 1 and bool(stored_now))]
-            if any(first.vectors.keys() - one.keys() for one in known):
-                self.missing = self.missing or "vectors of the server (an older run)"
-                return compared
-            if len(released) < len(lines[round_]) and world.secret and world.method.noisy:
-                return compared
-            now = again.replay_round(world, round_, now, self._workers, (lines[round_], released))
-            last = round_
-            if world.method.personal or len(past) == min(world.before, round_ - 1):
-                self._compare(round_, now, lines[round_])
-                compared.append(round_)
-        show(len(wanted), len(wanted))
-        return compared
+        return trained
 
-    def _compare(self, round_: int, now: again.Round, lines: list[ReleaseRecord]) -> None:
-        """Compare a round trained again with the ledger and the evidence."""
-        found, evidence = self.found, self.known.get(round_)
-        for one, other in zip(lines, now.releases, strict=False):
-            compare_lines(found, one, other.record, other.near)
-        if evidence is None:
-            self.missing = self.missing or f"hashes of releases and model of round {round_}"
+    def _stretch(self, world: World, round_: int) -> list[int]:
+        """A round, after those whose sums or personal parameters it builds on."""
+        return list(range(max(1, round_ - world.before), round_ + 1))
+
+    def _pass(
+        self,
+        world: World,
+        algorithm: Algorithm,
+        stored: StoredReleases,
+        needed: set[int],
+        lines: Lines,
+    ) -> tuple[dict[int, ModelState], dict[int, Recorded]]:
+        """Compute all models: states before the needed rounds, and the scores of evaluated ones."""
+        recorded = dict[int, Recorded]()
+
+        def noted() -> Iterator[RoundReleases]:
+            members = members_of(self.folder, self.plan)
+            for releases in round_releases(stored, self.ledger, algorithm, members):
+                if releases.round in needed:
+                    recorded[releases.round] = Recorded(lines[releases.round], releases.vectors)
+                yield releases
+
+        first = initial_vector(algorithm, world.parts.model, world.seed)
+        declared = torch.from_numpy(stored.initial().copy())
+        off = float((declared - first).norm()) if declared.shape == first.shape else math.inf
+        unit = float(first.norm()) or 1.0
+        self.found.add(
+            0, "initial model", f"off by {off / unit:.2g}", off / unit, INITIAL_TOLERANCE
+        )
+        starts = dict[int, ModelState]()
+        scorer = _Scorer(self, world, algorithm)
+        states = models_after(algorithm, world.parts.model, world.seed, first, noted())
+        try:
+            for state in states:
+                if state.round + 1 in needed:
+                    starts[state.round + 1] = state
+                scorer.see(state)
+        except InputError as error:  # releases that are not of the algorithm
+            self.found.add(len(recorded), "releases", str(error), math.inf)
+        return starts, recorded
+
+    def _in_turn(
+        self, world: World, algorithm: Algorithm, last: int, lines: Lines, show: Progress
+    ) -> list[int]:
+        """Train all rounds up to one, each from the releases of those before it.
+
+        The replayed releases take the place of those that the run did not store: the models, and
+        the scores that are compared, are the verifier's own.
+        """
+        model = world.parts.model
+        state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))
+        scorer, trained = _Scorer(self, world, algorithm), list[int]()
+        before: Replayed | None = None
+        for round_ in range(1, last + 1):
+            show(round_ - 1, last)
+            if trained and time.monotonic() > self._until:
+                break
+            recorded = Recorded(lines[round_])
+            before = replay_round(world, round_, start_of(state, before), recorded, self._workers)
+            self._compare(round_, before, recorded)
+            trained.append(round_)
+            releases = _as_sent(world, round_, before)
+            public = public_coordinates(algorithm, model, world.seed, round_)
+            coordinates = None if public is None else torch.from_numpy(public)
+            state = step(algorithm, state, releases, coordinates)
+            scorer.see(state)
+        show(last, last)
+        if len(trained) == self.plan.spec.rounds and self.missing == NOT_STORED:
+            self.missing = ""
+        return trained
+
+    def _compare(self, round_: int, replayed: Replayed, recorded: Recorded) -> None:
+        """Compare a round trained again with the ledger and the stored releases."""
+        for line, release in zip(recorded.lines, replayed.releases, strict=False):
+            self.found.lines(line, release.record, release.near)
+        for vector, release in zip(recorded.releases, replayed.releases, strict=False):
+            self.found.released(round_, vector, release)
+
+
+def _as_sent(world: World, round_: int, replayed: Replayed) -> RoundReleases:
+    """The replayed releases of a round, as the server receives them."""
+    senders: list[Sender] = []
+    if world.recipe.release == "per_client":
+        for line in planned_lines(world, round_):
+            [part] = line.parts
+            senders.append(Sender(part.group.name, int(part.clients[0])))
+    return RoundReleases(round_, [release.vector for release in replayed.releases], senders)
+
+
+class _Scorer:
+    """Compares the scores of the models that pass with those that the record claims."""
+
+    def __init__(self, replay: Replay, world: World, algorithm: Algorithm) -> None:
+        self._replay, self._world, self._algorithm = replay, world, algorithm
+        parts, record = world.parts, replay.record
+        self._points = {point.round: point for point in record.metrics}
+        records = len(parts.data.test_y)
+        self._due = evaluations(replay.plan, parts.partition, records, world.seed)
+        replay.found.equal(0, "evaluated rounds", sorted(self._points), [*self._due])
+
+    def see(self, state: ModelState) -> None:
+        """Compare the scores of a model, where its round is evaluated and the model is for all."""
+        replay, world = self._replay, self._world
+        if state.round == replay.plan.spec.rounds:
+            self._weights(state)
+        if replay.claimed or state.round not in self._due:
             return
-        found.equal(round_, "releases hashed", len(evidence.releases), len(now.releases))
-        releases, vectors = self._stored(round_)
-        for vector, replayed in zip(releases, now.releases, strict=False):
-            found.vectors((round_, "releases"), vector, replayed.vector)
-        if vectors:
-            after = {stored.MODEL: now.theta, **now.vectors}
-            found.equal(round_, "server state", sorted(vectors), sorted(after))
-            slack = (now.slack > 0) * 1e30 if self.plan.spec.server else now.slack  # of top-k
-            for name in vectors.keys() & after.keys():
-                found.vectors((round_, name), vectors[name], after[name], slack)
-        for name, value in now.state.items():
-            recorded = evidence.state.get(name, float("nan"))
-            found.add(round_, name, both(recorded, value), abs(recorded / value - 1), TOLERANCE)
+        theta = state.released(self._algorithm)
+        scores = scores_of(world.parts, replay.plan, theta, self._due[state.round])
+        if not scores.shown:
+            share = f"{scores.ties:.0%} of the test records are ties of the model's outputs"
+            replay.missing = replay.missing or f"accuracies that rounding does not decide: {share}"
+        found, point = replay.found, self._points.get(state.round)
+        if point is not None:
+            replayed = {"score": scores.score, "loss": (scores.loss, 0.0)}
+            claimed = {"score": point.accuracy, "loss": point.loss}
+            found.scores(state.round, "metrics", claimed, replayed, SCORE)
+        if state.round == replay.plan.spec.rounds:
+            self._final(scores)
 
-    def _stored(self, round_: int) -> tuple[list[Tensor], again.Vectors]:
-        """The stored releases of a round, and its model and server vectors by name, if stored."""
-        size = self.world.run.model.parameters if self.world else 0
-        found = stored.round_vectors(self.folder, self.known.get(round_), size)
-        for recorded, digest in found.digests:
-            self.found.equal(round_, "stored vector's hash", recorded, digest)
-        models = {name: torch.from_numpy(one.copy()) for name, one in found.model.items()}
-        return [torch.from_numpy(one.copy()) for one in found.releases], models
+    def _final(self, scores: Scores) -> None:
+        """Compare the scores of the final model."""
+        found, record = self._replay.found, self._replay.record
+        found.scores(0, "accuracy", {"score": record.accuracy}, {"score": scores.score}, SCORE)
+        found.scores(0, "accuracy_by_class", record.accuracy_by_class, scores.by_class, SCORE)
+        found.scores(0, "accuracy_by_group", record.accuracy_by_group, scores.by_group, SCORE)
 
-    @torch.no_grad()
-    def _scores(self, run: RunParts, theta: Tensor, rows: Tensor) -> Any:
-        """Scores on test records by kind and name, each with the share that rounding decides."""
-        data, model, blocks = run.data, run.model, torch.split(rows, 1000)
-        parts = [model.logits(theta, data.inputs(data.test_x[one])) for one in blocks]
-        logits, labels, found = torch.cat(parts), data.test_y[rows], defaultdict[str, Any](dict)
-        if run.metric is not None:
-            targets = model.objective.targets_of(labels)
-            score, loss = (run.metric(logits, targets), 0.0), model.objective(logits, labels)
-            named = np.array([]) if data.test_groups is None else data.test_groups[rows]
-            for name in np.unique(named):
-                own = torch.from_numpy(named == name)
-                found[BY[1]][str(name)] = run.metric(logits[own], targets[own]), 0.0
-        else:
-            best, hits = logits.topk(2).values, logits.argmax(1) == labels
-            near = best[:, 0] - best[:, 1] <= again.NEAR * logits.abs().amax(1)
-            pairs, classes = torch.stack([hits, near], 1).double().numpy(), np.unique(labels)
-            score, loss = pairs.mean(0), cross_entropy(logits.double(), labels)
-            means = np.array([pairs[labels == one].mean(0) for one in classes])
-            found[BY[0]] = {data.classes[c]: mean for c, mean in zip(classes, means, strict=True)}
-            of_records = (data.train_labels.numpy(), len(data.classes))
-            for group, who in zip(self.plan.groups, run.partition.members, strict=True):
-                weights = run.partition.label_distribution(who, *of_records)[classes]
-                found[BY[1]][group.name] = weights @ means / (weights.sum() or 1.0)
-        found["accuracy"], found["metrics"] = {"score": score}, {"score": score, "loss": (loss, 0)}
-        return found
+    def _weights(self, state: ModelState) -> None:
+        """Compare the groups' mean weights, where the server found them from the updates."""
+        computed = {
+            group.name: (float(state.server[WEIGHT + group.name]) / state.round, 0.0)
+            for group in self._replay.plan.groups
+            if WEIGHT + group.name in state.server
+        }
+        recorded = dict(self._replay.record.weights)
+        if computed or recorded:
+            self._replay.found.scores(0, "weights", recorded, computed, WEIGHTS)

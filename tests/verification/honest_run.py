@@ -3,7 +3,14 @@
 import numpy as np
 
 from privplan import record
-from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
+from privplan.evidence import (
+    CLIENTS,
+    EVIDENCE,
+    VECTORS,
+    EvidenceHeader,
+    clients_digest,
+    vector_digest,
+)
 from privplan.ledger import chained
 from privplan.planning.error import RULES
 from privplan.spec.spec import Spec
@@ -74,9 +81,11 @@ def write_evidence(folder, the_plan):
         "records": np.arange(sum(sizes)),
     }
     np.savez(folder / CLIENTS, **clients)  # type: ignore[arg-type]
+    start = np.zeros(DIMENSION, "<f4")
+    (folder / VECTORS).write_bytes(start.tobytes())
     header = EvidenceHeader(
-        data="0" * 64, clients=clients_digest(clients), parameters=DIMENSION, model="0" * 64,
-        models_every=1, releases_every=1,
+        data="0" * 64, clients=clients_digest(clients), parameters=DIMENSION,
+        model=vector_digest(start), stored=False,
     )  # fmt: skip
     (folder / EVIDENCE).write_text(chained(header, the_plan.digest, "evidence")[0])
 

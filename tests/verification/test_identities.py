@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
+from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest, read_evidence
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import PLAN
@@ -26,8 +26,13 @@ def changed(folder, target, change, *, honest):
     if honest:
         header = json.loads((folder / EVIDENCE).read_text().splitlines()[0])["evidence"]
         header["clients"] = clients_digest(arrays)
-        line, _ = chained(EvidenceHeader(**header), Plan.load(folder / PLAN).digest, "evidence")
-        (target / EVIDENCE).write_text(line)
+        digest = Plan.load(folder / PLAN).digest
+        rounds = read_evidence(folder, digest).of_releases.values()
+        text, chain = chained(EvidenceHeader(**header), digest, "evidence")
+        for one in rounds:
+            line, chain = chained(one, chain, "evidence")
+            text += line
+        (target / EVIDENCE).write_text(text)
     return target
 
 

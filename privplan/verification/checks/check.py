@@ -19,12 +19,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from privplan.auditing import AuditEvidence
-from privplan.evidence import EVIDENCE, EvidenceHeader, read_evidence
+from privplan.evidence import EVIDENCE, EarlierHeader, EvidenceHeader, read_evidence
 from privplan.laws.law import Clients
 from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
 from privplan.registry import Registry
+from privplan.releases import stored_fault
 from privplan.streams import NoiseKey, Purpose, private_seed, stream
 from privplan.values import Shown, Value
 
@@ -144,18 +145,24 @@ class Run(Shown):
         return self._shares.get(group, [])
 
     @cached_property
-    def evidence(self) -> tuple[EvidenceHeader | None, str | None]:
-        """Header of the evidence for a replay, None without it, and the first fault of the file.
+    def evidence(self) -> tuple[EvidenceHeader | EarlierHeader | None, str | None]:
+        """Header of the evidence for a replay, None without it, and the first fault of the files.
 
-        The last line of an unfinished run may be torn; resuming the run writes it again.
+        The last line of an unfinished run may be torn; resuming the run writes it again. A finished
+        run has the evidence of each release of its ledger, and no byte beside its vectors.
         """
         if self.folder is None:
             return None, None
-        found = read_evidence(self.folder, self.plan.digest, keep=False)
+        found = read_evidence(self.folder, self.plan.digest)
         if found is None:
             return None, None
-        resumes = found.torn and self.record.status == "running"
-        return found.header, None if resumes else found.fault
+        if self.record.status == "running":
+            return found.header, None if found.torn else found.fault
+        if found.fault is not None or not isinstance(found.header, EvidenceHeader):
+            return found.header, found.fault
+        rounds = tuple(found.of_releases.values())
+        given = self.folder, found.header, rounds, self.ledger, self.plan
+        return found.header, stored_fault(*given)
 
     @cached_property
     def numbered(self) -> list[tuple[int, ReleaseRecord]]:

@@ -113,14 +113,23 @@ def _beside_the_releases(experiment):
 
 
 def _by_realised_cohort(experiment):
-    """The step is divided by the number of participants, which the server reads in the ledger."""
-    aggregator = experiment.algorithm.aggregator
+    """The step is divided by the number of participants, which the server should not know."""
+    aggregator, mechanism = experiment.algorithm.aggregator, experiment.algorithm.mechanism
+    cohort = [0]
+
+    def release(round_, sums, *given):
+        cohort[0] = sum(len(part.participants) for part in sums)
+        return mechanism.release(round_, sums, *given)
 
     def combine(releases, theta, state):
         step, state = aggregator.combine(releases, theta, state)
-        return step / max(sum(part.record.shares[0].cohort or 0 for part in releases), 1), state
+        return step / max(cohort[0], 1), state
 
-    return with_components(experiment, aggregator=replace(aggregator, combine=combine))
+    return with_components(
+        experiment,
+        mechanism=replace(mechanism, release=release),
+        aggregator=replace(aggregator, combine=combine),
+    )
 
 
 def _on_private_data(model, theta, data, workers=1, rows=None, *rest):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Released, TransformContext
+from simulate.components import GroupSum, Received, TransformContext
 from simulate.engine import cohort
 from simulate.engine.experiment import Experiment
 from simulate.norms import add_sum
@@ -22,7 +22,7 @@ from tests.sabotage.kinds.distribution import standard
 
 ROUND = importlib.import_module("simulate.engine.round")
 Clear = dict[int, list[Tensor]]  # sum of each release without its noise, by round
-Step = Callable[[Sequence[Released], Clear, int], Sequence[Released]]
+Step = Callable[[Sequence[Received], Clear, int], Sequence[Received]]
 WHY = "each release is its sum and its noise; what the server makes of it shows in the model alone"
 
 
@@ -43,7 +43,7 @@ def stepping(change: Step) -> Break:
             return releases
 
         def combine(releases, theta, state):
-            changed = change(releases, clear, releases[0].record.round)
+            changed = change(releases, clear, releases[0].round)
             return aggregator.combine(changed, theta, state)
 
         return with_components(
@@ -63,7 +63,7 @@ def _moved(by: Callable[[Tensor, Tensor], Tensor]) -> Step:
     ]
 
 
-def _late(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[Released]:
+def _late(releases: Sequence[Received], clear: Clear, round_: int) -> Sequence[Received]:
     before = clear.get(round_ - 1, [torch.zeros_like(one.vector) for one in releases])
     return [
         replace(one, vector=one.vector + 0.5 * total.float())
@@ -71,7 +71,7 @@ def _late(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[R
     ]
 
 
-def _swapped(releases: Sequence[Released], clear: Clear, round_: int) -> Sequence[Released]:
+def _swapped(releases: Sequence[Received], clear: Clear, round_: int) -> Sequence[Received]:
     pairs = zip(releases, reversed(releases), strict=True)
     return [replace(one, vector=other.vector) for one, other in pairs]
 

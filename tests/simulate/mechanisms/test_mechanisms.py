@@ -27,7 +27,7 @@ from privplan.streams import Purpose, stream
 from simulate.aggregators import literal, mean, unmixed
 from simulate.algorithm import by_law, compose
 from simulate.algorithms import gdpfed
-from simulate.components import GroupSum, Released, Transform
+from simulate.components import GroupSum, Received, Released, Transform
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, unprotected
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -73,7 +73,9 @@ def test_only_the_mechanisms_draw_normal_noise():
         "models/network.py",  # dropout of a user's module
         "models/own.py",  # made-up records on which a user's module is tried
         "proxy/pilot.py",  # directions in which a pilot looks; nothing is protected by them
-        "replay/rounds.py",  # draws a run's noise again, to compare; nothing is protected by it
+        "replay/clients.py",  # draws a run's noise again, to compare; nothing is protected by it
+        "replay/sums.py",  # the same
+        "replay/training.py",  # directions in which a model is rounded
     ]
 
 
@@ -229,7 +231,11 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
             for one, release in zip(again, releases, strict=True)
         ]
         drawn.append(0.25 * np.sum(noise, axis=0))
-        step, server = aggregator.combine(releases, theta, server)
+        sent = [
+            Received(round_ + 1, one.vector, one.groups, one.record.shares[0].factor)
+            for one in releases
+        ]
+        step, server = aggregator.combine(sent, theta, server)
         steps.append(step.numpy())
     series, rows = factors(BANDS, 0.5, ROUNDS)
     column = np.pad(series, (0, ROUNDS - BANDS))

@@ -8,7 +8,7 @@ from privplan.accounting.release import SamplingLaw
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS, executable
-from simulate.replay.lines import NOT_EXECUTED
+from simulate.recipe import NotExecuted
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate.replay.runs import replayed
@@ -56,16 +56,24 @@ def test_an_honest_run_is_executed_again(run, tmp_path):
     name, law, unit = run
     execute(Request(plan(law, unit), name, "digits", tmp_path / "run", seed=3))
     report = replayed(tmp_path / "run")
-    if name in NOT_EXECUTED:
+    recipe = recipe_of(name, plan(law, unit))
+    if isinstance(recipe, NotExecuted):
         assert report.outcome == "not shown"
-        assert report.reason == f"missing: {name} cannot be executed again: {NOT_EXECUTED[name]}"
+        assert report.reason == f"missing: {name} cannot be executed again: {recipe.reason}"
         return
     assert report.outcome == "passed", report.reason
     assert report.rounds == tuple(range(1, ROUNDS + 1))
 
 
-def test_the_list_of_what_is_not_executed_is_of_the_registry():
-    named = [(name, entry.unit) for name, entry in ALGORITHMS.items() if name in NOT_EXECUTED]
-    assert len(named) == len(NOT_EXECUTED)
-    private = {name for name, unit in named if unit != "none"}
-    assert private == {"Local-only", "PFA", "Robust-HDP", "DP-FedAvg-BLUR+LUS"}
+def recipe_of(name, executed):
+    return ALGORITHMS.get(name).recipe(executed, "paper")
+
+
+def test_every_private_algorithm_but_two_registers_how_it_is_executed_again():
+    of_clients = plan("poisson", "client")
+    named = {
+        name
+        for name, entry in ALGORITHMS.items()
+        if entry.unit != "none" and isinstance(recipe_of(name, of_clients), NotExecuted)
+    }
+    assert named == {"Local-only", "DP-FedAvg-BLUR+LUS"}

@@ -9,13 +9,12 @@ from torch import nn
 
 from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
-from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, private_seed, stream
 from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.algorithm import additive, head
 from simulate.algorithms.registry import algorithm
-from simulate.components import Released
+from simulate.components import Received
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.cohort import client_updates
@@ -42,14 +41,7 @@ def context_of(run):
 
 def released(vector, epsilon):
     group = tiny.plan().groups[0].model_copy(update={"epsilon": epsilon})
-    share = GroupShare(
-        group="strict", clients=2, sampling="poisson", sampling_ratio=0.5, cohort=1, clip_bound=1.0,
-        largest_norm=1.0, clipped=0, weight=epsilon,
-    )  # fmt: skip
-    record = ReleaseRecord(
-        round=1, family="none", noise_std=0, dimension=0, noise_sum_squares=0, shares=(share,)
-    )
-    return Released(torch.tensor(vector), record, (group,), 0)
+    return Received(1, torch.tensor(vector), (group,), epsilon, 0)
 
 
 def common_signal(clients, strength, seed=4):
@@ -138,11 +130,8 @@ def check_weights(wanted):
         sent, names = [], list(HOLDINGS)
         for index, row in enumerate(updates.float()):
             group = algorithm.plan.group(names[index % 3])
-            record = released([1.0], 1.0).record
             weight = algorithm.aggregator.weight(group, algorithm.plan)
-            share = record.shares[0].model_copy(update={"factor": weight})
-            record = record.model_copy(update={"shares": (share,)})
-            sent.append(Released(row, record, (group,), index))
+            sent.append(Received(1, row, (group,), weight, index))
         step, _ = algorithm.aggregator.combine(sent, torch.zeros(4000), {})
         counts = wanted(updates, algorithm.plan).double()
         expected = (counts / counts.sum()) @ updates
@@ -232,10 +221,10 @@ def check_estimates(algorithm):
     """Weights near those of the true noise where the common signal is strong, to 3% of variance."""
     check_step(algorithm)
     updates, variances = common_signal(60, 1.0)
-    group, record = algorithm.plan.groups[0], released([1.0], 1.0).record
+    group = algorithm.plan.groups[0]
     basis = torch.eye(60)  # each update's own coordinate shows its weight
     sent = [
-        Released(torch.cat([row.float(), 1e-3 * one]), record, (group,), index)
+        Received(1, torch.cat([row.float(), 1e-3 * one]), (group,), 1.0, index)
         for index, (row, one) in enumerate(zip(updates, basis, strict=True))
     ]
     step, _ = algorithm.aggregator.combine(sent, torch.zeros(4060), {})

@@ -1,0 +1,188 @@
+"""The initial vector and the releases that a run stores in ``vectors.bin``.
+
+The file is the initial global vector and then the releases of all rounds, float32, little-endian,
+without gaps, and ends there: the place of each vector follows from the numbers and lengths before
+it, so no byte of the file is outside a vector whose digest the evidence names. From these vectors
+a verifier computes the model; nothing else of the file reaches it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from privplan.errors import InputError
+from privplan.evidence import (
+    EARLIER,
+    EVIDENCE,
+    FLOAT_BYTES,
+    VECTORS,
+    EarlierHeader,
+    EvidenceHeader,
+    RoundEvidence,
+    read_evidence,
+    vector_digest,
+)
+from privplan.ledger import LedgerText
+from privplan.plan import Plan
+from privplan.record import ReleaseRecord
+
+NOT_STORED = "the releases of all rounds, which this run does not store (they are too large)"
+"""What is missing where a run stores no releases."""
+
+
+@dataclass(frozen=True)
+class StoredReleases:
+    """The vectors that a run stores, whose file is whole and has no other bytes.
+
+    Attributes:
+        folder: the run folder.
+        header: the first line of the evidence.
+        rounds: the evidence of each round, in order from round 1.
+    """
+
+    folder: Path
+    header: EvidenceHeader
+    rounds: tuple[RoundEvidence, ...]
+
+    def initial(self) -> np.ndarray:
+        """The initial global vector [d], float32.
+
+        Raises:
+            InputError: when it does not have its digest.
+        """
+        with _opened(self.folder) as file:
+            return _vector(file, self.header.parameters, self.header.model, "initial vector")
+
+    def releases(self) -> Iterator[tuple[int, list[np.ndarray]]]:
+        """Each round and its releases [k], float32, in the order of the ledger.
+
+        Raises:
+            InputError: when a release does not have its digest.
+        """
+        with _opened(self.folder) as file:
+            file.seek(FLOAT_BYTES * self.header.parameters)
+            for line in self.rounds:
+                where = f"a release of round {line.round}"
+                yield (
+                    line.round,
+                    [_vector(file, line.length, digest, where) for digest in line.releases],
+                )
+
+
+def stored_releases(folder: Path, plan: Plan, ledger: LedgerText | None = None) -> StoredReleases:
+    """The vectors that a run stores, once the sizes of all files agree.
+
+    Args:
+        folder: the run folder.
+        plan: the plan that the run executed.
+        ledger: its ledger, to which the evidence must belong; None where another check says so.
+
+    Raises:
+        InputError: when the folder has no evidence of this version, the releases are not stored,
+            or the evidence does not belong to the ledger and to the file of vectors.
+    """
+    evidence = read_evidence(folder, plan.digest)
+    if evidence is None or isinstance(evidence.header, EarlierHeader):
+        found = "none" if evidence is None else EARLIER
+        raise InputError.one("evidence", f"must be of this version ({EVIDENCE})", found)
+    if evidence.fault is not None or evidence.header is None:
+        raise InputError.one("evidence", "must be whole", evidence.fault)
+    if not evidence.header.stored:
+        rule = "must be stored to compute the model; replay all rounds of the run instead"
+        raise InputError.one("releases", rule, "none")
+    rounds = tuple(evidence.of_releases.values())
+    fault = _size_fault(folder, evidence.header, rounds, plan)
+    if fault is None and ledger is not None:
+        fault = _ledger_fault(rounds, ledger, plan)
+    if fault is not None:
+        raise InputError.one("evidence", "must be of all releases of the ledger", fault)
+    return StoredReleases(folder, evidence.header, rounds)
+
+
+def stored_fault(
+    folder: Path,
+    header: EvidenceHeader,
+    rounds: tuple[RoundEvidence, ...],
+    ledger: LedgerText,
+    plan: Plan,
+) -> str | None:
+    """The first thing in the evidence and the stored vectors of a finished run that is wrong.
+
+    Every byte of ``vectors.bin`` is in a vector, each vector has its digest, and the releases are
+    those that the ledger counts; None if all that holds.
+    """
+    fault = _size_fault(folder, header, rounds, plan) or _ledger_fault(rounds, ledger, plan)
+    if fault is not None:
+        return fault
+    stored = StoredReleases(folder, header, rounds if header.stored else ())
+    try:
+        stored.initial()
+        for _ in stored.releases():
+            pass
+    except InputError as error:
+        return f"{VECTORS} {error.faults[0].rule}"
+    return None
+
+
+def _size_fault(
+    folder: Path, header: EvidenceHeader, rounds: tuple[RoundEvidence, ...], plan: Plan
+) -> str | None:
+    """What is missing of a finished run's vectors, or is too much; None where nothing is."""
+    if header.stored and len(rounds) != plan.spec.rounds:
+        return f"{EVIDENCE} has {len(rounds)} of {plan.spec.rounds} rounds"
+    size = FLOAT_BYTES * header.parameters
+    if header.stored:
+        size += sum(line.size for line in rounds)
+    try:
+        found = (folder / VECTORS).stat().st_size
+    except OSError:
+        return f"no {VECTORS}"
+    return None if found == size else f"{VECTORS} has {found} bytes, its vectors {size}"
+
+
+def _ledger_fault(rounds: tuple[RoundEvidence, ...], ledger: LedgerText, plan: Plan) -> str | None:
+    """The first round whose evidence does not belong to the ledger; None if all do."""
+    by_round = defaultdict[int, list[ReleaseRecord]](list)
+    for record in ledger.records:
+        by_round[record.round].append(record)
+    order = [record.round for record in ledger.records]
+    for line in rounds:
+        released = by_round[line.round]
+        found, expected = len(line.releases), len(released)
+        if found != expected:
+            return f"{found} releases in round {line.round}, the ledger has {expected}"
+        before = bisect_right(order, line.round)  # lines of the ledger after the round
+        if line.ledger != (ledger.link(before) if before else plan.digest):
+            return f"round {line.round} is of another ledger"
+        for record in released:
+            if record.noise.noisy and record.dimension != record.steps * line.length:
+                noised = record.dimension // record.steps
+                return f"round {line.round}: {line.length} coordinates, {noised} have noise"
+    return None
+
+
+def _opened(folder: Path) -> BinaryIO:
+    """``vectors.bin``, opened to read."""
+    path = folder / VECTORS
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError.one("vectors", f"must be readable ({error.strerror})", str(path)) from None
+
+
+def _vector(file: BinaryIO, length: int, digest: str, what: str) -> np.ndarray:
+    """The next vector of the file, which must have its digest."""
+    content = file.read(FLOAT_BYTES * length)
+    if len(content) < FLOAT_BYTES * length:
+        raise InputError.one("vectors", f"must hold {what}", file.name)
+    vector = np.frombuffer(content, "<f4")
+    if vector_digest(vector) != digest:
+        raise InputError.one("vectors", f"must have the recorded digest of {what}", file.name)
+    return vector

@@ -1,0 +1,183 @@
+"""Post-processing: the model as a function of the releases, without data.
+
+The training loop moves its model by ``step``, and so does a verifier: ``models_after`` computes the
+models of all rounds from the releases that a run stored. Whatever happens here costs no privacy,
+because it reads the plan, the algorithm, the seed of public masks and the releases, nothing else.
+No model that a run claims is compared with anything: there is one function, and its result is the
+model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.errors import InputError
+from privplan.streams import Purpose, stream
+from simulate.algorithm import Algorithm, extra_coordinates, groups_in_round, weights
+from simulate.components import Received, State
+from simulate.models.network import Model
+from simulate.parallel import one_core
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The client who sent a release, for methods whose clients release one by one."""
+
+    group: str  # name of the client's group
+    client: int  # number of the client
+
+
+@dataclass(frozen=True)
+class RoundReleases:
+    """What left the clients in one round."""
+
+    round: int  # from 1
+    vectors: Sequence[Tensor]  # the released vectors [k], float32, in the order of the ledger
+    # Who sent each of them; empty where a release is a sum.
+    senders: Sequence[Sender] = ()
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The global model and the state of aggregator and server after a round."""
+
+    round: int  # 0 before the first round
+    theta: Tensor  # global vector [d], from which the clients of the next round start
+    server: State
+
+    def released(self, algorithm: Algorithm) -> Tensor:
+        """The vector that is evaluated and published [d]: ``theta``, or an average of models."""
+        return algorithm.server.released(self.theta, self.server)
+
+
+def initial_vector(algorithm: Algorithm, model: Model, seed: int) -> Tensor:
+    """The global vector before the first round [d], on the CPU, drawn from the run's seed."""
+    source = torch.Generator()
+    source.manual_seed(int(stream(seed, Purpose.INITIAL).integers(2**63 - 1)))
+    return algorithm.split.start(model, source)
+
+
+def initial_state(algorithm: Algorithm, initial: Tensor) -> ModelState:
+    """The state before the first round, from the first global vector [d]."""
+    server = {**algorithm.server.start(initial), **algorithm.aggregator.start(initial)}
+    return ModelState(0, initial, server)
+
+
+def public_coordinates(
+    algorithm: Algorithm, model: Model, seed: int, round_: int
+) -> np.ndarray | None:
+    """Coordinates of the global vector that are released in a round [k], sorted; None for all.
+
+    They follow from the model, the seed and the round, never from data.
+    """
+    dimension = algorithm.split.dimension(model)
+    shared = algorithm.split.shared(model)
+    coordinates = None if shared is None else shared.numpy()
+    for index, transform in enumerate(algorithm.transforms):
+        if transform.public_mask is None:
+            continue
+        generator = stream(seed, Purpose.SUPPORT, round_, index)
+        drawn = transform.public_mask(generator, dimension).numpy()
+        coordinates = drawn if coordinates is None else np.intersect1d(coordinates, drawn)
+    return coordinates
+
+
+def received(algorithm: Algorithm, releases: RoundReleases) -> tuple[Received, ...]:
+    """What the server receives: each vector with its groups and factor, which the plan names.
+
+    Raises:
+        InputError: when the number of releases or their senders are not those of the algorithm.
+    """
+    round_, vectors = releases.round, releases.vectors
+    groups, factors = groups_in_round(algorithm, round_), weights(algorithm, round_)
+    if algorithm.mechanism.release_client is not None:
+        by_name = {group.name: group for group in groups}
+        if len(releases.senders) != len(vectors):
+            _refuse(round_, f"{len(releases.senders)} senders", len(vectors))
+        return tuple(
+            Received(round_, vector, (by_name[one.group],), factors[one.group], one.client)
+            for vector, one in zip(vectors, releases.senders, strict=True)
+        )
+    of_release = [groups] if algorithm.mechanism.joint else [(group,) for group in groups]
+    if len(of_release) != len(vectors):
+        _refuse(round_, f"{len(of_release)}", len(vectors))
+    return tuple(
+        Received(round_, vector, held, factors[held[0].name])
+        for vector, held in zip(vectors, of_release, strict=True)
+    )
+
+
+def step(
+    algorithm: Algorithm, before: ModelState, releases: RoundReleases, coordinates: Tensor | None
+) -> ModelState:
+    """The model and the state after a round.
+
+    Args:
+        algorithm: combines the releases and moves the model.
+        before: the state before the round.
+        releases: what left the clients in the round.
+        coordinates: the released coordinates of the global vector [k]; None for all.
+    """
+    sent = received(algorithm, releases)
+    move, server = algorithm.aggregator.combine(sent, before.theta, before.server)
+    if coordinates is not None:
+        move = torch.zeros_like(before.theta).index_copy(0, coordinates, move)
+    theta, server = algorithm.server.step(before.theta, move, server)
+    return ModelState(releases.round, theta, server)
+
+
+def models_after(
+    algorithm: Algorithm,
+    model: Model,
+    seed: int,
+    initial: Tensor,
+    rounds: Iterable[RoundReleases],
+) -> Iterator[ModelState]:
+    """The model before the first round and after each round, computed on the CPU without data.
+
+    Args:
+        algorithm: of the registry, built for the plan that the run executed.
+        model: the architecture, of which only lengths are read.
+        seed: the run's seed, from which public masks are drawn.
+        initial: the first global vector [d].
+        rounds: the releases of each round, in order from round 1.
+
+    Raises:
+        InputError: when a round is not the next one, or its releases do not have the number and
+            the length that the algorithm gives them.
+    """
+    state = initial_state(algorithm, initial)
+    yield state
+    whole, extra = algorithm.split.dimension(model), extra_coordinates(algorithm)
+    for releases in rounds:
+        if releases.round != state.round + 1:
+            _refuse(state.round + 1, "the next round", releases.round)
+        public = public_coordinates(algorithm, model, seed, releases.round)
+        coordinates = None if public is None else torch.from_numpy(public)
+        length = (whole if public is None else len(public)) + extra
+        if algorithm.mechanism.release_client is None:
+            _require_length(releases, length)
+        try:
+            with one_core(), torch.no_grad():
+                state = step(algorithm, state, releases, coordinates)
+        except (IndexError, RuntimeError, ValueError):  # of clients' vectors of other lengths
+            _refuse(releases.round, "vectors that the server takes", len(releases.vectors))
+        yield state
+
+
+def _require_length(releases: RoundReleases, length: int) -> None:
+    """Raise where a release has other coordinates than those of the algorithm."""
+    for vector in releases.vectors:
+        if vector.shape != (length,):
+            _refuse(releases.round, f"{length} coordinates each", len(vector))
+
+
+def _refuse(round_: int, expected: str, found: int) -> NoReturn:
+    rule = f"must be {expected} in round {round_}, by the plan and the algorithm"
+    raise InputError.one("releases", rule, found)

@@ -1,0 +1,89 @@
+"""Random draws of a run, generated again from its seed: cohorts, mini-batches and masks.
+
+A stream is a Philox generator keyed by ``SeedSequence(seed, spawn_key=(purpose, *indices))``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+
+import numpy as np
+
+from privplan.accounting.release import SamplingLaw
+
+Batches = list[np.ndarray]
+
+# Purposes of the streams.
+SAMPLING = 3  # cohort (round, group)
+CLIENT = 4  # mini-batches (round, client)
+NOISE = 5  # noise (round, release)
+MASK = 6  # public mask (round, transform)
+RECORD_NOISE = 8  # noise of DP-SGD (round, client)
+AUGMENTATION = 13  # changes of images (round, client)
+
+
+def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
+    """The generator of one stream, from its start."""
+    words = np.random.SeedSequence(entropy=seed, spawn_key=(purpose, *indices))
+    return np.random.Generator(np.random.Philox(words))
+
+
+def hashed(generator: np.random.Generator) -> str:
+    """The hash of a Philox state, as in the ledger's ``noise_state``."""
+    state = generator.bit_generator.state
+    counter, key = (np.asarray(state["state"][name]).tolist() for name in ("counter", "key"))
+    text = f"Philox|{counter}|{key}|{state['buffer_pos']}"
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+# Laws that are drawn here, and not by the code that the run used.
+OWN_DRAWS = re.compile(r"full|poisson|fixed_size|cyclic_poisson:\d+")
+
+
+def drawn_cohort(
+    law: str, source: np.random.Generator, clients: int, ratio: float, round_: int
+) -> np.ndarray:
+    """Sorted positions: by poisson, cyclic_poisson, fixed_size, full, or another law's own draw."""
+    if not OWN_DRAWS.fullmatch(law):
+        return SamplingLaw(law).law.draw(source, clients, ratio, round_)
+    sizes = tuple[int, ...](getattr(clients, "parts", (clients,)))
+    part = (round_ - 1) % len(sizes)
+    own, places = sizes[part], sum(sizes[:part]) + np.arange(sizes[part])
+    if law == "full":
+        return places
+    size = round(own * ratio) if law == "fixed_size" else source.binomial(own, ratio)
+    return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
+
+
+def executed_ratio(law: str, clients: int, ratio: float) -> float:
+    """The sampling ratio of a law; a cohort of fixed size has a whole number of clients."""
+    whole = round(clients * ratio) / clients
+    if law == "full":
+        return 1.0
+    if law == "fixed_size" and not math.isclose(whole, ratio, rel_tol=1e-9):
+        return whole
+    return ratio
+
+
+def turn(clients: int, ratio: float, round_: int) -> np.ndarray:
+    """Sorted positions of the participants when clients take turns, clients * ratio per round."""
+    first, last = (math.floor(clients * ratio * number + 1e-9) for number in (round_ - 1, round_))
+    return np.sort(np.arange(first, last) % clients)
+
+
+def epochs(records: np.ndarray, steps: int, size: int, source: np.random.Generator) -> Batches:
+    """Records of each of ``steps`` mini-batches: shuffled epochs, cut into batches of ``size``."""
+    batches: Batches = []
+    while len(batches) < steps:
+        order = source.permutation(records)
+        batches += [order[start : start + size] for start in range(0, len(order), size)]
+    return batches[:steps]
+
+
+def poisson_batches(
+    records: np.ndarray, steps: int, ratio: float, source: np.random.Generator
+) -> Batches:
+    """Records of each of ``steps`` mini-batches: each record with probability ``ratio``."""
+    return [records[source.random(len(records)) < ratio] for _ in range(steps)]

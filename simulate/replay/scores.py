@@ -1,0 +1,87 @@
+"""Scores of a model on test records, computed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from privplan.plan import Plan
+from simulate.own_parts import RunParts
+from simulate.tasks import Metric
+
+SCORE = 1e-3
+"""Largest difference of a score or loss that agrees, relative above 1: outputs of float32 kernels
+differ by some 1e-6, and a score of a few thousand records moves by no more than one of them."""
+NEAR = 1e-5  # distance of two outputs, relative to the largest, within which rounding orders them
+MOST_TIES = 0.01
+"""Largest share of test records whose two largest outputs are that near. Training leaves fewer; a
+model whose outputs are all near has any accuracy that rounding gives it, so none is shown."""
+BATCH = 1000  # test records at once
+
+Score = tuple[float, float]  # a score, and the share of records that may count either way
+
+
+@dataclass
+class Scores:
+    """Scores of a model by kind and name."""
+
+    score: Score
+    loss: float
+    by_class: dict[str, Score] = field(default_factory=dict)
+    by_group: dict[str, Score] = field(default_factory=dict)
+    ties: float = 0.0  # share of the test records of which rounding decides
+
+    @property
+    def shown(self) -> bool:
+        """Whether the accuracy means something, whatever the rounding."""
+        return self.ties <= MOST_TIES
+
+
+@torch.no_grad()
+def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> Scores:
+    """Scores of parameters [d] on the test records with some indices."""
+    chosen, data, model = torch.from_numpy(rows), parts.data, parts.model
+    blocks = torch.split(chosen, BATCH)
+    logits = torch.cat([model.logits(theta, data.inputs(data.test_x[rows])) for rows in blocks])
+    labels = data.test_y[chosen]
+    if parts.metric is not None:
+        return _by_metric(parts, parts.metric, logits, labels, rows)
+    best = logits.topk(2).values
+    hits = (logits.argmax(1) == labels).double().numpy()
+    near = (best[:, 0] - best[:, 1] <= NEAR * logits.abs().amax(1)).double().numpy()
+    found = Scores(
+        score=(float(hits.mean()), float(near.mean())),
+        loss=float(cross_entropy(logits.double(), labels)),
+        ties=float(near.mean()),
+    )
+    pairs, tested = np.stack([hits, near], 1), np.unique(labels.numpy())
+    means = np.array([pairs[labels.numpy() == label].mean(0) for label in tested])
+    for label, mean in zip(tested, means, strict=True):
+        found.by_class[data.classes[label]] = (float(mean[0]), float(mean[1]))
+    train_labels, classes = data.train_labels.numpy(), len(data.classes)
+    for group, members in zip(plan.groups, parts.partition.members, strict=True):
+        shares = parts.partition.label_distribution(members, train_labels, classes)
+        weights = shares[tested]
+        mean = weights @ means / (weights.sum() or 1.0)
+        found.by_group[group.name] = (float(mean[0]), float(mean[1]))
+    return found
+
+
+def _by_metric(
+    parts: RunParts, metric: Metric, logits: Tensor, labels: Tensor, rows: np.ndarray
+) -> Scores:
+    """The run's metric, also by the groups that the test records name."""
+    objective, groups = parts.model.objective, parts.data.test_groups
+    targets = objective.targets_of(labels)
+    found = Scores((float(metric(logits, targets)), 0.0), float(objective(logits, labels)))
+    if groups is None:
+        return found
+    named = groups[rows]
+    for name in np.unique(named):
+        chosen = torch.from_numpy(named == name)
+        found.by_group[str(name)] = (float(metric(logits[chosen], targets[chosen])), 0.0)
+    return found
