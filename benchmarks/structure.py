@@ -47,7 +47,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values registry files limits processes",
     "laws accounting",
-    "spec plan record ledger evidence streams discrete_gaussian",
+    "spec plan record ledger evidence releases streams discrete_gaussian",
     "planning",
     "forecast",
     "verification auditing book",

@@ -1,9 +1,10 @@
 """The initial vector and the releases that a run stores in ``vectors.bin``.
 
-The file is the initial global vector and then the releases of all rounds, float32, little-endian,
-without gaps, and ends there: the place of each vector follows from the numbers and lengths before
-it, so no byte of the file is outside a vector whose digest the evidence names. From these vectors
-a verifier computes the model; nothing else of the file reaches it.
+The file is the initial global vector and then the releases of all rounds, float32,
+little-endian, without gaps, and ends there: the place of each vector follows from the
+numbers and lengths before it, so no byte of the file is outside a vector whose digest
+the evidence names. From these vectors a verifier computes the model; nothing else of
+the file reaches it.
 """
 
 from __future__ import annotations
@@ -82,16 +83,18 @@ def stored_releases(folder: Path, plan: Plan, ledger: LedgerText | None = None) 
     Args:
         folder: the run folder.
         plan: the plan that the run executed.
-        ledger: its ledger, to which the evidence must belong; None where another check says so.
+        ledger: its ledger, to which the evidence must belong; None where another check
+            says so.
 
     Raises:
-        InputError: when the folder has no evidence of this version, the releases are not stored,
+        InputError: when the folder has no evidence of this version, the releases are
+        not stored,
             or the evidence does not belong to the ledger and to the file of vectors.
     """
     evidence = read_evidence(folder, plan.digest)
     if evidence is None or isinstance(evidence.header, EarlierHeader):
-        found = "none" if evidence is None else EARLIER
-        raise InputError.one("evidence", f"must be of this version ({EVIDENCE})", found)
+        why = "none" if evidence is None else EARLIER
+        raise InputError.one("evidence", f"must be of this version ({EVIDENCE})", why)
     if evidence.fault is not None or evidence.header is None:
         raise InputError.one("evidence", "must be whole", evidence.fault)
     if not evidence.header.stored:
@@ -113,10 +116,10 @@ def stored_fault(
     ledger: LedgerText,
     plan: Plan,
 ) -> str | None:
-    """The first thing in the evidence and the stored vectors of a finished run that is wrong.
+    """What is first wrong in the evidence and the stored vectors of a finished run.
 
-    Every byte of ``vectors.bin`` is in a vector, each vector has its digest, and the releases are
-    those that the ledger counts; None if all that holds.
+    Every byte of ``vectors.bin`` is in a vector, each vector has its digest, and the
+    releases are those that the ledger counts; None if all that holds.
     """
     fault = _size_fault(folder, header, rounds, plan) or _ledger_fault(rounds, ledger, plan)
     if fault is not None:
@@ -134,17 +137,19 @@ def stored_fault(
 def _size_fault(
     folder: Path, header: EvidenceHeader, rounds: tuple[RoundEvidence, ...], plan: Plan
 ) -> str | None:
-    """What is missing of a finished run's vectors, or is too much; None where nothing is."""
+    """What a finished run's vectors lack or have too much; None where nothing."""
     if header.stored and len(rounds) != plan.spec.rounds:
         return f"{EVIDENCE} has {len(rounds)} of {plan.spec.rounds} rounds"
     size = FLOAT_BYTES * header.parameters
     if header.stored:
         size += sum(line.size for line in rounds)
     try:
-        found = (folder / VECTORS).stat().st_size
+        stored = (folder / VECTORS).stat().st_size
     except OSError:
         return f"no {VECTORS}"
-    return None if found == size else f"{VECTORS} has {found} bytes, its vectors {size}"
+    if stored == size:
+        return None
+    return f"{VECTORS} has {stored} bytes, its vectors {size}"
 
 
 def _ledger_fault(rounds: tuple[RoundEvidence, ...], ledger: LedgerText, plan: Plan) -> str | None:
@@ -155,9 +160,9 @@ def _ledger_fault(rounds: tuple[RoundEvidence, ...], ledger: LedgerText, plan: P
     order = [record.round for record in ledger.records]
     for line in rounds:
         released = by_round[line.round]
-        found, expected = len(line.releases), len(released)
-        if found != expected:
-            return f"{found} releases in round {line.round}, the ledger has {expected}"
+        count = len(line.releases)
+        if count != len(released):
+            return f"{count} releases in round {line.round}, the ledger has {len(released)}"
         before = bisect_right(order, line.round)  # lines of the ledger after the round
         if line.ledger != (ledger.link(before) if before else plan.digest):
             return f"round {line.round} is of another ledger"

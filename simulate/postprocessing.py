@@ -1,10 +1,10 @@
 """Post-processing: the model as a function of the releases, without data.
 
-The training loop moves its model by ``step``, and so does a verifier: ``models_after`` computes the
-models of all rounds from the releases that a run stored. Whatever happens here costs no privacy,
-because it reads the plan, the algorithm, the seed of public masks and the releases, nothing else.
-No model that a run claims is compared with anything: there is one function, and its result is the
-model.
+The training loop moves its model by ``step``, and so does a verifier: ``models_after``
+computes the models of all rounds from the releases that a run stored. Whatever happens
+here costs no privacy, because it reads the plan, the algorithm, the seed of public
+masks and the releases, nothing else. No model that a run claims is compared with
+anything: there is one function, and its result is the model.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class ModelState:
     server: State
 
     def released(self, algorithm: Algorithm) -> Tensor:
-        """The vector that is evaluated and published [d]: ``theta``, or an average of models."""
+        """What is evaluated and published [d]: ``theta``, or an average of models."""
         return algorithm.server.released(self.theta, self.server)
 
 
 def initial_vector(algorithm: Algorithm, model: Model, seed: int) -> Tensor:
-    """The global vector before the first round [d], on the CPU, drawn from the run's seed."""
+    """The first global vector [d], on the CPU, drawn from the run's seed."""
     source = torch.Generator()
     source.manual_seed(int(stream(seed, Purpose.INITIAL).integers(2**63 - 1)))
     return algorithm.split.start(model, source)
@@ -72,7 +72,7 @@ def initial_state(algorithm: Algorithm, initial: Tensor) -> ModelState:
 def public_coordinates(
     algorithm: Algorithm, model: Model, seed: int, round_: int
 ) -> np.ndarray | None:
-    """Coordinates of the global vector that are released in a round [k], sorted; None for all.
+    """The released coordinates of the global vector [k], sorted; None for all.
 
     They follow from the model, the seed and the round, never from data.
     """
@@ -89,27 +89,38 @@ def public_coordinates(
 
 
 def received(algorithm: Algorithm, releases: RoundReleases) -> tuple[Received, ...]:
-    """What the server receives: each vector with its groups and factor, which the plan names.
+    """What the server receives: vectors with the groups and factors of the plan.
 
     Raises:
-        InputError: when the number of releases or their senders are not those of the algorithm.
+        InputError: when the number of releases or their senders are not those of the
+        algorithm.
     """
-    round_, vectors = releases.round, releases.vectors
-    groups, factors = groups_in_round(algorithm, round_), weights(algorithm, round_)
+    round_ = releases.round
+    vectors = releases.vectors
+    groups = groups_in_round(algorithm, round_)
+    factors = weights(algorithm, round_)
     if algorithm.mechanism.release_client is not None:
         by_name = {group.name: group for group in groups}
         if len(releases.senders) != len(vectors):
             _refuse(round_, f"{len(releases.senders)} senders", len(vectors))
         return tuple(
-            Received(round_, vector, (by_name[one.group],), factors[one.group], one.client)
-            for vector, one in zip(vectors, releases.senders, strict=True)
+            Received(
+                round_,
+                vector,
+                (by_name[sender.group],),
+                factors[sender.group],
+                sender.client,
+            )
+            for vector, sender in zip(vectors, releases.senders, strict=True)
         )
-    of_release = [groups] if algorithm.mechanism.joint else [(group,) for group in groups]
+    of_release = [(group,) for group in groups]
+    if algorithm.mechanism.joint:
+        of_release = [groups]
     if len(of_release) != len(vectors):
         _refuse(round_, f"{len(of_release)}", len(vectors))
     return tuple(
-        Received(round_, vector, held, factors[held[0].name])
-        for vector, held in zip(vectors, of_release, strict=True)
+        Received(round_, vector, summed, factors[summed[0].name])
+        for vector, summed in zip(vectors, of_release, strict=True)
     )
 
 
@@ -139,7 +150,7 @@ def models_after(
     initial: Tensor,
     rounds: Iterable[RoundReleases],
 ) -> Iterator[ModelState]:
-    """The model before the first round and after each round, computed on the CPU without data.
+    """The model before the first round and after each, on the CPU, without data.
 
     Args:
         algorithm: of the registry, built for the plan that the run executed.
@@ -149,12 +160,14 @@ def models_after(
         rounds: the releases of each round, in order from round 1.
 
     Raises:
-        InputError: when a round is not the next one, or its releases do not have the number and
+        InputError: when a round is not the next one, or its releases do not have the
+        number and
             the length that the algorithm gives them.
     """
     state = initial_state(algorithm, initial)
     yield state
-    whole, extra = algorithm.split.dimension(model), extra_coordinates(algorithm)
+    whole = algorithm.split.dimension(model)
+    extra = extra_coordinates(algorithm)
     for releases in rounds:
         if releases.round != state.round + 1:
             _refuse(state.round + 1, "the next round", releases.round)
@@ -178,6 +191,6 @@ def _require_length(releases: RoundReleases, length: int) -> None:
             _refuse(releases.round, f"{length} coordinates each", len(vector))
 
 
-def _refuse(round_: int, expected: str, found: int) -> NoReturn:
+def _refuse(round_: int, expected: str, number: int) -> NoReturn:
     rule = f"must be {expected} in round {round_}, by the plan and the algorithm"
-    raise InputError.one("releases", rule, found)
+    raise InputError.one("releases", rule, number)

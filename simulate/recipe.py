@@ -1,8 +1,9 @@
 """Recipes: how what precedes an algorithm's releases is executed again by a replay.
 
-A recipe says in a few words what clients and mechanism do; ``simulate.replay`` has a second, simple
-implementation of each word. It is registered beside the algorithm. What follows the releases needs
-no recipe: it is computed from them (``simulate.postprocessing``).
+A recipe says in a few words what clients and mechanism do; ``simulate.replay`` has a
+second, simple implementation of each word. It is registered beside the algorithm. What
+follows the releases needs no recipe: it is computed from them
+(``simulate.postprocessing``).
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from privplan.plan import Plan
 class Recipe:
     """What precedes the releases of an algorithm."""
 
-    # ``joint``: one sum of all groups; ``per_group``: a sum of each; ``per_client``: each client
-    # releases what its DP-SGD made
+    # ``joint``: one sum of all groups; ``per_group``: a sum of each; ``per_client``:
+    # each client releases what its DP-SGD made
     release: Literal["joint", "per_group", "per_client"]
     # rule of the factor in each ledger line, a name of ``privplan.planning.error``
     weight: str = "mean"
     noisy: bool = True  # whether noise is added, so that updates are clipped
     scaled: bool = False  # whether updates are multiplied by the group's scale
-    # local training: SGD; with SAM's ascent; along the last step (DP-FedPGN); with BLUR's penalty;
-    # of the head, then of the body; of shared parameters plus the client's offset
+    # local training: SGD; with SAM's ascent; along the last step (DP-FedPGN); with
+    # BLUR's penalty; of the head, then of the body; of shared parameters plus the
+    # client's offset
     local: Literal["sgd", "sam", "pgn", "blur", "head", "offset"] = "sgd"
     masked: bool = False  # whether a public mask selects the coordinates of a release
     fine_tuned: bool = False  # whether clients change the final model for themselves

@@ -55,7 +55,8 @@ def client_release(world: World, line: Line, start: Start) -> tuple[Release, Ten
     vector = update if finite else torch.zeros_like(update)
     kept = theta - start.theta + movement * (1 - share) if world.recipe.personal else None
 
-    # The same steps of the noise alone give what the noise moves: linear, as SGD with momentum is.
+    # The same steps of the noise alone give what the noise moves: linear, as SGD with
+    # momentum is.
     still = torch.zeros_like(theta, dtype=torch.float64)
     of_noise = descended(plan, round_, still, lambda _, step, moves: noise[step] * moves, factors)
     sent_noise = (of_noise * share)[coordinates]

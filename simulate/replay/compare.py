@@ -46,7 +46,8 @@ class Comparisons:
         self.differences: list[Difference] = []
         self.skipped: frozenset[str] = frozenset()
         self.by_name: dict[str, Comparison] = {}
-        # Largest L2 deviation of each round trained again, in standard deviations of its noise.
+        # Largest L2 deviation of each round trained again, in standard deviations of
+        # its noise.
         self.deviations: dict[int, float] = {}
 
     def add(self, round_: int, name: str, detail: str, deviation: float, limit: float = 0) -> None:
@@ -108,7 +109,8 @@ class Comparisons:
     def lines(self, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None) -> None:
         """Compare a ledger line: what depends on training, or with ``near`` None, all else.
 
-        ``near`` is the number of updates of which rounding decides whether they are clipped.
+        ``near`` is the number of updates of which rounding decides whether they are
+        clipped.
         """
         rest = replayed.residual.sum_squares if replayed.residual else 0.0
         scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0

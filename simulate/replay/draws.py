@@ -1,6 +1,7 @@
 """Random draws of a run, generated again from its seed: cohorts, mini-batches and masks.
 
-A stream is a Philox generator keyed by ``SeedSequence(seed, spawn_key=(purpose, *indices))``.
+A stream is a Philox generator keyed by ``SeedSequence(seed, spawn_key=(purpose,
+*indices))``.
 """
 
 from __future__ import annotations

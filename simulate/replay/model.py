@@ -32,7 +32,8 @@ from simulate.postprocessing import (
 
 INITIAL_TOLERANCE = 1e-6
 """Largest distance of a stored initial vector from the recomputed one, relative to the norm of the
-recomputed one. Generators of other versions of PyTorch round differently, by about 1e-7."""
+recomputed one. Generators of other versions of PyTorch round differently, by about
+1e-7."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class FinalVector:
 
     Attributes:
         vector: the released global vector [d], float32, on the CPU.
-        initial: ``recomputed`` where the first vector was drawn again from the seed, as for
-            registered models and for own modules that are given; ``declared`` where it is the one
-            that the run stored, so that nothing is known of how it was made.
+        initial: ``recomputed`` where the first vector was drawn again from the seed, as
+            for
+            registered models and for own modules that are given; ``declared`` where it
+            is the one that the run stored, so that nothing is known of how it was made.
         algorithm: the algorithm that made it, with the executed plan.
         state: the global model and the server's state after the last round.
     """
@@ -57,21 +59,24 @@ class FinalVector:
 def final_vector(folder: Path, model: Model | None = None) -> FinalVector:
     """The final vector of a finished run, from its plan, record, ledger and stored releases.
 
-    It is the server's released vector after the last round: the global model, or the average of
-    models where the plan asks for one. No data are read, and nothing that the run claims of its
-    models: the result is a function of the releases, the first vector and the plan. The first
-    vector of a registered model is drawn again from the seed and must be the stored one but for
-    rounding. That of an own module is drawn again where the module is given, and else is the
-    stored one, which ``FinalVector.initial`` then calls ``declared``.
+    It is the server's released vector after the last round: the global model, or the
+    average of models where the plan asks for one. No data are read, and nothing that
+    the run claims of its models: the result is a function of the releases, the first
+    vector and the plan. The first vector of a registered model is drawn again from the
+    seed and must be the stored one but for rounding. That of an own module is drawn
+    again where the module is given, and else is the stored one, which
+    ``FinalVector.initial`` then calls ``declared``.
 
     Args:
         folder: the run folder.
         model: the built own module of the run; not needed for a registered model.
 
     Raises:
-        InputError: when the run is not finished, its algorithm is not registered here, its
-            releases are not stored (they take more than 256 MiB, or an earlier version wrote
-            them), or the stored vectors are not those that evidence and ledger name.
+        InputError: when the run is not finished, its algorithm is not registered here,
+        its
+            releases are not stored (they take more than 256 MiB, or an earlier version
+            wrote them), or the stored vectors are not those that evidence and ledger
+            name.
     """
     plan, record = Plan.load(folder / PLAN), RunRecord.load(folder)
     if record.status != "complete":

@@ -15,11 +15,13 @@ from simulate.tasks import Metric
 
 SCORE = 1e-3
 """Largest difference of a score or loss that agrees, relative above 1: outputs of float32 kernels
-differ by some 1e-6, and a score of a few thousand records moves by no more than one of them."""
+differ by some 1e-6, and a score of a few thousand records moves by no more than one of
+them."""
 NEAR = 1e-5  # distance of two outputs, relative to the largest, within which rounding orders them
 MOST_TIES = 0.01
 """Largest share of test records whose two largest outputs are that near. Training leaves fewer; a
-model whose outputs are all near has any accuracy that rounding gives it, so none is shown."""
+model whose outputs are all near has any accuracy that rounding gives it, so none is
+shown."""
 BATCH = 1000  # test records at once
 
 Score = tuple[float, float]  # a score, and the share of records that may count either way

@@ -25,8 +25,8 @@ from simulate.replay.world import World, mixture
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Where one direction keeps to a side of a kink, the opposite one crosses it. A first kink of little
-# weight leaves more than rounding does.
+# Where one direction keeps to a side of a kink, the opposite one crosses it. A first
+# kink of little weight leaves more than rounding does.
 ROUNDINGS = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
 """Relative changes of a model, for each client and size along a random vector of its own."""
 EXPLAINED = 0.95  # part of a gap that another update may leave at most, to take its place
@@ -55,9 +55,10 @@ def in_threads(
 class Cohort:
     """The participants of one release, trained again.
 
-    Two float32 kernels may fall on different sides of a rectifier or a maximum whose arguments
-    differ by rounding, and then give other updates. ``explain`` replaces a client's update by one
-    from a start that differs by rounding, if that explains a part of a gap.
+    Two float32 kernels may fall on different sides of a rectifier or a maximum whose
+    arguments differ by rounding, and then give other updates. ``explain`` replaces a
+    client's update by one from a start that differs by rounding, if that explains a
+    part of a gap.
 
     Args:
         world: the run.

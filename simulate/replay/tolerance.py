@@ -1,8 +1,8 @@
 """How far a released vector is from the replayed one, in units of its noise, and what agrees.
 
-A deviation is divided by the standard deviation of the release's noise, which the plan gives and
-the replay draws, or without noise by the root mean square of the replayed vector. No number of the
-run is ever a unit: a run could choose it.
+A deviation is divided by the standard deviation of the release's noise, which the plan
+gives and the replay draws, or without noise by the root mean square of the replayed
+vector. No number of the run is ever a unit: a run could choose it.
 """
 
 from __future__ import annotations

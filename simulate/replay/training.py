@@ -118,7 +118,8 @@ def descended(
 def step_factors(world: World, steps: int) -> tuple[list[Factor], Factor]:
     """Factors on the learning rate in each step, and the share of a movement that is sent [d].
 
-    A client keeps the rest: its head, which the first half of the steps trains, or its offset.
+    A client keeps the rest: its head, which the first half of the steps trains, or its
+    offset.
     """
     numbers, size = world.numbers, world.parts.model.parameters
     if world.recipe.local == "head":
@@ -183,7 +184,8 @@ def updates(
         round_: from 1.
         start: what the clients start from.
         clients: their numbers.
-        change: relative size of a random change of each client's start, to see other roundings.
+        change: relative size of a random change of each client's start, to see other
+            roundings.
     """
     local = world.plan.spec.local
     starts, batches = list[Tensor](), list[Batches]()

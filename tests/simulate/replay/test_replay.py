@@ -112,7 +112,7 @@ def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(tmp_pa
     assert evidence.header.stored is False
     assert (folder / VECTORS).stat().st_size == 2410 * 4
     assert judge(load_run(folder)).kept
-    some, whole = replayed(folder, 1), replayed(folder)
+    some, whole = replayed(folder, 1, seed=1), replayed(folder)
     assert (some.outcome, some.reason) == ("not shown", f"missing: {NOT_STORED}")
     assert whole.outcome == "passed", whole.reason
     assert comparison(whole, "accuracy") == (1, 0)
