@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
+from privplan.plan import GroupPlan
 from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm, extra_coordinates, groups_in_round, weights
 from simulate.components import Received, State
@@ -113,7 +114,7 @@ def received(algorithm: Algorithm, releases: RoundReleases) -> tuple[Received, .
             )
             for vector, sender in zip(vectors, releases.senders, strict=True)
         )
-    of_release = [(group,) for group in groups]
+    of_release: list[tuple[GroupPlan, ...]] = [(group,) for group in groups]
     if algorithm.mechanism.joint:
         of_release = [groups]
     if len(of_release) != len(vectors):
