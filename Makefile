@@ -46,7 +46,7 @@ test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-
 
 faults: $(INSTALLED) ## the tables of planted faults in docs/evidence/reliability.md and verdicts.md
 	$(BIN)/python -m tests.fuzz.guided -max_total_time=600
-	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay
+	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay --table docs/evidence/data/planted-faults.csv
 	$(BIN)/python -m tests.sabotage.verdicts
 
 lint: $(INSTALLED) ## ruff, mypy, and proselint on the pages

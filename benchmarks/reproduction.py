@@ -1,14 +1,20 @@
-"""Writes what rests on stored results, docs/reproduction/*.json: verdicts, and the runs.
+"""Writes what rests on stored results in docs/reproduction: verdicts, and the runs.
 
-privplan reproduce TABLE -o docs/reproduction    # adds rows and seeds that are not stored
-privplan reproduce TABLE -o EMPTY                # trains all again; the file is copied here
-python benchmarks/reproduction.py                # writes the pages again
+The pages have one line per table of a paper; every claim, cell and setting is a row of
+the CSV files in docs/evidence/data.
+
+privplan reproduce TABLE -o docs/reproduction    # adds rows and seeds
+privplan reproduce TABLE -o EMPTY                # trains again; the file is copied here
+python benchmarks/reproduction.py                # writes the pages and the rows again
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from privplan.contrib.reproduction.claims import (
@@ -24,6 +30,7 @@ from privplan.contrib.reproduction.tables import PAPERS, Paper, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "docs" / "reproduction"
+EVIDENCE = ROOT / "docs" / "evidence"
 BEGIN = "<!-- begin: written by benchmarks/reproduction.py from docs/reproduction/*.json -->"
 END = "<!-- end -->"
 
@@ -36,113 +43,196 @@ def stored(table: Table, folder: Path = STORED) -> Result | None:
 
 def outcomes(table: Table, folder: Path = STORED) -> list[tuple[str, Outcome]]:
     """Each claim of a table with its verdict."""
-    texts, result = [claim.text for claim in table.claims], stored(table, folder)
-    times = [f"{size} about {of:g} min" for size, of in table.minutes.items()]
-    words = ", ".join(times) or table.sizes.get("full", "seconds")
-    missing = Outcome(NOT_RUN, f"`privplan reproduce {table.name}`: {words}")
+    texts = [claim.text for claim in table.claims]
+    times = [f"{size} about {minutes:g} min" for size, minutes in table.minutes.items()]
+    duration = ", ".join(times) or table.sizes.get("full", "seconds")
+    not_run = Outcome(NOT_RUN, f"`privplan reproduce {table.name}`: {duration}")
+    result = stored(table, folder)
     if result is None:
-        return [(one, missing) for one in texts]
-    found = [missing if one == NO_ROWS else one for one in verdicts(table.claims, result)]
-    return list(zip(texts, found, strict=True))
+        return [(text, not_run) for text in texts]
+    results = verdicts(table.claims, result)
+    with_missing = [not_run if outcome == NO_ROWS else outcome for outcome in results]
+    return list(zip(texts, with_missing, strict=True))
+
+
+def papers() -> list[Paper]:
+    """The papers, in the order of their registry."""
+    return [paper for _, paper in PAPERS.items()]
+
+
+def tables_of_runs(folder: Path) -> Iterator[tuple[Table, Result]]:
+    """The tables whose cells were trained, with their stored results."""
+    for paper in papers():
+        for table in paper.tables:
+            result = stored(table, folder)
+            if result is not None and result.seeds:
+                yield table, result
+
+
+# The pages.
 
 
 def summary(folder: Path = STORED) -> str:
-    """The verdicts: one table of the papers, then one of each paper."""
-    papers = [paper for _, paper in PAPERS.items()]
-    lines = [BEGIN, "", f"| paper | claims | {' | '.join(VERDICTS)} | what size differs |"]
-    lines.append("|---" * (len(VERDICTS) + 3) + "|")
-    for paper in papers:
-        found = [one.verdict for table in paper.tables for _, one in outcomes(table, folder)]
-        counts = [str(found.count(verdict)) for verdict in VERDICTS]
-        apart = sum(bool(one.left_out) and one.has_results for one in paper.tables)
-        counts[-1] += f", and of whole tables or figures {apart}"
-        name = paper.title.partition(" (")[0]
-        lines.append(f"| {name} | {len(found)} | {' | '.join(counts)} | {paper.differs} |")
-    for paper in papers:
-        lines += [f"\n## {paper.title}\n", *_verdicts(paper, folder)]
+    """The verdicts: one table of the papers, then one of the tables of each paper."""
+    lines = [BEGIN, "", f"| paper | claims | {' | '.join(VERDICTS)} |"]
+    lines.append("|---" * (len(VERDICTS) + 2) + "|")
+    for paper in papers():
+        counts: Counter[str] = Counter()
+        for table in paper.tables:
+            counts.update(outcome.verdict for _, outcome in outcomes(table, folder))
+        cells = [_short_title(paper), counts.total(), *(counts[verdict] for verdict in VERDICTS)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    for paper in papers():
+        lines += [f"\n## {paper.title}\n", "| table | verdicts |", "|---|---|"]
+        for table in paper.tables:
+            counts = Counter(outcome.verdict for _, outcome in outcomes(table, folder))
+            words = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+            if words:
+                lines.append(f"| {table.title} | {', '.join(words)} |")
     return "\n".join([*lines, "", END])
 
 
+def _short_title(paper: Paper) -> str:
+    return paper.title.partition(" (")[0]
+
+
 def runs(folder: Path = STORED) -> str:
-    """All cells of the tables of runs."""
-    lines = [BEGIN, ""]
-    for table in (table for _, paper in PAPERS.items() for table in paper.tables):
-        result = stored(table, folder)
-        if result is not None and result.seeds:
-            lines += _accuracies(table, result)
-    return "\n".join([*lines, END])
+    """One line per table of runs."""
+    lines = [BEGIN, "", "| table | size | seeds | cells | minutes on a core |"]
+    lines.append("|---|---|--:|--:|--:|")
+    for table, result in tables_of_runs(folder):
+        minutes = sum(sum(cell.seconds) for cell in result.cells) / 60
+        cells = [table.name, result.size, len(result.seeds), len(result.cells), f"{minutes:.0f}"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, "", END])
 
 
-PAGES = {
-    ROOT / "docs" / "evidence" / "reproduction.md": summary,
-    ROOT / "docs" / "evidence" / "reproduced-runs.md": runs,
-}
-"""What is written into which page."""
+# The rows beside the pages.
 
 
-def _verdicts(paper: Paper, folder: Path) -> Iterator[str]:
-    """One line per claim; a table without claims has one line."""
-    yield "| table | claim | verdict | evidence |"
-    yield "|---|---|---|---|"
-    for table in paper.tables:
-        result, shown = stored(table, folder), table.title
-        if result is not None and result.seeds:
-            shown += f" ({result.size} size, {len(result.seeds)} seeds)"
-        if table.left_out:
-            verdict = NOT_RUN if table.has_results else ""
-            yield f"| {shown} | | {verdict} | {table.left_out} |"
-        for claim, found in outcomes(table, folder):
-            yield f"| {shown} | {claim} | {found.verdict} | {found.evidence} |"
-            shown = ""
+def differences(folder: Path = STORED) -> str:
+    """How our sizes differ from each paper's, as CSV."""
+    rows = [(_short_title(paper), paper.differs) for paper in papers()]
+    return as_csv(("paper", "what size differs"), rows)
 
 
-def _accuracies(table: Table, result: Result) -> Iterator[str]:
-    """All cells of a table of runs."""
-    yield f"## {table.name}\n"
-    size = table.sizes.get(result.size, "the paper's setting")
-    seeds = ", ".join(map(str, result.seeds))
-    versions = ", ".join(
-        f"{name} {result.versions[name]}"
-        for name in ("privplan", "torch")
-        if name in result.versions
+def claims(folder: Path = STORED) -> str:
+    """Every claim with its verdict and evidence, and each table without one, as CSV."""
+    rows: list[tuple[object, ...]] = []
+    for paper in papers():
+        for table in paper.tables:
+            result = stored(table, folder)
+            size = result.size if result is not None and result.seeds else ""
+            seeds = len(result.seeds) if result is not None and result.seeds else ""
+            where = (_short_title(paper), table.title, size, seeds)
+            if table.left_out:
+                verdict = NOT_RUN if table.has_results else ""
+                rows.append((*where, "", verdict, table.left_out))
+            for claim, outcome in outcomes(table, folder):
+                rows.append((*where, claim, outcome.verdict, outcome.evidence))
+    columns = ("paper", "table", "size", "seeds", "claim", "verdict", "evidence")
+    return as_csv(columns, rows)
+
+
+def settings(folder: Path = STORED) -> str:
+    """How each table of runs was made, as CSV."""
+    rows: list[tuple[object, ...]] = []
+    for table, result in tables_of_runs(folder):
+        size = table.sizes.get(result.size, "the paper's setting")
+        seeds = " ".join(map(str, result.seeds))
+        versions = [result.versions.get(package, "") for package in ("privplan", "torch")]
+        minutes = sum(sum(cell.seconds) for cell in result.cells) / 60
+        measure = table.measure[0].upper() + table.measure[1:]
+        start = (table.name, result.size, size, seeds, *versions)
+        rows.append((*start, result.machine, f"{minutes:.0f}", measure))
+    columns = (
+        "table",
+        "size",
+        "setting",
+        "seeds",
+        "privplan",
+        "torch",
+        "machine",
+        "minutes on a core",
+        "measure",
     )
-    measure = table.measure[0].upper() + table.measure[1:]
-    seconds = sum(sum(cell.seconds) for cell in result.cells)
-    yield (
-        f"{result.size.capitalize()} size: {size}. Seeds {seeds}; {versions}; {result.machine}; "
-        f"{seconds / 60:.0f} minutes on a core. {measure}; mean and half of its interval.\n"
+    return as_csv(columns, rows)
+
+
+def cells(folder: Path = STORED) -> str:
+    """Every cell of the tables of runs, as CSV.
+
+    The interval of 95% is the mean plus or minus its half (Student's t over the seeds).
+    """
+    rows: list[tuple[object, ...]] = []
+    for table, result in tables_of_runs(folder):
+        for cell in result.cells:
+            spec = result.configuration[cell.column][cell.row]["spec"]
+            half = "" if cell.half is None else f"{cell.half:.2f}"
+            published = "" if cell.published is None else f"{cell.published:g}"
+            rate = f"{spec['local']['learning_rate']:g}"
+            measured = (f"{cell.mean:.2f}", half, published)
+            rows.append((table.name, cell.row, cell.column, rate, *measured, _spent(cell)))
+    columns = (
+        "table",
+        "method",
+        "setting",
+        "learning rate",
+        "mean",
+        "half of the interval",
+        "printed",
+        "epsilon spent by group",
     )
-    yield "| method | setting | learning rate | found | printed | epsilon spent, by group |"
-    yield "|---|---|---|---|---|---|"
-    for cell in result.cells:
-        error = "" if cell.half is None else f" ± {cell.half:.2f}"
-        printed = "" if cell.published is None else f"{cell.published:g}"
-        rate = result.configuration[cell.column][cell.row]["spec"]["local"]["learning_rate"]
-        found = f"{rate:g} | {cell.mean:.2f}{error}"
-        yield f"| {cell.row} | {cell.column} | {found} | {printed} | {_spent(cell)} |"
-    yield ""
+    return as_csv(columns, rows)
 
 
 def _spent(cell: Cell) -> str:
-    """Epsilon of each group, or the range of more than eight."""
+    """Epsilon of each group, or the range over more than eight."""
     values = [math.inf if value is None else value for value in cell.spent.values()]
     words = ["infinite" if value == math.inf else f"{value:.3g}" for value in values]
     if len(values) <= 8:
         return ", ".join(words)
-    low, high = values.index(min(values)), values.index(max(values))
+    low = values.index(min(values))
+    high = values.index(max(values))
     return f"{words[low]} to {words[high]} in {len(values)} groups"
+
+
+def as_csv(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the text of a CSV file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+PAGES = {
+    EVIDENCE / "reproduction.md": summary,
+    EVIDENCE / "reproduced-runs.md": runs,
+}
+"""What is written into which page, between its marks."""
+
+ROWS = {
+    EVIDENCE / "data" / "reproduced-claims.csv": claims,
+    EVIDENCE / "data" / "reproduced-sizes.csv": differences,
+    EVIDENCE / "data" / "reproduced-settings.csv": settings,
+    EVIDENCE / "data" / "reproduced-cells.csv": cells,
+}
+"""What is written into which file."""
 
 
 def replaced(page: str, part: str) -> str:
     """The page with its generated part replaced."""
-    before, rest = page.split(BEGIN)
-    return before + part + rest.split(END)[1]
+    before, marked = page.split(BEGIN)
+    return before + part + marked.split(END)[1]
 
 
 def main() -> None:
-    """Write the pages."""
+    """Write the pages and the rows."""
     for page, part in PAGES.items():
         page.write_text(replaced(page.read_text(encoding="utf-8"), part()), encoding="utf-8")
+    for path, text in ROWS.items():
+        path.write_text(text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import click
 
 from tests import sabotage
-from tests.sabotage.table import COLUMNS, HONEST, honest_row, markdown, rows, summary
+from tests.sabotage.table import COLUMNS, HONEST, honest_row, markdown, rows, summary, write_csv
 
 MISSED = 4
 
@@ -32,8 +32,9 @@ def _found(task):
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="Seeds per fault.")
 @click.option("--replay", is_flag=True, help="Execute runs of undeclared faults again.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes.")
+@click.option("--table", type=click.Path(), help="CSV file for the rows of the faults.")
 @click.pass_context
-def command(ctx, runs, canaries, seeds, replay, jobs):
+def command(ctx, runs, canaries, seeds, replay, jobs, table):
     """Break real runs on the digits in every way that is known, and judge each.
 
     Exit code 0: each fault is detected by its check, or needs the level of evidence that the table
@@ -53,7 +54,10 @@ def command(ctx, runs, canaries, seeds, replay, jobs):
             found = list(pool.map(_found, tasks))
     findings = [found[at : at + seeds] for at in range(0, len(broken), seeds)]
     honest = found[len(broken) :]
-    click.echo(markdown(COLUMNS, rows(findings)) + "\n")
+    fault_rows = rows(findings)
+    if table:
+        write_csv(table, COLUMNS, fault_rows)
+    click.echo(markdown(COLUMNS, fault_rows) + "\n")
     click.echo(markdown(HONEST, [row for _, row in honest]) + "\n")
     right = sum(all(one.as_documented for one in of_seeds) for of_seeds in findings)
     passed = sum(kept for kept, _ in honest)

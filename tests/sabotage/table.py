@@ -1,6 +1,8 @@
 """Results of the faults as rows of text."""
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.sabotage.bench import Finding
 from tests.sabotage.fault import EXTERNAL
@@ -66,3 +68,11 @@ def markdown(columns, cells):
     """A table of Markdown."""
     ruled = [list(columns), ["---"] * len(columns), *cells]
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
+
+
+def write_csv(path, columns, cells):
+    """A table as a CSV file."""
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(cells)

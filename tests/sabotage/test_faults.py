@@ -1,6 +1,6 @@
 """Every planted fault is caught by the right check for the right reason; honest runs pass."""
 
-import re
+import csv
 from pathlib import Path
 
 import pytest
@@ -9,8 +9,9 @@ from click.testing import CliRunner
 from tests.sabotage import COLLECTED, FAULTS, Fault, honest, honest_runs, tried
 from tests.sabotage.__main__ import command
 from tests.sabotage.fault import EXTERNAL
+from tests.sabotage.table import COLUMNS
 
-DOCS = Path(__file__).parents[2] / "docs" / "evidence" / "reliability.md"
+STORED = Path(__file__).parents[2] / "docs" / "evidence" / "data" / "planted-faults.csv"
 
 
 QUICK = ("Laplace noise of equal variance", "no noise on the last layer", "a ratio 3% too high")
@@ -105,17 +106,20 @@ def test_the_table_has_enough_faults_of_every_kind():
     assert len({fault.check for fault in FAULTS}) >= 12
 
 
-def test_the_docs_hold_the_printed_table():
-    table = DOCS.read_text().split("<!-- sabotage -->")[1]
-    listed = re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)[2:]
-    assert listed == [fault.name for fault in FAULTS]
-    assert "| NO |" not in table
+def test_the_stored_table_has_all_faults_and_each_is_detected():
+    with STORED.open(encoding="utf-8", newline="") as file:
+        listed = list(csv.DictReader(file))
+    assert list(listed[0]) == list(COLUMNS)
+    assert [row["fault"] for row in listed] == [fault.name for fault in FAULTS]
+    assert {row["detected by"] for row in listed} <= {"declared", "not shown", "replayed"}
 
 
-def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch):
+def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch, tmp_path):
     missed = Fault("harmless", "Nothing is broken.", "noise drawn", "drawn with")
+    table = tmp_path / "faults.csv"
     for faults, code in (((missed,), 4), (FAULTS[:1], 0)):
         monkeypatch.setattr("tests.sabotage.FAULTS", faults)
-        done = CliRunner().invoke(command, ["--honest", "0"])
+        done = CliRunner().invoke(command, ["--honest", "0", "--table", str(table)])
         assert done.exit_code == code, done.output
         assert f"| {faults[0].name} |" in done.output
+        assert table.read_text(encoding="utf-8").splitlines()[1].startswith(faults[0].name)

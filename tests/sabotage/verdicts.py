@@ -1,11 +1,12 @@
 """``python -m tests.sabotage.verdicts``: what ``privplan verify`` says of broken and honest runs.
 
 It is asked as a user would ask it, with its default execution, and again with ``--rounds all``
-where it did not say broken. Writes the measured table to ``docs/evidence/verdicts.md``.
+where it did not say broken. Writes ``docs/evidence/verdicts.md``, and a row per run beside it.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
@@ -31,7 +32,10 @@ from tests.sabotage.kinds import leaks, rounds
 from tests.simulate.conftest import interrupt
 
 T = TypeVar("T")
-PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "verdicts.md"
+EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
+PAGE = EVIDENCE / "verdicts.md"
+BROKEN = EVIDENCE / "data" / "verdicts-of-broken-runs.csv"
+HONEST = EVIDENCE / "data" / "verdicts-of-honest-runs.csv"
 
 
 def answer(folder: Path, *options: str) -> tuple[str, str]:
@@ -121,7 +125,7 @@ def _of_one(one: tuple[str, str, int]) -> tuple[str, str]:
 
 
 def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) -> str:
-    """The page, from runs that are made now by some processes."""
+    """The page, from runs that are made now by some processes; writes the rows beside it."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         faults = list(zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True))
         honest = list(zip(runs, _shown(pool.map(_of_one, runs), len(runs)), strict=True))
@@ -130,30 +134,31 @@ def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) 
     lines = [
         "# What verify says of broken and of honest runs",
         "",
+        f"**Result.** {len(faults)} broken runs: by default {_counted(by_default)}; with",
+        f"`--rounds all` {_counted(with_all)}. {len(honest)} honest runs:",
+        f"{_counted(Counter(level for _, (level, _) in honest))}.",
+        "",
         "`make faults` writes this page: runs on the digits, judged by `privplan verify RUN` as it",
         "executes rounds by default, and by `--rounds all` where that did not say broken.",
         "",
-        f"{len(faults)} broken runs: by default {_counted(by_default)}; with `--rounds all`",
-        f"{_counted(with_all)}. {len(honest)} honest runs:",
-        f"{_counted(Counter(level for _, (level, _) in honest))}.",
-        "",
-        "| fault | verify | with all rounds | why |",
-        "|---|---|---|---|",
-        *(f"| {name} | {one} | {every} | {_cell(why)} |" for name, (one, every, why) in faults),
-        "",
-        "| honest run | law | seed | verify | why not executed |",
-        "|---|---|---|---|---|",
-        *(f"| {a} | {b} | {c} | {one} | {_cell(why)} |" for (a, b, c), (one, why) in honest),
+        "Every run, with its reason: [broken ones](data/verdicts-of-broken-runs.csv),",
+        "[honest ones](data/verdicts-of-honest-runs.csv).",
     ]
+    with BROKEN.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("fault", "verify", "with all rounds", "why"))
+        for name, (by_default, with_all_rounds, why) in faults:
+            writer.writerow((name, by_default, with_all_rounds, why[:140]))
+    with HONEST.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("honest run", "law", "seed", "verify", "why not executed"))
+        for run, (verdict, why) in honest:
+            writer.writerow((*run, verdict, why[:140]))
     return "\n".join(lines) + "\n"
 
 
 def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {level}" for level, count in counts.most_common())
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")[:140]
 
 
 def _shown(items: Iterable[T], total: int) -> Iterator[T]:

@@ -476,6 +476,8 @@ def test_the_pages_are_written_from_the_stored_results():
     for page, part in reproduction.PAGES.items():
         text = page.read_text(encoding="utf-8")
         assert reproduction.replaced(text, part()) == text
+    for path, text in reproduction.ROWS.items():
+        assert path.read_text(encoding="utf-8") == text()
 
 
 def test_every_table_and_figure_of_the_five_papers_has_its_line():
