@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from privplan.visible import printable
+
 
 class PrivplanError(Exception):
     """Base of every error that the project raises on purpose.
@@ -50,11 +52,7 @@ def _cut(text: str, most: int) -> str:
 
 def _one_line(text: str) -> str:
     """The same with escapes for what would break the line or hide in it, and not too long."""
-    text = _cut(text, 2 * MOST_LETTERS)
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+    return printable(_cut(text, 2 * MOST_LETTERS))
 
 
 def did_you_mean(text: object, known: Iterable[str]) -> str:

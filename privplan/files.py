@@ -230,23 +230,6 @@ def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no number of JSON")
 
 
-def printable(text: str) -> str:
-    """The text with escapes for control characters, which could change what a terminal shows."""
-    return "".join(
-        letter
-        if letter.isprintable() or letter in "\n\t"
-        else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
-def csv_cell(value: Any) -> Any:
-    """A cell of a CSV file; text that spreadsheets would read as a formula gets an apostrophe."""
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{value}"
-    return value
-
-
 # --- YAML text: a loader that is safe and strict, and edits that keep comments. ------------------
 
 MOST_NODES = 1_000_000  # largest number of values in a document after all aliases are expanded

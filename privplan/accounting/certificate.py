@@ -75,6 +75,11 @@ class CertificateRow(BaseModel):
         return self
 
     @property
+    def is_bound(self) -> bool:
+        """Whether epsilon is surely at most ``epsilon_upper``, of one run or of all."""
+        return self.kind.removesuffix(OF_ONE_RUN) not in _NO_BOUNDS
+
+    @property
     def law(self) -> str:
         """The sampling law with what it draws, for tables."""
         return named_law(self.sampling, self.unit)

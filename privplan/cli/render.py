@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import click
 
 from privplan.errors import InputError
-from privplan.files import printable
+from privplan.visible import KEPT_LINES, printable
 
 PIPE_WIDTH = 160  # columns of a table in a file or a pipe, without COLUMNS
 LEAST_WIDTH = 40
@@ -32,7 +32,7 @@ class _Handler(logging.Handler):
     """Writes log records to the present standard error, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = " ".join(printable(record.getMessage()).split())
+        message = " ".join(printable(record.getMessage(), KEPT_LINES).split())
         warning = record.levelno >= logging.WARNING
         click.echo(f"{'warning' if warning else record.name}: {message}", err=True)
 
@@ -61,7 +61,7 @@ def ask(question: str, check: Callable[[str], Any], default: str = "") -> Any:
         try:
             return check(text.strip())
         except InputError as error:
-            raise click.UsageError(printable(str(error))) from None
+            raise click.UsageError(printable(str(error), KEPT_LINES)) from None
 
     return click.prompt(
         question, default=default, show_default=bool(default), value_proc=value_of, err=True
@@ -83,12 +83,13 @@ def warn(message: str) -> None:
 def status(line: str) -> None:
     """Print a line on the course of a long command, wrapped, as ``warn`` does."""
     if _log.isEnabledFor(logging.WARNING):
-        click.echo(_wrapped(printable(line)), err=True)
+        click.echo(_wrapped(printable(line, KEPT_LINES)), err=True)
 
 
 def _shown(line: str, stream: TextIO) -> str:
     """A line, wrapped between words for a terminal; for a file or a pipe it stays as it is."""
-    return _wrapped(printable(line)) if stream.isatty() else printable(line)
+    shown = printable(line, KEPT_LINES)
+    return _wrapped(shown) if stream.isatty() else shown
 
 
 def _wrapped(line: str) -> str:
@@ -117,7 +118,7 @@ def table(
     columns ``SPARE``, which the caption names; what is still too wide follows in a second table.
     ``words`` aligns all columns to the left, not only the first.
     """
-    cells = [[printable(cell) for cell in row] for row in rows]
+    cells = [[printable(cell, KEPT_LINES) for cell in row] for row in rows]
     names, gone = list(columns), list[str]()
     widths = _column_widths(names, cells, _width())
     lined = sum(widths) + 3 * len(names) + 1 <= _width()
@@ -202,7 +203,7 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     console = Console(stderr=True)
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(printable(title), total=None)
 
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)

@@ -14,20 +14,20 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from privplan.errors import InputError, PrivplanError
-from privplan.files import load_yaml, printable
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.planning.sweep import spec_data
 from privplan.report.tables import Table, answer
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec, with_changes
+from privplan.visible import in_html, printable
 
 HOST = "127.0.0.1"
 READY = "digits-planned"
@@ -166,12 +166,12 @@ def plan_html(shown: Shown) -> str:
     from privplan.planning.explain import attention_lines
 
     if shown.plan is None:
-        why = escape(shown.faults.get("", "see beside the number"))
+        why = in_html(shown.faults.get("", "see beside the number"))
         return f'<p id="state" role="status" style="{_BAD}"><b>There is no plan:</b> {why}</p>'
     lines, table = answer(shown.plan)
     known = [] if shown.plan.forecast is None else forecast_lines(shown.plan)
     said = [*lines, *known, *attention_lines(shown.plan)]
-    first, *others = (escape(line[:1].upper() + line[1:]) for line in said)
+    first, *others = (in_html(line[:1].upper() + line[1:]) for line in said)
     text = "".join(f"<p>{one}</p>" for one in others)
     return f'<p id="state" role="status"><b>{first}</b></p>{text}{_table("plan", table)}'
 
@@ -199,16 +199,16 @@ def _table(name: str, table: Table) -> str:
 
     def cells(words: list[str], tag: str) -> str:
         return "".join(
-            f'<{tag} style="{side}{"right" if at else "left"}">{escape(one)}</{tag}>'
+            f'<{tag} style="{side}{"right" if at else "left"}">{in_html(one)}</{tag}>'
             for at, one in enumerate(words)
         )
 
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
     return (
         f'<table id="{name}" style="margin-top:1rem"><caption style="text-align:left">'
-        f"<b>{escape(title)}</b></caption><thead><tr>{cells(columns, 'th')}</tr></thead>"
+        f"<b>{in_html(title)}</b></caption><thead><tr>{cells(columns, 'th')}</tr></thead>"
         f"<tbody>{body}</tbody></table>"
-        f'<p id="law-{name}" style="font-size:0.8rem">{escape(caption)}</p>'
+        f'<p id="law-{name}" style="font-size:0.8rem">{in_html(caption)}</p>'
     )
 
 
@@ -216,13 +216,13 @@ def fault_html(path: str, shown: Shown) -> str:
     """What is wrong with a number, to stand beside its field."""
     found = shown.faults.get(path, "")
     style = f'style="{_BAD if found else ""}"'
-    return f'<span role="alert" data-path="{escape(path)}" {style}>{escape(found)}</span>'
+    return f'<span role="alert" data-path="{in_html(path)}" {style}>{in_html(found)}</span>'
 
 
 def spec_html(shown: Shown) -> str:
     """The spec of the numbers, selected as a whole by one click."""
     style = "user-select:all;font-size:0.8rem;overflow-x:auto"
-    text = f'<pre id="spec" tabindex="0" style="{style}">{escape(shown.spec)}</pre>'
+    text = f'<pre id="spec" tabindex="0" style="{style}">{in_html(shown.spec)}</pre>'
     said = "The spec with these numbers (one click selects it); save it as spec.yaml, then: "
     return f"<p>{said}<code>privplan solve spec.yaml</code></p>{text}" * bool(shown.spec)
 

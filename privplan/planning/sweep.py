@@ -24,6 +24,7 @@ from privplan.errors import (
 from privplan.files import load_yaml, read_text, write_text
 from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import digest
+from privplan.visible import csv_cell
 
 if TYPE_CHECKING:
     from privplan.spec.spec import Spec
@@ -203,7 +204,7 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     columns = list(dict.fromkeys((*first, *extra, *COLUMNS)))
     writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
     return buffer.getvalue()
 
 

@@ -12,7 +12,6 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from privplan.report import plots, tables
 from privplan.report.style import Panel, picture_name, shortened
 from privplan.report.style import picture as drawn
 from privplan.report.tables import Table
+from privplan.visible import KEPT_LINES, in_html, printable
 
 Panels = Callable[[], list[Panel]]
 MOST_ROWS = 20  # most rows of a table that are shown; a data frame has them all
@@ -101,9 +101,13 @@ def _plan(plan: Any) -> View:
 
 def _certificate(rows: Any) -> View:
     table = tables.certificate_table(rows)
-    uppers = [(f"{one.group} {one.accountant}", one.epsilon_upper) for one in rows]
+    bounds = [row for row in rows if row.is_bound]
+    uppers = [(f"{row.group} {row.accountant}", row.epsilon_upper) for row in bounds]
     panels = _bars("Certificate", uppers, "epsilon, at most")
-    lines = [*rows.notes, *rows.warnings]
+    # A picture of upper bounds has no room for a number that may lie below the true epsilon.
+    others = {f"{row.accountant} ({row.kind})": None for row in rows if not row.is_bound}
+    left = [f"not in the picture, since no bound: {', '.join(others)}"] if others else []
+    lines = [*rows.notes, *rows.warnings, *left]
     return View(table[0], table, [row.model_dump() for row in rows], panels, lines)
 
 
@@ -206,7 +210,7 @@ def text(value: Any) -> str:
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in grid]
     notes = [part for line in (*after, *view.lines) for part in textwrap.wrap(line, WIDTH)]
     shown = [*textwrap.wrap(view.title, WIDTH), *(f"  {line.rstrip()}" for line in lines), *notes]
-    return "\n".join(shown)
+    return printable("\n".join(shown), KEPT_LINES)
 
 
 def page(value: Any) -> str:
@@ -214,18 +218,18 @@ def page(value: Any) -> str:
     view = _view(value)
     columns, rows, after = _cut(view.table)
     body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
-    notes = "".join(f"<p>{escape(one)}</p>" for one in (*after, *view.lines))
+    notes = "".join(f"<p>{in_html(one)}</p>" for one in (*after, *view.lines))
     image = f"data:image/svg+xml;base64,{b64encode(picture(value).draw()).decode()}"
-    small = f'<img width="420" alt="{escape(view.title)}" src="{image}">'
+    small = f'<img width="420" alt="{in_html(view.title)}" src="{image}">'
     return (
-        f"<div><p><b>{escape(view.title)}</b></p>{small}<table><thead><tr>"
+        f"<div><p><b>{in_html(view.title)}</b></p>{small}<table><thead><tr>"
         f"{_cells(columns, 'th')}</tr></thead><tbody>{body}</tbody></table>{notes}</div>"
     )
 
 
 def _cells(words: Sequence[str], tag: str) -> str:
     style = "text-align:left;padding:0.15em 0.8em 0.15em 0"
-    return "".join(f'<{tag} style="{style}">{escape(one)}</{tag}>' for one in words)
+    return "".join(f'<{tag} style="{style}">{in_html(one)}</{tag}>' for one in words)
 
 
 def picture(value: Any) -> Picture:

@@ -14,6 +14,7 @@ from privplan.planning.sweep import DECIDED
 from privplan.report.style import DARK, LIGHT
 from privplan.report.tables import sweep_caption
 from privplan.spec.spec import with_changes
+from privplan.visible import printable, printable_data
 
 
 def slider_page(data: dict[str, Any], paths: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
@@ -42,4 +43,6 @@ def slider_page(data: dict[str, Any], paths: Sequence[str], rows: Sequence[dict[
     files = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=files, autoescape=True, undefined=StrictUndefined)
     page = environment.get_template("slider_page.html.j2")
-    return page.render(name=data["name"], grid=grid, light=LIGHT, dark=DARK)
+    return page.render(
+        name=printable(str(data["name"])), grid=printable_data(grid), light=LIGHT, dark=DARK
+    )

@@ -7,7 +7,6 @@ it shows; a picture is one panel or several.
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privplan.errors import InputError
+from privplan.visible import KEPT_LINES, in_html, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,13 +84,13 @@ class Panel:
 
     def inline(self) -> str:
         """An SVG element for a page whose CSS declares the colours of a theme."""
-        text = picture([self], "svg", inline=True).decode()
+        text = printable(picture([self], "svg", inline=True).decode(), KEPT_LINES)
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", text, flags=re.DOTALL)
         text = re.sub(r"(font(?:-family)?: [^;\"]*?)'[^;\"]*sans-serif", r"\1var(--font)", text)
         for one in fields(LIGHT):
             text = text.replace(getattr(LIGHT, one.name), f"var(--{one.name})")
-        said = html.escape(self.alt, quote=True)
+        said = in_html(self.alt)
         sized = re.compile(r' (?:width|height)="[^"]*pt"')
         text = sized.sub("", text, 2).replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
         return re.sub(r"\n\s*", "\n", text)
@@ -191,7 +191,8 @@ def picture_name(path: str) -> str:
 
 
 def shortened(name: str, most: int = MOST_LETTERS) -> str:
-    """The name, with its middle left out where it is longer than so many letters."""
+    """The name, printable, with its middle left out where it is longer than so many letters."""
+    name = printable(name)
     end = most // 3
     return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
 

@@ -147,7 +147,7 @@ def plan_table(plan: Plan) -> Table:
 
 def about(row: CertificateRow) -> str:
     """Said before the epsilon of a row that is no bound."""
-    return "about " * (row.kind == "approximation")
+    return "about " if row.kind.startswith("approximation") else ""
 
 
 def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Table:
@@ -362,8 +362,8 @@ def check_table(verdict: Verdict) -> Table:
     return _table("checks", verdict.checks, cells, verdict.identity)
 
 
-def group_table(verdict: Verdict) -> Table:
-    """One row per group.
+def group_table(verdict: Verdict, *, scores: bool = True) -> Table:
+    """One row per group, with its score if ``scores`` is true.
 
     Where the budget is that of the best of several runs, no independent bound stands beside it;
     those of the one run are named so.
@@ -393,6 +393,8 @@ def group_table(verdict: Verdict) -> Table:
             else ("not bounded" if group.realised_upper is None else "EXCEEDED")
         ),
     }
+    if not scores:
+        del cells[verdict.metric]
     caption = (
         f"epsilon at delta, {named_law(verdict.laws, verdict.unit)} sampling; "
         f"{verdict.identity}; planned: at most, by the plan; realised by {first.accountant} from "
@@ -489,8 +491,8 @@ def class_line(verdict: Verdict) -> str:
     return f"accuracy by class: {', '.join(classes) or 'not measured'}"
 
 
-def closing_lines(verdict: Verdict) -> list[str]:
-    """Which plan, the levels of evidence and the source of the noise, and the score."""
+def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
+    """Which plan, the levels of evidence and the source of the noise, and the score if asked."""
     when = "again" if verdict.executed else "before this verdict"
     proofs = {
         "declared": "declared (what the run wrote)",
@@ -499,16 +501,18 @@ def closing_lines(verdict: Verdict) -> list[str]:
     }
     levels = ", ".join(proofs[level] for level in verdict.evidence)
     noise = "; noise drawn from a recorded seed: simulation only"
-    found = score(verdict.metric, verdict.accuracy) or no_score(verdict)
     approved = any("is the approved one" in one.reason for one in verdict.checks[:1])
     asked = "the approved one" if approved else "compare it with the one that was approved"
     several = (one.group for one in verdict.groups if _OF_PERSON in one.sampling)
     whom = verdict.unit + "".join(f", in {name} each person" for name in several)
-    return [
+    lines = [
         f"plan {verdict.plan_digest[:SHORT]}, protects each {whom}: {asked}",
         f"evidence: {levels}{noise if verdict.simulation_only else ''}",
-        f"test {verdict.metric} {found} ({run_name(verdict)})",
     ]
+    if scores:
+        reached = score(verdict.metric, verdict.accuracy) or no_score(verdict)
+        lines.append(f"test {verdict.metric} {reached} ({run_name(verdict)})")
+    return lines
 
 
 def run_name(verdict: Verdict) -> str:

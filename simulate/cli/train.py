@@ -248,6 +248,7 @@ def compare_command(
         given_table,
         printed_table,
         select,
+        units_apart,
         with_recipes,
     )
     from simulate.runs.together import planned, recorded, together
@@ -297,7 +298,9 @@ def compare_command(
         metric = rows[0].metric
         for line in answer(rows):
             render.text(line)
-        render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows, values))
+        for whose, members in units_apart(rows).items():
+            heading = f"{whose}{where}: test {metric}, {runs_each}"
+            render.table(*printed_table(heading, members, values))
         render.table(*given_table(rows))
         for row in rows:
             reached = None if tune else reached_line(base.plan, row.mean, base.dataset)

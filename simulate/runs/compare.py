@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import torch
 from privplan import processes
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
-from privplan.files import csv_cell, write_bytes, write_text
+from privplan.files import write_bytes, write_text
 from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.processes import Progress, finish, in_jobs, resumable
@@ -31,6 +30,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import Recipe, without_recipe
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
+from privplan.visible import csv_cell, in_latex, printable
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable, not_executable
 from simulate.data.partition.schemes import scheme
 from simulate.runs.request import Request, prepare
@@ -83,6 +83,16 @@ class ComparisonRow:
     def spread(self) -> str:
         """The deviation as text; a dash with one seed, which has none."""
         return _score(self, self.deviation) if len(self.records) > 1 else "-"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether every run kept every budget."""
+        return all(verdict.outcome == "kept" for verdict in self.verdicts)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether every run stayed within every budget in numbers, rehearsals among them."""
+        return all(verdict.outcome in _WITHIN for verdict in self.verdicts)
 
     @property
     def note(self) -> str:
@@ -160,21 +170,24 @@ def printed_table(
     title: str,
     rows: Sequence[ComparisonRow],
     chosen: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    scores: bool = True,
 ) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm.
 
-    ``chosen`` are the values that were tuned, by algorithm.
+    Args:
+        title: of the table.
+        rows: one per algorithm; their epsilons are compared, so give those of one unit.
+        chosen: the values that were tuned, by algorithm.
+        scores: whether the table has them.
     """
     groups, metric = rows[0].groups, rows[0].metric
     short = "acc." if metric == ACCURACY else metric
-    columns = [
-        *("algorithm", "unit", "mean", "sd"),
-        *(f"{name} {short}" for name in groups),
-        *(f"{name} epsilon" for name in groups),
-        "kept",
-        "plan",
-    ]
-    cells = [_cells(row) for row in rows]
+    columns = ["algorithm", "unit"]
+    if scores:
+        columns += ["mean", "sd", *(f"{name} {short}" for name in groups)]
+    columns += [*(f"{name} epsilon" for name in groups), "kept", "plan"]
+    cells = [_cells(row, scores) for row in rows]
     if chosen is not None:
         columns.append("tuned")
         for line in cells:
@@ -183,34 +196,131 @@ def printed_table(
     return title, columns, cells, _caption(rows)
 
 
+# --- Which method leads: only within a unit, and only where the seeds decide. --------------------
+
+WHOM = {"client": "protect each client", "record": "protect each record", "none": "protect nobody"}
+"""What is said of the methods of a unit."""
+
+# A rehearsal protects nobody, yet shows which method a run with secure noise should try.
+_WITHIN = ("kept", "rehearsal")
+_REHEARSALS = "rehearsals: nothing here protected anybody; their noise is seeded"
+
+
+def by_unit(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]:
+    """The rows by whom they protect; epsilons of two units are not compared."""
+    units = dict.fromkeys(unit for unit in WHOM if any(row.unit == unit for row in rows))
+    return {unit: [row for row in rows if row.unit == unit] for unit in units}
+
+
+def units_apart(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]:
+    """The rows of each table, by what its title begins with: one table where one unit has budgets.
+
+    Methods that protect nobody stand beside those of the only unit that has budgets.
+    """
+    units = by_unit(rows)
+    if {"client", "record"} <= units.keys():
+        return {f"methods that {WHOM[unit]}: ": members for unit, members in units.items()}
+    return {"": list(rows)}
+
+
+class Leader(NamedTuple):
+    """The method with the highest mean of those of its unit that keep every budget."""
+
+    row: ComparisonRow
+    rivals: tuple[str, ...]  # methods from which the seeds do not tell it apart
+    others: int  # how many further methods of its unit keep every budget
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the seeds decide that it is better than every other that keeps the budgets."""
+        return not self.rivals
+
+    @property
+    def sentence(self) -> str:
+        """Which method leads, or that the seeds decide none."""
+        reached = f"{self.row.algorithm}, {_score(self.row, self.row.mean)}%"
+        if not self.is_best:
+            return f"these seeds decide no best method: {reached}, and {', '.join(self.rivals)}"
+        if not self.others:
+            return f"the only one that keeps the budgets: {reached}"
+        return f"the most accurate that keeps the budgets: {reached}"
+
+
+def leader(rows: Sequence[ComparisonRow]) -> Leader | None:
+    """Which of the methods of one unit leads; None where no budget is paid or a score is missing.
+
+    A method that sends nothing pays no budget and leads nobody.
+    """
+    paid = [row for row in rows if row.is_within and any(row.spent(name) for name in row.groups)]
+    if rows[0].metric != ACCURACY or any(math.isnan(row.mean) for row in rows) or not paid:
+        return None
+    first = max(paid, key=lambda row: row.mean)
+    others = [row for row in paid if row is not first]
+    rivals = tuple(row.algorithm for row in others if not _apart(first, row))
+    return Leader(first, rivals, len(others))
+
+
 def answer(rows: Sequence[ComparisonRow]) -> list[str]:
     """Which method is the most accurate within the budgets, what is above it, and what is lost."""
-    private = [row for row in rows if row.note != "not private"]
-    # A rehearsal protects nobody, yet shows which method a run with secure noise should try.
-    as_planned = ("kept", "rehearsal")
-    bad = [one for row in private for one in row.verdicts if one.outcome not in as_planned]
-    lost = [*{v.algorithm: f"{v.algorithm}: {headline(v)}" for v in bad[::-1]}.values()][::-1]
-    if any(one.outcome == "rehearsal" for row in rows for one in row.verdicts):
-        lost.append("rehearsals: nothing here protected anybody; their noise is seeded")
-    within = [row for row in rows if all(one.outcome in as_planned for one in row.verdicts)]
-    paid = [row for row in within if any(row.spent(name) for name in row.groups)]
-    if rows[0].metric != ACCURACY or any(math.isnan(row.mean) for row in rows) or not paid:
-        return lost
-    best = max(paid, key=lambda row: row.mean)
-    alike = [row.algorithm for row in paid if row is not best and not _apart(best, row)]
-    top = f"{best.algorithm}, {_score(best, best.mean)}%"
-    found = f"the most accurate that keeps the budgets: {top}"
-    lines = [found + f"; these seeds do not tell it apart from {', '.join(alike)}" * bool(alike)]
+    units = by_unit(rows)
+    unprotected = units.pop("none", [])
+    lines = []
+    for unit, members in units.items():
+        whose = f"of those that {WHOM[unit]}, " if len(units) > 1 else ""
+        lines += [f"{whose}{line}" for line in _answer_of_unit(members, unprotected)]
+    return lines + _lost(rows)
+
+
+def _answer_of_unit(
+    rows: Sequence[ComparisonRow], unprotected: Sequence[ComparisonRow]
+) -> list[str]:
+    """Which method of a unit leads, and those above it, also of those that protect nobody."""
+    compared = [*rows, *unprotected]
+    leads = leader(rows)
+    if leads is None or any(math.isnan(row.mean) for row in compared):
+        return []
+    lines = [leads.sentence]
+    for row in compared:
+        if row.mean < leads.row.mean or row is leads.row:
+            continue
+        reached = f"{row.algorithm} reaches {_score(row, row.mean)}%"
+        if row.is_within and not any(row.spent(name) for name in row.groups):
+            lines.append(f"{reached}, and nothing leaves its clients: no plan pays here")
+        elif row.note == "not private":
+            lines.append(f"{reached} without noise: its epsilon is infinite")
+        elif not row.is_within:
+            lines.append(f"{reached}, and its budgets are {outcomes(row.verdicts)} kept")
+    return lines
+
+
+def _lost(rows: Sequence[ComparisonRow]) -> list[str]:
+    """The first verdict that is not kept of each private method, one line each."""
+    lines: dict[str, str] = {}
     for row in rows:
-        if row.mean >= best.mean and row is not best:
-            reached = f"{row.algorithm} reaches {_score(row, row.mean)}%"
-            if row in within:
-                lines.append(f"{reached}, and nothing leaves its clients: no plan pays here")
-            elif row.note == "not private":
-                lines.append(f"{reached} without noise: its epsilon is infinite")
-            else:
-                lines.append(f"{reached}, and its budgets are {outcomes(row.verdicts)} kept")
-    return lines + lost
+        for verdict in row.verdicts:
+            if row.note != "not private" and verdict.outcome not in _WITHIN:
+                lines.setdefault(verdict.algorithm, f"{verdict.algorithm}: {headline(verdict)}")
+    if any(verdict.outcome == "rehearsal" for row in rows for verdict in row.verdicts):
+        return [*lines.values(), _REHEARSALS]
+    return list(lines.values())
+
+
+def kept_line(rows: Sequence[ComparisonRow]) -> str:
+    """How many methods kept every budget in every run, counted by whom they protect."""
+    counts = []
+    for unit, members in by_unit(rows).items():
+        if unit == "none":
+            counts.append(f"{counted(len(members), 'method')} {_verb('none', len(members))}")
+            continue
+        kept = sum(row.keeps for row in members)
+        verb = _verb(unit, len(members))
+        counts.append(f"{kept} of {counted(len(members), 'method')} that {verb}")
+    return "; ".join(counts)
+
+
+def _verb(unit: str, count: int) -> str:
+    """What methods of a unit do, in the singular for one."""
+    return WHOM[unit].replace("protect", "protects", 1) if count == 1 else WHOM[unit]
 
 
 def _apart(first: ComparisonRow, second: ComparisonRow) -> bool:
@@ -222,12 +332,11 @@ def _apart(first: ComparisonRow, second: ComparisonRow) -> bool:
 def latex(rows: Sequence[ComparisonRow]) -> str:
     """A tabular of booktabs: mean and deviation, scores and epsilons of the groups."""
     _, columns, cells, caption = printed_table("", rows)
-    head, *body = (
-        " & ".join(re.sub(r"([&%$#_{}])", r"\\\1", cell) for cell in line) + r" \\"
-        for line in (columns, *cells)
-    )
+    head, *body = (" & ".join(map(in_latex, line)) + r" \\" for line in (columns, *cells))
     lines = [r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}", r"\toprule", head, r"\midrule"]
-    return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", f"% {caption}", ""])
+    return "\n".join(
+        [*lines, *body, r"\bottomrule", r"\end{tabular}", f"% {printable(caption)}", ""]
+    )
 
 
 def given_table(rows: Sequence[ComparisonRow]) -> tuple[str, list[str], list[list[str]], str]:
@@ -260,12 +369,12 @@ def epsilon_cells(row: ComparisonRow) -> list[str]:
     return [upper(row.spent(name)) for name in row.groups]
 
 
-def _cells(row: ComparisonRow) -> list[str]:
-    return [
-        row.algorithm, row.unit, _measured(row, row.mean), row.spread,
-        *(_measured(row, row.accuracy_of(name)) for name in row.groups), *epsilon_cells(row),
-        outcomes(row.verdicts), _plans(row),
-    ]  # fmt: skip
+def _cells(row: ComparisonRow, scores: bool) -> list[str]:
+    cells = [row.algorithm, row.unit]
+    if scores:
+        cells += [_measured(row, row.mean), row.spread]
+        cells += [_measured(row, row.accuracy_of(name)) for name in row.groups]
+    return [*cells, *epsilon_cells(row), outcomes(row.verdicts), _plans(row)]
 
 
 def _plans(row: ComparisonRow) -> str:

@@ -104,7 +104,8 @@ def test_a_verdict_is_said_in_its_own_words(said):
 
 def test_a_comparison_says_who_kept_the_budgets(said):
     words = said("results")
-    assert "Best of the methods that kept every budget: planned. 1 of 2 methods" in words
+    assert "The only method that kept every budget: planned." in words
+    assert "1 of 1 method that protects each client; 1 method protects nobody." in words
     assert "FedAvg is not shown to keep every budget: 1 broken of 1 runs." in words
     assert re.search(r"privplan compare plan.json --algorithms \S*planned", words)
 

@@ -8,7 +8,9 @@ from itertools import pairwise
 import pytest
 from matplotlib.text import Text
 
+import privplan
 from privplan.planning.solver import solve
+from privplan.report import show
 from privplan.report.plots import EpsilonRow, epsilon_panel, plan_panels, spending_panel
 from privplan.report.style import DARK, LIGHT, figure, name_lines, picture, styled
 from privplan.spec.presets import preset
@@ -87,3 +89,21 @@ def test_a_picture_has_its_format(plan, form, magic):
     assert found.startswith(magic)
     if form == "svg":
         assert DARK.ground in found.decode()
+
+
+def test_a_picture_of_upper_bounds_shows_no_approximation():
+    """Of this mechanism gdp says less than what pld proves to be a lower bound."""
+    certificate = privplan.account(
+        noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-4,
+        accountants=["pld", "rdp", "gdp", "closed_form"],
+    )  # fmt: skip
+    rows = {row.accountant: row for row in certificate}
+    assert rows["gdp"].epsilon_upper < rows["pld"].epsilon_lower
+    view = show._view(certificate)
+    [panel] = view.panels()
+    for name in ("pld", "rdp"):
+        assert f"all {name}" in panel.alt
+    for name in ("gdp", "closed_form"):
+        assert name not in panel.alt
+    [line] = [line for line in view.lines if "no bound" in line]
+    assert "gdp (approximation), closed_form (published formula)" in line

@@ -15,10 +15,11 @@ from typing import Any
 from privplan.accounting.release import named_law
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.report.page import NOT_COVERED
+from privplan.report.page import not_covered
 from privplan.report.tables import lower, upper
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import Verdict, judge, load_run
+from privplan.visible import in_markdown
 
 FORMAT = "privplan.registry/1"
 _NOT_STATED = "not stated"
@@ -102,7 +103,7 @@ def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict
             "not_shown": [c.name for c in verdict.checks if c.outcome == "not shown"],
         },
         "not_covered": [
-            *NOT_COVERED,
+            *not_covered(None if run is None else run.record),
             *(["the noise is seeded: whoever has the seed draws it again (simulation only)"]
               if verdict is not None and verdict.simulation_only else []),
         ],
@@ -152,12 +153,17 @@ def _correlated(plan: Plan) -> str:
 def page(report: dict[str, Any]) -> str:
     """The report as one Markdown page."""
     guarantee, lines = report["guarantee"], []
-    lines += ["# Differential privacy: deployment report", "", f"Status: {report['status']}.", ""]
+    lines += [
+        "# Differential privacy: deployment report",
+        "",
+        f"Status: {in_markdown(report['status'])}.",
+        "",
+    ]
     lines += ["| group | units | epsilon budget | delta | planned | realised | ratio | noise |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for one in guarantee["groups"]:
         cells = [
-            _cell(one["group"]), str(one["units"]), f"{one['epsilon_budget']:g}",
+            in_markdown(one["group"]), str(one["units"]), f"{one['epsilon_budget']:g}",
             f"{one['delta']:.4g}", _interval(one["epsilon_planned"]),
             _interval(one["epsilon_realised"]), f"{one['sampling_ratio']:.4g}",
             f"{one['noise_multiplier']:.4g}",
@@ -169,13 +175,13 @@ def page(report: dict[str, Any]) -> str:
         for key, value in report[name].items():
             if key != "groups":
                 shown = json.dumps(value) if isinstance(value, dict) else str(value)
-                lines.append(f"- {key.replace('_', ' ')}: {_cell(shown)}")
+                lines.append(f"- {key.replace('_', ' ')}: {in_markdown(shown)}")
         lines.append("")
     lines += ["## Adaptivity", "", report["adaptivity"] + ".", ""]
     if report["evidence"] is not None:
         lines += ["## Evidence", ""]
         for key, value in report["evidence"].items():
-            lines.append(f"- {key.replace('_', ' ')}: {', '.join(value) or 'none'}")
+            lines.append(f"- {key.replace('_', ' ')}: {in_markdown(', '.join(value)) or 'none'}")
         lines.append("")
     lines += ["## Not covered", "", *(f"- {one}" for one in report["not_covered"]), ""]
     lines += [f"Plan {report['plan_digest']}, format {report['format']}.", ""]
@@ -186,7 +192,3 @@ def _interval(bounds: list[float | None] | None) -> str:
     if bounds is None:
         return "not executed"
     return f"{lower(bounds[0])} to {upper(bounds[1])}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from privplan.cli import in_section, render
+from privplan.visible import csv_cell, in_latex
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,22 +167,24 @@ def _line(cell: Cell) -> list[str]:
     """A cell with its interval of 95%; empty where there is none."""
     half, known = cell.half, "" if cell.published is None else f"{cell.published:g}"
     ends = ["", ""] if half is None else [f"{cell.mean - half:.6g}", f"{cell.mean + half:.6g}"]
-    return [cell.row, cell.column, f"{cell.mean:.6g}", *ends, str(len(cell.values)), known]
+    return [
+        csv_cell(cell.row),
+        csv_cell(cell.column),
+        f"{cell.mean:.6g}",
+        *ends,
+        str(len(cell.values)),
+        known,
+    ]
 
 
 def _latex(result: Result) -> str:
     """A tabular of the rows by the columns, with the printed numbers in brackets."""
-    special = str.maketrans({one: f"\\{one}" for one in "&%$#_{}"} | {"^": r"\^{}"})
-    lines = [["", *result.columns]]
+    lines = [["", *map(in_latex, result.columns)]]
     for row in result.rows:
         cells = [result.at(row, column) for column in result.columns]
-        lines.append([row, *("" if cell is None else _words(cell, r" $\pm$ ") for cell in cells)])
-    body = " \\\\\n".join(
-        " & ".join(
-            one if at and place else one.translate(special) for place, one in enumerate(line)
-        )
-        for at, line in enumerate(lines)
-    )
+        shown = ["" if cell is None else _words(cell, r" $\pm$ ") for cell in cells]
+        lines.append([in_latex(row), *shown])
+    body = " \\\\\n".join(" & ".join(line) for line in lines)
     return f"\\begin{{tabular}}{{l{'r' * len(result.columns)}}}\n{body} \\\\\n\\end{{tabular}}"
 
 

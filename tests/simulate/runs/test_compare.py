@@ -4,10 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from simulate.runs.compare import ComparisonRow, answer, latex
+from simulate.runs.compare import (
+    ComparisonRow,
+    answer,
+    kept_line,
+    latex,
+    leader,
+    units_apart,
+)
 
 
-def _row(name, scores, outcome="kept", upper=1.0):
+def _row(name, scores, outcome="kept", upper=1.0, unit="client"):
     law = {"sampling": "poisson", "relation": "add_remove", "accountant": "pld", "delta": 1e-3}
     group = SimpleNamespace(group="a_b", realised_upper=upper, name="sums", reason="why", **law)
     other = {"metric": "accuracy", "accuracy_by_group": {}}
@@ -15,7 +22,7 @@ def _row(name, scores, outcome="kept", upper=1.0):
     of = {"noise": "seeded", "level": outcome, "failed": [group], "algorithm": name}
     verdict = SimpleNamespace(outcome=outcome, groups=[group], not_finite=False,
                               plan_digest="0123456789ab", **of)  # fmt: skip
-    return ComparisonRow(name, "client", tuple(record), (verdict,) * len(scores), ())
+    return ComparisonRow(name, unit, tuple(record), (verdict,) * len(scores), ())
 
 
 @pytest.mark.parametrize(
@@ -23,7 +30,7 @@ def _row(name, scores, outcome="kept", upper=1.0):
     [
         ([], ["planned, 80.00%"]),
         ([_row("GDPFed+", [0.7, 0.71])], ["planned, 80.00%"]),
-        ([_row("GDPFed+", [0.7, 0.89])], ["planned, 80.00%; these seeds do not tell it apart"]),
+        ([_row("GDPFed+", [0.7, 0.89])], ["seeds decide no best method: planned, 80.00%, and GDP"]),
         ([_row("FedAvg", [0.9, 0.9], "broken", None)], ["planned", "90.00% without noise"]),
         ([_row("Local-only", [0.9, 0.9], upper=0.0)], ["planned", "no plan pays here"]),
         ([_row("it", [0.9, 0.9], "broken")], ["planned", "0/2 kept", "it: NOT kept: sums: why"]),
@@ -33,6 +40,42 @@ def test_the_answer_names_the_best_and_what_is_above_it(others, said):
     lines = answer([_row("planned", [0.79, 0.81]), *others])
     assert len(lines) == len(said)
     assert all(words in line for words, line in zip(said, lines, strict=True))
+
+
+def test_methods_of_two_units_are_not_compared():
+    rows = [
+        _row("planned", [0.79, 0.81]),
+        _row("GDPFed+", [0.6, 0.6]),
+        _row("Robust-HDP", [0.9, 0.91], unit="record"),
+        _row("FedAvg", [0.95, 0.95], "broken", None, unit="none"),
+    ]
+    lines = answer(rows)
+    assert lines[0] == (
+        "of those that protect each client, the most accurate that keeps the budgets: "
+        "planned, 80.00%"
+    )
+    assert not any("Robust-HDP" in line for line in lines[:2])
+    assert lines[2].endswith("protect each record, the only one that keeps the budgets: "
+                             "Robust-HDP, 90.50%")  # fmt: skip
+    assert kept_line(rows) == (
+        "2 of 2 methods that protect each client; 1 of 1 method that protects each record; "
+        "1 method protects nobody"
+    )
+    names = [[row.algorithm for row in table] for table in units_apart(rows).values()]
+    assert names == [["planned", "GDPFed+"], ["Robust-HDP"], ["FedAvg"]]
+    one_unit = [row for row in rows if row.unit != "record"]
+    assert list(units_apart(one_unit).values()) == [one_unit]
+
+
+def test_one_seed_and_near_means_decide_no_best_method():
+    undecided = [
+        [_row("planned", [0.8]), _row("GDPFed+", [0.5])],
+        [_row("planned", [0.8, 0.9]), _row("GDPFed+", [0.7, 0.95])],
+    ]
+    for rows in undecided:
+        assert leader(rows).rivals == ("GDPFed+",)
+    decided = leader([_row("planned", [0.8, 0.81]), _row("GDPFed+", [0.5, 0.51])])
+    assert decided.is_best
 
 
 def test_nothing_is_best_where_no_budget_is_kept_or_a_score_is_missing():

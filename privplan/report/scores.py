@@ -1,0 +1,21 @@
+"""Whose scores a report may show.
+
+An exact score on records of clients is a release that no budget paid for: of many candidates for
+a record few agree with it. A report is for others, so it leaves such scores out.
+"""
+
+from __future__ import annotations
+
+from privplan.record import RunRecord
+from privplan.report.reproduce import is_own_data
+
+WITHHELD = (
+    "Scores are left out: their test records may be clients' own, and an exact score on these is "
+    "a release that no budget pays for. Whoever trained the run reads them in its folder."
+)
+"""Why a report shows no score."""
+
+
+def are_withheld(record: RunRecord) -> bool:
+    """Whether scores of the run may be on records of its clients."""
+    return is_own_data(record)
