@@ -119,7 +119,7 @@ def table(
     ``words`` aligns all columns to the left, not only the first.
     """
     cells = [[printable(cell, KEPT_LINES) for cell in row] for row in rows]
-    names, gone = list(columns), list[str]()
+    names, gone = [printable(name) for name in columns], list[str]()
     widths = _column_widths(names, cells, _width())
     lined = sum(widths) + 3 * len(names) + 1 <= _width()
     for name in SPARE:

@@ -368,7 +368,7 @@ def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
     unit_line = f"{unit}: mean ± standard deviation; ticks: seeds"
     room = 1.9 if any(row.note for row in rows) else 1.45
     return [
-        _rows("ranking", "Methods, best first", unit_line, ends, marks, room),
+        _rows("ranking", "Methods by mean score", unit_line, ends, marks, room),
         lines("curves", "By round, mean over the seeds", ("round", unit), means, spread=spreads,
                zero=False),
     ]  # fmt: skip

@@ -155,7 +155,17 @@ def picture(
             panel.draw(axes, theme)
         if title:
             page.suptitle(title, x=0.01, ha="left", fontsize=11, color=theme.quiet)
+        _make_printable(page)
         return saved(page, form)
+
+
+def _make_printable(page: Figure) -> None:
+    """Escape what cannot be seen in titles and labels; names of rows are ``shortened``."""
+    from matplotlib.text import Text
+
+    for artist in page.findobj(Text):
+        if isinstance(artist, Text):
+            artist.set_text(printable(artist.get_text(), KEPT_LINES))
 
 
 def figure(width: float, height: float) -> Figure:

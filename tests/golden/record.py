@@ -160,7 +160,10 @@ def expected(name: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-_HASH = re.compile(r"\b[0-9a-f]{24,64}\b|(?<=plan)\s+[0-9a-f]{12}\b")
+# A hash, or the beginning of a plan's, which also stands alone in a cell and then has a letter.
+_HASH = re.compile(
+    r"\b[0-9a-f]{24,64}\b|(?<=plan)\s+[0-9a-f]{12}\b|\b(?=[0-9]*[a-f])[0-9a-f]{12}\b"
+)
 _RULE = re.compile(r"[━─]+|(?<=\S) {2,}|(?<=\n) +| +(?=\n)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from privplan.record import PLAN, RECORD
+from privplan.report.page import page_of
+from privplan.report.style import Panel
 from tests.golden import record
 from tests.golden.cases import CASES
 
@@ -13,9 +16,20 @@ from tests.golden.cases import CASES
         for name, case in CASES.items()
     ],
 )
-def test_answers_are_as_recorded(name, tmp_path):
+def test_answers_are_as_recorded_and_have_a_report(name, tmp_path, monkeypatch):
     shown = record.difference(name, record.answer(CASES[name], tmp_path))
     assert not shown, f"\n{shown}"
+    monkeypatch.setattr(Panel, "inline", lambda panel: panel.alt)  # drawing takes most of the time
+    for source in reported(tmp_path):
+        assert "How to reproduce" in page_of(source)
+
+
+def reported(folder):
+    """What a case left of which a report can be written: its sound plan, runs and comparison."""
+    plans = [path for path in folder.glob("plan.json") if path.read_text().startswith("{")]
+    runs = [path.parent for path in folder.glob("*/record.json") if (path.parent / PLAN).exists()]
+    sound = [run for run in runs if (run / RECORD).read_text() != "{"]
+    return [*plans, *sound, *{path.parents[2] for path in folder.glob("*/*/*/record.json")}]
 
 
 def test_every_stored_answer_has_its_case():
