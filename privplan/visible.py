@@ -1,8 +1,9 @@
-"""Text that came from a file, as every output shows it: nothing in it is hidden or acts.
+"""Text that came from a file, as every output shows it: nothing hides in it or acts.
 
-A name in a record, ledger, book or table may hold what moves a terminal's cursor (ESC), reverses
-the order of what follows (bidi overrides), takes no room (zero-width characters), or is markup to
-what reads the output. Terminal, HTML, Markdown, CSV and LaTeX all take it from here.
+A name in a record, ledger, book or table may hold what moves a terminal's cursor (ESC),
+reverses the order of what follows (bidi overrides), takes no room (zero-width
+characters), or is markup to what reads the output. Terminal, HTML, Markdown, CSV and
+LaTeX all take it from here.
 """
 
 from __future__ import annotations
@@ -14,27 +15,23 @@ from typing import Any
 KEPT_LINES = "\n\t"
 """What a text of several lines keeps as it is."""
 
-# Letters and marks without a glyph, which ``str.isprintable`` lets pass: the default ignorable
-# code points of Unicode (DerivedCoreProperties.txt) outside its categories C, and the blank of
-# Braille.
-_BLANK = frozenset(
-    chr(point)
-    for first, last in (
-        (0x034F, 0x034F),  # combining grapheme joiner
-        (0x115F, 0x1160),  # Hangul fillers
-        (0x17B4, 0x17B5),  # inherent vowels of Khmer
-        (0x180B, 0x180F),  # variation selectors of Mongolian
-        (0x2800, 0x2800),  # blank of Braille
-        (0x3164, 0x3164),  # Hangul filler
-        (0xFE00, 0xFE0F),  # variation selectors
-        (0xFFA0, 0xFFA0),  # half-width Hangul filler
-        (0xE0100, 0xE01EF),  # more variation selectors
-    )
-    for point in range(first, last + 1)
+# Letters and marks without a glyph, which ``str.isprintable`` lets pass: the default
+# ignorable code points of Unicode (DerivedCoreProperties.txt) outside its categories C,
+# and the blank of Braille.
+_BLANK = (
+    range(0x034F, 0x0350),  # combining grapheme joiner
+    range(0x115F, 0x1161),  # Hangul fillers
+    range(0x17B4, 0x17B6),  # inherent vowels of Khmer
+    range(0x180B, 0x1810),  # variation selectors of Mongolian
+    range(0x2800, 0x2801),  # blank of Braille
+    range(0x3164, 0x3165),  # Hangul filler
+    range(0xFE00, 0xFE10),  # variation selectors
+    range(0xFFA0, 0xFFA1),  # half-width Hangul filler
+    range(0xE0100, 0xE01F0),  # more variation selectors
 )
 
-# What Markdown reads as a link, code, emphasis, HTML, an entity or the border of a cell. A hyphen
-# or a number at the start of a line is none of them: text from files never begins a line.
+# What Markdown reads as a link, code, emphasis or the border of a cell. A hyphen or a
+# number at the start of a line is none of them: text from files never begins a line.
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~])")
 
 # What LaTeX reads as more than the letter itself, and how each is written.
@@ -49,22 +46,22 @@ _LATEX = {
 _FORMULA = ("=", "+", "-", "@")
 
 
-def printable(text: str, kept: str = "") -> str:
+def printable(text: str, unescaped: str = "") -> str:
     """The text on one line, with escapes for every character that cannot be seen.
 
     Args:
         text: any text.
-        kept: such characters that stay, ``KEPT_LINES`` for a text of several lines.
+        unescaped: such characters that stay, ``KEPT_LINES`` for several lines.
     """
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        letter if letter in kept or _is_seen(letter) else _escaped(letter) for letter in text
+        letter if letter in unescaped or _is_seen(letter) else _escaped(letter) for letter in text
     )
 
 
 def _is_seen(letter: str) -> bool:
-    return letter.isprintable() and letter not in _BLANK
+    return letter.isprintable() and not any(ord(letter) in span for span in _BLANK)
 
 
 def _escaped(letter: str) -> str:
@@ -73,7 +70,7 @@ def _escaped(letter: str) -> str:
 
 
 def printable_data(value: Any) -> Any:
-    """Plain data of JSON in which every text is printable; the keys stay as they are."""
+    """Plain data of JSON in which every text is printable; keys stay as they are."""
     if isinstance(value, str):
         return printable(value, KEPT_LINES)
     if isinstance(value, dict):
@@ -100,9 +97,9 @@ def in_latex(text: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell of a CSV file; text that spreadsheets would read as a formula gets an apostrophe."""
+    """A cell of a CSV file; what spreadsheets read as a formula gets an apostrophe."""
     if not isinstance(value, str):
         return value
     shown = printable(value)
-    # A tab or a line feed before a formula is cut off by some spreadsheets; now it is an escape.
+    # Some spreadsheets cut off a tab before a formula; here it is an escape.
     return f"'{shown}" if shown.startswith(_FORMULA) else shown

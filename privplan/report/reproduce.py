@@ -38,7 +38,7 @@ def of_comparison(records: Sequence[RunRecord], algorithms: Sequence[str]) -> li
 
 
 def of_run(record: RunRecord) -> list[str]:
-    """Commands that make a run again, judge it and write its page; a deployment is only judged."""
+    """Commands that make a run again, judge and report it; none makes a deployment."""
     if record.seed is None:
         judging = "privplan verify run --plan plan.json"
         return [SOLVE, judging, "privplan report run --plan plan.json -o report.html"]
@@ -84,7 +84,7 @@ def notes_of(record: RunRecord) -> list[str]:
 
 
 def _options_of_own_parts(record: RunRecord) -> list[str]:
-    """Options that simulate, verify and report take alike: own data, own model and metric."""
+    """Options that simulate, verify and report share: own data, model and metric."""
     options = []
     if is_own_data(record):
         options.append(f"--data {shlex.quote(record.dataset)}")

@@ -1,7 +1,7 @@
 """Whose scores a report may show.
 
-An exact score on records of clients is a release that no budget paid for: of many candidates for
-a record few agree with it. A report is for others, so it leaves such scores out.
+An exact score on records of clients is a release that no budget paid for: of many
+candidates for a record few agree with it. A report is for others and leaves it out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text of files hides nothing and does nothing, whichever command shows it, in whichever format."""
+"""Text of files hides nothing and does nothing, whichever command shows it."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from privplan.spec.presets import preset
 from tests.book.runs import run
 from tests.command import refused
 
-# What is seen of these letters is nothing, or a cursor that moves, or the order of what follows.
+# Of these letters nothing is seen, or they move a cursor or turn the order around.
 UNSEEN = "\x1b\x07\x7f\x9b\u200b\u200d\u202e\u2066\ufeff\u3164\ufe0f\u034f\U000e0101"
 NAME = f"x\x1b[31m{UNSEEN}y"
 MARKUP = f"<b>]({NAME})![a](b)|`=1+1"
@@ -21,7 +21,7 @@ BLANK = "strict\ufe0f\u3164"  # which the rules of a spec let pass
 HUMAN = (".html", ".csv", ".tex", ".md", ".svg")
 
 
-def said(*words):
+def output_of(*words):
     """All that a command writes for a terminal, with its escapes."""
     done = CliRunner().invoke(main, [str(word) for word in words], color=True)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
@@ -32,9 +32,13 @@ def said(*words):
 
 def hidden(text):
     """Letters of a text that cannot be seen, besides lines and tabs."""
-    return {
-        hex(ord(one)) for one in text if one in UNSEEN or not (one.isprintable() or one in "\n\t")
-    }
+    lines = "\n\t"
+    unseen = [
+        letter
+        for letter in text
+        if letter in UNSEEN or not (letter.isprintable() or letter in lines)
+    ]
+    return sorted(map(hex, map(ord, unseen)))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,8 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["run", "ledger", NAME])
 def test_of_runs_and_books(folder, tmp_path, name):
-    source, book = folder / name, tmp_path / "book.sqlite"
+    source = folder / name
+    book = tmp_path / "book.sqlite"
     commands = [
         ("verify", source, "--rounds", "0", "--details"),
         ("verify", source, "--rounds", "0", "--format", "json"),
@@ -75,7 +80,7 @@ def test_of_runs_and_books(folder, tmp_path, name):
         ("book", "left", "--group", NAME, "--epsilon", "3", "--address", book),
     ]
     for command in commands:
-        assert not hidden(said(*command)), command
+        assert not hidden(output_of(*command)), command
     page = (tmp_path / "page.html").read_text()
     assert "\\x1b[31m" in page
     assert "<b>](" not in page
@@ -96,12 +101,12 @@ def test_of_specs_and_plans(folder, tmp_path):
         (*swept, "--workers", "1", "--html", tmp_path / "slider.html"),
     ]
     for command in commands:
-        assert not hidden(said(*command)), command
+        assert not hidden(output_of(*command)), command
     written = [path for path in tmp_path.rglob("*") if path.suffix in HUMAN]
     assert {path.suffix for path in written} >= {".html", ".md", ".csv"}
     for path in written:
         text = path.read_text()
-        # The page of sliders reads its data as JSON, whose escapes become letters again.
+        # The page of sliders reads JSON, whose escapes become letters again.
         for data in re.findall(r'type="application/json">(.*?)</script>', text, flags=re.DOTALL):
             text += str(json.loads(data))
         assert not hidden(text), path

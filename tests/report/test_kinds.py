@@ -1,4 +1,4 @@
-"""Every kind of plan and run has a report in every format, and says only what holds for it."""
+"""Every kind of plan and run has a report that says only what holds for it."""
 
 import html
 import json
@@ -24,16 +24,23 @@ STORED = Path(__file__).parents[1] / "golden" / "stored"
 STORED_RUNS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/run-*"))
 STORED_PLANS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/*.json"))
 LAWS = (
-    "poisson", "fixed_size", "full", "cyclic_poisson:2", "capped_poisson:6", "random_allocation:2",
-    "cyclic_allocation:2:3", "min_separation:2", "banded_separation:2",
-)  # fmt: skip
+    "poisson",
+    "fixed_size",
+    "full",
+    "cyclic_poisson:2",
+    "capped_poisson:6",
+    "random_allocation:2",
+    "cyclic_allocation:2:3",
+    "min_separation:2",
+    "banded_separation:2",
+)
 TURNS = ("random_allocation", "cyclic_allocation", "min_separation", "banded_separation")
 """Laws that decide the cohort themselves."""
 
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
-    """Pages without pictures, which take most of the time; their words are looked at."""
+    """Pages without drawings, which take most of the time; their words stay."""
     monkeypatch.setattr(Panel, "inline", lambda panel: f"<svg>{html.escape(panel.alt)}</svg>")
 
 
@@ -119,8 +126,8 @@ def test_a_comparison_of_two_units_keeps_them_apart(tmp_path):
     assert promises[1][0] == "DPFedAvg"
     assert "These seeds decide no best method that protects each client." in words
     assert "Best of" not in words
-    kept = "2 of 2 methods that protect each client; 1 of 1 method that protects each record"
-    assert f"Kept every budget in every run, as recorded: {kept}." in words
+    counts = "2 of 2 methods that protect each client; 1 of 1 method that protects each record"
+    assert f"Kept every budget in every run, as recorded: {counts}." in words
     for whose in ("client", "record"):
         assert f"methods that protect each {whose}: results" in words
         assert f"methods that protect each {whose}: Methods by mean score" in words
