@@ -35,17 +35,25 @@ class PlanFeatures(Value):
     """How a plan trains and with how much noise."""
 
     rounds: Count  # T
-    noise: NonNegative  # norm of the noise of the mean update over the clipping norm (N)
+    noise: (
+        NonNegative  # norm of the noise of the mean update over the clipping norm (N)
+    )
     clipping_norm: Positive  # C
     travel: Positive  # local steps times mean local rate: an update's length at gradients of norm 1
     rate: Positive  # server learning rate over 1 - momentum
     averaged: Positive  # models in the released average; 1 for the last model
     parameters: Count  # length of the model (d)
     weights: tuple[NonNegative, ...]  # of each group in the mean update, summing to 1
-    clients: Positive | None = Field(None, exclude_if=is_none)  # expected per round; None: unknown
-    initial: str | None = Field(None, exclude_if=is_none)  # digest of parameters before round 1
+    clients: Positive | None = Field(
+        None, exclude_if=is_none
+    )  # expected per round; None: unknown
+    initial: str | None = Field(
+        None, exclude_if=is_none
+    )  # digest of parameters before round 1
     augmentation: Augmentation | None = Field(None, exclude_if=is_none)
-    correlated: bool = Field(False, exclude_if=lambda one: not one)  # noise, over rounds
+    correlated: bool = Field(
+        False, exclude_if=lambda one: not one
+    )  # noise, over rounds
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -65,13 +73,18 @@ def plan_features(plan: Plan) -> PlanFeatures:
         raise InputError.one("forecast", "is only for unit: client", spec.unit)
     noise = relative_noise(plan)
     recipe, server, averaging = spec.recipe, spec.server, spec.averaging
-    open_fields = recipe.decides if recipe is not None and recipe.source == "default" else ()
+    open_fields = (
+        recipe.decides if recipe is not None and recipe.source == "default" else ()
+    )
     rate, models = 1.0, 1.0
     if "server" in open_fields:
         rate = default_rate(spec, noise) / (1 - spec.server_momentum)
     elif server is not None:
         rate = (server.learning_rate or 1.0) / (1 - (server.momentum or 0.0))
-        if server.optimizer not in ("sgd", "momentum"):  # a step of about rate in each coordinate
+        if server.optimizer not in (
+            "sgd",
+            "momentum",
+        ):  # a step of about rate in each coordinate
             length = math.sqrt(spec.model.parameters) / math.hypot(1.0, noise)
             rate *= length / spec.clipping_norm
     if "averaging" in open_fields:
@@ -174,7 +187,9 @@ def client_shares(spec: Spec) -> tuple[float, ...]:
 
 # --- The table of proxy runs (PROXY.json): features of a plan and the accuracy that it reached. --
 
-LEAST_RUNS = 12  # least proxy runs for a table: an interval of 90% needs 9 residuals held out
+LEAST_RUNS = (
+    12  # least proxy runs for a table: an interval of 90% needs 9 residuals held out
+)
 
 
 class ProxyRun(Checked):
@@ -192,21 +207,31 @@ class ProxyRun(Checked):
     def _sizes(self) -> Iterator[Fault]:
         """All parts are of the same groups and classes, with positive totals."""
         groups = len(self.plan.weights)
-        sizes = (len(self.coverage.shares), len(self.coverage.clients), len(self.accuracy_by_group))
+        sizes = (
+            len(self.coverage.shares),
+            len(self.coverage.clients),
+            len(self.accuracy_by_group),
+        )
         if set(sizes) != {groups}:
             yield Fault("accuracy_by_group", f"must be of {groups} groups", list(sizes))
         if len({len(row) for row in self.coverage.shares}) != 1:
-            yield Fault("coverage.shares", "must be of the same classes", "other lengths")
+            yield Fault(
+                "coverage.shares", "must be of the same classes", "other lengths"
+            )
         frequency = self.coverage.frequency
         if frequency is not None and (
             len(frequency) != len(self.coverage.shares[0]) or sum(frequency) <= 0
         ):
-            yield Fault("coverage.frequency", "must be of the same classes", list(frequency))
+            yield Fault(
+                "coverage.frequency", "must be of the same classes", list(frequency)
+            )
         if any(sum(row) <= 0 for row in self.coverage.shares):
             yield Fault("coverage.shares", "must have a positive sum per group", 0)
         by_class = self.accuracy_by_class
         if by_class is not None and len(by_class) != len(self.coverage.shares[0]):
-            yield Fault("accuracy_by_class", "must be of the classes of coverage", len(by_class))
+            yield Fault(
+                "accuracy_by_class", "must be of the classes of coverage", len(by_class)
+            )
         for field in ("accuracy_by_group", "accuracy_by_class"):
             values = getattr(self, field) or ()
             if any(value > 1 for value in values):
@@ -220,14 +245,18 @@ class ProxyTable(Checked):
     dataset: str
     model: str
     classes: Count
-    share: float = 1.0  # of the plans' cohorts that took part; the noise is that of the plan
+    share: float = (
+        1.0  # of the plans' cohorts that took part; the noise is that of the plan
+    )
     runs: tuple[ProxyRun, ...]
 
     @rule
     def _enough(self) -> Iterator[Fault]:
         """There are enough runs for an interval, all with the table's classes."""
         if len(self.runs) < LEAST_RUNS:
-            yield Fault("runs", f"must be {LEAST_RUNS} proxy runs or more", len(self.runs))
+            yield Fault(
+                "runs", f"must be {LEAST_RUNS} proxy runs or more", len(self.runs)
+            )
         for number, run in enumerate(self.runs):
             if any(len(row) != self.classes for row in run.coverage.shares):
                 where = f"runs.{number}.coverage.shares"
@@ -259,14 +288,25 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
         return even_coverage(spec, classes)
     data, names = read_json(path, "coverage"), [group.name for group in spec.groups]
     skew = data.pop("skew", 0.0) if isinstance(data, dict) else 0.0
-    if isinstance(skew, bool) or not isinstance(skew, int | float) or not 0 <= skew <= 1:
+    if (
+        isinstance(skew, bool)
+        or not isinstance(skew, int | float)
+        or not 0 <= skew <= 1
+    ):
         raise InputError.one("coverage.skew", "must be a number in [0, 1]", skew)
     overall = data.pop("frequency", None) if isinstance(data, dict) else None
     if not isinstance(data, dict) or sorted(data) != sorted(names):
-        raise InputError.one("coverage", f"must name the groups {', '.join(names)}", data)
-    for name, row in {**data, **({} if overall is None else {"frequency": overall})}.items():
+        raise InputError.one(
+            "coverage", f"must name the groups {', '.join(names)}", data
+        )
+    for name, row in {
+        **data,
+        **({} if overall is None else {"frequency": overall}),
+    }.items():
         valid = isinstance(row, list) and all(
-            isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < 1e100
+            isinstance(one, int | float)
+            and not isinstance(one, bool)
+            and 0 <= one < 1e100
             for one in row
         )
         if not valid or len(row) != classes or sum(row) <= 0:
@@ -274,4 +314,6 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
             raise InputError.one(f"coverage.{name}", rule_text, row)
     shares = tuple(tuple(one / sum(data[name]) for one in data[name]) for name in names)
     frequency = None if overall is None else tuple(overall)
-    return Coverage(shares=shares, clients=client_shares(spec), skew=skew, frequency=frequency)
+    return Coverage(
+        shares=shares, clients=client_shares(spec), skew=skew, frequency=frequency
+    )

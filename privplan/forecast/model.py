@@ -89,15 +89,21 @@ PARAMETERS: Mapping[str, tuple[float, float]] = MappingProxyType(
 The medians lie between the fits to 200 runs on digits and to 30 on MNIST, whose exponents agree;
 the deviations leave room for what those two tasks do not share.
 """
-DIFFICULTY = 0.4  # prior standard deviation of the logarithm of a class's difficulty, about 1
+DIFFICULTY = (
+    0.4  # prior standard deviation of the logarithm of a class's difficulty, about 1
+)
 _NAMES = tuple(PARAMETERS)
 _CENTRES = np.log([centre for centre, _ in PARAMETERS.values()])
 _SPREADS = np.array([spread for _, spread in PARAMETERS.values()])
 _NOISE = 0.2  # deviation of an accuracy's log odds over seeds, for the weight of priors
-_CLASS_NOISE = 0.6  # the same for the accuracy of one class, which has fewer test records
+_CLASS_NOISE = (
+    0.6  # the same for the accuracy of one class, which has fewer test records
+)
 _SMOOTH = 0.03  # by which accuracies of classes are moved from 0 and 1 before log odds
 _ROBUST = 1.2  # residuals, in standard deviations, from which they count less
-_LEAST = 0.005  # accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken
+_LEAST = (
+    0.005  # accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,9 @@ class Curve:
     """The fitted curve."""
 
     def __init__(self, theta: Floats, units: tuple[float, float]) -> None:
-        self.theta = theta  # logarithms of PARAMETERS, then of the difficulties of the classes
+        self.theta = (
+            theta  # logarithms of PARAMETERS, then of the difficulties of the classes
+        )
         self.units = units  # of P and Q: their geometric means over the proxy runs
 
     def __call__(self, point: Point) -> Floats:
@@ -143,13 +151,17 @@ class _Arrays:
         def column(name: str) -> Floats:
             return np.array([float(getattr(plan, name)) for plan in plans])
 
-        self.clip, self.travel, self.rate = map(column, ("clipping_norm", "travel", "rate"))
+        self.clip, self.travel, self.rate = map(
+            column, ("clipping_norm", "travel", "rate")
+        )
         learned = ("averaged", "noise", "noise_step")
         self.averaged, self.noise, self.noise_step = map(column, learned)
         rounds = column("rounds")
         # the models of an average are averaged - 1 rounds old; half of that fits the digits
         self.rounds = np.maximum(rounds - (self.averaged - 1) / 2, rounds / 4)
-        self.inverse_clients = np.array([1 / plan.clients if plan.clients else 0 for plan in plans])
+        self.inverse_clients = np.array(
+            [1 / plan.clients if plan.clients else 0 for plan in plans]
+        )
         self.skew = np.array([point.coverage.total_skew for point in points])
         self.exposure = np.array([exposure_of(point) for point in points])
         holders = [point.coverage.holders(point.plan.weights) for point in points]
@@ -176,10 +188,15 @@ def _power(base: Floats, exponent: float) -> Floats:
     return found
 
 
-def _accuracy(theta: Floats, units: tuple[float, float], at: _Arrays) -> tuple[Floats, Floats]:
+def _accuracy(
+    theta: Floats, units: tuple[float, float], at: _Arrays
+) -> tuple[Floats, Floats]:
     """Accuracy overall and per group [plans, 1 + groups], and per class [plans, classes]."""
     values = np.exp(np.clip(theta, -12, 12))
-    t, hard = dict(zip(_NAMES, values[: len(_NAMES)].tolist(), strict=True)), values[len(_NAMES) :]
+    t, hard = (
+        dict(zip(_NAMES, values[: len(_NAMES)].tolist(), strict=True)),
+        values[len(_NAMES) :],
+    )
     way, far, near = (min(t[f"gamma_{name}"], 5.0) for name in ("way", "far", "near"))
     signal = at.step(t["gradient"], t["kappa"])
     drawn = t["clients"] * (1 + t["skewed_clients"] * at.skew) * at.inverse_clients
@@ -259,7 +276,9 @@ class Fit:
 
         from scipy.optimize import least_squares  # slow to load
 
-        found = least_squares(residuals, start, loss="soft_l1", f_scale=_ROBUST, max_nfev=100)
+        found = least_squares(
+            residuals, start, loss="soft_l1", f_scale=_ROBUST, max_nfev=100
+        )
         theta: Floats = found.x
         return theta
 
@@ -275,7 +294,9 @@ class Fit:
         curvature = np.einsum("rip,ri,riq->rpq", slopes, weights, slopes)
         gradient = np.einsum("rip,ri->rp", slopes, weights * own)
         whole = curvature.sum(axis=0) + np.diag(self._spreads**-2.0)
-        steps: Floats = np.linalg.solve(whole - curvature, gradient[:, :, None])[:, :, 0]
+        steps: Floats = np.linalg.solve(whole - curvature, gradient[:, :, None])[
+            :, :, 0
+        ]
         return steps
 
 
@@ -291,8 +312,12 @@ def _geometric(values: Floats) -> float:
 # Forecasts of accuracy with conformal intervals, from the fitted curve and its held-out runs.
 
 LEVEL = 0.9  # level of the intervals
-_PARTITIONS = 3  # least partitions of proxy runs for errors on partitions that none of them has
-OTHER_KIND = 10.0  # further distance of a plan whose model, start or augmentation none has
+_PARTITIONS = (
+    3  # least partitions of proxy runs for errors on partitions that none of them has
+)
+OTHER_KIND = (
+    10.0  # further distance of a plan whose model, start or augmentation none has
+)
 _SAME = 0.1  # coverages whose shares and skews differ by no more are taken for the same
 
 
@@ -319,13 +344,20 @@ class Forecaster:
         vectors = np.array([_coordinates(point) for point in points])
         self._scale = np.maximum(vectors.std(axis=0), 0.25)
         self._vectors = vectors / self._scale
-        own = [np.delete(self._vectors, at, axis=0) - one for at, one in enumerate(self._vectors)]
+        own = [
+            np.delete(self._vectors, at, axis=0) - one
+            for at, one in enumerate(self._vectors)
+        ]
         nearest = np.array([np.linalg.norm(one, axis=1).min() for one in own])
         self._unit = max(float(np.median(nearest)), 1e-9)
         widths = 1 + nearest / self._unit
         found = [fitted.without(at)(point) for at, point in enumerate(points)]
-        missed = [float(one[0] - other[0]) for one, other in zip(seen, found, strict=True)]
-        known_plans = [run.plan for run in table.runs] if anchor is None else [anchor.point.plan]
+        missed = [
+            float(one[0] - other[0]) for one, other in zip(seen, found, strict=True)
+        ]
+        known_plans = (
+            [run.plan for run in table.runs] if anchor is None else [anchor.point.plan]
+        )
         self._kinds = {plan.kind for plan in known_plans}
         self._shift, self._anchor_width = 0.0, 0.0
         if anchor is not None:
@@ -334,15 +366,20 @@ class Forecaster:
             self._shift = float(log_odds(anchor.accuracy) - log_odds(predicted))
             self._anchor_width = 1 + self.distance(known)
         residuals = log_odds(seen) - log_odds(np.array(found))
-        alone = np.array([not self._covered(one.coverage, at) for at, one in enumerate(points)])
+        alone = np.array(
+            [not self._covered(one.coverage, at) for at, one in enumerate(points)]
+        )
         scores = [(residuals[part], widths[part]) for part in (~alone, alone)]
         if alone.sum() < LEAST_RUNS:
-            apart = log_odds(seen) - log_odds(np.array(self._by_partition(fitted, points)))
+            apart = log_odds(seen) - log_odds(
+                np.array(self._by_partition(fitted, points))
+            )
             scores = [(residuals, widths), (apart, widths)]
         elif alone.sum() > len(alone) - LEAST_RUNS:
             scores = [(residuals, widths)] * 2
         self._scores, self._new_scores = (
-            _scores(list(errors), own, anchored=anchor is not None) for errors, own in scores
+            _scores(list(errors), own, anchored=anchor is not None)
+            for errors, own in scores
         )
         self._missed = tuple(missed)
 
@@ -354,7 +391,9 @@ class Forecaster:
         names = np.array([run.partition for run in self.table.runs])
         if len(set(names)) < _PARTITIONS:
             return [fitted.without(at)(point) for at, point in enumerate(points)]
-        curves = {name: fitted.without_all(names == name) for name in sorted(set(names))}
+        curves = {
+            name: fitted.without_all(names == name) for name in sorted(set(names))
+        }
         return [curves[name](point) for name, point in zip(names, points, strict=True)]
 
     def _covered(self, coverage: Coverage, own: int | None = None) -> bool:
@@ -383,7 +422,9 @@ class Forecaster:
         random changes of images than those of the proxy runs, or of the anchor where there is one.
         """
         vector = _coordinates(point) / self._scale
-        nearest = float(np.linalg.norm(self._vectors - vector, axis=1).min()) / self._unit
+        nearest = (
+            float(np.linalg.norm(self._vectors - vector, axis=1).min()) / self._unit
+        )
         return nearest + (0.0 if point.plan.kind in self._kinds else OTHER_KIND)
 
     def _point(self, plan: PlanFeatures, coverage: Coverage) -> Point:
@@ -396,7 +437,9 @@ class Forecaster:
         odds = log_odds(self._curve(self._point(plan, coverage))[0])
         return float(from_log_odds(odds + self._shift))
 
-    def forecast(self, plan: PlanFeatures, coverage: Coverage, names: Sequence[str]) -> Forecast:
+    def forecast(
+        self, plan: PlanFeatures, coverage: Coverage, names: Sequence[str]
+    ) -> Forecast:
         """The forecast of a plan."""
         point = self._point(plan, coverage)
         distance = self.distance(point)
@@ -404,7 +447,9 @@ class Forecaster:
         odds = log_odds(self._curve(point)) + self._shift
         overall, groups = self._scores if self._covered(coverage) else self._new_scores
         half = np.r_[overall, np.full(len(names), groups)] * width
-        middle, lower, upper = (from_log_odds(odds + sign * half) for sign in (0, -1, 1))
+        middle, lower, upper = (
+            from_log_odds(odds + sign * half) for sign in (0, -1, 1)
+        )
         return Forecast(
             accuracy=float(middle[0]),
             lower=float(lower[0]),
@@ -413,7 +458,9 @@ class Forecaster:
             groups=tuple(
                 GroupForecast(group=name, accuracy=value, lower=low, upper=high)
                 for name, value, low, high in zip(
-                    names, *(one[1:].tolist() for one in (middle, lower, upper)), strict=True
+                    names,
+                    *(one[1:].tolist() for one in (middle, lower, upper)),
+                    strict=True,
                 )
             ),
             dataset=self.table.dataset,
@@ -436,14 +483,18 @@ def _coordinates(point: Point) -> Floats:
     return coordinates
 
 
-def _scores(errors: Sequence[Floats], widths: Floats, *, anchored: bool) -> tuple[float, float]:
+def _scores(
+    errors: Sequence[Floats], widths: Floats, *, anchored: bool
+) -> tuple[float, float]:
     """Quantiles of the normalised residuals, overall and per group.
 
     With an anchor a residual is that of one run after a shift by another run's.
     """
     rows = list(zip(errors, widths, strict=True))
     if anchored:
-        rows = [(a[0] - b[0][0], math.hypot(a[1], b[1])) for a, b in permutations(rows, 2)]
+        rows = [
+            (a[0] - b[0][0], math.hypot(a[1], b[1])) for a, b in permutations(rows, 2)
+        ]
     overall = [abs(error[0]) / width for error, width in rows]
     groups = [abs(error[1:]) / width for error, width in rows]
     return _quantile(overall), _quantile(np.concatenate(groups).tolist())
@@ -465,7 +516,9 @@ def forecaster(path: str) -> Forecaster:
     return Forecaster(ProxyTable.load(path))
 
 
-def forecaster_with(path: str, anchor: str | None, coverage: Path | str | None) -> Forecaster:
+def forecaster_with(
+    path: str, anchor: str | None, coverage: Path | str | None
+) -> Forecaster:
     """The forecaster of a file, anchored by PLAN.json=ACCURACY when that is given."""
     if anchor is None:
         return forecaster(path)

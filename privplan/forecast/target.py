@@ -7,7 +7,9 @@ from privplan.plan import Forecast, GroupForecast, Plan
 GUESS = "a guess: no run on this data set"
 """What a forecast is without a run on the data that it is of: its interval covers nothing."""
 WIDE = 0.12  # width of an interval from which a line says that the forecast is wide
-FAR = 4.0  # distance over the median of the proxy runs from which a forecast extrapolates
+FAR = (
+    4.0  # distance over the median of the proxy runs from which a forecast extrapolates
+)
 
 
 def forecast_lines(plan: Plan) -> list[str]:
@@ -25,7 +27,9 @@ def forecast_lines(plan: Plan) -> list[str]:
     ]
     if found.upper - found.lower > WIDE:
         width = f"{100 * (found.upper - found.lower):.0f} points"
-        lines.append(f"forecast is wide, {width}: more proxy runs near this plan narrow it")
+        lines.append(
+            f"forecast is wide, {width}: more proxy runs near this plan narrow it"
+        )
     if found.distance > FAR:
         lines.append(f"forecast {extrapolates(found.distance)}")
     return lines

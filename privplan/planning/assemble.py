@@ -138,7 +138,9 @@ def assemble(
     if second_opinion is None:
         second_opinion = accountant == "prv"
     accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
-    sure = certify_noise(problem, ratios, _noise_of_weights(chosen), accountant, accountants)
+    sure = certify_noise(
+        problem, ratios, _noise_of_weights(chosen), accountant, accountants
+    )
     weights, joint = chosen.weights, chosen.release == "joint"
     if joint:
         weights = chosen.cohorts / sure.noise / np.sum(chosen.cohorts / sure.noise)
@@ -168,7 +170,9 @@ def assemble(
         clipping=quantile_clipping(spec, float(sure.noise.min())),
         objective=chosen.objective,
         bound=chosen.bound,
-        mean_noise_std=mean_noise(spec, replace(chosen, weights=weights, noise=sure.noise)),
+        mean_noise_std=mean_noise(
+            spec, replace(chosen, weights=weights, noise=sure.noise)
+        ),
         status=chosen.status,
         certificate=sure.certificate,
         warnings=(*notes, *chosen.warnings, *sure.warnings),
@@ -196,7 +200,9 @@ def _noise_of_weights(chosen: Decisions) -> Floats:
 
 def mean_noise(spec: Spec, chosen: Decisions) -> float:
     """C sqrt(sum w_m^2 sigma_m^2 / r_m^2), or C max_m (w_m sigma_m / r_m) jointly, by provision."""
-    nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, chosen.release)
+    nu = mean_noise_multiplier(
+        chosen.weights, chosen.cohorts, chosen.noise, chosen.release
+    )
     return spec.clipping_norm * nu * math.sqrt(noise_provision(spec))
 
 
@@ -219,7 +225,9 @@ def failed_conditions(problem: Problem, cohorts: Floats, noise: Floats) -> list[
     lines, ratios = [], problem.ratios(cohorts)
     for m, name in enumerate(problem.names):
         history = history_of(problem, m, float(ratios[m]), noise[m])
-        failed = closed_form.failed_conditions(history, problem.deltas[m], problem.relation)
+        failed = closed_form.failed_conditions(
+            history, problem.deltas[m], problem.relation
+        )
         if failed:
             lines.append(
                 f"groups.{name}: Theorem 1's closed form is NOT a guarantee here, its "

@@ -132,7 +132,9 @@ def strictest(spec: Spec) -> Plan:
     highest = float(problem.ratios(cohorts).max())
     groups = len(problem.names)
     strict = replace(
-        problem, epsilons=(min(problem.epsilons),) * groups, deltas=(min(problem.deltas),) * groups
+        problem,
+        epsilons=(min(problem.epsilons),) * groups,
+        deltas=(min(problem.deltas),) * groups,
     )
     noise = calibrated(strict, np.array([highest]), even.planning.accountant)
     shares = cohorts / cohorts.sum()
@@ -146,10 +148,16 @@ def strictest(spec: Spec) -> Plan:
             kept_fractions=np.ones(groups),
             release="joint",
             objective=ObjectiveValue(
-                name="strictest", value=closed_form_value(problem, cohorts, sparsified=False)
+                name="strictest",
+                value=closed_form_value(problem, cohorts, sparsified=False),
             ),
             bound=published_terms(
-                problem, shares, cohorts, np.full(groups, noise[0]), np.ones(groups), "joint"
+                problem,
+                shares,
+                cohorts,
+                np.full(groups, noise[0]),
+                np.ones(groups),
+                "joint",
             ),
             status="evaluated: the strictest budget for everybody, uniform ratios",
         ),
@@ -170,7 +178,9 @@ def by_record(
         local, fewest = plan.spec.local, min(records.values())
         a_pass = local_steps(fewest, min(local.batch_size, fewest), 1)
         epochs = max(1, round(local.steps / a_pass))
-        return record_level(plan, records, weights=weights, epochs=epochs, strictest=strict)
+        return record_level(
+            plan, records, weights=weights, epochs=epochs, strictest=strict
+        )
     data = plan.spec.model_dump(mode="json")
     data["planning"]["weights"] = weights
     return solve_records(Spec.parse(data), strictest=strict)
@@ -210,14 +220,18 @@ def plain(spec: Spec, **planning: Any) -> Spec:
 # averaged over the rounds, the cohort of the problem.
 
 RATIO_TOLERANCE = 1e-4
-NOISE_TOLERANCE = 5e-4  # relative precision of ratios, and of noise that makes the cohort
+NOISE_TOLERANCE = (
+    5e-4  # relative precision of ratios, and of noise that makes the cohort
+)
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Sampling ratios of a group over the rounds, relative to its largest one."""
 
-    phases: tuple[tuple[int, float], ...]  # rounds, and their factor in (0, 1] on the largest ratio
+    phases: tuple[
+        tuple[int, float], ...
+    ]  # rounds, and their factor in (0, 1] on the largest ratio
 
     @property
     def mean(self) -> float:
@@ -254,7 +268,9 @@ def shared_noise(
 
     def cohort(log_noise: float) -> float:
         nonlocal ratios  # those of one noise multiplier start the search at the next
-        ratios = affordable_ratios(problem, schedules, math.exp(log_noise), accountant, ratios)
+        ratios = affordable_ratios(
+            problem, schedules, math.exp(log_noise), accountant, ratios
+        )
         return float(np.sum(ratios * means * clients))
 
     result = largest_affordable(
@@ -271,13 +287,19 @@ def shared_noise(
 
 
 def affordable_ratios(
-    problem: Problem, schedules: tuple[Schedule, ...], noise: float, accountant: str, starts: Floats
+    problem: Problem,
+    schedules: tuple[Schedule, ...],
+    noise: float,
+    accountant: str,
+    starts: Floats,
 ) -> Floats:
     """The largest ratio of each group's schedule that keeps its budget, shape (groups,)."""
     ratios = []
     for m, schedule in enumerate(schedules):
         budget = problem.epsilons[m], problem.deltas[m]
-        target = CalibrationTarget(*budget, problem.sampling, problem.relation, by_name(accountant))
+        target = CalibrationTarget(
+            *budget, problem.sampling, problem.relation, by_name(accountant)
+        )
 
         def history(log_ratio: float, schedule: Schedule = schedule) -> History:
             return schedule.history(noise, min(math.exp(log_ratio), 1.0))
@@ -353,9 +375,13 @@ def individual_sample(spec: Spec, accountant: str = GUARANTEE) -> Plan:
     return scheduled(spec, constant, "individual_sample", accountant)
 
 
-def scheduled(spec: Spec, schedules: tuple[Schedule, ...], method: str, accountant: str) -> Plan:
+def scheduled(
+    spec: Spec, schedules: tuple[Schedule, ...], method: str, accountant: str
+) -> Plan:
     """The plan of one noisy sum and one noise multiplier, with one schedule per group."""
-    plain_spec = plain(spec, ratios="uniform", accountant=accountant, calibration="exact")
+    plain_spec = plain(
+        spec, ratios="uniform", accountant=accountant, calibration="exact"
+    )
     problem = problem_of(plain_spec)
     noise, ratios = shared_noise(problem, schedules, accountant)
     segments = [

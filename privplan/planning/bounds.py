@@ -42,7 +42,9 @@ def symbols(names: str) -> list[Any]:
 
 def per_group(groups: int, names: str) -> list[list[Any]]:
     """For each name its symbols ``name_1`` to ``name_M``."""
-    return [[symbol(f"{name}_{m + 1}") for m in range(groups)] for name in names.split()]
+    return [
+        [symbol(f"{name}_{m + 1}") for m in range(groups)] for name in names.split()
+    ]
 
 
 class StepConstants(Value):
@@ -77,7 +79,10 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
             "progress": 8 * gap / (eta * tau * rounds),
             "dissimilarity": mu1 * kappa**2,
             "local_variance": mu2 * lost,
-            "privacy_noise": mu3 * dim * clip**2 * squared_noise_multiplier(groups, joint),
+            "privacy_noise": mu3
+            * dim
+            * clip**2
+            * squared_noise_multiplier(groups, joint),
         },
     )
 
@@ -112,10 +117,14 @@ def _printed(name: str, groups: int, joint: bool) -> Bound:
     """A bound of ``bounds.yaml``."""
     import sympy
 
-    source, bounds, texts = (load_yaml(_FILE.read_text(), _FILE.name)[name][at] for at in _PARTS)
+    source, bounds, texts = (
+        load_yaml(_FILE.read_text(), _FILE.name)[name][at] for at in _PARTS
+    )
     names = {one for text in texts.values() for one in re.findall(r"[A-Za-z]\w*", text)}
     known = {one: symbol(one) for one in names - {"sqrt"}}
-    return Bound(name, source, bounds, {at: sympy.sympify(texts[at], known) for at in texts})
+    return Bound(
+        name, source, bounds, {at: sympy.sympify(texts[at], known) for at in texts}
+    )
 
 
 _FILE, _PARTS = Path(__file__).with_suffix(".yaml"), ("source", "bounds", "terms")
@@ -140,4 +149,6 @@ def number(expression: Any, values: Mapping[str, float]) -> float:
     import sympy
 
     free = [*expression.free_symbols]
-    return float(sympy.lambdify(free, expression, "math")(*(values[str(one)] for one in free)))
+    return float(
+        sympy.lambdify(free, expression, "math")(*(values[str(one)] for one in free))
+    )

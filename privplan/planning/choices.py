@@ -65,7 +65,9 @@ from privplan.spec.training import (
 # STEP_LENGTH and the decay are measured on MNIST and scikit-learn's digits: docs/recipe.md.
 
 STEP_LENGTH = 22.0  # length of the server's step in a round over the local learning rate (L / eta)
-CORRELATED_STEP = 28.0  # with correlated noise and its momentum: docs/correlated-noise.md
+CORRELATED_STEP = (
+    28.0  # with correlated noise and its momentum: docs/correlated-noise.md
+)
 NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs privacy"
 """Line of every plan whose certificate does not pay for tuning."""
 DECAY = 0.8  # decay of the average of the models per round
@@ -73,7 +75,11 @@ DECAY = 0.8  # decay of the average of the models per round
 
 def relative_noise(plan: Plan) -> float:
     """Norm of the mean's noise over the clipping norm (N); of independent noise as harmful."""
-    raw = plan.mean_noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
+    raw = (
+        plan.mean_noise_std
+        / plan.spec.clipping_norm
+        * math.sqrt(plan.spec.model.parameters)
+    )
     return raw * plan.spec.noise_left
 
 
@@ -150,7 +156,11 @@ def _decided(plan: Plan) -> list[str]:
     spec, recipe = plan.spec, plan.spec.recipe
     if recipe is None or recipe.source == "none":
         return []
-    basis = "by runs on public or proxy data" if recipe.source == "tuned" else "without data"
+    basis = (
+        "by runs on public or proxy data"
+        if recipe.source == "tuned"
+        else "without data"
+    )
     what = f"decided {', '.join(recipe.decides) or 'nothing'}"
     lines = [f"recipe {recipe.source}: {what}; {basis}"]
     if recipe.source != "default":
@@ -199,7 +209,9 @@ def task_of(spec: Spec, problem: problems.Problem) -> Task:
         text = f"must be optimal, population or uniform with ratios: {spec.planning.ratios}"
         raise InputError.one("planning.weights", text, spec.weighting)
     if spec.weighting != "optimal":
-        fixed = weights(spec.weighting, limits.min_cohorts, limits.min_cohorts, problem.members)
+        fixed = weights(
+            spec.weighting, limits.min_cohorts, limits.min_cohorts, problem.members
+        )
         limits = replace(limits, min_weights=fixed)
     if "ratios" not in spec.planning.free or problem.cohort == problem.population:
         fixed = problems.drawable(problem, problems.uniform_cohorts(problem))
@@ -231,7 +243,9 @@ def optimised(spec: Spec, problem: problems.Problem) -> Decisions:
         cohorts=found.cohorts,
         noise=found.noise,
         weights=found.weights,
-        kept_fractions=kept_fractions(spec, problem, found.cohorts, found.noise, found.weights),
+        kept_fractions=kept_fractions(
+            spec, problem, found.cohorts, found.noise, found.weights
+        ),
         release=spec.release,
         objective=ObjectiveValue(name=spec.planning.ratios, value=sum(terms.values())),
         bound=terms,
@@ -257,13 +271,17 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if not free:
         problems.check_limits(spec)
         return spec, ()
-    fixed: dict[str, Any] = {"free": [one for one in spec.planning.free if one not in _EXTRA]}
+    fixed: dict[str, Any] = {
+        "free": [one for one in spec.planning.free if one not in _EXTRA]
+    }
     if "clipping_norm" in free:  # h follows the spec's own
         fixed["heterogeneity"] = heterogeneity_of(spec)
     decided, costs = _with_cohort(spec, problems.respecified(spec, planning=fixed)), {}
     if "sampling" in free:
         costs = noise_of_laws(decided)
-        decided = problems.respecified(decided, sampling=min(costs, key=lambda one: costs[one]))
+        decided = problems.respecified(
+            decided, sampling=min(costs, key=lambda one: costs[one])
+        )
     if "rounds" not in free:
         problems.check_limits(decided)
     if "clipping_norm" in free:
@@ -284,26 +302,36 @@ def _note(name: str, spec: Spec, decided: Spec, costs: Mapping[str, float]) -> s
             f"that of clipping, {paid:.4g}, which is not part of the objective at a given norm"
         )
     if name == "sampling":
-        found = ", ".join(f"{law} {cost:.4g}" for law, cost in costs.items() if cost < math.inf)
+        found = ", ".join(
+            f"{law} {cost:.4g}" for law, cost in costs.items() if cost < math.inf
+        )
         return (
             f"planning.free: sampling is {decided.sampling}, of the least root mean square noise "
             f"in a coordinate of all models, over the clipping norm: {found}"
         )
     if name == "cohort":
         text = f"planning.free: cohort is {decided.expected_cohort:g}"
-        return f"{text}, the largest that limits and clients allow: it has the least noise"
+        return (
+            f"{text}, the largest that limits and clients allow: it has the least noise"
+        )
     most = _most_rounds(spec, decided)
     why = "of the largest ratio of signal to noise after all rounds"
     if not _by_recipe(spec):
         why = "of the least error of the whole run"
-    ten = "" if spec.planning.max_rounds or most < 10 * spec.rounds else ", ten times rounds"
+    ten = (
+        ""
+        if spec.planning.max_rounds or most < 10 * spec.rounds
+        else ", ten times rounds"
+    )
     return f"planning.free: rounds is {decided.rounds}, {why}, from 1 to {most}{ten}"
 
 
 def total_error(spec: Spec) -> float:
     """``Objective.run_error`` with the noise of curves, which the free variables minimise."""
     problem = problems.problem_of(spec)
-    return objective_of(spec).run_error(spec, problem, estimated(task_of(spec, problem)))
+    return objective_of(spec).run_error(
+        spec, problem, estimated(task_of(spec, problem))
+    )
 
 
 def noise_of_laws(spec: Spec) -> dict[str, float]:
@@ -338,7 +366,9 @@ def _with_cohort(spec: Spec, decided: Spec) -> Spec:
     """The cohort that the limits allow at the decided rounds."""
     if "cohort" not in spec.planning.free:
         return decided
-    return problems.respecified(decided, cohort=problems.largest_cohort(spec, decided.rounds))
+    return problems.respecified(
+        decided, cohort=problems.largest_cohort(spec, decided.rounds)
+    )
 
 
 def _decide_clipping_norm(decided: Spec) -> Spec:
@@ -364,7 +394,9 @@ def _most_rounds(spec: Spec, decided: Spec) -> int:
 def _by_recipe(spec: Spec) -> bool:
     """Whether the default recipe decides the server's steps, whose length noise does not change."""
     recipe = spec.recipe
-    return recipe is not None and recipe.source == "default" and "server" in recipe.decides
+    return (
+        recipe is not None and recipe.source == "default" and "server" in recipe.decides
+    )
 
 
 def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
@@ -372,7 +404,8 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
 
     def at(log_rounds: float) -> Spec:
         return _with_cohort(
-            spec, problems.respecified(decided, rounds=max(round(math.exp(log_rounds)), 1))
+            spec,
+            problems.respecified(decided, rounds=max(round(math.exp(log_rounds)), 1)),
         )
 
     cost = lost_signal if _by_recipe(spec) else total_error
@@ -411,5 +444,8 @@ def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
             left, inner[0], values[0] = inner[0], inner[1], values[1]
             inner[1] = left + _GOLDEN * (right - left)
             values[1] = cost(inner[1])
-    candidates = [(min(values), inner[int(np.argmin(values))]), (costs[best], float(grid[best]))]
+    candidates = [
+        (min(values), inner[int(np.argmin(values))]),
+        (costs[best], float(grid[best])),
+    ]
     return min(candidates)[1]

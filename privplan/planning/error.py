@@ -68,7 +68,9 @@ _OF_SUMS: dict[str, Rule] = {
         group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
     ),
     # 1 / sum_m r_m, with which a hypernetwork's derivatives are added (pFedHN)
-    "through the hypernetwork": lambda _, plan: 1 / sum(one.expected_cohort for one in plan.groups),
+    "through the hypernetwork": lambda _, plan: (
+        1 / sum(one.expected_cohort for one in plan.groups)
+    ),
 }
 # w_m / n_m: what an update counts that its client sends by itself
 _OF_CLIENTS: dict[str, Rule] = dict.fromkeys(
@@ -86,24 +88,34 @@ def rule_of(aggregator: str, plan: Plan) -> Rule | None:
 Floats = NDArray[np.float64]
 
 
-def participation(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
+def participation(
+    cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats
+) -> Floats:
     """r_m^2 / sum r^2 (GDPFed+, Appendix B.2), whatever the noise."""
     square = np.asarray(cohorts, dtype=float) ** 2
     return np.asarray(square / square.sum())
 
 
-def uniform(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
+def uniform(
+    cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats
+) -> Floats:
     """1 / M for each of M groups."""
     return np.full(len(cohorts), 1 / len(cohorts))
 
 
-def inverse_variance(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
+def inverse_variance(
+    cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats
+) -> Floats:
     """r_m^2 / sigma_m^2 normalised: the least noise with one noisy sum per group."""
     precision = (np.asarray(cohorts, dtype=float) / np.asarray(noise, dtype=float)) ** 2
     return np.asarray(precision / precision.sum())
 
 
-WEIGHTS = {"participation": participation, "uniform": uniform, "inverse_variance": inverse_variance}
+WEIGHTS = {
+    "participation": participation,
+    "uniform": uniform,
+    "inverse_variance": inverse_variance,
+}
 
 
 def weights(
@@ -182,7 +194,8 @@ def terms(
     """The error of cohorts, noise multipliers and weights."""
     chi_square = np.sum((weights - coefficients.shares) ** 2 / coefficients.shares)
     return Terms(
-        noise=coefficients.noise * mean_noise_multiplier(weights, cohorts, noise, release) ** 2,
+        noise=coefficients.noise
+        * mean_noise_multiplier(weights, cohorts, noise, release) ** 2,
         sampling=float(coefficients.sampling * np.sum(weights**2 / cohorts)),
         bias=float(coefficients.bias * chi_square),
     )
@@ -217,7 +230,11 @@ def fill(
 
 
 def best(
-    cohorts: Floats, noise: Floats, coefficients: Coefficients, release: ReleaseKind, floors: Floats
+    cohorts: Floats,
+    noise: Floats,
+    coefficients: Coefficients,
+    release: ReleaseKind,
+    floors: Floats,
 ) -> Floats:
     """The exact minimiser of the error over weights, for given cohorts and noise."""
     price, reach = coefficients.noise, cohorts / noise
@@ -237,5 +254,7 @@ def best(
     weights = np.maximum(floors, peak * values)
     if peak < lowest:  # the cheapest weights between floors and the caps of that peak
         positive = np.where(costs > 0, costs, 1e-12 * price / reach)
-        weights = fill(none, 1 / (2 * positive), floors, np.maximum(lowest * reach, floors), 1.0)[0]
+        weights = fill(
+            none, 1 / (2 * positive), floors, np.maximum(lowest * reach, floors), 1.0
+        )[0]
     return np.asarray(weights / weights.sum())

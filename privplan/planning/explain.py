@@ -11,7 +11,13 @@ from typing import Any
 from privplan.accounting.accountant import at_most
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
 from privplan.accounting.release import History
-from privplan.accounting.tradeoff import TradeOff, limit_of, profile_of, tightest_budget, tradeoff
+from privplan.accounting.tradeoff import (
+    TradeOff,
+    limit_of,
+    profile_of,
+    tightest_budget,
+    tradeoff,
+)
 from privplan.errors import (
     InfeasibleError,
     PrivplanError,
@@ -36,7 +42,9 @@ from privplan.spec.planning import LEAST_SHARE, is_objective
 from privplan.spec.spec import Spec
 from privplan.spec.training import DECIDED
 
-RECORDS = "robust_hdp"  # name of the rows of plans that protect records, which have no bound
+RECORDS = (
+    "robust_hdp"  # name of the rows of plans that protect records, which have no bound
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,9 @@ def explain(plan: Plan) -> list[Explained]:
         for term, expression in one.terms.items():
             needs = tuple(missing(expression, values))
             value = None if needs else number(expression, values)
-            rows.append(Explained(name, one.source, term, str(expression), value, needs))
+            rows.append(
+                Explained(name, one.source, term, str(expression), value, needs)
+            )
     return rows
 
 
@@ -162,10 +172,14 @@ def unspent_lines(plan: Plan) -> list[str]:
                 f"{_reason(plan, group, stated.noise_multiplier, by)}"
             )
     more = len(lines) - MOST_GROUPS
-    return lines[:MOST_GROUPS] + [f"groups: {more} more leave epsilon, too"] * (more > 0)
+    return lines[:MOST_GROUPS] + [f"groups: {more} more leave epsilon, too"] * (
+        more > 0
+    )
 
 
-def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, float]) -> str:
+def _reason(
+    plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, float]
+) -> str:
     """Why a group leaves budget; ``spent`` is its epsilon by each accountant."""
     planning, rounds = plan.spec.planning, plan.spec.rounds
     if fixed is not None:
@@ -184,7 +198,9 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
             f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
             "noise keeps the budget, and less than this is not certified"
         )
-    if group.noise_multiplier <= _SAME * least_certified(plan.law_of(group), plan.spec.relation):
+    if group.noise_multiplier <= _SAME * least_certified(
+        plan.law_of(group), plan.spec.relation
+    ):
         return f"less noise than {group.noise_multiplier:.4g} is neither certified nor planned"
     share = group.clients / plan.spec.population
     if plan.release == "joint":
@@ -248,7 +264,9 @@ def budget_values(plan: Plan, more_by: float | None = None) -> list[BudgetValue]
             free = base
             if group.epsilon != loosest:
                 free = _found(_with_epsilon(spec, m, loosest), search)
-        except PrivplanError:  # a larger budget may ask for less noise than can be certified
+        except (
+            PrivplanError
+        ):  # a larger budget may ask for less noise than can be certified
             continue
         values.append(
             BudgetValue(
@@ -268,7 +286,11 @@ def reasons(plan: Plan) -> list[str]:
     if not values:
         return unspent_lines(plan)
     total = sum(plan.bound.values())
-    named = [(value / total, _TERMS[name]) for name, value in plan.bound.items() if name in _TERMS]
+    named = [
+        (value / total, _TERMS[name])
+        for name, value in plan.bound.items()
+        if name in _TERMS
+    ]
     if len(named) > 1:
         parts = [f"{share:.0%} {name}" for share, name in sorted(named, reverse=True)]
         lines.append(f"The expected error of a round's step is {', '.join(parts)}.")
@@ -291,7 +313,9 @@ def reasons(plan: Plan) -> list[str]:
     for one in values:
         step = (STEP - 1) * plan.group(one.group).epsilon
         if one.objective_gain < 1e-4:
-            lines.append(f"{one.group}: more budget lowers the objective by less than 0.01%.")
+            lines.append(
+                f"{one.group}: more budget lowers the objective by less than 0.01%."
+            )
         else:
             lines.append(
                 f"{one.group}: {step:.3g} more epsilon lowers the objective by "
@@ -359,7 +383,9 @@ def alternatives(
         "risk": None,
     }
     groups = tuple(one.model_copy(update=strictest) for one in spec.groups)
-    alike, even = (spec.planning.model_copy(update={"least_share": one}) for one in (0.0, 1.0))
+    alike, even = (
+        spec.planning.model_copy(update={"least_share": one}) for one in (0.0, 1.0)
+    )
     own = tuple(group.weight * spec.population / group.clients for group in plan.groups)
     found = [Alternative("this plan", own, relative_noise(plan), plan.forecast)]
     for name, change in (
@@ -396,13 +422,22 @@ def attention_lines(plan: Plan) -> list[str]:
         return lines
     chosen = is_objective(spec.planning.ratios)
     stated = [name for name in DECIDED if getattr(spec, name) is not None]
-    if spec.recipe is None and chosen and spec.planning.clipping is None and 0 < len(stated) < 3:
+    if (
+        spec.recipe is None
+        and chosen
+        and spec.planning.clipping is None
+        and 0 < len(stated) < 3
+    ):
         lines.append(f"no recipe, since {' and '.join(stated)} {'are' if stated[1:] else 'is'} "
                      "stated; recipe: default decides the rest, none ends this line")  # fmt: skip
-    least = LEAST_SHARE if spec.planning.least_share is None else spec.planning.least_share
+    least = (
+        LEAST_SHARE if spec.planning.least_share is None else spec.planning.least_share
+    )
     limited = chosen and any(one.min_weight for one in spec.groups)
     count = max(HARDLY, 0.99 * least) if limited else HARDLY
-    few = [one for one in plan.groups if one.weight < count * one.clients / spec.population]
+    few = [
+        one for one in plan.groups if one.weight < count * one.clients / spec.population
+    ]
     if few:
         share = sum(one.clients for one in few) / spec.population
         lines.append(
@@ -420,16 +455,24 @@ def attention_lines(plan: Plan) -> list[str]:
 
 def _remedies(spec: Spec) -> list[str]:
     """The three changes after which the noise is least, with that noise."""
-    doubled = tuple(one.model_copy(update={"clients": 2 * one.clients}) for one in spec.groups)
-    looser = tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in spec.groups)
-    smaller = spec.model.model_copy(update={"parameters": max(spec.model.parameters // 4, 1)})
+    doubled = tuple(
+        one.model_copy(update={"clients": 2 * one.clients}) for one in spec.groups
+    )
+    looser = tuple(
+        one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in spec.groups
+    )
+    smaller = spec.model.model_copy(
+        update={"parameters": max(spec.model.parameters // 4, 1)}
+    )
     least = min(one.epsilon for one in spec.groups)
     changes: dict[str, dict[str, Any]] = {
         "twice the clients per round": {"cohort": 2 * spec.expected_cohort},
         "twice the clients in each group": {"groups": doubled},
         "twice each epsilon": {"groups": looser},
         "a model of a quarter of the parameters": {"model": smaller},
-        "planning.least_share 0": {"planning": spec.planning.model_copy(update={"least_share": 0})},
+        "planning.least_share 0": {
+            "planning": spec.planning.model_copy(update={"least_share": 0})
+        },
     }
     if rest := tuple(one for one in spec.groups if one.epsilon > least):
         changes[f"no group of epsilon {least:g}"] = {"groups": rest}
@@ -449,7 +492,9 @@ def _remedies(spec: Spec) -> list[str]:
 # true-positive rate at that chance.
 
 _SLACK = 3e-3  # relative slack of a risk below which its budget is not stated anew
-STATEMENTS = 4  # how often budgets are stated anew, at most; every statement implies the risks
+STATEMENTS = (
+    4  # how often budgets are stated anew, at most; every statement implies the risks
+)
 
 
 @dataclass(frozen=True)
@@ -457,7 +502,9 @@ class GroupRisk:
     """Upper bounds on attacks on a group's clients (or their records)."""
 
     group: str
-    asked: str | None  # the risk of the spec in words; None where the budget is an epsilon
+    asked: (
+        str | None
+    )  # the risk of the spec in words; None where the budget is an epsilon
     curve: TradeOff  # advantage, mu and true-positive rates at ``LEVELS``
 
 
@@ -472,10 +519,14 @@ def risks_of(
     for group, asked in zip(plan.groups, plan.spec.groups, strict=True):
         upper = (row.epsilon_upper for row in plan.certificate
                  if row.guarantee and row.group == group.name)  # fmt: skip
-        history, epsilon = spent[group.name] if spent else (plan.history(group), max(upper))
+        history, epsilon = (
+            spent[group.name] if spent else (plan.history(group), max(upper))
+        )
         profile = profile_of(history, plan.spec.relation)
         words = None if asked.risk is None else str(asked.risk)
-        found.append(GroupRisk(group.name, words, tradeoff(profile, group.delta, epsilon)))
+        found.append(
+            GroupRisk(group.name, words, tradeoff(profile, group.delta, epsilon))
+        )
     return found
 
 

@@ -15,7 +15,11 @@ from typing import Any
 
 from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.planning.choices import decide_free_choices, task_of
-from privplan.planning.problem import check_limits, problem_of, provisioned_noise_multiplier
+from privplan.planning.problem import (
+    check_limits,
+    problem_of,
+    provisioned_noise_multiplier,
+)
 from privplan.planning.search import allocate
 from privplan.spec.grouping import MOST_GROUPS, groupings, read_budgets
 from privplan.spec.planning import is_objective, objective_names
@@ -73,15 +77,26 @@ def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
         variations.append(("cohort", f"{size:g}", {**data, "cohort": size}, 1.0))
     scaled = [group for group in spec.groups if group.risk is None]
     for factor in _FACTORS if scaled else ():
-        variations.append(("epsilon", f"x {factor:g}", _budgets(data, factor, None), 1.0))
+        variations.append(
+            ("epsilon", f"x {factor:g}", _budgets(data, factor, None), 1.0)
+        )
     for group in scaled:
         more = _budgets(data, _STEP, group.name)
-        variations.append(("shadow_price", group.name, more, (_STEP - 1) * group.epsilon))
+        variations.append(
+            ("shadow_price", group.name, more, (_STEP - 1) * group.epsilon)
+        )
     for group in spec.groups if len(spec.groups) > 1 else ():
         others = [other for other in data["groups"] if other["name"] != group.name]
         clients = sum(other["clients"] for other in others)
-        cohort: float | None = None if spec.everyone else min(spec.expected_cohort, clients)
-        changed = {**data, "groups": others, "cohort": cohort, "delta": spec.delta_of(group)}
+        cohort: float | None = (
+            None if spec.everyone else min(spec.expected_cohort, clients)
+        )
+        changed = {
+            **data,
+            "groups": others,
+            "cohort": cohort,
+            "delta": spec.delta_of(group),
+        }
         changed["groups_from"] = None
         variations.append(("without", group.name, changed, 1.0))
     return variations
@@ -92,7 +107,9 @@ def unscaled_lines(spec: Spec) -> list[str]:
     names = [group.name for group in spec.groups if group.risk is not None]
     if not names:
         return []
-    which = "all groups" if len(names) == len(spec.groups) else f"groups {', '.join(names)}"
+    which = (
+        "all groups" if len(names) == len(spec.groups) else f"groups {', '.join(names)}"
+    )
     return [
         f"budgets stated as risks are not scaled: rows epsilon and shadow_price leave out {which}"
     ]
@@ -159,11 +176,15 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
         note = f"keeps {found.precision:.2%} of the precision of individual budgets"
         if number > data["cohort"]:
             break
-        point = _point("groups", str(number), {**data, "groups": found.plain()}, base, 1.0)
+        point = _point(
+            "groups", str(number), {**data, "groups": found.plain()}, base, 1.0
+        )
         points.append(replace(point, note=point.note or note))
     return points
 
 
 def _noise(spec: Spec) -> float:
-    multiplier = provisioned_noise_multiplier(spec, allocate(task_of(spec, problem_of(spec))))
+    multiplier = provisioned_noise_multiplier(
+        spec, allocate(task_of(spec, problem_of(spec)))
+    )
     return multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)

@@ -33,9 +33,17 @@ TARGETS = ("noise", "objective", "accuracy")
 OF_GROUP = ("counts", "noise_multiplier", "accuracy")
 """What can be asked of a group: at most that noise, at least that count or accuracy."""
 _AT_LEAST = frozenset({"counts", "accuracy"})
-UNKNOWNS = {"cohort": "fewer clients", "epsilon": "stricter budgets", "rounds": "more rounds"}
+UNKNOWNS = {
+    "cohort": "fewer clients",
+    "epsilon": "stricter budgets",
+    "rounds": "more rounds",
+}
 """What targets can be asked in, and what lies beyond the cheap end of the search."""
-_OF_GROUP = {"epsilon": "a stricter budget", "delta": "a smaller delta", "clients": "fewer clients"}
+_OF_GROUP = {
+    "epsilon": "a stricter budget",
+    "delta": "a smaller delta",
+    "clients": "fewer clients",
+}
 _OPEN = frozenset({"sampling", "rounds", "cohort", "clipping_norm"})
 _MOST_FACTOR = {"epsilon": 1e3, "delta": 1e6, "clients": 1e2}
 """Largest factor between a budget or a number of clients and the spec's, in either direction."""
@@ -45,8 +53,12 @@ _MOST_ROUNDS = 100_000
 _TOLERANCE = 1e-3
 _AT_END = 1e-9
 _TRIED = 24  # values, evenly spaced in logarithms, that are tried where bracketing does not serve
-_NEAR = 0.01  # relative distance of values at which the search around the best of them ends
-_ALIKE = 1e-4  # relative difference below which the unknown does not change what is found
+_NEAR = (
+    0.01  # relative distance of values at which the search around the best of them ends
+)
+_ALIKE = (
+    1e-4  # relative difference below which the unknown does not change what is found
+)
 
 
 @dataclass(frozen=True)
@@ -54,12 +66,16 @@ class Unknown:
     """Values of a field by their logarithms times a sign, so that larger arguments cost less."""
 
     name: str
-    make: Callable[[float], Spec]  # the spec at a value; of epsilon, at a factor on all of them
+    make: Callable[
+        [float], Spec
+    ]  # the spec at a value; of epsilon, at a factor on all of them
     low: float
     high: float
     own: float  # argument of the spec's own value
     sign: float
-    limited: bool = False  # whether a limit of the spec ends the arguments, not the search
+    limited: bool = (
+        False  # whether a limit of the spec ends the arguments, not the search
+    )
 
     def at(self, argument: float) -> Spec:
         """The spec at an argument."""
@@ -71,11 +87,15 @@ class Unknown:
             return f"epsilon x {math.exp(self.sign * argument):.4g}"
         group, _, field = self.name.rpartition(".")
         spec = self.at(argument)
-        value = getattr(next((one for one in spec.groups if one.name == group), spec), field)
+        value = getattr(
+            next((one for one in spec.groups if one.name == group), spec), field
+        )
         return f"{self.name} {value:.6g}"
 
 
-def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = False) -> Unknown:
+def unknown_of(
+    spec: Spec, name: str, question: str, *, most_rounds: bool = False
+) -> Unknown:
     """The values of an unknown within the spec's limits; fewer rounds cost less, or more do."""
     require_clients(spec, question)
     groups = [f"{group.name}.{field}" for group in spec.groups for field in _OF_GROUP]
@@ -83,7 +103,9 @@ def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = Fals
         rule = f"must be one of {', '.join(UNKNOWNS)} or GROUP. with {', '.join(_OF_GROUP)}"
         raise InputError.one("solve_for", rule + did_you_mean(name, groups), name)
     if free := sorted(_OPEN & {*spec.planning.free}):
-        raise InputError.one("planning.free", f"must not name them with {question}", free)
+        raise InputError.one(
+            "planning.free", f"must not name them with {question}", free
+        )
     law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.everyone
     if name == "epsilon" or name not in UNKNOWNS:
         return _of_groups(spec, name)
@@ -95,7 +117,10 @@ def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = Fals
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, name)
     floors = sum(map(spec.least_cohort, spec.groups))
-    least, most = max(float(len(spec.groups)), floors), largest_cohort(spec, spec.rounds)
+    least, most = (
+        max(float(len(spec.groups)), floors),
+        largest_cohort(spec, spec.rounds),
+    )
 
     def with_cohort(cohort: float) -> Spec:
         cohort = max(cohort, least)
@@ -119,7 +144,9 @@ def _rounds(spec: Spec, fixed: bool, most_rounds: bool) -> Unknown:
         whole = max(round(rounds), 1)
         if fixed or whole * cohort <= uploads:
             return respecified(spec, rounds=whole)
-        return respecified(spec, rounds=whole, cohort=min(largest_cohort(spec, whole), cohort))
+        return respecified(
+            spec, rounds=whole, cohort=min(largest_cohort(spec, whole), cohort)
+        )
 
     allowed = bisect_right(range(1, searched + 1), uploads, key=fewest_uploads)
     for rounds in (1, allowed):
@@ -127,7 +154,9 @@ def _rounds(spec: Spec, fixed: bool, most_rounds: bool) -> Unknown:
     last, own = math.log(max(allowed, 1)), math.log(spec.rounds)
     if not most_rounds:
         return Unknown("rounds", with_rounds, -last, 0.0, -own, -1.0)
-    return Unknown("rounds", with_rounds, 0.0, last, own, 1.0, limited=allowed < _MOST_ROUNDS)
+    return Unknown(
+        "rounds", with_rounds, 0.0, last, own, 1.0, limited=allowed < _MOST_ROUNDS
+    )
 
 
 def _of_groups(spec: Spec, name: str) -> Unknown:
@@ -135,12 +164,16 @@ def _of_groups(spec: Spec, name: str) -> Unknown:
     group, _, field = name.rpartition(".")
     changed = [one for one in spec.groups if group in ("", one.name)]
     if field != "clients" and any(one.risk is not None for one in changed):
-        raise InputError.one("solve_for", "must be cohort or rounds where budgets are risks", name)
+        raise InputError.one(
+            "solve_for", "must be cohort or rounds where budgets are risks", name
+        )
     if spec.groups_from is not None and group:
         rule = "must be cohort, epsilon or rounds with groups_from"
         raise InputError.one("solve_for", rule, name)
     check_limits(spec)
-    own = {"clients": changed[0].clients, "delta": spec.delta_of(changed[0])}.get(field, 1.0)
+    own = {"clients": changed[0].clients, "delta": spec.delta_of(changed[0])}.get(
+        field, 1.0
+    )
     if group and field == "epsilon":
         own = changed[0].epsilon
 
@@ -156,7 +189,10 @@ def _of_groups(spec: Spec, name: str) -> Unknown:
         return respecified(spec, groups=found)
 
     most = math.log(_MOST_FACTOR[field])
-    least = max(-math.log(own) - most, math.log(1 / _MOST_DELTA) if field == "delta" else -math.inf)
+    least = max(
+        -math.log(own) - most,
+        math.log(1 / _MOST_DELTA) if field == "delta" else -math.inf,
+    )
     return Unknown(name, with_value, least, most - math.log(own), -math.log(own), -1.0)
 
 
@@ -182,7 +218,9 @@ def _reached(plan: Plan, name: str) -> float:
         return 100 * (every[group] if group else expected.accuracy)
     if not group:
         root = math.sqrt(plan.spec.model.parameters)
-        return plan.objective.value if name == "objective" else plan.mean_noise_std * root
+        return (
+            plan.objective.value if name == "objective" else plan.mean_noise_std * root
+        )
     one = plan.group(group)
     if field == "counts":
         return one.weight * plan.spec.population / one.clients
@@ -197,7 +235,10 @@ def _excess(name: str, found: float, goal: float) -> float:
 
 
 def _check(spec: Spec, targets: Mapping[str, float], forecasts: bool) -> None:
-    known = [*TARGETS, *(f"{one.name}.{field}" for one in spec.groups for field in OF_GROUP)]
+    known = [
+        *TARGETS,
+        *(f"{one.name}.{field}" for one in spec.groups for field in OF_GROUP),
+    ]
     faults = []
     for name, goal in targets.items():
         shown, percent = f"{name}={goal:g}", name.rpartition(".")[2] == "accuracy"
@@ -206,7 +247,11 @@ def _check(spec: Spec, targets: Mapping[str, float], forecasts: bool) -> None:
             rule += ", ".join(OF_GROUP) + did_you_mean(name, known)
             faults.append(Fault("for", rule, shown))
         elif not 0 < goal < (100 if percent else math.inf):
-            rule = "must be in (0, 100) percent" if percent else "must be positive and finite"
+            rule = (
+                "must be in (0, 100) percent"
+                if percent
+                else "must be positive and finite"
+            )
             faults.append(Fault("for", rule, shown))
         elif percent and not forecasts:
             faults.append(Fault("for", "needs --forecast PROXY", shown))
@@ -242,7 +287,9 @@ def solve_for(
     values = unknown_of(spec, unknown, f"--for {asked}", most_rounds=not fewest)
     if fewest:  # forecasts far from their runs say little
         near = values.own - math.log(_FORECAST), values.own + math.log(_FORECAST)
-        values = replace(values, low=max(values.low, near[0]), high=min(values.high, near[1]))
+        values = replace(
+            values, low=max(values.low, near[0]), high=min(values.high, near[1])
+        )
     plans: dict[float, Plan] = {}
     costs: dict[float, float] = {}
     refused: list[InfeasibleError | InputError] = []
@@ -258,7 +305,10 @@ def solve_for(
                 refused.append(error)
             else:
                 plans[argument] = plan = plan if forecast is None else forecast(plan)
-                gaps = (_excess(name, _reached(plan, name), goal) for name, goal in targets.items())
+                gaps = (
+                    _excess(name, _reached(plan, name), goal)
+                    for name, goal in targets.items()
+                )
                 costs[argument] = max(gaps)
         return costs[argument]
 
@@ -309,7 +359,9 @@ def _near(plan: Plan, names: Iterable[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def tried(values: Unknown, cost: Callable[[float], float]) -> tuple[float, float | None]:
+def tried(
+    values: Unknown, cost: Callable[[float], float]
+) -> tuple[float, float | None]:
     """The cheapest argument of cost 1 or less, else the nearest; and where that ends, if it does.
 
     By arguments over the whole range, where none is found by those around the least, and by
@@ -320,7 +372,9 @@ def tried(values: Unknown, cost: Callable[[float], float]) -> tuple[float, float
     best = min(points, key=cost)
     while cost(best) > 1 and step > _NEAR and cost(best) < math.inf:
         step /= 2
-        points += [min(max(best + way * step, values.low), values.high) for way in (-1, 1)]
+        points += [
+            min(max(best + way * step, values.low), values.high) for way in (-1, 1)
+        ]
         best = min(points, key=cost)
     goal = max(cost(best) * (1 + _ALIKE), 1.0) if cost(best) > 1 else 1.0
 
@@ -335,7 +389,9 @@ def tried(values: Unknown, cost: Callable[[float], float]) -> tuple[float, float
     last = len(points) - 1 - kept[::-1].index(True) if any(kept) else 0
     before = [at for at in range(last) if not kept[at]]
     cheapest = (
-        points[last] if last == len(points) - 1 or not any(kept) else end(*points[last : last + 2])
+        points[last]
+        if last == len(points) - 1 or not any(kept)
+        else end(*points[last : last + 2])
     )
     if not before or goal > 1:
         return cheapest, None

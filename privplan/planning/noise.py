@@ -34,7 +34,13 @@ from privplan.accounting.gdp import mu_of
 from privplan.accounting.pld.accountant import PldAccountant, Reading, compose
 from privplan.accounting.pld.inversion import estimate
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
-from privplan.accounting.release import History, Relation, Release, SamplingLaw, named_law
+from privplan.accounting.release import (
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+    named_law,
+)
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
 from privplan.laws.law import Kind, Pair
 from privplan.planning.problem import Limits, Problem
@@ -43,15 +49,24 @@ Floats = NDArray[np.float64]
 
 GUARANTEE = PLD
 FAST_ACCOUNTANTS = ("pld", "rdp")
-CERTIFICATE_ACCOUNTANTS = ("pld", "rdp", "prv")  # with prv-accountant, which is slow to import
-FROM_LOSSES = ("pld", "prv")  # of the composed privacy loss, whose epsilon has a quick estimate
+CERTIFICATE_ACCOUNTANTS = (
+    "pld",
+    "rdp",
+    "prv",
+)  # with prv-accountant, which is slow to import
+FROM_LOSSES = (
+    "pld",
+    "prv",
+)  # of the composed privacy loss, whose epsilon has a quick estimate
 
 # --- The noise multiplier that spends a budget, by an estimate of epsilon. -----------------------
 
 _CLOSE = 2e-3  # a smaller Newton step ends the search: the slope is known within some percent
 _CLOSE_COARSE = 5e-3
 _CLOSE_EXACT = 5e-5
-_READING_REACH = 0.15  # distance of log epsilon from the budget at which a plan serves again
+_READING_REACH = (
+    0.15  # distance of log epsilon from the budget at which a plan serves again
+)
 _MOST_STEPS = 40
 _SPARE = 1e-6  # share of delta not counted on to cover taking part, since losses are rounded up
 
@@ -88,7 +103,9 @@ class Budget:
 
     def history(self, ratio: float, noise: float) -> History:
         """Releases in which a client takes part."""
-        return History.repeated(Release(float(noise), float(ratio), self.sampling), self.rounds)
+        return History.repeated(
+            Release(float(noise), float(ratio), self.sampling), self.rounds
+        )
 
     @property
     def swap(self) -> bool:
@@ -114,7 +131,9 @@ def _swap(sampling: SamplingLaw, relation: Relation) -> bool:
     return isinstance(pair, Pair) and pair.kind == Kind.SWAP
 
 
-def _central(x: Floats, sensitivity: float | Floats, swap: bool) -> tuple[Floats, Floats]:
+def _central(
+    x: Floats, sensitivity: float | Floats, swap: bool
+) -> tuple[Floats, Floats]:
     """Log sigma with mu^2 / (q^2 T) = x in the central limit, and its slope in log q.
 
     The variance of the loss of a round is q^2 (exp(s^2 / sigma^2) - 1) for a mixture against its
@@ -186,14 +205,24 @@ def root(
 
 
 def _gap(
-    budget: Budget, ratio: float, log_noise: float, accountant: str, reading: Reading | None
+    budget: Budget,
+    ratio: float,
+    log_noise: float,
+    accountant: str,
+    reading: Reading | None,
 ) -> tuple[float, Reading | None]:
     """Log of the epsilon spent over the budget, by a quick estimate, else by composition."""
     history = budget.history(ratio, math.exp(log_noise))
     try:
         if accountant not in FROM_LOSSES:
-            spent = by_name(accountant).epsilon(history, budget.delta, budget.relation).upper
-        elif reading is None and (quick := _quick_estimate(budget, history)) is not None:
+            spent = (
+                by_name(accountant)
+                .epsilon(history, budget.delta, budget.relation)
+                .upper
+            )
+        elif (
+            reading is None and (quick := _quick_estimate(budget, history)) is not None
+        ):
             spent = quick
         else:
             composed = compose(history, budget.relation)
@@ -202,7 +231,9 @@ def _gap(
         return math.inf, reading
     if spent <= 0:
         return -math.inf, reading
-    return math.log(spent / budget.epsilon) if math.isfinite(spent) else math.inf, reading
+    return math.log(spent / budget.epsilon) if math.isfinite(
+        spent
+    ) else math.inf, reading
 
 
 def _quick_estimate(budget: Budget, history: History) -> float | None:
@@ -267,7 +298,10 @@ def least_noise(
             f"{LEAST_RATIO:g}; bring the budgets closer together"
         )
     published = problem.calibration == "published" and accountant != GUARANTEE
-    if accountant == GUARANTEE and (found := _by_estimate(budget, ratio, near, rtol)) is not None:
+    if (
+        accountant == GUARANTEE
+        and (found := _by_estimate(budget, ratio, near, rtol)) is not None
+    ):
         return found
     try:
         known: dict[str, Any] = {
@@ -277,7 +311,10 @@ def least_noise(
         if published:
             noise = noise_multiplier_by_bisection(**known)
         else:
-            law: dict[str, Any] = {"sampling": budget.sampling, "relation": budget.relation}
+            law: dict[str, Any] = {
+                "sampling": budget.sampling,
+                "relation": budget.relation,
+            }
             noise = noise_multiplier(**known, **law, near=near)
     except InfeasibleError as error:
         spent = _spent(budget, ratio, NOISE_RANGE[1], accountant)
@@ -288,14 +325,18 @@ def least_noise(
     return rounded_up(noise)
 
 
-def _by_estimate(budget: Budget, ratio: float, near: float | None, rtol: float) -> float | None:
+def _by_estimate(
+    budget: Budget, ratio: float, near: float | None, rtol: float
+) -> float | None:
     """The least noise by ``pld``, from the root of the estimate; None where that does not serve."""
     if ratio <= covered_ratio(budget.delta, budget.chances):
         noise = rounded_up(least_certified(budget.sampling, budget.relation))
         return noise if _spent(budget, ratio, noise) <= budget.epsilon else None
     start = None if near is None else math.log(near)
     sampled = ratio < 1  # bounds of full participation are exact
-    log_noise, slope = root(budget, ratio, start=start, close=_CLOSE_EXACT if sampled else 1e-8)
+    log_noise, slope = root(
+        budget, ratio, start=start, close=_CLOSE_EXACT if sampled else 1e-8
+    )
     aim = _AIM * rtol if sampled else 1e-7
     noise, before = rounded_up(math.exp(log_noise + aim / slope)), None
     for _ in range(_TRIES):
@@ -315,8 +356,12 @@ def _by_estimate(budget: Budget, ratio: float, near: float | None, rtol: float) 
     return None
 
 
-def _spent(budget: Budget, ratio: float, noise: float, accountant: str = GUARANTEE) -> float:
-    chosen = guarantee(budget.epsilon) if accountant == GUARANTEE else by_name(accountant)
+def _spent(
+    budget: Budget, ratio: float, noise: float, accountant: str = GUARANTEE
+) -> float:
+    chosen = (
+        guarantee(budget.epsilon) if accountant == GUARANTEE else by_name(accountant)
+    )
     history = budget.history(ratio, noise)
     return chosen.epsilon(history, budget.delta, budget.relation).upper
 
@@ -329,7 +374,9 @@ def rounded_up(noise: float) -> float:
 
 def calibrated(problem: Problem, ratios: Floats, accountant: str) -> Floats:
     """``least_noise`` of all groups, shape (groups,)."""
-    return np.array([least_noise(problem, m, ratio, accountant) for m, ratio in enumerate(ratios)])
+    return np.array(
+        [least_noise(problem, m, ratio, accountant) for m, ratio in enumerate(ratios)]
+    )
 
 
 # --- The certificate of noise multipliers. -------------------------------------------------------
@@ -340,8 +387,12 @@ class CertifiedNoise:
     """Noise multipliers that keep every budget according to the guarantee's accountant."""
 
     noise: Floats  # sigma_m, shape (groups,)
-    certificate: tuple[CertificateRow, ...]  # rows of every accountant, in order of the groups
-    warnings: tuple[str, ...]  # one for each group whose calibrated noise multiplier was raised
+    certificate: tuple[
+        CertificateRow, ...
+    ]  # rows of every accountant, in order of the groups
+    warnings: tuple[
+        str, ...
+    ]  # one for each group whose calibrated noise multiplier was raised
 
 
 def certify_noise(
@@ -366,12 +417,16 @@ def certify_noise(
             ),
             unit=problem.unit,
         )
-        return found, max((row.epsilon_upper for row in found if row.guarantee), default=math.inf)
+        return found, max(
+            (row.epsilon_upper for row in found if row.guarantee), default=math.inf
+        )
 
     noise = np.array(noise, dtype=float)
     rows: list[CertificateRow] = []
     warnings: list[str] = []
-    for group, (name, epsilon) in enumerate(zip(problem.names, problem.epsilons, strict=True)):
+    for group, (name, epsilon) in enumerate(
+        zip(problem.names, problem.epsilons, strict=True)
+    ):
         law = named_law(budget_of(problem, group).sampling, problem.unit)
         cell = f"(delta {problem.deltas[group]:.3g}, {law}, {problem.relation})"
         found, spent = certified(group)
@@ -413,10 +468,15 @@ def history_of(problem: Problem, group: int, ratio: float, noise: float) -> Hist
 # roots of the estimate gives it within some percent, which shows where an optimum lies; a parabola
 # of what is missing at three more roots around the ratio found there gives it within some 1e-5.
 
-_MANY, _APART = 60, 0.15  # groups from which they share coarse curves, so far apart in log epsilon
+_MANY, _APART = (
+    60,
+    0.15,
+)  # groups from which they share coarse curves, so far apart in log epsilon
 _LEAST_NODES = 3  # number of roots of a curve, beside one for each unit of log q
 _RARE = 0.1  # ratios below this part of the usual one count as the smallest ones above
-_GRAIN = math.log(2.0)  # ends of curves are multiples of it in log q: similar cohorts share them
+_GRAIN = math.log(
+    2.0
+)  # ends of curves are multiples of it in log q: similar cohorts share them
 _AROUND, _CLOSE_AROUND = 0.35, 0.1
 """How far a parabola reaches to either side in log q; beyond it is constant."""
 _NEXT = 0.02  # centres of parabolas are multiples of it in log q: points of a sweep share them
@@ -475,8 +535,13 @@ class NoiseCurves:
             [[one.low, one.high, one.centre, one.budget.loss] for one in curves]
         ).T[:, :, None]
         self._varying = high > low
-        self._middle, self._width = (low + high) / 2, np.where(self._varying, (high - low) / 2, 1.0)
-        self._polynomial = np.zeros((max(len(one.polynomial) for one in curves), len(curves), 1))
+        self._middle, self._width = (
+            (low + high) / 2,
+            np.where(self._varying, (high - low) / 2, 1.0),
+        )
+        self._polynomial = np.zeros(
+            (max(len(one.polynomial) for one in curves), len(curves), 1)
+        )
         for m, one in enumerate(curves):
             self._polynomial[: len(one.polynomial), m, 0] = one.polynomial
         self._reach = np.array([one.reach for one in curves])[:, None]
@@ -499,11 +564,18 @@ class NoiseCurves:
             x = (place - centre) / width
             inside = np.minimum(np.maximum(x, -1.0), 1.0)
             part, change = np.zeros_like(x), np.zeros_like(x)
-            for coefficient in coefficients[::-1]:  # Horner's scheme of value and derivative
+            for coefficient in coefficients[
+                ::-1
+            ]:  # Horner's scheme of value and derivative
                 change = change * inside + part
                 part = part * inside + coefficient
-            value, slope = value + part, slope + np.where(x == inside, change / width, 0.0)
-        value = np.where(self._varying, np.maximum(value, self._least), self._polynomial[0])
+            value, slope = (
+                value + part,
+                slope + np.where(x == inside, change / width, 0.0),
+            )
+        value = np.where(
+            self._varying, np.maximum(value, self._least), self._polynomial[0]
+        )
         return np.exp(value), np.where(self._varying, np.maximum(slope, 0.0), 0.0)
 
 
@@ -517,7 +589,11 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
     alike = Counter(replace(one, epsilon=1.0) for one in budgets)
     curves: list[NoiseCurve] = []
     for budget, low, high in zip(budgets, least.tolist(), most.tolist(), strict=True):
-        covered = covered_ratio(budget.delta, budget.chances) if accountant == GUARANTEE else 0.0
+        covered = (
+            covered_ratio(budget.delta, budget.chances)
+            if accountant == GUARANTEE
+            else 0.0
+        )
         if problem.fixed_noise and (fixed := problem.fixed_noise[len(curves)]):
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (math.log(fixed),)))
         elif high <= covered:
@@ -529,7 +605,11 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
             first = math.floor(math.log(low) / _GRAIN) * _GRAIN
             first = max(first, math.log(covered) + 1e-9) if covered > 0 else first
             last = min(math.ceil(math.log(high) / _GRAIN) * _GRAIN, 0.0)
-            curve = _between if alike[replace(budget, epsilon=1.0)] > _MANY else _coarse_curve
+            curve = (
+                _between
+                if alike[replace(budget, epsilon=1.0)] > _MANY
+                else _coarse_curve
+            )
             curves.append(curve(budget, accountant, first, last))
     return NoiseCurves(curves)
 
@@ -540,12 +620,18 @@ def _between(budget: Budget, accountant: str, low: float, high: float) -> NoiseC
     nodes = [math.floor(place) + k for k in (-1, 0, 1, 2)]
     parts = [math.prod((place - b) / (a - b) for b in nodes if b != a) for a in nodes]
     near = [replace(budget, epsilon=math.exp(node * _APART)) for node in nodes]
-    known = np.array([_coarse_curve(one, accountant, low, high).polynomial for one in near])
-    return NoiseCurve(budget, accountant, low, high, tuple((np.array(parts) @ known).tolist()))
+    known = np.array(
+        [_coarse_curve(one, accountant, low, high).polynomial for one in near]
+    )
+    return NoiseCurve(
+        budget, accountant, low, high, tuple((np.array(parts) @ known).tolist())
+    )
 
 
 @lru_cache(maxsize=4096)
-def _coarse_curve(budget: Budget, accountant: str, low: float, high: float) -> NoiseCurve:
+def _coarse_curve(
+    budget: Budget, accountant: str, low: float, high: float
+) -> NoiseCurve:
     """The curve through roots at Chebyshev nodes, each found from those before."""
     dense = 1 if accountant in FROM_LOSSES else 3
     count = _LEAST_NODES + math.ceil(dense * (high - low))
@@ -584,12 +670,17 @@ def on_one_side(problem: Problem, limits: Limits, equal: Floats) -> Limits:
     more, or halfway between delta and their chance at equal ratios.
     """
     least, most = limits.min_cohorts.copy(), limits.max_cohorts.copy()
-    for m, (clients, delta) in enumerate(zip(problem.clients, problem.deltas, strict=True)):
+    for m, (clients, delta) in enumerate(
+        zip(problem.clients, problem.deltas, strict=True)
+    ):
         chances = budget_of(problem, m).chances
         jump = covered_ratio(delta, chances) * clients
         if equal[m] <= jump:
             most[m] = max(min(most[m], jump), least[m])
-        elif least[m] < _BEYOND * covered_ratio(min(_TIMES_DELTA * delta, 1.0), chances) * clients:
+        elif (
+            least[m]
+            < _BEYOND * covered_ratio(min(_TIMES_DELTA * delta, 1.0), chances) * clients
+        ):
             taking_part = 1 - (1 - min(equal[m] / clients, 1.0)) ** chances
             chance = min(_TIMES_DELTA * delta, (delta + taking_part) / 2)
             bound = clients * covered_ratio(chance, chances)

@@ -24,7 +24,9 @@ from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
-LEAST_SHARE = 1e-3  # least cohort of a group without a floor over an equal share of the cohort
+LEAST_SHARE = (
+    1e-3  # least cohort of a group without a floor over an equal share of the cohort
+)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,16 @@ class Problem:
     clipping_norm: float  # C
     dimension: int  # number of model parameters (d)
     constants: StepConstants  # those of Theorem 3 that local training decides
-    calibration: str = "exact"  # how noise multipliers are found, as in ``Planning.calibration``
+    calibration: str = (
+        "exact"  # how noise multipliers are found, as in ``Planning.calibration``
+    )
     unit: Unit = "client"
-    fixed_noise: tuple[float | None, ...] = ()  # None where calibrated; empty when all are
-    laws: tuple[SamplingLaw, ...] = ()  # with the persons of each group; empty for ``sampling``
+    fixed_noise: tuple[
+        float | None, ...
+    ] = ()  # None where calibrated; empty when all are
+    laws: tuple[
+        SamplingLaw, ...
+    ] = ()  # with the persons of each group; empty for ``sampling``
     rounds_by_group: tuple[int, ...] = ()  # empty for ``rounds``
     members: tuple[int, ...] = ()  # clients that each group has; empty for ``clients``
 
@@ -60,7 +68,9 @@ class Problem:
 
     def ratios(self, cohorts: Floats) -> Floats:
         """Sampling ratios of expected cohorts, shape (groups,)."""
-        return np.asarray(np.minimum(cohorts / np.asarray(self.clients, dtype=float), 1.0))
+        return np.asarray(
+            np.minimum(cohorts / np.asarray(self.clients, dtype=float), 1.0)
+        )
 
     @property
     def shares(self) -> Floats:
@@ -73,7 +83,9 @@ class Problem:
         """c_m of Theorem 1, where sigma_m^2 = c_m q_m^2: 7 T (eps + 2 log(1/delta)) / eps^2."""
         return tuple(
             7 * self.rounds_of(m) * (epsilon + 2 * math.log(1 / delta)) / epsilon**2
-            for m, (epsilon, delta) in enumerate(zip(self.epsilons, self.deltas, strict=True))
+            for m, (epsilon, delta) in enumerate(
+                zip(self.epsilons, self.deltas, strict=True)
+            )
         )
 
 
@@ -102,7 +114,9 @@ def problem_of(spec: Spec) -> Problem:
     )
 
 
-def respecified(spec: Spec, planning: Mapping[str, Any] | None = None, **changes: Any) -> Spec:
+def respecified(
+    spec: Spec, planning: Mapping[str, Any] | None = None, **changes: Any
+) -> Spec:
     """The spec with some fields changed, and some of its planning."""
     data = {**spec.model_dump(mode="json"), **changes}
     data["planning"] = {**data["planning"], **(planning or {})}
@@ -260,7 +274,9 @@ def check_limits(spec: Spec) -> None:
             f"nearest feasible value is {spec.rounds}"
         )
     uploads = spec.rounds * cohort
-    if planning.max_uploads is not None and uploads > planning.max_uploads * (1 + ROUNDING):
+    if planning.max_uploads is not None and uploads > planning.max_uploads * (
+        1 + ROUNDING
+    ):
         raise InfeasibleError(
             f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
@@ -271,12 +287,18 @@ def check_limits(spec: Spec) -> None:
 def above(value: float, digits: int = 6) -> str:
     """Some digits of a value, rounded up, so that a limit of what is printed is enough."""
     shown = f"{value:.{digits}g}"
-    return shown if float(shown) >= value else f"{value * (1 + 5 * 10.0**-digits):.{digits}g}"
+    return (
+        shown
+        if float(shown) >= value
+        else f"{value * (1 + 5 * 10.0**-digits):.{digits}g}"
+    )
 
 
 def largest_cohort(spec: Spec, rounds: int) -> float:
     """The largest cohort within the limits, where it is free; at least ``fewest_clients``."""
-    ceilings = sum((one.max_sampling_ratio or 1.0) * spec.drawable(one) for one in spec.groups)
+    ceilings = sum(
+        (one.max_sampling_ratio or 1.0) * spec.drawable(one) for one in spec.groups
+    )
     most = min(ceilings, (spec.planning.max_uploads or math.inf) / rounds)
     if spec.sampling.law.whole_cohorts:
         most = math.floor(most * (1 + ROUNDING))

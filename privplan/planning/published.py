@@ -34,7 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.planning.bounds import StepConstants
-from privplan.planning.error import ReleaseKind, fill, mean_noise_multiplier, participation
+from privplan.planning.error import (
+    ReleaseKind,
+    fill,
+    mean_noise_multiplier,
+    participation,
+)
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import Problem
 from privplan.planning.search import project
@@ -60,7 +65,11 @@ class Ratios:
 
 
 def best_kept(
-    weights: Floats, noise: Floats, cohorts: Floats, constants: StepConstants, dimension: int
+    weights: Floats,
+    noise: Floats,
+    cohorts: Floats,
+    constants: StepConstants,
+    dimension: int,
 ) -> Floats:
     """Remark 3: k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2), at least one coordinate."""
     shrink = 2 * weights * noise**2 / (constants.progress * constants.mu4 * cohorts**2)
@@ -95,12 +104,16 @@ def published_terms(
     nu_squared = mean_noise_multiplier(kept_weights, cohorts, noise, release) ** 2
     return {
         "local_variance": constants.mu4,
-        "sparsification": float(constants.mu4 * np.sum(weights * (1 - kept_fractions) ** 2)),
+        "sparsification": float(
+            constants.mu4 * np.sum(weights * (1 - kept_fractions) ** 2)
+        ),
         "privacy_noise": float(constants.mu5 * nu_squared),
     }
 
 
-def published_value(problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool) -> float:
+def published_value(
+    problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool
+) -> float:
     """Problem 1's objective (Appendix F) for any noise multipliers."""
     constants, weights = problem.constants, participation(cohorts, noise)
     kept = np.ones_like(cohorts)
@@ -118,7 +131,9 @@ def closed_form_noise(problem: Problem, cohorts: Floats) -> Floats:
 
 def closed_form_value(problem: Problem, cohorts: Floats, sparsified: bool) -> float:
     """Problem 1's objective with Theorem 1's closed form inserted."""
-    return published_value(problem, cohorts, closed_form_noise(problem, cohorts), sparsified)
+    return published_value(
+        problem, cohorts, closed_form_noise(problem, cohorts), sparsified
+    )
 
 
 def solve_published(problem: Problem, sparsified: bool) -> Ratios:
@@ -136,7 +151,9 @@ def solve_published(problem: Problem, sparsified: bool) -> Ratios:
     reason = "the noise is beyond its convex range" if fits else "q <= 1 binds"
     cohorts, agreeing = _searched(problem, cohorts, sparsified)
     value = closed_form_value(problem, cohorts, sparsified)
-    status = f"multi-start: {reason}; best of {_STARTS} searches, {agreeing} of them agree"
+    status = (
+        f"multi-start: {reason}; best of {_STARTS} searches, {agreeing} of them agree"
+    )
     return Ratios(cohorts, value, status)
 
 
@@ -147,14 +164,19 @@ def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats
     least = np.full_like(clients, total * 1e-6)
     generator, uniform = np.random.default_rng(0), total * clients / clients.sum()
     starts = [np.minimum(start, clients), uniform]
-    starts += [total * generator.dirichlet(np.ones(len(clients))) for _ in range(_STARTS - 2)]
+    starts += [
+        total * generator.dirichlet(np.ones(len(clients))) for _ in range(_STARTS - 2)
+    ]
     base = problem.constants.mu4
     scale = closed_form_value(problem, uniform, sparsified) - base
 
     def objective(cohorts: Floats) -> float:
         return (closed_form_value(problem, cohorts, sparsified) - base) / scale
 
-    found = [descend(differences(objective), begin, least, clients, total) for begin in starts]
+    found = [
+        descend(differences(objective), begin, least, clients, total)
+        for begin in starts
+    ]
     values = np.array([objective(cohorts) for cohorts in found])
     return found[int(values.argmin())], int(np.sum(values <= values.min() * (1 + 1e-6)))
 
@@ -188,7 +210,11 @@ def descend(
                 return at
         change, bend = moved - x, float((moved - x) @ (new - slope))
         squares = float(change @ (change / x))
-        length = min(max(squares / bend, 1e-3 * length), 1e3 * length) if bend > 0 else 10 * length
+        length = (
+            min(max(squares / bend, 1e-3 * length), 1e3 * length)
+            if bend > 0
+            else 10 * length
+        )
         x, value, slope = moved, found, new
         recent.append(value)
         if value < least:
@@ -200,7 +226,9 @@ def differences(objective: Callable[[Floats], float]) -> Objective:
     """The objective with its gradient by central differences."""
 
     def both(at: Floats) -> tuple[float, Floats]:
-        rises = [objective(at + step) - objective(at - step) for step in np.diag(1e-6 * at)]
+        rises = [
+            objective(at + step) - objective(at - step) for step in np.diag(1e-6 * at)
+        ]
         return objective(at), np.array(rises) / (2e-6 * at)
 
     return both
@@ -220,7 +248,9 @@ def degenerate_warning(
     loosest = int(np.lexsort((problem.clients, problem.epsilons))[-1])
     corner_cohort = min(problem.cohort, float(problem.clients[loosest]))
     corner = (
-        least_noise(problem, loosest, corner_cohort / problem.clients[loosest], accountant)
+        least_noise(
+            problem, loosest, corner_cohort / problem.clients[loosest], accountant
+        )
         / corner_cohort
     )
     square = cohorts**2

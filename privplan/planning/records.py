@@ -53,7 +53,11 @@ Floats = NDArray[np.float64]
 
 
 def clipped_gradient_variance(
-    clip: float, z: float, batch_size: float, dimension: int, mean_norm: float | None = None
+    clip: float,
+    z: float,
+    batch_size: float,
+    dimension: int,
+    mean_norm: float | None = None,
 ) -> float:
     """Eq. 3: variance of a noisy batch gradient when every record's gradient is clipped."""
     sampling = 0.0 if mean_norm is None else (clip**2 - mean_norm**2) / batch_size
@@ -65,7 +69,9 @@ def local_steps(records: int, batch_size: int, epochs: int) -> int:
     return epochs * math.ceil(records / batch_size)
 
 
-def update_variance(steps: int, learning_rate: float, gradient_variance: float) -> float:
+def update_variance(
+    steps: int, learning_rate: float, gradient_variance: float
+) -> float:
     """Eq. 7: variance of a client's update per round, E_i eta^2 Var(g)."""
     return steps * learning_rate**2 * gradient_variance
 
@@ -76,7 +82,9 @@ def oracle_weights(variances: Sequence[float] | Floats) -> Floats:
     return np.asarray(precision / precision.sum())
 
 
-def mean_variance(weights: Sequence[float] | Floats, variances: Sequence[float] | Floats) -> float:
+def mean_variance(
+    weights: Sequence[float] | Floats, variances: Sequence[float] | Floats
+) -> float:
     """Variance of the weighted mean of independent updates, sum w_i^2 sigma_i^2."""
     return float(np.sum(np.asarray(weights) ** 2 * np.asarray(variances)))
 
@@ -105,13 +113,20 @@ def solve_records(
     warnings: list[str] = []
     for m, group in enumerate(spec.groups):
         records, batch = group.records or 1, spec.batch_size_of(group)
-        steps, ratio = local_steps(records, batch, spec.local.epochs or 1), batch / records
+        steps, ratio = (
+            local_steps(records, batch, spec.local.epochs or 1),
+            batch / records,
+        )
         own = replace(single_group(problem, m), rounds=steps * times)
         kept = own
         if strictest:
-            kept = replace(own, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),))
+            kept = replace(
+                own, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),)
+            )
         z = least_noise(kept, 0, ratio, accountant)
-        sure = certify_noise(own, np.array([ratio]), np.array([z]), accountant, accountants)
+        sure = certify_noise(
+            own, np.array([ratio]), np.array([z]), accountant, accountants
+        )
         rows += sure.certificate
         warnings += sure.warnings
         groups.append(
@@ -176,9 +191,14 @@ def record_level(
         for group in spec.groups
         if records.get(group.name, 0) < 1
     ]
-    where, rule = "groups.{}.contributions", "must be 1 for a method that protects records"
+    where, rule = (
+        "groups.{}.contributions",
+        "must be 1 for a method that protects records",
+    )
     persons = [one for one in spec.groups if one.contributions > 1]
-    faults += [Fault(where.format(one.name), rule, one.contributions) for one in persons]
+    faults += [
+        Fault(where.format(one.name), rule, one.contributions) for one in persons
+    ]
     if faults:
         raise InputError(faults)
     data = without_recipe(spec.model_dump(mode="json"))
@@ -217,7 +237,9 @@ def _variances(spec: Spec, groups: Sequence[GroupPlan]) -> Floats:
         batch = (group.records or 1) * (group.record_sampling_ratio or 1.0)
         clip, z = spec.clipping_norm, group.noise_multiplier
         gradient = clipped_gradient_variance(clip, z, batch, spec.model.parameters)
-        found.append(update_variance(group.steps or 1, spec.local.learning_rate, gradient))
+        found.append(
+            update_variance(group.steps or 1, spec.local.learning_rate, gradient)
+        )
     return np.array(found)
 
 

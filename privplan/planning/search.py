@@ -23,7 +23,13 @@ from privplan.planning.error import (
     mean_noise_multiplier,
     terms,
 )
-from privplan.planning.noise import GUARANTEE, NoiseCurves, curves_of, least_noise, on_one_side
+from privplan.planning.noise import (
+    GUARANTEE,
+    NoiseCurves,
+    curves_of,
+    least_noise,
+    on_one_side,
+)
 from privplan.planning.problem import Limits, Problem, whole_cohorts
 
 Floats = NDArray[np.float64]
@@ -48,7 +54,9 @@ class Task:
 
 def weights_of(task: Task, cohorts: Floats, noise: Floats) -> Floats:
     """The best weights for given cohorts and noise."""
-    return best(cohorts, noise, task.coefficients, task.release, task.limits.min_weights)
+    return best(
+        cohorts, noise, task.coefficients, task.release, task.limits.min_weights
+    )
 
 
 def error_of(task: Task, cohorts: Floats, noise: Floats) -> float:
@@ -71,11 +79,15 @@ def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
 # docs/decisions/optimiser.md compares it with other solvers.
 
 _MOST_STEPS = 60
-_SMALLEST = 1e-9  # part of the error that the conditions' prices may still be worth at the end
+_SMALLEST = (
+    1e-9  # part of the error that the conditions' prices may still be worth at the end
+)
 _INSIDE = 0.05  # how far inside its bounds a search starts, as a part of the way to their middle
 _BEND = 1e-3  # relative distance of ratios for a second derivative of the noise
 _AROUND = np.array([1 - _BEND, 1.0, 1 + _BEND])
-_BY_R, _BY_W, _BY_T = np.array([[1.0, -1, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]])[:, :, None]
+_BY_R, _BY_W, _BY_T = np.array([[1.0, -1, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1]])[
+    :, :, None
+]
 """What the conditions gain with dr, dw and dt; the last one with dr by the slope of the noise."""
 
 
@@ -124,33 +136,55 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Fl
         missing = on[3] * (np.log(t * r / (noise * w)) - slack[3])
         stiff, push = dual / slack, barrier * on / slack
         push[3] -= stiff[3] * missing
-        spread, apart, own = sampling * w**2 / r, each * (w * noise / r) ** 2, 2 * bias * w
+        spread, apart, own = (
+            sampling * w**2 / r,
+            each * (w * noise / r) ** 2,
+            2 * bias * w,
+        )
         in_r = (-spread - 2 * apart * rise) * moving - (push * by_r).sum(axis=0)
-        in_w = (2 * (spread + apart) + own * (w - shares)) * free - (push * by_w).sum(axis=0)
-        rr = 2 * spread + apart * (4 * rise**2 + 2 * bend + 2 * rise) + dual[3] * (bend + rise)
+        in_w = (2 * (spread + apart) + own * (w - shares)) * free - (push * by_w).sum(
+            axis=0
+        )
+        rr = (
+            2 * spread
+            + apart * (4 * rise**2 + 2 * bend + 2 * rise)
+            + dual[3] * (bend + rise)
+        )
         rr = np.where(moving, rr, 1.0) + (stiff * by_r**2).sum(axis=0)
         ww = 2 * (spread + apart) + own * w - dual[3]
         ww = np.where(free, ww, 1.0) + (stiff * by_w**2).sum(axis=0)
-        rw = (-2 * spread - 4 * apart * rise) * (moving & free) + (stiff * by_r * by_w).sum(axis=0)
+        rw = (-2 * spread - 4 * apart * rise) * (moving & free) + (
+            stiff * by_r * by_w
+        ).sum(axis=0)
         middle, apart_by = (rr + ww) / 2, np.hypot((rr - ww) / 2, rw)
         lift = np.maximum(1e-8 * (np.abs(middle) + apart_by) - (middle - apart_by), 0.0)
         rr, ww = rr + lift, ww + lift
         # what couples the groups: the peak, and both sums
         sides = np.array(
-            [[stiff[3] * by_r[3], r * moving, 0 * r], [-stiff[3] * free, 0 * w, w * free]]
+            [
+                [stiff[3] * by_r[3], r * moving, 0 * r],
+                [-stiff[3] * free, 0 * w, w * free],
+            ]
         )
         columns = np.concatenate([sides, -np.array([in_r, in_w])[:, None]], axis=1)
-        solved = np.stack([ww * columns[0] - rw * columns[1], rr * columns[1] - rw * columns[0]])
+        solved = np.stack(
+            [ww * columns[0] - rw * columns[1], rr * columns[1] - rw * columns[0]]
+        )
         solved /= rr * ww - rw**2
         inner = np.einsum("kim,kjm->ij", sides, solved)
         matrix = inner[:, :3] * np.array([-1.0, 1.0, 1.0])
-        matrix[0, 0] += 2 * peak * t**2 + float((dual[3] + stiff[3]).sum()) + (not joint)
+        matrix[0, 0] += (
+            2 * peak * t**2 + float((dual[3] + stiff[3]).sum()) + (not joint)
+        )
         matrix[[1, 2], [1, 2]] += [not moving.any(), not free.any()]
         gaps = np.array([push[3].sum() - 2 * peak * t**2, total - r.sum(), 1 - w.sum()])
         gaps[1:] *= [moving.any(), free.any()]
         dt, *prices = np.linalg.solve(matrix, gaps - inner[:, 3])
         dr, dw = (
-            solved[:, 3] - solved[:, 0] * dt + solved[:, 1] * prices[0] + solved[:, 2] * prices[1]
+            solved[:, 3]
+            - solved[:, 0] * dt
+            + solved[:, 1] * prices[0]
+            + solved[:, 2] * prices[1]
         )
         gain = by_r * dr + by_w * dw + _BY_T * on * dt
         gain[3] += missing
@@ -161,9 +195,16 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats) -> tuple[Floats, Fl
         length = _far(np.where(on, dual, 1.0), change)
         grown = [1 + part * dr, 1 + part * dr, 1 + part * dw, np.ones_like(dr)]
         r, w, t = r * grown[0], w * grown[2], t * (1 + part * dt)
-        above, dual = slack[3] + part * gain[3], (dual + length * change) * np.array(grown)
+        above, dual = (
+            slack[3] + part * gain[3],
+            (dual + length * change) * np.array(grown),
+        )
         left_over = float((dual * (slack + part * gain)).sum())
-        barrier = left_over / max(int(on.sum()), 1) * (0.1 if min(part, length) > 0.5 else 0.7)
+        barrier = (
+            left_over
+            / max(int(on.sum()), 1)
+            * (0.1 if min(part, length) > 0.5 else 0.7)
+        )
         if left_over < _SMALLEST and max(abs(dt), float(np.abs(dr).max())) < 1e-3:
             break
     return r, (2 * (spread + apart) + own * w + dual[3]) / w
@@ -196,18 +237,30 @@ _SLOPES = np.exp([-3.0, -0.5, -0.05, -0.005, 0.0, 0.005, 0.05, 0.5, 3.0])
 _MOST_LINES = 40  # slopes of first lines below phi over the tangent, and how many more
 _BISECTIONS = 26
 _HINTS = 3
-_SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)  # squares of smaller h that are tried, over the error
+_SMALLER_BIAS = (
+    100.0,
+    30.0,
+    10.0,
+    3.0,
+    0.0,
+)  # squares of smaller h that are tried, over the error
 
 
 def relative_gap(
     task: Task, curves: NoiseCurves, cohorts: Floats, enough: float
 ) -> tuple[float, list[Floats]]:
     """How far cohorts may be above the least error, over theirs; and cohorts that meet bounds."""
-    noise, given, floors = _noise(task, curves, cohorts), task.coefficients, task.limits.min_weights
+    noise, given, floors = (
+        _noise(task, curves, cohorts),
+        task.coefficients,
+        task.limits.min_weights,
+    )
     prices, chosen = np.ones_like(cohorts), weights_of(task, cohorts, noise)
     nu = mean_noise_multiplier(chosen, cohorts, noise, task.release)
     value = terms(chosen, cohorts, noise, given, task.release).total
-    smaller = [value * factor for factor in _SMALLER_BIAS if value * factor < given.bias]
+    smaller = [
+        value * factor for factor in _SMALLER_BIAS if value * factor < given.bias
+    ]
     gap, hints = 1.0, np.empty((0, len(cohorts)))
     for bias in (given.bias, *smaller):
         reduced = replace(task, coefficients=replace(given, bias=bias))
@@ -216,7 +269,9 @@ def relative_gap(
             costs = _descent(reduced, curves, cohorts)[1]
             costs = np.where(floors > 0, costs, costs.min())
             prices = costs / (costs.min() + float((costs - costs.min()) @ floors))
-        bound, found = lower_bound(reduced, curves, 2 * (error + bias) / nu, prices, cohorts)
+        bound, found = lower_bound(
+            reduced, curves, 2 * (error + bias) / nu, prices, cohorts
+        )
         hints = np.vstack([hints, found])
         gap = min(gap, max((value - bound) / value, 0.0))
         if gap <= enough:
@@ -239,10 +294,17 @@ def lower_bound(
     Cohorts by which it is met sum to about the cohort only, shape (cases, groups).
     """
     limits, coefficients, total = task.limits, task.coefficients, task.problem.cohort
-    ends = np.arcsinh(np.log(np.array([limits.min_cohorts, limits.max_cohorts]) / near) / _FINE)
-    grid = near[:, None] * np.exp(_FINE * np.sinh(np.linspace(ends[0], ends[1], _GRID, axis=1)))
+    ends = np.arcsinh(
+        np.log(np.array([limits.min_cohorts, limits.max_cohorts]) / near) / _FINE
+    )
+    grid = near[:, None] * np.exp(
+        _FINE * np.sinh(np.linspace(ends[0], ends[1], _GRID, axis=1))
+    )
     reach = grid / curves.at(grid / task.clients[:, None])[0]
-    costs = coefficients.sampling / grid + (coefficients.bias / coefficients.shares)[:, None]
+    costs = (
+        coefficients.sampling / grid
+        + (coefficients.bias / coefficients.shares)[:, None]
+    )
     price, paid = coefficients.noise, prices[:, None]
     if task.release == "per_group":
         gain = paid**2 / (price / reach**2 + costs)
@@ -290,7 +352,9 @@ def _dual_maximum(gain: Floats, grid: Floats, total: float) -> tuple[Floats, Flo
         np.multiply(price[:, None, None], grid, out=reduced)
         np.subtract(gain, reduced, out=reduced)
         chosen = np.argmax(reduced, axis=2)
-        least = np.minimum(least, price * total + _peaks(reduced, grid, chosen).sum(axis=1))
+        least = np.minimum(
+            least, price * total + _peaks(reduced, grid, chosen).sum(axis=1)
+        )
         cohorts = grid[rows, chosen]
         above = cohorts.sum(axis=1) > total
         low, high = np.where(above, price, low), np.where(above, high, price)
@@ -304,12 +368,18 @@ def _peaks(values: Floats, grid: Floats, chosen: NDArray[np.intp]) -> Floats:
     A function that is concave around its maximum lies, between two points, below the lines
     through the two points before and the two after.
     """
-    cases, rows, last = np.arange(len(values))[:, None], np.arange(len(grid)), grid.shape[1] - 1
+    cases, rows, last = (
+        np.arange(len(values))[:, None],
+        np.arange(len(grid)),
+        grid.shape[1] - 1,
+    )
     at = np.minimum(np.maximum(chosen + np.arange(-2, 3)[:, None, None], 0), last)
     points = list(zip(grid[rows, at], values[cases, rows, at], strict=True))
     found = points[2][1]
     for (x0, f0), (x1, f1), (x2, f2), (x3, f3) in (points[1:], points[3::-1]):
-        with np.errstate(all="ignore"):  # at ends of the grid a line is missing, its slope is NaN
+        with np.errstate(
+            all="ignore"
+        ):  # at ends of the grid a line is missing, its slope is NaN
             before, after = (f1 - f0) / (x1 - x0), (f3 - f2) / (x3 - x2)
             meet = (f2 - f1 + before * x1 - after * x2) / (before - after)
             meet = np.minimum(np.maximum(meet, np.minimum(x1, x2)), np.maximum(x1, x2))
@@ -327,7 +397,9 @@ _REFINEMENTS = 6
 _MOVED = 0.6  # how far an optimum may move after its curve was refined, over its reach
 _PROVEN = 1e-3
 _SETTLED = 1e-4  # gap to the dual bound below which there are no further searches
-NEGLIGIBLE = 0.02  # weight over population share below which a group has a negligible weight
+NEGLIGIBLE = (
+    0.02  # weight over population share below which a group has a negligible weight
+)
 
 
 def allocate(task: Task) -> Allocation:
@@ -342,11 +414,16 @@ def allocate(task: Task) -> Allocation:
         gap = relative_gap(task, curves, cohorts, _SETTLED)[0]
     kind = "optimal" if gap <= _PROVEN else "multi-start"
     status = f"{kind}: within {gap:.2g} of the dual bound; "
-    status += f"best of {len(used)} searches" + f", {agreeing} of them agree" * (agreeing > 0)
+    status += f"best of {len(used)} searches" + f", {agreeing} of them agree" * (
+        agreeing > 0
+    )
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
         status += "; then rounded to whole cohorts"
-    ratios, near = np.minimum(cohorts / task.clients, 1.0), _noise(task, curves, cohorts)
+    ratios, near = (
+        np.minimum(cohorts / task.clients, 1.0),
+        _noise(task, curves, cohorts),
+    )
     # bounds of very rare participation are costly, and nothing depends on a negligible group
     small = weights_of(task, cohorts, near) < NEGLIGIBLE * task.coefficients.shares
     noise = np.array(
@@ -362,7 +439,9 @@ def allocate(task: Task) -> Allocation:
             for m in range(len(cohorts))
         ]
     )
-    return Allocation(cohorts, noise, weights_of(task, cohorts, noise), task.release, status)
+    return Allocation(
+        cohorts, noise, weights_of(task, cohorts, noise), task.release, status
+    )
 
 
 def estimated(task: Task) -> Allocation:
@@ -372,7 +451,9 @@ def estimated(task: Task) -> Allocation:
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
     noise = _noise(task, curves, cohorts)
-    return Allocation(cohorts, noise, weights_of(task, cohorts, noise), task.release, "estimated")
+    return Allocation(
+        cohorts, noise, weights_of(task, cohorts, noise), task.release, "estimated"
+    )
 
 
 def _prepared(task: Task) -> tuple[Task, NoiseCurves, list[Floats]]:
@@ -395,8 +476,14 @@ def _prepared(task: Task) -> tuple[Task, NoiseCurves, list[Floats]]:
     if task.accountant == GUARANTEE:
         equal = project(starts[0], limits.min_cohorts, limits.max_cohorts, total)
         limits = on_one_side(task.problem, limits, equal)
-    starts = [project(one, limits.min_cohorts, limits.max_cohorts, total) for one in starts]
-    return replace(task, limits=limits), curves_of(task.problem, limits, task.accountant), starts
+    starts = [
+        project(one, limits.min_cohorts, limits.max_cohorts, total) for one in starts
+    ]
+    return (
+        replace(task, limits=limits),
+        curves_of(task.problem, limits, task.accountant),
+        starts,
+    )
 
 
 def _optimum(
@@ -436,11 +523,18 @@ def _optimum(
     return *found, agreeing
 
 
-def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[Floats, int]:
+def _search(
+    task: Task, curves: NoiseCurves, starts: Sequence[Floats]
+) -> tuple[Floats, int]:
     """Returns the best of several local searches, and how many of them reached it."""
     limits, total = task.limits, task.problem.cohort
     found = [
-        project(_descent(task, curves, start)[0], limits.min_cohorts, limits.max_cohorts, total)
+        project(
+            _descent(task, curves, start)[0],
+            limits.min_cohorts,
+            limits.max_cohorts,
+            total,
+        )
         for start in starts
     ]
     every = [*found, *starts]
@@ -458,20 +552,31 @@ def _whole(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
     def error(at: Floats) -> float:
         return error_of(task, at, _noise(task, curves, at))
 
-    low, high = task.limits.min_cohorts, np.minimum(task.limits.max_cohorts, task.clients)
+    low, high = (
+        task.limits.min_cohorts,
+        np.minimum(task.limits.max_cohorts, task.clients),
+    )
     whole = whole_cohorts(cohorts, high, round(task.problem.cohort))
     whole = np.clip(whole, low, high)
     least = error(whole)
     while True:
         # the groups that lose least by a client less, and those that gain most by one more
         units = np.eye(len(whole))
-        costs = [error(whole - unit) if np.all(whole - unit >= low) else np.inf for unit in units]
-        gains = [error(whole + unit) if np.all(whole + unit <= high) else np.inf for unit in units]
+        costs = [
+            error(whole - unit) if np.all(whole - unit >= low) else np.inf
+            for unit in units
+        ]
+        gains = [
+            error(whole + unit) if np.all(whole + unit <= high) else np.inf
+            for unit in units
+        ]
         moves = [
             whole - units[giver] + units[taker]
             for giver in np.argsort(costs)[:_MOVES]
             for taker in np.argsort(gains)[:_MOVES]
-            if giver != taker and np.isfinite(costs[giver]) and np.isfinite(gains[taker])
+            if giver != taker
+            and np.isfinite(costs[giver])
+            and np.isfinite(gains[taker])
         ]
         values = [error(move) for move in moves]
         if not moves or min(values) >= least * (1 - 1e-12):

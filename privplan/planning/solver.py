@@ -103,7 +103,9 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
 
 def decide(spec: Spec, problem: Problem) -> Decisions:
     """Ratios, noise multipliers and weights of a spec without free rounds, cohort or clipping."""
-    return (optimised if is_objective(spec.planning.ratios) else rule_based)(spec, problem)
+    return (optimised if is_objective(spec.planning.ratios) else rule_based)(
+        spec, problem
+    )
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:
@@ -130,7 +132,10 @@ def rule_based(spec: Spec, problem: Problem) -> Decisions:
 def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
     """Expected cohorts by ``planning.ratios``, shape (groups,), and the status of the plan."""
     if spec.planning.ratios == "given":
-        given = [(group.sampling_ratio or 0.0) * spec.drawable(group) for group in spec.groups]
+        given = [
+            (group.sampling_ratio or 0.0) * spec.drawable(group)
+            for group in spec.groups
+        ]
         return np.array(given), "evaluated: the ratios are given"
     if problem.cohort == problem.population:
         everybody = np.asarray(problem.clients, dtype=float)
@@ -144,7 +149,9 @@ def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
     return cohorts, found.status + "; then rounded to whole cohorts" * rounded
 
 
-def _warnings(spec: Spec, problem: Problem, cohorts: Floats, noise: Floats) -> list[str]:
+def _warnings(
+    spec: Spec, problem: Problem, cohorts: Floats, noise: Floats
+) -> list[str]:
     planning, lines = spec.planning, []
     if planning.accountant == "closed_form":
         lines += failed_conditions(problem, cohorts, noise)

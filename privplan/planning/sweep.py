@@ -56,17 +56,23 @@ def parse_vary(text: str) -> Vary:
         if len(parts) == 1:
             named = tuple(dict.fromkeys(float(one) for one in span.split(",")))
             if not max(map(abs, named)) <= LARGEST or any(map(math.isnan, named)):
-                raise InputError.one("vary", f"must be of a size up to {LARGEST:g}", text)
+                raise InputError.one(
+                    "vary", f"must be of a size up to {LARGEST:g}", text
+                )
             return Vary(path, named)
         first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
     except ValueError:
         raise InputError.one("vary", rule, text) from None
     if not (math.isfinite(first) and math.isfinite(last) and 1 <= count <= 10_000):
-        raise InputError.one("vary", "must have finite ends and 1 to 10000 values", text)
+        raise InputError.one(
+            "vary", "must have finite ends and 1 to 10000 values", text
+        )
     if log and not (first > 0 and last > 0):
         raise InputError.one("vary", "must have positive ends with log", text)
     if max(abs(first), abs(last)) > LARGEST or (log and min(first, last) < 1 / LARGEST):
-        raise InputError.one("vary", f"must have ends of a size up to {LARGEST:g}", text)
+        raise InputError.one(
+            "vary", f"must have ends of a size up to {LARGEST:g}", text
+        )
     steps = [i / max(count - 1, 1) for i in range(count)]
     if log:
         values = [float(f"{first * (last / first) ** s:.12g}") for s in steps]
@@ -118,7 +124,9 @@ def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
     """A copy of the spec's plain data with the numbers of a point; integers stay integers."""
     from privplan.spec.spec import with_changes
 
-    numbers = {path: int(one) if one == int(one) else one for path, one in point.items()}
+    numbers = {
+        path: int(one) if one == int(one) else one for path, one in point.items()
+    }
     return with_changes(data, numbers)
 
 
@@ -140,10 +148,16 @@ DECIDED: dict[str, Callable[[Spec], float | None]] = {
 
 CHANCES = ("advantage", "tpr_at_fpr_0.01")
 """Columns of a sweep with chances: upper bounds on any attack; None where the curve is unknown."""
-EXTRA = ("record_sampling_ratio", *DECIDED, *CHANCES)  # columns of which only some rows have values
+EXTRA = (
+    "record_sampling_ratio",
+    *DECIDED,
+    *CHANCES,
+)  # columns of which only some rows have values
 
 
-def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[dict[str, Any]]:
+def solve_point(
+    asked: tuple[dict[str, Any], dict[str, float], bool],
+) -> list[dict[str, Any]]:
     """Rows of a spec at one point: one per group, or one with the reason for no plan."""
     from privplan.accounting.calibrate import PLD
     from privplan.planning.explain import risks_of
@@ -158,14 +172,19 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[di
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
     free = (data.get("planning") or {}).get("free") or ()
-    decided = {name: value(plan.spec) for name, value in DECIDED.items() if name in free}
+    decided = {
+        name: value(plan.spec) for name, value in DECIDED.items() if name in free
+    }
     guarantees = {row.group: row for row in plan.certificate if row.guarantee}
     attacks: dict[str, dict[str, float | str | None]] = {}
     if chances:
         attacks = {group.name: dict.fromkeys(CHANCES) for group in plan.groups}
         with suppress(UnsupportedError):
             risks = risks_of(plan) if plan.guarantee == PLD else ()
-            attacks |= {r.group: {name: r.curve.to_dict()[name] for name in CHANCES} for r in risks}
+            attacks |= {
+                r.group: {name: r.curve.to_dict()[name] for name in CHANCES}
+                for r in risks
+            }
     rows = []
     for group in plan.groups:
         fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
@@ -187,7 +206,8 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float], bool]) -> list[di
                 "objective": plan.objective.name,
                 "value": plan.objective.value,
                 "mean_noise_std": plan.mean_noise_std,
-                "noise_norm": plan.mean_noise_std * math.sqrt(plan.spec.model.parameters),
+                "noise_norm": plan.mean_noise_std
+                * math.sqrt(plan.spec.model.parameters),
                 "status": plan.status,
             }
         )
@@ -204,7 +224,9 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     columns = list(dict.fromkeys((*first, *extra, *COLUMNS)))
     writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows(
+        {name: csv_cell(value) for name, value in row.items()} for row in rows
+    )
     return buffer.getvalue()
 
 
@@ -214,7 +236,9 @@ def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
         numbers = [row[name] for name in point]
         numbers += [] if "error" in row else [row["weight"], row["noise_norm"]]
         known = {*point, *EXTRA, *COLUMNS}
-        if not {*row} <= known or not all(isinstance(one, int | float) for one in numbers):
+        if not {*row} <= known or not all(
+            isinstance(one, int | float) for one in numbers
+        ):
             raise ValueError
 
 
@@ -222,7 +246,9 @@ def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
-UNKNOWN = "is not a known field"  # how the rule of a field begins that a spec does not have
+UNKNOWN = (
+    "is not a known field"  # how the rule of a field begins that a spec does not have
+)
 WHOLE = "must be a whole number"  # how the rule of a number of the spec begins that is an integer
 
 
@@ -279,7 +305,9 @@ def sweep(
     items = {key_of(point): (data, point, chances) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
-        results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)
+        results = finish(
+            items, solve_point, spread=spread, journal=journal, progress=progress
+        )
         rows = [row for point in todo for row in results[key_of(point)]]
         if folder is not None:
             write_text(folder / TABLE, csv_text(rows, [vary.path for vary in varies]))
@@ -299,7 +327,9 @@ def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
             if fault.field == vary.path and fault.rule.startswith(WHOLE):
                 whole = dict.fromkeys(float(round(value)) for value in vary.values)
                 return Vary(vary.path, tuple(whole))
-    except PrivplanError:  # no rounds keep the budgets there: a valid spec without a plan
+    except (
+        PrivplanError
+    ):  # no rounds keep the budgets there: a valid spec without a plan
         pass
     return vary
 

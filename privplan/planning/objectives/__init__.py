@@ -22,7 +22,12 @@ from privplan.planning.bounds import (
     symbols,
 )
 from privplan.planning.error import Allocation, Coefficients, terms
-from privplan.planning.problem import Floats, Problem, noise_provision, provisioned_noise_multiplier
+from privplan.planning.problem import (
+    Floats,
+    Problem,
+    noise_provision,
+    provisioned_noise_multiplier,
+)
 from privplan.planning.published import kept_fractions
 from privplan.spec.planning import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
@@ -43,7 +48,9 @@ class Objective(ObjectiveRequirements, ABC):
         """The coefficients of the error that cohorts, noise and weights minimise."""
 
     @abstractmethod
-    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+    def terms(
+        self, spec: Spec, problem: Problem, found: Allocation
+    ) -> dict[str, float]:
         """The terms of the objective's value by name; the value is their sum."""
 
     def run_error(self, spec: Spec, problem: Problem, found: Allocation) -> float:
@@ -127,12 +134,19 @@ class Noise(Objective):
     def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
         """A = price d C^2 times the provisions; sampling and bias cost nothing."""
         price, _ = variance_coefficients(spec)
-        noise = price * problem.dimension * problem.clipping_norm**2 * noise_provision(spec)
+        noise = (
+            price * problem.dimension * problem.clipping_norm**2 * noise_provision(spec)
+        )
         return Coefficients(noise, 0.0, 0.0, problem.shares)
 
-    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+    def terms(
+        self, spec: Spec, problem: Problem, found: Allocation
+    ) -> dict[str, float]:
         """The standard deviation in units of the update."""
-        return {"mean_noise_std": problem.clipping_norm * provisioned_noise_multiplier(spec, found)}
+        return {
+            "mean_noise_std": problem.clipping_norm
+            * provisioned_noise_multiplier(spec, found)
+        }
 
 
 OBJECTIVES.register("noise", Noise())
@@ -160,10 +174,14 @@ class Balanced(Noise):
             bias=heterogeneity_of(spec) ** 2,
         )
 
-    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+    def terms(
+        self, spec: Spec, problem: Problem, found: Allocation
+    ) -> dict[str, float]:
         """The three terms of the error, in squared norm of an update."""
         coefficients = self.coefficients(spec, problem)
-        error = terms(found.weights, found.cohorts, found.noise, coefficients, found.release)
+        error = terms(
+            found.weights, found.cohorts, found.noise, coefficients, found.release
+        )
         return {"noise": error.noise, "sampling": error.sampling, "bias": error.bias}
 
     def bound(self, groups: int, joint: bool) -> Bound:
@@ -176,7 +194,10 @@ class Balanced(Noise):
             "privplan, docs/planning.md",
             "squared norm of an update",
             {
-                "noise": price * dim * clip**2 * squared_noise_multiplier(groups, joint),
+                "noise": price
+                * dim
+                * clip**2
+                * squared_noise_multiplier(groups, joint),
                 "sampling": scatter * update**2 * sum(w**2 / r for w, r, _ in rows),
                 "bias": heterogeneity**2 * sum((w - p) ** 2 / p for w, _, p in rows),
             },
@@ -207,9 +228,13 @@ def heterogeneity_of(spec: Spec) -> float:
     given, norms = spec.planning.heterogeneity, np.asarray(spec.planning.update_norms)
     if given is None:
         return DEFAULT_HETEROGENEITY[spec.release] * spec.clipping_norm
-    norm = float(np.sqrt(np.mean(norms**2))) if norms.size else spec.planning.update_norm
+    norm = (
+        float(np.sqrt(np.mean(norms**2))) if norms.size else spec.planning.update_norm
+    )
     clipped = spec.recipe is not None and "clipping_norm" in spec.recipe.decides
-    return given * update_norm_of(spec) / norm if clipped and norm is not None else given
+    return (
+        given * update_norm_of(spec) / norm if clipped and norm is not None else given
+    )
 
 
 OBJECTIVES.register("balanced", Balanced())
@@ -225,7 +250,9 @@ class TheoremBound(Noise):
     default_release = "per_group"
     required = ("constants",)
 
-    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+    def terms(
+        self, spec: Spec, problem: Problem, found: Allocation
+    ) -> dict[str, float]:
         """Theorem 3's right-hand side, term by term."""
         kept = kept_fractions(spec, problem, found.cohorts, found.noise, found.weights)
         multiplier = provisioned_noise_multiplier(spec, found)
@@ -247,7 +274,9 @@ def theorem_3_terms(
     """
     constants = spec.planning.constants
     if constants is None:
-        raise InputError.one("planning.constants", "is required for Theorem 3", "nothing")
+        raise InputError.one(
+            "planning.constants", "is required for Theorem 3", "nothing"
+        )
     rate, steps = spec.local.learning_rate, spec.local.steps
     step = step_constants(rate, steps)
     smooth, dimension = constants.smoothness, spec.model.parameters
@@ -257,7 +286,11 @@ def theorem_3_terms(
     return {
         "progress": 8 * constants.initial_gap / (step.progress * spec.rounds),
         "dissimilarity": mu1 * constants.dissimilarity,
-        "local_variance": smooth * step.mu4 * lost * dimension * constants.local_variance,
+        "local_variance": smooth
+        * step.mu4
+        * lost
+        * dimension
+        * constants.local_variance,
         "privacy_noise": smooth * step.mu5 * noise,
     }
 
