@@ -535,10 +535,10 @@ class ReplayReport(Value):
     of: Count
     # seed of the verifier's selection of rounds; None when all were replayed
     selection_seed: Natural | None
-    # largest L2 deviation of a release that agrees, in standard deviations of its noise; in a
-    # report of version 0.2.0 a relative deviation of other things, too
+    # largest L2 deviation of a release that agrees, as a multiple of the rounding of its
+    # summands; in a report of version 0.2.0 a relative deviation
     tolerance: NonNegative
-    # the largest that was found, in the same unit
+    # the largest that was found, in standard deviations of the release's noise
     deviation: NonNegative = Field(0.0, exclude_if=lambda found: not found)
     # what of the record is only claimed, as no replay can compute it; empty for nothing
     claimed: str = Field("", exclude_if=is_empty)

@@ -455,6 +455,8 @@ def headline(verdict: Verdict) -> str:
             f"of five rounds would have been seen with probability "
             f"{math.floor(100 * verdict.chance_of_detection) / 100:.2f})"
         )
+    if verdict.level == "executed" and verdict.claimed:
+        found += f"; {verdict.claimed}"
     away = [one for one in verdict.fell_away if not one.missing[0].startswith("the key of")]
     if len(away) < len(verdict.fell_away) and not verdict.executed and "key" not in found:
         found += "; cohorts and noise were not drawn again without the key (--noise-key)"

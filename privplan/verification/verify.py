@@ -128,6 +128,7 @@ class Verdict(Shown, Value):
         executed: how many of them were executed again for this verdict, and agree.
         earlier: how many ``replay.json`` says were executed before, by whoever wrote it.
         not_executed: why none was executed again now.
+        claimed: scores that no replay can compute; empty where all were computed.
     """
 
     schema_version: Literal[3] = 3
@@ -148,6 +149,7 @@ class Verdict(Shown, Value):
     executed: int = 0
     earlier: int = 0
     not_executed: str = ""
+    claimed: str = Field("", exclude_if=lambda claimed: not claimed)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -417,6 +419,7 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
         own_data=bool(run.record.configuration.get("own_data")), plan_digest=run.plan.digest,
         unit=run.plan.unit, rounds=run.plan.spec.rounds, executed=0 if replay is None else executed,
         earlier=0 if replay is None else len(replay.rounds), not_executed=not_executed,
+        claimed="" if replay is None else replay.claimed,
     )  # fmt: skip
 
 

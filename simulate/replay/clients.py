@@ -16,7 +16,7 @@ from simulate.replay.clipping import ClippedSum
 from simulate.replay.draws import CLIENT, poisson_batches
 from simulate.replay.lines import Line
 from simulate.replay.sums import Release
-from simulate.replay.tolerance import TINY
+from simulate.replay.tolerance import ROUNDINGS, TINY, rounding_of
 from simulate.replay.training import (
     Batch,
     Start,
@@ -73,7 +73,8 @@ def client_release(world: World, line: Line, start: Start) -> tuple[Release, Ten
     record = line.record.model_copy(update=changes)
     # The noise of a coordinate of what is sent: the root mean square of what was drawn.
     unit = max(float(sent_noise.norm()) / size / math.sqrt(len(sent_noise)), TINY)
-    return Release(vector, record, clipped.near, unit), kept
+    limit = ROUNDINGS * rounding_of(vector, clipped.summed_norms / size, unit)
+    return Release(vector, record, clipped.near, unit, limit), kept
 
 
 def _single_records(batch: Batch) -> list[Batch]:

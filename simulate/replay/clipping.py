@@ -36,6 +36,7 @@ class ClippedSum:
         self.clipped = 0
         self.excluded = 0  # vectors that are not finite, which add nothing
         self.largest_norm = 0.0
+        self.summed_norms = 0.0  # of what entered the sum
 
     def add(self, vector: Tensor) -> None:
         """Add a vector [d]."""
@@ -47,7 +48,9 @@ class ClippedSum:
         sent = self.summand(vector, length)
         self.clipped += exceeds
         self.near += abs(length / self.bound - 1) < NEAR
-        self.largest_norm = max(self.largest_norm, float(sent.norm()))
+        norm = float(sent.norm())
+        self.largest_norm = max(self.largest_norm, norm)
+        self.summed_norms += norm
         self.total = self.total + sent
 
     def summand(self, vector: Tensor, length: float | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from privplan.evidence import Comparison, Difference, ReplayReport
 from privplan.record import ReleaseRecord
 from simulate.replay.sums import Release
-from simulate.replay.tolerance import LINES, NORM_LIMIT, Deviation, deviation
+from simulate.replay.tolerance import LINES, ROUNDINGS, Deviation, deviation
 
 PACKAGES = ("privplan", "torch", "numpy")  # packages whose versions a report names
 TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
@@ -76,16 +76,15 @@ class Comparisons:
         words = (
             f"{found.coordinate:.2g} noise deviations in one coordinate, {found.norm:.2g} in all"
         )
-        limit = found.norm if found.agrees else min(found.norm, NORM_LIMIT) / 2
-        self.add(round_, "releases", f"off by {words}", found.norm, limit)
+        self.add(round_, "releases", f"off by {words}", found.norm, replayed.limit)
         if "releases" not in self.skipped:
             self._note(round_, found)
 
     def _note(self, round_: int, found: Deviation) -> None:
-        """Keep the deviation of a round, whose releases are disjoint or of different clients."""
+        """Keep the L2 deviation of a round, over all its releases."""
         before = self.deviations.get(round_, 0.0)
         norm = found.norm if math.isfinite(found.norm) else MOST_DEVIATION
-        self.deviations[round_] = max(before, norm)
+        self.deviations[round_] = math.hypot(before, norm)
 
     def scores(
         self,
@@ -155,7 +154,7 @@ class Comparisons:
             selection_seed=binding.selection_seed,
             comparisons=compared,
             differences=tuple(self.differences[:MOST_DIFFERENCES]),
-            tolerance=NORM_LIMIT,
+            tolerance=ROUNDINGS,
             deviation=max(self.deviations.values(), default=0.0),
             claimed=claimed,
             versions={"python": platform.python_version(), **packages},

@@ -18,7 +18,14 @@ from privplan.discrete_gaussian import discrete_gaussian
 from privplan.record import ReleaseRecord, Residual
 from simulate.replay.clipping import ClippedSum, Finish
 from simulate.replay.lines import Line, Part
-from simulate.replay.tolerance import EXAMINED, NORM_LIMIT, deviation, unit_of
+from simulate.replay.tolerance import (
+    AT_KINKS,
+    EXAMINED,
+    ROUNDINGS,
+    deviation,
+    rounding_of,
+    unit_of,
+)
 from simulate.replay.training import Start, updates
 from simulate.replay.world import World, mixture
 
@@ -27,7 +34,7 @@ Result = TypeVar("Result")
 
 # Where one direction keeps to a side of a kink, the opposite one crosses it. A first
 # kink of little weight leaves more than rounding does.
-ROUNDINGS = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
+CHANGES = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
 """Relative changes of a model, for each client and size along a random vector of its own."""
 EXPLAINED = 0.95  # part of a gap that another update may leave at most, to take its place
 KEPT = 2**26  # most values of updates that are kept in memory for another look: 256 MB
@@ -41,6 +48,7 @@ class Release:
     record: ReleaseRecord  # its ledger line
     near: int  # updates of which rounding decides whether they are clipped
     unit: float  # standard deviation of its noise, in which deviations are measured
+    limit: float  # largest L2 deviation that agrees, in units
     sums: Sequence[Tensor] = ()  # the sum of each group, before they are mixed
 
 
@@ -98,17 +106,19 @@ class Cohort:
                     personal[member[1]] = kept
         return sums
 
-    def explain(self, gap: Tensor, factor: float, enough: float) -> None:
+    def explain(self, gap: Tensor, factor: float, enough: float) -> bool:
         """Change updates by their rounding as long as that explains a part of a gap [k].
+
+        Returns whether an update was changed.
 
         Args:
             gap: the run's release minus the replayed one.
             factor: on the round's own sums in what is released.
             enough: the norm of a gap that needs no explanation.
         """
-        for change, first in product(ROUNDINGS, range(0, len(self._members), self._chunk)):
+        for change, first in product(CHANGES, range(0, len(self._members), self._chunk)):
             if gap.norm() <= enough:
-                return
+                break
             pairs = zip(self._trained(first), self._trained(first, change), strict=True)
             for member, (now, other) in zip(self._chunk_of(first), pairs, strict=True):
                 clipped = self._empty[member[0]]()
@@ -117,6 +127,7 @@ class Cohort:
                 rest = gap + factor * difference
                 if rest.norm() < EXPLAINED * gap.norm():
                     self._changed[member], gap = other, rest
+        return bool(self._changed)
 
     def _chunk_of(self, first: int) -> list[tuple[int, int]]:
         return self._members[first : first + self._chunk]
@@ -165,19 +176,22 @@ def noisy_sum(
     total = _mixed(sums, place, start, factors, size)
     vector = (total + torch.from_numpy(noise)).float()
     unit = unit_of(line.record.noise_std, vector)
+    summed_norms = sum(one.summed_norms for one in sums)
+    limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
     if released is not None and not known:
         vector = released
     elif released is not None:
         off = deviation(released, vector, unit).norm
-        if NORM_LIMIT / 2 < off < EXAMINED:
+        if limit < off < EXAMINED:
             gap = released.double() - total - torch.from_numpy(noise)
-            cohort.explain(gap, factors[0], NORM_LIMIT / 4 * unit)
+            explained = cohort.explain(gap, factors[0], limit / 2 * unit)
+            limit *= AT_KINKS / ROUNDINGS if explained else 1
             sums = cohort.sums(personal)
             total = _mixed(sums, place, start, factors, size)
             vector = (total + torch.from_numpy(noise)).float()
     record = _with_evidence(world, line, sums, total, vector, noise)
     near = sum(one.near for one in sums)
-    return Release(vector, record, near, unit, [one.total for one in sums])
+    return Release(vector, record, near, unit, limit, [one.total for one in sums])
 
 
 def _mixed(

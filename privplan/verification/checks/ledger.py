@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from privplan.accounting.deviation import carried
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault
 from privplan.evidence import CLIENTS, ReplayReport, clients_digest, read_clients
@@ -362,8 +363,23 @@ def replay(run: check.Run) -> check.Check:
     if not result.record:  # written by a version that compared less of the record
         return _absent(["a replay that names the record; replay the run again"])
     done, rounds = len(set(result.rounds)), run.plan.spec.rounds
-    reason = f"{done} of {rounds} rounds executed again: {result.reason}"
+    reason = f"{done} of {rounds} rounds executed again: {result.reason}{_carried(run, result)}"
     return check.passed("replay", reason, "replayed")
+
+
+def _carried(run: check.Run, result: ReplayReport) -> str:
+    """What the deviations that were found could carry, for the group where it is most."""
+    if not result.deviation:
+        return ""
+    bounds = [
+        carried(result.deviation, run.plan.spec.rounds, group.epsilon, group.delta)
+        for group in run.plan.groups
+    ]
+    added = math.ceil(1e4 * max(bound.epsilon for bound in bounds)) / 1e4
+    return (
+        f"; releases are off by at most {result.deviation:.1g} deviations of their noise, and "
+        f"rounding of that size carries at most +{added:.4f} of epsilon"
+    )
 
 
 def _absent(missing: Iterable[str]) -> check.Check:
