@@ -28,13 +28,14 @@ class Carried:
 def carried(deviation: float, rounds: int, epsilon: float, delta: float) -> Carried:
     """What releases that are off by so much could carry beside a guarantee.
 
-    Lemma. Let M be the mechanism of the plan, (epsilon, delta)-private, and M' one whose
-    releases in round t are those of M shifted by s_t, where s_t is a function of the data
-    and of earlier releases, as the rounding of other kernels is, with an L2 norm of at
-    most m standard deviations of the round's noise. Given the earlier releases, both have
-    Gaussian noise with means at most m deviations apart, so over T rounds M' and M are
-    mu-GDP apart with mu = m sqrt(T) (J. Dong, A. Roth, W. Su, Gaussian Differential
-    Privacy, JRSS B 2022, Corollary 3.3), that is (e1, d1)-close for
+    Lemma. Let M be the mechanism of the plan, (epsilon, delta)-private, and M' one
+    whose releases in round t are those of M shifted by s_t, where s_t is a function of
+    the data and of earlier releases, as the rounding of other kernels is, with an L2
+    norm of at most m standard deviations of the round's noise. Given the earlier
+    releases, both have Gaussian noise with means at most m deviations apart, so over T
+    rounds M' and M are mu-GDP apart with mu = m sqrt(T) (J. Dong, A. Roth, W. Su,
+    Gaussian Differential Privacy, JRSS B 2022, Corollary 3.3), that is (e1, d1)-close
+    for
 
         d1 = Phi(mu / 2 - e1 / mu) - exp(e1) Phi(-mu / 2 - e1 / mu).
 

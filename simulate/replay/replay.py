@@ -1,7 +1,8 @@
 """Replay of a run folder: which rounds are executed again, and what is compared.
 
-What precedes a release is executed again and compared in units of the release's noise. What
-follows it, the models, is computed from the stored releases and compared with nothing.
+What precedes a release is executed again and compared in units of the release's noise.
+What follows it, the models, is computed from the stored releases and compared with
+nothing.
 """
 
 from __future__ import annotations
@@ -79,12 +80,15 @@ class Replay:
     Args:
         folder: the run folder.
         data_dir: the data folder; PRIVPLAN_DATA when None.
-        own: the data, model, loss and metric of a run on own ones, as they were given to it.
-        noise_key: file with the key of a run with secure noise; without it cohorts and noise are
+        own: the data, model, loss and metric of a run on own ones, as they were given
+            to it.
+        noise_key: file with the key of a run with secure noise; without it cohorts and
+            noise are
             not shown.
 
     Raises:
-        InputError: when the folder holds no finished run, or the data or the key are not those of
+        InputError: when the folder holds no finished run, or the data or the key are
+        not those of
             the run.
     """
 
@@ -325,8 +329,8 @@ class Replay:
     ) -> list[int]:
         """Train all rounds up to one, each from the releases of those before it.
 
-        The replayed releases take the place of those that the run did not store: the models, and
-        the scores that are compared, are the verifier's own.
+        The replayed releases take the place of those that the run did not store: the
+        models, and the scores that are compared, are the verifier's own.
         """
         model = world.parts.model
         state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))

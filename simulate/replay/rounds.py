@@ -29,7 +29,8 @@ class Replayed:
     """A round executed again, and what later rounds need of it."""
 
     releases: list[Release]  # in the order of the ledger
-    # sums of the round and of those before it, the latest first: by release, then by group
+    # sums of the round and of those before it, the latest first: by release, then by
+    # group
     past: Sequence[Sequence[Sums]] = ()
     personal: dict[int, Tensor] | None = None  # what clients have kept so far, by their number
 

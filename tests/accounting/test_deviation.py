@@ -1,4 +1,4 @@
-"""What deviations within a tolerance could carry, against sums over a grid of outputs."""
+"""What deviations could carry, against sums over a grid of outputs."""
 
 import math
 

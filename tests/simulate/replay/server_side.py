@@ -1,7 +1,9 @@
 """What the papers say of a server: a second implementation, by hand and in float64.
 
-FedAvgM: Hsu, Qi, Brown, 2019. Adaptive server optimisers: Reddi et al., ICLR 2021, Algorithm 2.
-Clipping by a quantile: Andrew et al., NeurIPS 2021. Laplacian smoothing: Osher et al., 2022.
+FedAvgM: Hsu, Qi, Brown, 2019. Adaptive server optimisers: Reddi et al., ICLR 2021,
+    Algorithm 2.
+Clipping by a quantile: Andrew et al., NeurIPS 2021. Laplacian smoothing: Osher et al.,
+    2022.
 Top-k: GDPFed+, Algorithm 3. PFA: Liu et al., VLDB 2022.
 """
 
