@@ -76,7 +76,7 @@ def carried(deviation: float, rounds: int, epsilon: float, delta: float) -> Carr
 
 
 def _log_cost(e1: float, mu: float, epsilon: float) -> float:
-    """Logarithm of d1 (1 + exp(e1 + epsilon)), without cancellation where mu is small."""
+    """Logarithm of d1 (1 + exp(e1 + epsilon)), accurate for small mu, too."""
     above = float(log_ndtr(mu / 2 - e1 / mu))
     below = e1 + float(log_ndtr(-mu / 2 - e1 / mu))
     log_d1 = above + math.log(-math.expm1(min(below - above, -1e-300)))
