@@ -76,11 +76,15 @@ def checked_delta(delta: float) -> float:
 def checked_relation(relation: object) -> Relation:
     """A neighbouring relation from its name."""
     if relation not in tuple(Relation):
-        raise InputError.one("relation", f"must be one of {', '.join(Relation)}", relation)
+        raise InputError.one(
+            "relation", f"must be one of {', '.join(Relation)}", relation
+        )
     return Relation(str(relation))
 
 
-def check_supported(one: Accountant, history: History, delta: float, relation: Relation) -> None:
+def check_supported(
+    one: Accountant, history: History, delta: float, relation: Relation
+) -> None:
     """Raise where an accountant does not answer."""
     checked_delta(delta)
     reason = one.why_not(history, relation)
@@ -88,16 +92,26 @@ def check_supported(one: Accountant, history: History, delta: float, relation: R
         raise UnsupportedError(f"{one.name}: {reason}")
 
 
-KINDS = ("two-sided bound", "upper bound", "published formula", "approximation", "second opinion")
+KINDS = (
+    "two-sided bound",
+    "upper bound",
+    "published formula",
+    "approximation",
+    "second opinion",
+)
 """What the bounds of an accountant are, in the order of tables."""
 
 
 def _accountant(component: object) -> Accountant:
     """An accountant from an entry point, which names an accountant or its class."""
     found = component() if isinstance(component, type) else component
-    missing = [name for name in ("name", "version", "guarantee") if not hasattr(found, name)]
+    missing = [
+        name for name in ("name", "version", "guarantee") if not hasattr(found, name)
+    ]
     if missing:
-        raise TypeError(f"must have the attributes of an accountant, lacks {', '.join(missing)}")
+        raise TypeError(
+            f"must have the attributes of an accountant, lacks {', '.join(missing)}"
+        )
     if getattr(found, "kind", None) not in KINDS:
         raise TypeError(f"must have a kind, one of {', '.join(KINDS)}")
     return cast(Accountant, found)
@@ -132,12 +146,16 @@ def loadable_accountants() -> list[str]:
 
 def fast_accountants() -> list[str]:
     """Names of the accountants that need no other library; the rest are second opinions."""
-    return [name for name in loadable_accountants() if accountant(name).kind != KINDS[-1]]
+    return [
+        name for name in loadable_accountants() if accountant(name).kind != KINDS[-1]
+    ]
 
 
 def second_opinions() -> list[str]:
     """Names of the accountants of other libraries."""
-    return [name for name in loadable_accountants() if accountant(name).kind == KINDS[-1]]
+    return [
+        name for name in loadable_accountants() if accountant(name).kind == KINDS[-1]
+    ]
 
 
 def outwards(value: float, up: bool, digits: int = 0) -> float:
@@ -151,4 +169,8 @@ def outwards(value: float, up: bool, digits: int = 0) -> float:
 
 def at_most(value: float, digits: int = 0) -> str:
     """An upper bound on epsilon, rounded up as ``outwards`` does."""
-    return f"{outwards(value, True, digits):.12g}" if digits or value < math.inf else "no bound"
+    return (
+        f"{outwards(value, True, digits):.12g}"
+        if digits or value < math.inf
+        else "no bound"
+    )

@@ -39,11 +39,18 @@ PLD = "pld"
 _SLACK = 2e-6  # how far a small epsilon may stay below its budget, up to 2e-3 of it
 _STEEP = 1e-2  # epsilon below which its exact value tells a search nothing
 _MANY = 100_000  # rounds from which a bound is computed no more closely than decides on the budget
-_SMALL = 1e-3  # sampling ratio below which it is not either: a closer one takes much longer
-LEAST_EPSILON = 1e-6  # below, ``pld`` cannot tell it from 0 to the tolerance of a search
+_SMALL = (
+    1e-3  # sampling ratio below which it is not either: a closer one takes much longer
+)
+LEAST_EPSILON = (
+    1e-6  # below, ``pld`` cannot tell it from 0 to the tolerance of a search
+)
 _GUESS_TOLERANCE = 1e-2  # of the coarse bounds that tell where a search starts
 _ALIKE = 0.95  # bounds that are further apart stay so, however finely they are computed
-_GUESSES, _GUESSED = 8, 5e-3  # coarse epsilons at most; the step after which none is worth it
+_GUESSES, _GUESSED = (
+    8,
+    5e-3,
+)  # coarse epsilons at most; the step after which none is worth it
 _ABOVE_LEAST = 1.0001  # so that the least noise stays certifiable in spite of rounding
 _RANGES = {
     "noise_multiplier": NOISE_RANGE,
@@ -70,7 +77,9 @@ class CalibrationTarget:
 
     def history(self, noise: float, ratio: float, rounds: float) -> History:
         """Equal releases under the target's sampling law."""
-        return History.repeated(Release(noise, min(ratio, 1.0), self.sampling), int(rounds))
+        return History.repeated(
+            Release(noise, min(ratio, 1.0), self.sampling), int(rounds)
+        )
 
     @property
     def decided(self) -> CalibrationTarget:
@@ -96,15 +105,22 @@ class CalibrationTarget:
     def central_noise(self, ratio: float, rounds: float) -> float:
         """Noise multiplier at which the central limit meets the budget, clipped to the range."""
         one_of = self.sampling.law.one_of
-        square, ratio = mu_of(self.epsilon, self.delta) ** 2 / rounds / one_of, ratio / one_of
-        sigma: float = 1 / math.sqrt(square if ratio == 1 else math.log1p(square / ratio**2))
+        square, ratio = (
+            mu_of(self.epsilon, self.delta) ** 2 / rounds / one_of,
+            ratio / one_of,
+        )
+        sigma: float = 1 / math.sqrt(
+            square if ratio == 1 else math.log1p(square / ratio**2)
+        )
         return min(max(sigma * self._halving, NOISE_RANGE[0]), NOISE_RANGE[1])
 
     def central_ratio(self, noise: float, rounds: float) -> float:
         """Sampling ratio at which the central limit meets the budget, clipped to its range."""
         inverse_square = min((self._halving / noise) ** 2, 700.0)
         mu = mu_of(self.epsilon, self.delta)
-        return min(max(mu / math.sqrt(rounds * math.expm1(inverse_square)), LEAST_RATIO), 1.0)
+        return min(
+            max(mu / math.sqrt(rounds * math.expm1(inverse_square)), LEAST_RATIO), 1.0
+        )
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +175,9 @@ def solve(
     if target.accountant.name == PLD and not start_is_close:
         start, slope = _estimated_start(target, history, start, low, high)
     search = partial(largest_affordable, start=start, low=low, high=high, slope=slope)
-    return search(spent, target.epsilon, tolerance=tolerance, integer=integer, enough=enough)
+    return search(
+        spent, target.epsilon, tolerance=tolerance, integer=integer, enough=enough
+    )
 
 
 def _estimated_start(
@@ -173,7 +191,12 @@ def _estimated_start(
     from privplan.accounting.pld.accountant import PldAccountant
 
     coarse = PldAccountant(tolerance=_GUESS_TOLERANCE)
-    argument, slope, before, end = min(max(start, low), high), 1.0, (math.nan, math.nan), high
+    argument, slope, before, end = (
+        min(max(start, low), high),
+        1.0,
+        (math.nan, math.nan),
+        high,
+    )
     for _ in range(_GUESSES):
         try:
             bounds = coarse.epsilon(history(argument), target.delta, target.relation)
@@ -184,9 +207,14 @@ def _estimated_start(
         if not 0 < value < math.inf:
             break
         here = argument, math.log(value / target.epsilon)
-        if here[0] != before[0] and 0.05 < (here[1] - before[1]) / (here[0] - before[0]) < 100:
+        if (
+            here[0] != before[0]
+            and 0.05 < (here[1] - before[1]) / (here[0] - before[0]) < 100
+        ):
             slope = (here[1] - before[1]) / (here[0] - before[0])
-        low, high = (low, min(high, argument)) if here[1] > 0 else (max(low, argument), high)
+        low, high = (
+            (low, min(high, argument)) if here[1] > 0 else (max(low, argument), high)
+        )
         argument, before = argument - here[1] / slope, here
         beyond = argument >= high == end  # the range ends before the budget does
         if not low < argument < high:
@@ -213,16 +241,23 @@ def checked_target(
     for field, value in given.items():
         least, most = _RANGES[field]
         if not least <= value <= most:
-            ends = (f"{end}" if isinstance(end, int) else f"{end:g}" for end in (least, most))
+            ends = (
+                f"{end}" if isinstance(end, int) else f"{end:g}"
+                for end in (least, most)
+            )
             faults.append(Fault(field, f"must be in [{', '.join(ends)}]", value))
         elif field in ("rounds", "clients") and value != int(value):
             faults.append(Fault(field, "must be a whole number", value))
     try:
         law = SamplingLaw(sampling)
     except ValueError:
-        faults.append(Fault("sampling", f"must be one of {', '.join(SamplingLaw)}", sampling))
+        faults.append(
+            Fault("sampling", f"must be one of {', '.join(SamplingLaw)}", sampling)
+        )
     if relation not in tuple(Relation):
-        faults.append(Fault("relation", f"must be one of {', '.join(Relation)}", relation))
+        faults.append(
+            Fault("relation", f"must be one of {', '.join(Relation)}", relation)
+        )
     if faults or delta is None:
         raise InputError(faults)
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant
@@ -273,7 +308,9 @@ def calibrate(
     }
     if faults := parameter_faults(unknown, {**given, "delta": delta}):
         raise InputError(faults)
-    known = {name: value for name in UNKNOWNS[unknown] if (value := given[name]) is not None}
+    known = {
+        name: value for name in UNKNOWNS[unknown] if (value := given[name]) is not None
+    }
     fixed_delta = 0.5 if unknown == "delta" else delta
     target = checked_target(epsilon, fixed_delta, sampling, relation, accountant, known)
     sampled = not target.sampling.law.everyone and known.get("sampling_ratio") != 1
@@ -307,11 +344,15 @@ def calibrate(
     if unknown != "noise_multiplier":
         return math.exp(result)
     noise = math.exp(-result)
-    if target.accountant.name == PLD:  # the least that pld certifies, where that is as good
+    if (
+        target.accountant.name == PLD
+    ):  # the least that pld certifies, where that is as good
         least = least_certified(target.sampling, target.relation)
         if (
             abs(math.log(noise / least)) <= 2 * max(rtol, _RTOL)
-            and target.spent(target.history(least, known["sampling_ratio"], known["rounds"]))
+            and target.spent(
+                target.history(least, known["sampling_ratio"], known["rounds"])
+            )
             <= target.epsilon
         ):
             return least
@@ -328,7 +369,9 @@ def parameter_faults(unknown: str, values: Mapping[str, Any]) -> list[Fault]:
         if values[name] is None
     ]
     if values.get(unknown) is not None:
-        faults.append(Fault(unknown, "must not be given when it is the unknown", values[unknown]))
+        faults.append(
+            Fault(unknown, "must not be given when it is the unknown", values[unknown])
+        )
     return faults
 
 
@@ -386,7 +429,9 @@ def _search(
     )
 
 
-def _closed_form_noise(target: CalibrationTarget, sampling_ratio: float, rounds: float) -> float:
+def _closed_form_noise(
+    target: CalibrationTarget, sampling_ratio: float, rounds: float
+) -> float:
     """Theorem 1 solved for sigma, in the range; halved noise counts twice."""
     factor = closed_form.effective_noise(
         Release(1.0, sampling_ratio, target.sampling), target.relation
@@ -404,7 +449,10 @@ def _closed_form_noise(target: CalibrationTarget, sampling_ratio: float, rounds:
 
 
 def _delta(
-    target: CalibrationTarget, noise_multiplier: float, sampling_ratio: float, rounds: float
+    target: CalibrationTarget,
+    noise_multiplier: float,
+    sampling_ratio: float,
+    rounds: float,
 ) -> float:
     history = target.history(noise_multiplier, sampling_ratio, rounds)
     low, high, start = -math.log1p(-1e-9), -math.log(LEAST_DELTA), 12.0
@@ -414,8 +462,15 @@ def _delta(
         known = compose(history, target.relation).delta(target.epsilon, _DELTA_RTOL)
         start = min(-math.log(max(known.upper, LEAST_DELTA)), high)
         candidate = min(known.upper * (1 + _DELTA_RTOL / 2), (1 + known.upper) / 2)
-        tight = 1 > known.upper <= (1 + 1.5 * _DELTA_RTOL) * known.lower and candidate > LEAST_DELTA
-        if tight and replace(target.decided, delta=candidate).spent(history) <= target.epsilon:
+        tight = (
+            1 > known.upper <= (1 + 1.5 * _DELTA_RTOL) * known.lower
+            and candidate > LEAST_DELTA
+        )
+        if (
+            tight
+            and replace(target.decided, delta=candidate).spent(history)
+            <= target.epsilon
+        ):
             return checked_delta(candidate)
     result = largest_affordable(
         lambda x: replace(target.decided, delta=math.exp(-x)).spent(history),

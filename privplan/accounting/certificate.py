@@ -15,7 +15,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
-from privplan.accounting.accountant import Accountant, checked_relation, fast_accountants
+from privplan.accounting.accountant import (
+    Accountant,
+    checked_relation,
+    fast_accountants,
+)
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, calibrate, parameter_faults
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
@@ -36,7 +40,9 @@ from privplan.values import LARGEST, LEAST, Named, Shown
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
 _NO_BOUNDS = ("approximation", "published formula")
-OF_ONE_RUN = ", one run"  # ends the kind of a row that bounds the epsilon of one run alone
+OF_ONE_RUN = (
+    ", one run"  # ends the kind of a row that bounds the epsilon of one run alone
+)
 
 
 class CertificateRow(BaseModel):
@@ -102,7 +108,9 @@ class Certificate(Shown, Named[CertificateRow]):
     @property
     def epsilon(self) -> float:
         """Upper bound on epsilon that is guaranteed; the largest of all groups."""
-        return max([one.epsilon_upper for one in self if one.guarantee], default=math.inf)
+        return max(
+            [one.epsilon_upper for one in self if one.guarantee], default=math.inf
+        )
 
     def __getitem__(self, key: Any) -> Any:
         return self.of(key) if isinstance(key, str) else super().__getitem__(key)
@@ -162,10 +170,18 @@ def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
         for row in rows:
             alike = ("group", "delta", "relation")
             same = all(getattr(row, name) == getattr(guarantee, name) for name in alike)
-            if not same or row.guarantee or row.kind in _NO_BOUNDS or row.kind.endswith(OF_ONE_RUN):
+            if (
+                not same
+                or row.guarantee
+                or row.kind in _NO_BOUNDS
+                or row.kind.endswith(OF_ONE_RUN)
+            ):
                 continue
             apart = max(row.epsilon_lower, guarantee.epsilon_lower)
-            if min(row.epsilon_upper, guarantee.epsilon_upper) * (1 + _RELATIVE_GAP) < apart:
+            if (
+                min(row.epsilon_upper, guarantee.epsilon_upper) * (1 + _RELATIVE_GAP)
+                < apart
+            ):
                 warnings.append(
                     f"group {row.group}: {row.accountant} says epsilon is in "
                     f"[{row.epsilon_lower:.6g}, {row.epsilon_upper:.6g}], which does not meet "
@@ -203,9 +219,17 @@ class Composition:
         Raises:
             UnsupportedError: when no accountant covers the releases.
         """
-        how: dict[str, Any] = {"group": "all", "delta": self.delta, "relation": self.relation}
-        rows = certify(self.history, accountants=accountants or fast_accountants(), **how)
-        _log.info("%s: rows of %s", self.title, ", ".join(row.accountant for row in rows))
+        how: dict[str, Any] = {
+            "group": "all",
+            "delta": self.delta,
+            "relation": self.relation,
+        }
+        rows = certify(
+            self.history, accountants=accountants or fast_accountants(), **how
+        )
+        _log.info(
+            "%s: rows of %s", self.title, ", ".join(row.accountant for row in rows)
+        )
         if not rows:
             raise UnsupportedError("; ".join(dict.fromkeys(rows.notes)))
         warnings = self._population_warnings() + disagreements(rows)
@@ -218,7 +242,9 @@ class Composition:
     def tradeoff(self) -> tuple[Certificate, TradeOff]:
         """The guarantee, and upper bounds on every attack."""
         rows = self.certify(["pld"])
-        return rows, tradeoff(profile_of(self.history, self.relation), self.delta, rows.epsilon)
+        return rows, tradeoff(
+            profile_of(self.history, self.relation), self.delta, rows.epsilon
+        )
 
     def _population_warnings(self) -> list[str]:
         """Warnings on delta and the cohort, given the size of the population."""
@@ -234,7 +260,10 @@ class Composition:
             )
         for release, _ in self.history:
             cohort = release.sampling_ratio * clients
-            if release.sampling.law.whole_cohorts and abs(cohort - round(cohort)) > 1e-6 * cohort:
+            if (
+                release.sampling.law.whole_cohorts
+                and abs(cohort - round(cohort)) > 1e-6 * cohort
+            ):
                 warnings.append(
                     f"a cohort of {cohort:.6g} of {clients} clients is not whole; the nearest "
                     f"ratio is {max(round(cohort), 1) / clients:.6g}"
@@ -242,7 +271,9 @@ class Composition:
         return warnings
 
 
-def checked_law(name: str, contributions: int = 1, relation: str = "add_remove") -> SamplingLaw:
+def checked_law(
+    name: str, contributions: int = 1, relation: str = "add_remove"
+) -> SamplingLaw:
     """The sampling law of that name, for persons with up to so many clients."""
     try:
         law = SamplingLaw(name)
@@ -277,42 +308,61 @@ def composition(
         if not isinstance(history, History):
             rule = "must be a History such as plan.history(GROUP)"
             raise InputError.one("history", rule, type(history).__name__)
-        own: dict[str, object] = {"noise_multiplier": noise_multiplier, "rounds": rounds}
+        own: dict[str, object] = {
+            "noise_multiplier": noise_multiplier,
+            "rounds": rounds,
+        }
         own["sampling_ratio"] = sampling_ratio
         own["sampling"] = None if sampling == "poisson" else sampling
         own["contributions"] = None if contributions == 1 else contributions
         rule = "must be left out with a history, which has its own"
-        if stated := [Fault(name, rule, one) for name, one in own.items() if one is not None]:
+        if stated := [
+            Fault(name, rule, one) for name, one in own.items() if one is not None
+        ]:
             raise InputError(stated)
         noise_multiplier, sampling_ratio, rounds = 1.0, 1.0, 1
     if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
-        faults.append(Fault("sampling_ratio", f"must be in [{LEAST:g}, 1]", sampling_ratio))
+        faults.append(
+            Fault("sampling_ratio", f"must be in [{LEAST:g}, 1]", sampling_ratio)
+        )
     elif law.everyone and sampling_ratio != 1:
-        faults.append(Fault("sampling_ratio", f"must be 1 under {law.phrase}", sampling_ratio))
+        faults.append(
+            Fault("sampling_ratio", f"must be 1 under {law.phrase}", sampling_ratio)
+        )
     if noise_multiplier is None or not LEAST <= float(noise_multiplier) <= LARGEST:
         rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
     if rounds is None or not 1 <= rounds <= MOST_ROUNDS or rounds != int(rounds):
-        faults.append(Fault("rounds", f"must be a whole number in [1, {MOST_ROUNDS}]", rounds))
+        faults.append(
+            Fault("rounds", f"must be a whole number in [1, {MOST_ROUNDS}]", rounds)
+        )
     elif rounds % (turn := law.rounds_for(1)) and law.complete_at(1) > 1:
         # part of a turn spends less than a lower bound of whole turns says
-        faults.append(Fault("rounds", f"must be a multiple of {turn} under {law.phrase}", rounds))
+        faults.append(
+            Fault("rounds", f"must be a multiple of {turn} under {law.phrase}", rounds)
+        )
     faults += _population_faults(delta, clients)
     if faults or noise_multiplier is None or rounds is None:
         raise InputError(faults)
     if history is None:
-        release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(law.name))
+        release = Release(
+            noise_multiplier, float(sampling_ratio or 0), SamplingLaw(law.name)
+        )
         history = History.repeated(release, law.rounds_of_client(rounds))
-    return Composition(history, _delta(delta, clients), checked_relation(relation), clients)
+    return Composition(
+        history, _delta(delta, clients), checked_relation(relation), clients
+    )
 
 
 def calibrated_composition(
     unknown: str, epsilon: float, *, accountant: str, **given: Any
 ) -> tuple[float, Composition]:
     """The value of one unknown that just keeps the budget, and the composition with it."""
-    left_out = dict.fromkeys(("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"))
+    left_out = dict.fromkeys(
+        ("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients")
+    )
     given = {**left_out, "sampling": "poisson", "relation": "add_remove", **given}
     one = given.pop("contributions", 1), given["relation"]
     given["sampling"] = sampling = checked_law(given["sampling"], *one)
@@ -326,7 +376,9 @@ def calibrated_composition(
         raise InputError(faults)
     if unknown != "delta":
         given["delta"] = _delta(given["delta"], given["clients"])
-    own = {**given}  # as one client sees it: whom a round can draw, and in how many rounds
+    own = {
+        **given
+    }  # as one client sees it: whom a round can draw, and in how many rounds
     if given["rounds"] is not None:
         own["rounds"] = law.rounds_of_client(given["rounds"])
     if unknown == "cohort":
@@ -347,7 +399,11 @@ def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:
     if clients is not None and clients < 1:
         faults.append(Fault("clients", "must be 1 or more", clients))
     if delta is None and (clients is None or clients < 2):
-        faults.append(Fault("delta", "must be given, or 2 or more clients for clients^-1.1", delta))
+        faults.append(
+            Fault(
+                "delta", "must be given, or 2 or more clients for clients^-1.1", delta
+            )
+        )
     if delta is not None and not LEAST <= delta < 1:
         faults.append(Fault("delta", f"must be in [{LEAST:g}, 1)", delta))
     return faults

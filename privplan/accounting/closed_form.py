@@ -73,10 +73,14 @@ def _epsilon(history: History, delta: float, relation: Relation) -> float:
 
 def effective_noise(release: Release, relation: Relation | str) -> float:
     """The sigma to insert in the theorem: half of it wherever neighbours are 2C apart."""
-    return release.noise_multiplier / release.sampling.law.sensitivity(checked_relation(relation))
+    return release.noise_multiplier / release.sampling.law.sensitivity(
+        checked_relation(relation)
+    )
 
 
-def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds: int) -> float:
+def noise_multiplier(
+    epsilon: float, delta: float, sampling_ratio: float, rounds: int
+) -> float:
     """The smallest sigma that Theorem 1 allows, whether or not its conditions hold."""
     checked_delta(delta)
     if not 0 < epsilon < math.inf:
@@ -85,7 +89,11 @@ def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds
         raise InputError.one("sampling_ratio", "must be in (0, 1]", sampling_ratio)
     if not rounds >= 1:
         raise InputError.one("rounds", "must be 1 or more", rounds)
-    return sampling_ratio * math.sqrt(7 * rounds * (epsilon + 2 * math.log(1 / delta))) / epsilon
+    return (
+        sampling_ratio
+        * math.sqrt(7 * rounds * (epsilon + 2 * math.log(1 / delta)))
+        / epsilon
+    )
 
 
 def conditions(
@@ -117,7 +125,9 @@ def conditions(
     return failed
 
 
-def failed_conditions(history: History, delta: float, relation: Relation | str) -> list[str]:
+def failed_conditions(
+    history: History, delta: float, relation: Relation | str
+) -> list[str]:
     """The conditions that fail at the accountant's epsilon, which is no bound where any does."""
     relation = checked_relation(relation)
     epsilon = ClosedFormAccountant().epsilon(history, delta, relation).upper
@@ -127,7 +137,9 @@ def failed_conditions(history: History, delta: float, relation: Relation | str) 
     for release, _ in history:
         if release.sampling_ratio > 0 and math.isfinite(release.noise_multiplier):
             sigma = effective_noise(release, relation)
-            failed.update(dict.fromkeys(conditions(epsilon, delta, release.sampling_ratio, sigma)))
+            failed.update(
+                dict.fromkeys(conditions(epsilon, delta, release.sampling_ratio, sigma))
+            )
     return list(failed)
 
 

@@ -41,7 +41,11 @@ def counted(release: Releases | None) -> list[tuple[Release, int]]:
     counted = []
     for item in items:
         pair = (item, 1) if isinstance(item, Release) else item
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], Release):
+        if (
+            not isinstance(pair, tuple | list)
+            or len(pair) != 2
+            or not isinstance(pair[0], Release)
+        ):
             raise InputError.one("history", rule, item)
         counted.append((pair[0], checked_rounds(pair[1])))
     return counted
@@ -73,7 +77,9 @@ def checked_tolerance(tolerance: Any) -> float:
     """A relative tolerance that can be met."""
     value = checked_number("tolerance", tolerance)
     if not LEAST_TOLERANCE <= value <= 0.5:
-        raise InputError.one("tolerance", f"must be in [{LEAST_TOLERANCE:g}, 0.5]", tolerance)
+        raise InputError.one(
+            "tolerance", f"must be in [{LEAST_TOLERANCE:g}, 0.5]", tolerance
+        )
     return value
 
 
@@ -89,9 +95,15 @@ class PrivacyCurve:
     """
 
     def __init__(
-        self, relation: Relation | str = Relation.ADD_REMOVE, *, tolerance: float = TOLERANCE
+        self,
+        relation: Relation | str = Relation.ADD_REMOVE,
+        *,
+        tolerance: float = TOLERANCE,
     ) -> None:
-        self._relation, self._tolerance = checked_relation(relation), checked_tolerance(tolerance)
+        self._relation, self._tolerance = (
+            checked_relation(relation),
+            checked_tolerance(tolerance),
+        )
         self._counts: Counter[Release] = Counter()
 
     @property
@@ -127,11 +139,15 @@ class PrivacyCurve:
         times, added = checked_rounds(rounds), counted(release)
         total = self.rounds + times * sum(count for _, count in added)
         if total > MOST_ROUNDS:
-            raise InputError.one("rounds", f"must be at most {MOST_ROUNDS} in all", total)
+            raise InputError.one(
+                "rounds", f"must be at most {MOST_ROUNDS} in all", total
+            )
         for one, _ in added:
             reaches = one.sampling_ratio > 0 and 0 < one.noise_multiplier < math.inf
             if reaches and one not in self._counts:
-                dominating_pairs(one, self._relation)  # raises where a family does not cover it
+                dominating_pairs(
+                    one, self._relation
+                )  # raises where a family does not cover it
         for one, count in added:
             if count * times:
                 self._counts[one] += count * times

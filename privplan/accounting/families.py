@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import UnsupportedError
-from privplan.laws.law import AnyPair, DiscretePair, DominatingPairs, Kind, Pair, Relation
+from privplan.laws.law import (
+    AnyPair,
+    DiscretePair,
+    DominatingPairs,
+    Kind,
+    Pair,
+    Relation,
+)
 from privplan.registry import Registry, instance_of
 
 Floats = NDArray[np.float64]
@@ -29,14 +36,18 @@ def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
     if std == 0 or coordinates == 0:
         return 1.0 if sum_squares == 0 else 0.0
     statistic = sum_squares / std**2
-    return float(min(1.0, 2 * min(chdtr(coordinates, statistic), chdtrc(coordinates, statistic))))
+    return float(
+        min(1.0, 2 * min(chdtr(coordinates, statistic), chdtrc(coordinates, statistic)))
+    )
 
 
 class NoiseFamily(ABC):
     """The noise of a release."""
 
     name: str  # as the ledger writes it
-    noisy: bool = True  # whether noise is drawn; the evidence of the draw is then tested
+    noisy: bool = (
+        True  # whether noise is drawn; the evidence of the draw is then tested
+    )
     silent: bool = False  # whether nothing leaves the clients
     normal: bool = False  # whether tests and accountants of the normal law hold for it
 
@@ -74,7 +85,9 @@ class Gaussian(NoiseFamily):
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
         """The pairs of the sampling law at shift 1 / sigma."""
         shift = 1 / release.noise_multiplier
-        return release.sampling.law.dominating_pairs(relation, shift, release.sampling_ratio)
+        return release.sampling.law.dominating_pairs(
+            relation, shift, release.sampling_ratio
+        )
 
     def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
         """The two-sided chi-square test."""
@@ -105,7 +118,9 @@ class DiscreteGaussian(Gaussian):
 
     name = "discrete_gaussian"
     SMOOTHING = 4.0  # standard deviation of the rounding, in steps of the grid
-    FINEST = 4096  # least standard deviation in such steps; coarser noise counts as none
+    FINEST = (
+        4096  # least standard deviation in such steps; coarser noise counts as none
+    )
     WIDTH = 1e-6  # relative distance between the noise multipliers of the two bounds
 
     def equivalent_std(self, noise_std: float, grid: float | None) -> float:
@@ -118,7 +133,9 @@ class DiscreteGaussian(Gaussian):
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
         """The normal pairs of the two bounds."""
         upper = super().dominating_pairs(release, relation).upper
-        above = replace(release, noise_multiplier=release.noise_multiplier * (1 + self.WIDTH))
+        above = replace(
+            release, noise_multiplier=release.noise_multiplier * (1 + self.WIDTH)
+        )
         return DominatingPairs(upper, super().dominating_pairs(above, relation).lower)
 
 
@@ -130,7 +147,9 @@ class NoNoise(NoiseFamily):
 
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
         """Refused: no pair dominates a release without noise."""
-        raise UnsupportedError(f"{self.name}: a release without noise has no dominating pairs")
+        raise UnsupportedError(
+            f"{self.name}: a release without noise has no dominating pairs"
+        )
 
     def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
         """1 where no noise was recorded, else 0."""
@@ -149,7 +168,9 @@ class Silent(NoNoise):
 # The pairs are alike in both directions by symmetry. Of each, the discrete loss is stated from
 # above with masses and losses that exceed rounding, and from below with smaller ones.
 
-_ROUNDING = 1e-13  # margin of a mass (relative) and of a loss (also absolute), above rounding
+_ROUNDING = (
+    1e-13  # margin of a mass (relative) and of a loss (also absolute), above rounding
+)
 CELLS = 400  # cells of the loss of Laplace noise
 LEAST_OF_COUNTS = 0.1
 
@@ -161,15 +182,24 @@ class Count(NoNoise):
     """
 
     moved_if_replaced = 2
-    normal_divergence = False  # whether its Rényi divergences are at most those of the normal law
+    normal_divergence = (
+        False  # whether its Rényi divergences are at most those of the normal law
+    )
 
     def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
         """The pairs of the moved count; refused where clients are drawn."""
-        if release.sampling_ratio != 1 or release.sampling.law.single != SamplingLaw.FULL:
-            raise UnsupportedError(f"{self.name}: covers full participation of single clients only")
+        if (
+            release.sampling_ratio != 1
+            or release.sampling.law.single != SamplingLaw.FULL
+        ):
+            raise UnsupportedError(
+                f"{self.name}: covers full participation of single clients only"
+            )
         if release.noise_multiplier < LEAST_OF_COUNTS:
             rule = f"covers noise multipliers of {LEAST_OF_COUNTS} or more"
-            raise UnsupportedError(f"{self.name}: {rule}, found {release.noise_multiplier:g}")
+            raise UnsupportedError(
+                f"{self.name}: {rule}, found {release.noise_multiplier:g}"
+            )
         moved = self.moved_if_replaced if relation == Relation.REPLACE_ONE else 1
         return self.pairs(release.noise_multiplier, moved)
 
@@ -243,20 +273,33 @@ class DiscreteGaussianCount(Count):
         """Losses (moved^2 - 2 moved k) / (2 s^2) at the values k."""
         s = noise_multiplier
         if s > self.EXACT:
-            upper = Pair(Kind.REMOVE, moved / math.sqrt(s * s - 16) * (1 + _ROUNDING), 1.0)
+            upper = Pair(
+                Kind.REMOVE, moved / math.sqrt(s * s - 16) * (1 + _ROUNDING), 1.0
+            )
             blurred = math.sqrt(s * s + 16 * s * s / (s * s - 16))
-            return _twice(upper, Pair(Kind.REMOVE, moved / blurred * (1 - _ROUNDING), 1.0))
+            return _twice(
+                upper, Pair(Kind.REMOVE, moved / blurred * (1 - _ROUNDING), 1.0)
+            )
         k = np.arange(math.ceil(37 * s), -math.ceil(37 * s) - 1, -1)
         masses = np.exp(-(k**2) / (2 * s * s))
-        losses, masses = moved * (moved - 2 * k) / (2 * s * s), masses / math.fsum(masses)
+        losses, masses = (
+            moved * (moved - 2 * k) / (2 * s * s),
+            masses / math.fsum(masses),
+        )
         return _twice(stated(losses, masses, 1), stated(losses, masses, -1))
 
 
-def stated(losses: Floats, masses: Floats, side: int, margin: float = _ROUNDING) -> DiscretePair:
+def stated(
+    losses: Floats, masses: Floats, side: int, margin: float = _ROUNDING
+) -> DiscretePair:
     """A pair whose losses and masses exceed those given (side 1) or fall below them (side -1)."""
-    losses, where = np.unique(losses + side * margin * (1 + np.abs(losses)), return_inverse=True)
+    losses, where = np.unique(
+        losses + side * margin * (1 + np.abs(losses)), return_inverse=True
+    )
     gathered = np.bincount(where, masses * (1 + side * margin))
-    return DiscretePair(tuple(losses.tolist()), tuple(gathered.tolist()), rest_below=side < 0)
+    return DiscretePair(
+        tuple(losses.tolist()), tuple(gathered.tolist()), rest_below=side < 0
+    )
 
 
 def _twice(upper: AnyPair, lower: AnyPair) -> DominatingPairs:
@@ -284,4 +327,8 @@ def not_gaussian(history: History) -> str | None:
     """Why an accountant of Gaussian noise does not cover a history; None when it does."""
     families = {one.family for one, _ in history}
     families = {name for name in families if not NOISE_FAMILIES.get(name).normal}
-    return f"covers gaussian noise only, found {', '.join(sorted(families))}" if families else None
+    return (
+        f"covers gaussian noise only, found {', '.join(sorted(families))}"
+        if families
+        else None
+    )

@@ -13,7 +13,12 @@ from collections.abc import Callable
 
 from scipy.special import log_ndtr
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, check_supported, checked_delta
+from privplan.accounting.accountant import (
+    ACCOUNTANTS,
+    Interval,
+    check_supported,
+    checked_delta,
+)
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError
@@ -55,7 +60,9 @@ def largest_affordable(
     """
     feasible: float | None = None
     infeasible: float | None = None
-    points: list[tuple[float, float]] = []  # arguments in order, with log(cost / budget)
+    points: list[
+        tuple[float, float]
+    ] = []  # arguments in order, with log(cost / budget)
 
     def clipped(argument: float) -> float:
         """The argument, moved strictly into the bracket; an integer's logarithm if required."""
@@ -67,7 +74,11 @@ def largest_affordable(
             return math.log(min(max(round(math.exp(argument)), least), most))
         if feasible is None or infeasible is None:
             return min(max(argument, low), high)
-        return argument if feasible < argument < infeasible else (feasible + infeasible) / 2
+        return (
+            argument
+            if feasible < argument < infeasible
+            else (feasible + infeasible) / 2
+        )
 
     def closed() -> bool:
         """Whether the bracket is as narrow as required, or ends at an end of the range."""
@@ -127,7 +138,9 @@ def _secant_zero(points: list[tuple[float, float]], slope: float) -> float | Non
     return argument - log_ratio / slope if 0.02 < slope < 1e4 else None
 
 
-def root(function: Callable[[float], float], low: float, high: float, rtol: float = 1e-13) -> float:
+def root(
+    function: Callable[[float], float], low: float, high: float, rtol: float = 1e-13
+) -> float:
     """Argument at which a continuous function changes sign, by the Illinois method.
 
     The function has opposite signs at both ends, or is 0 at one. Bisects after three steps that did
@@ -178,7 +191,9 @@ class GdpAccountant:
         """Gaussian noise under the laws and relations that have a central limit."""
         for release, _ in history:
             if not release.sampling.law.has_central_limit(relation):
-                return f"no central limit for {release.sampling} sampling under {relation}"
+                return (
+                    f"no central limit for {release.sampling} sampling under {relation}"
+                )
         return not_gaussian(history)
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
@@ -195,7 +210,9 @@ def central_limit(history: History, relation: Relation = Relation.ADD_REMOVE) ->
     full participation is exact, ``sqrt(T) / sigma``. Fixed size under add/remove is Poisson
     at sigma / 2; full participation under replace-one doubles the distance.
     """
-    return math.sqrt(sum(count * _square(release, relation) for release, count in history))
+    return math.sqrt(
+        sum(count * _square(release, relation) for release, count in history)
+    )
 
 
 def _square(release: Release, relation: Relation) -> float:
@@ -222,7 +239,9 @@ def log_delta_of(mu: float, epsilon: float) -> float:
         return 0.0
     first = float(log_ndtr(mu / 2 - epsilon / mu))
     second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    return -math.inf if second >= first else first + math.log(-math.expm1(second - first))
+    return (
+        -math.inf if second >= first else first + math.log(-math.expm1(second - first))
+    )
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -234,7 +253,9 @@ def epsilon_of(mu: float, delta: float) -> float:
     target = math.log(delta)
     if log_delta_of(mu, 0.0) <= target:
         return 0.0
-    high = mu * mu / 2 + mu * math.sqrt(-2 * target)  # the tail bound of the loss N(mu^2/2, mu^2)
+    high = mu * mu / 2 + mu * math.sqrt(
+        -2 * target
+    )  # the tail bound of the loss N(mu^2/2, mu^2)
     if log_delta_of(mu, high) > target:
         high += mu
     return root(lambda e: log_delta_of(mu, e) - target, 0.0, high)

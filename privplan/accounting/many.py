@@ -48,10 +48,13 @@ def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
     numbers = ("noise_multiplier", "sampling_ratio", "rounds", "delta")
     arrays = {name: given.pop(name) for name in numbers if given.get(name) is not None}
     if given.get("history") is not None:
-        raise InputError.one("history", "must be left out with arrays of numbers", "a history")
+        raise InputError.one(
+            "history", "must be left out with arrays of numbers", "a history"
+        )
     try:
         numeric = [
-            np.ma.filled(one, math.nan).astype(float, casting="safe") for one in arrays.values()
+            np.ma.filled(one, math.nan).astype(float, casting="safe")
+            for one in arrays.values()
         ]
         every = np.broadcast_arrays(*numeric)
         every[0].ravel()[0]  # arrays without numbers are refused
@@ -62,7 +65,10 @@ def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
     questions = zip(*(array.ravel().tolist() for array in every), strict=True)
     each = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
     # the names of what is given are checked once
-    asked = [(unwrap(composition) if at else composition)(**one) for at, one in enumerate(each)]
+    asked = [
+        (unwrap(composition) if at else composition)(**one)
+        for at, one in enumerate(each)
+    ]
     lower, upper = np.zeros(len(asked)), np.full(len(asked), math.inf)
     alike: dict[tuple[Kind, Kind], list[tuple[int, float, float, int, float]]] = {}
     for at, one in enumerate(asked):
@@ -71,7 +77,11 @@ def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
         first, second = pairs.upper
         if pairs.upper != pairs.lower or not isinstance(first, Pair):
             continue
-        if isinstance(second, Pair) and first.ratio < 1 and first.shift <= LARGEST_SHIFT:
+        if (
+            isinstance(second, Pair)
+            and first.ratio < 1
+            and first.shift <= LARGEST_SHIFT
+        ):
             row = at, first.shift, first.ratio, rounds, one.delta
             alike.setdefault((first.kind, second.kind), []).append(row)
     for kinds, rows in alike.items():
@@ -79,15 +89,28 @@ def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
         for aim, most, off in _ATTEMPTS:
             low, high = lower[place], upper[place]
             far = (low < (1 - tolerance) * high) & (low >= (1 - off * tolerance) * high)
-            ways = (inversion.questions(kind, *columns[:, far]) for kind in dict.fromkeys(kinds))
+            ways = (
+                inversion.questions(kind, *columns[:, far])
+                for kind in dict.fromkeys(kinds)
+            )
             found = inversion.bounds(tuple(ways), aim * tolerance, most)
             lower[place[far]] = np.maximum(low[far], found[0])
             upper[place[far]] = np.minimum(high[far], found[1])
-    for at in np.flatnonzero(lower < (1 - tolerance) * upper).tolist():  # which that did not serve
+    for at in np.flatnonzero(
+        lower < (1 - tolerance) * upper
+    ).tolist():  # which that did not serve
         one = asked[at]
         with suppress(TooLittleNoiseError):
-            loss = compose(one.history, one.relation, tolerance=0.6 * min(tolerance, 0.02))
+            loss = compose(
+                one.history, one.relation, tolerance=0.6 * min(tolerance, 0.02)
+            )
             alone = loss.epsilon(one.delta, invert=False)
-            lower[at], upper[at] = max(lower[at], alone.lower), min(upper[at], alone.upper)
-    shape, cell = every[0].shape, f"{laws(asked[0].history)} sampling, {asked[0].relation}"
+            lower[at], upper[at] = (
+                max(lower[at], alone.lower),
+                min(upper[at], alone.upper),
+            )
+    shape, cell = (
+        every[0].shape,
+        f"{laws(asked[0].history)} sampling, {asked[0].relation}",
+    )
     return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")

@@ -18,7 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
+from privplan.accounting.accountant import (
+    ACCOUNTANTS,
+    Interval,
+    checked_delta,
+    checked_relation,
+)
 from privplan.accounting.families import NOISE_FAMILIES, Count, dominating_pairs
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
@@ -27,7 +32,9 @@ from privplan.laws.law import DiscretePair, Moments, RenyiBound
 Floats = NDArray[np.float64]
 
 FRACTIONAL = np.array([1 + tenth / 10 for tenth in range(1, 100) if tenth % 10])
-INTEGER = np.array([*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256], dtype=np.float64)
+INTEGER = np.array(
+    [*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256], dtype=np.float64
+)
 LARGE = np.round(256 * 2.0 ** (np.arange(1, 49) / 4))
 ORDERS: Floats = np.concatenate([FRACTIONAL, INTEGER, LARGE])
 """Orders alpha > 1 that are tried; a superset of Opacus' default orders, up to a million."""
@@ -70,7 +77,9 @@ class RdpAccountant:
             [(release, count)] = history
             bound = _sampled_bound(release, checked_relation(relation))
             if bound is not None and NOISE_FAMILIES.get(release.family).normal:
-                spent = _epsilon_near_the_best(bound.ratio, bound.noise_multiplier, count, delta)
+                spent = _epsilon_near_the_best(
+                    bound.ratio, bound.noise_multiplier, count, delta
+                )
                 return Interval(0.0, spent)
         for release, count in history:
             total = total + count * rdp_of_release(release, checked_relation(relation))
@@ -81,12 +90,17 @@ def epsilon_of_rdp(rdp: Floats, delta: float, orders: Floats = ORDERS) -> float:
     """Smallest epsilon over the orders (Balle et al. 2020, Theorem 21); a divergence may be inf."""
     if not np.any(rdp):
         return 0.0
-    loss = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    loss = (
+        rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    )
     return max(0.0, float(np.min(loss)))
 
 
 _CONVERSION_GAIN = np.log1p(-1 / ORDERS)
-_FRACTIONS, _INTEGERS = len(FRACTIONAL), slice(len(FRACTIONAL), len(FRACTIONAL) + len(INTEGER))
+_FRACTIONS, _INTEGERS = (
+    len(FRACTIONAL),
+    slice(len(FRACTIONAL), len(FRACTIONAL) + len(INTEGER)),
+)
 
 
 def _sampled_bound(release: Release, relation: Relation) -> RenyiBound | None:
@@ -116,7 +130,9 @@ def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> 
         moments[start : start + large] = _kept_moments(q, sigma, start, start + large)
     if not np.any(moments[_FRACTIONS:]):
         return 0.0
-    best = ORDERS[_FRACTIONS:][int(np.argmin(_losses(moments, count, delta)[_FRACTIONS:]))]
+    best = ORDERS[_FRACTIONS:][
+        int(np.argmin(_losses(moments, count, delta)[_FRACTIONS:]))
+    ]
     near = np.flatnonzero((best - 1 < FRACTIONAL) & (best + 1 > FRACTIONAL))
     if near.size:
         first, last = int(near[0]), int(near[-1]) + 1
@@ -127,7 +143,9 @@ def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> 
 def _losses(moments: Floats, count: int, delta: float) -> Floats:
     """Epsilon at each order from the log moments of one release, shape (orders,)."""
     rdp = count * (moments / (ORDERS - 1))
-    return np.asarray(rdp + _CONVERSION_GAIN - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1))
+    return np.asarray(
+        rdp + _CONVERSION_GAIN - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -143,7 +161,9 @@ def rdp_of_release(release: Release, relation: Relation) -> Floats:
         raise UnsupportedError(f"rdp: does not know the relation {relation!r}")
     if not NOISE_FAMILIES.get(release.family).normal:
         return _rdp_of_pairs(release, relation)
-    return _rdp(release.sampling, relation, release.sampling_ratio, release.noise_multiplier)
+    return _rdp(
+        release.sampling, relation, release.sampling_ratio, release.noise_multiplier
+    )
 
 
 @lru_cache(maxsize=64)
@@ -153,10 +173,14 @@ def _rdp_of_pairs(release: Release, relation: Relation) -> Floats:
     if release.sampling_ratio > 0 and release.noise_multiplier < math.inf:
         for pair in dominating_pairs(release, relation).upper:
             if isinstance(family, Count) and family.normal_divergence:
-                moved = family.moved_if_replaced if relation == Relation.REPLACE_ONE else 1
+                moved = (
+                    family.moved_if_replaced if relation == Relation.REPLACE_ONE else 1
+                )
                 bound = _gaussian(release.noise_multiplier / moved)
             elif isinstance(pair, DiscretePair):
-                losses, masses = np.array([pair.losses, pair.masses])[:, np.array(pair.masses) > 0]
+                losses, masses = np.array([pair.losses, pair.masses])[
+                    :, np.array(pair.masses) > 0
+                ]
                 top = losses.max()
                 below = np.exp(np.multiply.outer(ORDERS - 1, losses - top))
                 bound = top + np.log(below @ masses) / (ORDERS - 1)
@@ -164,7 +188,9 @@ def _rdp_of_pairs(release: Release, relation: Relation) -> Floats:
             elif pair.ratio == 1:
                 bound = _gaussian(1 / pair.shift)
             else:
-                raise UnsupportedError(f"rdp: does not cover {release.family} noise with sampling")
+                raise UnsupportedError(
+                    f"rdp: does not cover {release.family} noise with sampling"
+                )
             result = np.maximum(result, bound)
     result.setflags(write=False)
     return result
@@ -179,7 +205,9 @@ def _rdp(law: SamplingLaw, relation: Relation, q: float, sigma: float) -> Floats
     else:  # less noise or more sampling never costs less
         bounds = law.law.renyi(relation, min(sigma, 1e9), max(q, 1e-30))
         if bounds is None:
-            raise UnsupportedError(f"rdp: no moment bound for {law.law.phrase} under {relation}")
+            raise UnsupportedError(
+                f"rdp: no moment bound for {law.law.phrase} under {relation}"
+            )
         result = np.maximum.reduce([_rdp_of_bound(bound) for bound in bounds])
     result.setflags(write=False)
     return result
@@ -217,7 +245,11 @@ def _sampled_gaussian(q: float, sigma: float) -> Floats:
 
 
 def _moments_by_quadrature(
-    orders: Floats, q: float, sigma: float, other: float = 0.0, most: float | None = None
+    orders: Floats,
+    q: float,
+    sigma: float,
+    other: float = 0.0,
+    most: float | None = None,
 ) -> Floats:
     """``log A`` where A is the moment of P/Q under Q at any order, shape (orders,).
 
@@ -229,9 +261,16 @@ def _moments_by_quadrature(
     """
     step = sigma * min(max(sigma / 2, 0.05), 0.25)
     # The integrand peaks below alpha, or, where Q is its shifted part, below 2 alpha - 1.
-    low, high = other - 13 * sigma, (1 - other) * float(most or orders.max()) + 13 * sigma
-    points: Floats = low + step * np.arange(math.ceil((high - low) / step) + 1, dtype=np.float64)
-    at_zero = -0.5 * (points / sigma) ** 2 - math.log(sigma * math.sqrt(2 * math.pi) / step)
+    low, high = (
+        other - 13 * sigma,
+        (1 - other) * float(most or orders.max()) + 13 * sigma,
+    )
+    points: Floats = low + step * np.arange(
+        math.ceil((high - low) / step) + 1, dtype=np.float64
+    )
+    at_zero = -0.5 * (points / sigma) ** 2 - math.log(
+        sigma * math.sqrt(2 * math.pi) / step
+    )
     at_one = at_zero + (points - 0.5) / sigma**2
     if other == 0:
         log_q_density: Floats = at_zero
@@ -253,7 +292,11 @@ def _loss(points: Floats, q: float, sigma: float, other: float) -> Floats:
 
     def tilt(exponent: Floats) -> Floats:
         small = np.minimum(exponent, 30.0)
-        far = math.log(q) + exponent + np.log1p((1 - q) / q * np.exp(-np.maximum(exponent, 30.0)))
+        far = (
+            math.log(q)
+            + exponent
+            + np.log1p((1 - q) / q * np.exp(-np.maximum(exponent, 30.0)))
+        )
         near: Floats = np.log1p(q * np.expm1(small))
         return np.where(exponent < 30.0, near, far)
 
@@ -263,7 +306,9 @@ def _loss(points: Floats, q: float, sigma: float, other: float) -> Floats:
     return loss
 
 
-def _log_moment(orders: Floats, loss: Floats, log_density: Floats, change: Floats) -> Floats:
+def _log_moment(
+    orders: Floats, loss: Floats, log_density: Floats, change: Floats
+) -> Floats:
     """Log of the integral of exp(alpha loss) against a density, by its excess over 1.
 
     The excess is the integral of ``exp(alpha L) - 1 - alpha (exp(L) - 1)``, which is never
@@ -282,7 +327,9 @@ def _log_moment(orders: Floats, loss: Floats, log_density: Floats, change: Float
 def _log_one_plus(total: Floats, top: Floats) -> Floats:
     """log(1 + total * exp(top)), shape (orders,)."""
     with np.errstate(divide="ignore"):
-        return np.where(top == 0, np.log1p(total), np.logaddexp(0.0, np.log(total) + top))
+        return np.where(
+            top == 0, np.log1p(total), np.logaddexp(0.0, np.log(total) + top)
+        )
 
 
 def _binomial_table() -> tuple[Floats, Floats, Floats, NDArray[np.intp]]:
@@ -336,7 +383,9 @@ def _without_replacement(q: float, sigma: float) -> Floats:
     if q == 1:
         return _gaussian(sigma)
     growth = math.log(2) + _TERM_INDEX * (_TERM_INDEX - 1) / (2 * sigma**2)
-    distance = _TERM_INDEX * math.log(2) + _log_deviations(sigma)[_TERM_INDEX.astype(int)]
+    distance = (
+        _TERM_INDEX * math.log(2) + _log_deviations(sigma)[_TERM_INDEX.astype(int)]
+    )
     moment = np.minimum(growth, distance)
     at_integers = _sum_terms(_TERM_LOG_BINOMIAL + _TERM_INDEX * math.log(q) + moment)
     return np.minimum(_by_next_integer(at_integers / (INTEGER - 1)), _gaussian(sigma))
@@ -350,7 +399,9 @@ def _log_deviations(sigma: float) -> Floats:
         return logs
     even, step = np.arange(2, top + 1, 2), sigma / 4
     points = np.arange(-13 * sigma, top + 13 * sigma, step)
-    density = -0.5 * (points / sigma) ** 2 - math.log(sigma * math.sqrt(2 * math.pi) / step)
+    density = -0.5 * (points / sigma) ** 2 - math.log(
+        sigma * math.sqrt(2 * math.pi) / step
+    )
     with np.errstate(divide="ignore"):
         distance = np.log(np.abs(np.expm1((points - 0.5) / sigma**2)))
     scaled = even[:, None] * distance + density

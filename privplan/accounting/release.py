@@ -21,7 +21,9 @@ from privplan.values import Shown
 SHORT = 12  # letters of a plan's digest in tables and answers
 GAUSSIAN = "gaussian"  # the family of noise where none is named
 
-Unit = Literal["client", "record"]  # whom an epsilon protects, with all its data or one record
+Unit = Literal[
+    "client", "record"
+]  # whom an epsilon protects, with all its data or one record
 
 
 def is_client(unit: str) -> bool:
@@ -31,7 +33,11 @@ def is_client(unit: str) -> bool:
 
 def named_law(sampling: str, unit: Unit) -> str:
     """The sampling law with what it draws: ``poisson``, or ``poisson of records``."""
-    return sampling if unit == "client" or f"{unit}s of" in sampling else f"{sampling} of {unit}s"
+    return (
+        sampling
+        if unit == "client" or f"{unit}s of" in sampling
+        else f"{sampling} of {unit}s"
+    )
 
 
 def identity(digest: str, unit: str, relation: str) -> str:
@@ -61,10 +67,20 @@ class Release:
 
     def __post_init__(self) -> None:
         faults = []
-        if not isinstance(self.noise_multiplier, Real) or not self.noise_multiplier >= 0:
-            faults.append(Fault("noise_multiplier", "must be 0 or more", self.noise_multiplier))
-        if not isinstance(self.sampling_ratio, Real) or not 0 <= self.sampling_ratio <= 1:
-            faults.append(Fault("sampling_ratio", "must be in [0, 1]", self.sampling_ratio))
+        if (
+            not isinstance(self.noise_multiplier, Real)
+            or not self.noise_multiplier >= 0
+        ):
+            faults.append(
+                Fault("noise_multiplier", "must be 0 or more", self.noise_multiplier)
+            )
+        if (
+            not isinstance(self.sampling_ratio, Real)
+            or not 0 <= self.sampling_ratio <= 1
+        ):
+            faults.append(
+                Fault("sampling_ratio", "must be in [0, 1]", self.sampling_ratio)
+            )
         try:
             object.__setattr__(self, "sampling", SamplingLaw(self.sampling))
         except ValueError:
@@ -114,14 +130,22 @@ class History(Shown):
     def __init__(self, counts: Iterable[tuple[Release, int]] = ()) -> None:
         merged: Counter[Release] = Counter()
         for pair in counts if isinstance(counts, Iterable) else [counts]:
-            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Release)):
+            if not (
+                isinstance(pair, tuple)
+                and len(pair) == 2
+                and isinstance(pair[0], Release)
+            ):
                 rule = "must be pairs of a Release and how many times it happened"
                 raise InputError.one("releases", rule, type(pair).__name__)
             release, count = pair
             if isinstance(count, bool) or int(count) != count or count < 0:
-                raise InputError.one("rounds", "must be a whole number, 0 or more", count)
+                raise InputError.one(
+                    "rounds", "must be a whole number, 0 or more", count
+                )
             merged[release] += int(count)
-        persons = {release.sampling.law.contributions: release.sampling for release in merged}
+        persons = {
+            release.sampling.law.contributions: release.sampling for release in merged
+        }
         if len(persons) > 1:
             merged = _of_person(merged, persons[max(persons)])
         self._counts = tuple(sorted((r, n) for r, n in merged.items() if n))

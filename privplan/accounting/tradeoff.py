@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from privplan.accounting.pld.convolution import Composed
 
 Floats = NDArray[np.float64]
-Profile = Callable[[Floats], Floats]  # upper bounds on delta at each epsilon of an array
+Profile = Callable[
+    [Floats], Floats
+]  # upper bounds on delta at each epsilon of an array
 
 LEVELS = (0.001, 0.01, 0.1)  # false-positive rates at which the best attack is reported
 _POINTS = 600
@@ -55,7 +57,9 @@ class TradeOff(Shown):
     true_positives: tuple[float, ...]  # best true-positive rate at each of ``LEVELS``
     # false-positive rates of the curve, ascending, shape (points,)
     false_positive_axis: tuple[float, ...]
-    true_positive_axis: tuple[float, ...]  # bound on the true-positive rate there, shape (points,)
+    true_positive_axis: tuple[
+        float, ...
+    ]  # bound on the true-positive rate there, shape (points,)
 
     def to_dict(self) -> dict[str, float | str]:
         """The scalar bounds by name, for JSON; an infinite mu is the string ``inf``."""
@@ -78,8 +82,12 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
 
     composed = compose(history, checked_relation(relation))
     if composed.unbounded or composed.mu is not None or not composed.directions:
-        return np.vectorize(lambda epsilon: composed.delta(float(epsilon)).upper, otypes=[float])
-    directions = [(_tilted(above), above.variation()) for above, _ in composed.directions]
+        return np.vectorize(
+            lambda epsilon: composed.delta(float(epsilon)).upper, otypes=[float]
+        )
+    directions = [
+        (_tilted(above), above.variation()) for above, _ in composed.directions
+    ]
 
     def profile(epsilons: Floats) -> Floats:
         return np.array(
@@ -100,10 +108,14 @@ def _tilted(direction: Direction) -> list[Composed]:
     from privplan.accounting.pld.convolution import best_tilt, compose_at
 
     parts = direction.parts(_STEP * direction.deviation(), _TAIL / direction.rounds)
-    found = [compose_at(parts, best_tilt(parts, math.log(1 / delta))) for delta in _TARGETS]
+    found = [
+        compose_at(parts, best_tilt(parts, math.log(1 / delta))) for delta in _TARGETS
+    ]
     usable = [one for one in found if one is not None]
     if not usable:
-        raise UnsupportedError("tradeoff: the loss of this history is too wide to compose")
+        raise UnsupportedError(
+            "tradeoff: the loss of this history is too wide to compose"
+        )
     return usable
 
 
@@ -113,11 +125,15 @@ def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
         return TradeOff(1.0, math.inf, (1.0,) * len(LEVELS), (0.0, 1.0), (1.0, 1.0))
     epsilons = _grid(epsilon)
     deltas = np.clip(profile(epsilons), 0.0, 1.0)
-    axis = np.concatenate([[0.0], np.geomspace(1e-6, 0.05, 120), np.linspace(0.0505, 1.0, 191)])
+    axis = np.concatenate(
+        [[0.0], np.geomspace(1e-6, 0.05, 120), np.linspace(0.0505, 1.0, 191)]
+    )
     return TradeOff(
         advantage=min(float(deltas[0]), _implied(epsilon, delta)),
         mu=_mu(epsilons, deltas, delta, epsilon),
-        true_positives=tuple(float(rate) for rate in true_positive(epsilons, deltas, LEVELS)),
+        true_positives=tuple(
+            float(rate) for rate in true_positive(epsilons, deltas, LEVELS)
+        ),
         false_positive_axis=tuple(axis.tolist()),
         true_positive_axis=tuple(true_positive(epsilons, deltas, axis).tolist()),
     )
@@ -126,7 +142,9 @@ def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
 def _implied(epsilon: float, delta: float) -> float:
     """Advantage that (epsilon, delta) allows (Kairouz, Oh and Viswanath 2015, Remark A.1)."""
     shrunk = math.exp(-epsilon)
-    return min(1.0, (1 - shrunk + 2 * delta * shrunk) / (1 + shrunk) * (1 + 8 * _ROUNDING))
+    return min(
+        1.0, (1 - shrunk + 2 * delta * shrunk) / (1 + shrunk) * (1 + 8 * _ROUNDING)
+    )
 
 
 def _grid(epsilon: float) -> Floats:
@@ -204,14 +222,20 @@ def delta_for(point: Point, epsilon: float) -> float:
     false, true = point.false_positives, point.true_positives
     if point.advantage:
         return (true - false) * (math.exp(epsilon) + 1) / 2 - math.expm1(epsilon) / 2
-    return max(true - math.exp(epsilon) * false, 1 - false - math.exp(epsilon) * (1 - true))
+    return max(
+        true - math.exp(epsilon) * false, 1 - false - math.exp(epsilon) * (1 - true)
+    )
 
 
 def implied_risk(point: Point, epsilon: float, delta: float) -> float:
     """Bound on the advantage, or on the true-positive rate of the point, by a budget."""
     if point.advantage:
         return min((math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1), 1.0)
-    return float(true_positive(np.array([epsilon]), np.array([delta]), (point.false_positives,))[0])
+    return float(
+        true_positive(np.array([epsilon]), np.array([delta]), (point.false_positives,))[
+            0
+        ]
+    )
 
 
 def limit_of(point: Point) -> float:
@@ -220,10 +244,14 @@ def limit_of(point: Point) -> float:
     return rise if point.advantage else point.true_positives
 
 
-def tightest_budget(point: Point, profile: Profile) -> tuple[float, tuple[float, float]]:
+def tightest_budget(
+    point: Point, profile: Profile
+) -> tuple[float, tuple[float, float]]:
     """The risk of a mechanism, and the (epsilon, delta) that implies it with most to spare."""
     start, _ = budget_of(point)
-    epsilons = np.concatenate([[0.0], np.geomspace(start / 30, 8 * start + 2, _EPSILONS)])
+    epsilons = np.concatenate(
+        [[0.0], np.geomspace(start / 30, 8 * start + 2, _EPSILONS)]
+    )
     deltas = np.clip(profile(epsilons), 0.0, 1.0)
     usual = start / 4, delta_for(point, start / 4)
     if point.advantage and float(profile(np.array([usual[0]]))[0]) <= usual[1]:

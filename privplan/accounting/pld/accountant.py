@@ -10,7 +10,12 @@ from importlib.metadata import version
 
 import numpy as np
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
+from privplan.accounting.accountant import (
+    ACCOUNTANTS,
+    Interval,
+    checked_delta,
+    checked_relation,
+)
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import inversion, moments
 from privplan.accounting.pld import pairs as one_round
@@ -24,8 +29,21 @@ from privplan.accounting.pld.convolution import (
     cumulants,
     tilted_moments,
 )
-from privplan.accounting.pld.lattice import EVEN, Spacing, discretise, lower, second_moment, upper
-from privplan.accounting.pld.pairs import LARGEST_SHIFT, Array, Rows, loss, tail_outcomes
+from privplan.accounting.pld.lattice import (
+    EVEN,
+    Spacing,
+    discretise,
+    lower,
+    second_moment,
+    upper,
+)
+from privplan.accounting.pld.pairs import (
+    LARGEST_SHIFT,
+    Array,
+    Rows,
+    loss,
+    tail_outcomes,
+)
 from privplan.accounting.release import History, Relation
 from privplan.errors import TooLittleNoiseError, UnsupportedError
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
@@ -36,7 +54,9 @@ _CHUNK = 256  # most pairs whose lattices are in memory as one array
 _COARSE = 0.3
 _COARSE_GROWTH = 0.06
 """Step of the lattice that is planned with, in deviations of a round, and how it widens."""
-_SPREAD_OUT = 0.4  # how much wider points are far from the tilted loss, per step and deviation
+_SPREAD_OUT = (
+    0.4  # how much wider points are far from the tilted loss, per step and deviation
+)
 _COARSENING = 1.1
 _ROUNDING = 1e-15
 _LEAST_TAIL = 1e-20
@@ -92,8 +112,12 @@ class Direction:
 
     def _chunks(self) -> Iterator[tuple[Rows, Array]]:
         """Gaussian pairs of one kind, sampled or not, ``_CHUNK`` at most, with their counts."""
-        gaussian = [(pair, count) for pair, count in self.pairs if isinstance(pair, Pair)]
-        for kind, everyone in sorted({(pair.kind, pair.ratio == 1) for pair, _ in gaussian}):
+        gaussian = [
+            (pair, count) for pair, count in self.pairs if isinstance(pair, Pair)
+        ]
+        for kind, everyone in sorted(
+            {(pair.kind, pair.ratio == 1) for pair, _ in gaussian}
+        ):
             same = [
                 (pair, count)
                 for pair, count in gaussian
@@ -107,7 +131,11 @@ class Direction:
                 yield Rows(kind, shift, ratio), counts
 
     def _discrete(self) -> list[tuple[DiscretePair, int]]:
-        return [(pair, count) for pair, count in self.pairs if isinstance(pair, DiscretePair)]
+        return [
+            (pair, count)
+            for pair, count in self.pairs
+            if isinstance(pair, DiscretePair)
+        ]
 
 
 def _second_moments(rows: Rows) -> Array:
@@ -118,7 +146,9 @@ def _second_moments(rows: Rows) -> Array:
     outcome = np.linspace(low[:, 0], high[:, 0], 120, axis=1)
     density = (1 - rows.p_ratio) * np.exp(-(outcome**2) / 2)
     density += rows.p_ratio * np.exp(-((outcome - rows.shift) ** 2) / 2)
-    found: Array = (density * loss(rows, outcome) ** 2).sum(axis=1) / density.sum(axis=1)
+    found: Array = (density * loss(rows, outcome) ** 2).sum(axis=1) / density.sum(
+        axis=1
+    )
     return found
 
 
@@ -151,13 +181,20 @@ def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
     prefactor = max(math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread), 0.0)
     epsilon = (cumulant(parts, tilt) + math.log(1 / delta) - prefactor) / tilt
     change = _SHARE * tolerance * max(epsilon, 0.05 * spread) / (1 + tilt)
-    tail = min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3) * delta / direction.rounds
+    tail = (
+        min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3)
+        * delta
+        / direction.rounds
+    )
     least = 1e-3 * tilted_moments(parts, 0.0).spread
     typical = max(moments.spread, least) / math.sqrt(direction.rounds)
     step = math.sqrt(4 * change / direction.rounds)
     while step < typical:
         coarser = _COARSENING * step
-        if moments.counts @ np.minimum(coarser, moments.deviations) * coarser / 4 > change:
+        if (
+            moments.counts @ np.minimum(coarser, moments.deviations) * coarser / 4
+            > change
+        ):
             break
         step = coarser
     order = np.argsort(moments.deviations)
@@ -168,7 +205,9 @@ def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
     step = max(step, 30 * moments.spread / MOST_POINTS, 1e-6 * typical)
     growth = _SPREAD_OUT * step / typical
     low, high = moments.means.min() - 2.5 * typical, moments.means.max() + 2.5 * typical
-    return Reading(tilt, step, tail, Spacing(float(low), float(high), growth), moments.spread)
+    return Reading(
+        tilt, step, tail, Spacing(float(low), float(high), growth), moments.spread
+    )
 
 
 def _coarse(direction: Direction, tail: float) -> list[Part]:
@@ -177,10 +216,14 @@ def _coarse(direction: Direction, tail: float) -> list[Part]:
     return above.parts(step, tail, Spacing(0.0, 0.0, _COARSE_GROWTH))
 
 
-def composed_at(direction: Direction, reading: Reading, scale: float) -> Composed | None:
+def composed_at(
+    direction: Direction, reading: Reading, scale: float
+) -> Composed | None:
     """The direction composed for a plan at ``scale`` times its step; None if out of memory."""
     spacing = replace(reading.spacing, growth=reading.spacing.growth * scale)
-    return compose_at(direction.parts(reading.step * scale, reading.tail, spacing), reading.tilt)
+    return compose_at(
+        direction.parts(reading.step * scale, reading.tail, spacing), reading.tilt
+    )
 
 
 # --- The accountant of privacy loss distributions, and the composed loss that it evaluates. ------
@@ -189,18 +232,33 @@ TOLERANCE = 1e-4
 _REFINEMENTS = 7
 _RETRIES = 6
 _FLOOR = 0.01  # the tolerance is of this share of the spread of the loss at least
-_ACCOUNTANT_COARSE = 3.0  # step of a direction that probably spends less, in steps of the first
+_ACCOUNTANT_COARSE = (
+    3.0  # step of a direction that probably spends less, in steps of the first
+)
 _HOPELESS = 0.8  # a step that leaves more than this share of the gap ends the search
 DELTA_TOLERANCE = 1e-3
-_LEAST_RESOLVED = 1e-19  # below it a delta has an upper bound only: Chernoff's and all tails
+_LEAST_RESOLVED = (
+    1e-19  # below it a delta has an upper bound only: Chernoff's and all tails
+)
 _TILTS: Array = np.exp2(np.arange(-6.0, 2.0))
 _SHARPER = 30.0
 """Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
-_ESTIMATE_TOLERANCE = 3e-4  # where a calibration starts: thrice as fast as a certificate's
-_VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = 100_000, 6, 20.0, 1e-3, 5e7, 5e-4
+_ESTIMATE_TOLERANCE = (
+    3e-4  # where a calibration starts: thrice as fast as a certificate's
+)
+_VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = (
+    100_000,
+    6,
+    20.0,
+    1e-3,
+    5e7,
+    5e-4,
+)
 """Rounds and kinds of sampled ones from which a transform is inverted first; how often a client
 takes part, and with what ratio, up to which it is; its limit of work; the gap that is kept."""
-_SAME_SHIFT = 1e-5  # relative distance of shifts that moves epsilon by less than the tolerance
+_SAME_SHIFT = (
+    1e-5  # relative distance of shifts that moves epsilon by less than the tolerance
+)
 
 
 Directions = tuple[tuple[Direction, Direction], ...]
@@ -211,11 +269,17 @@ Directions = tuple[tuple[Direction, Direction], ...]
 class ComposedLoss:
     """The composed privacy loss of a history: epsilon at any delta, delta at any epsilon."""
 
-    mu: float | None  # of the Gaussian that the history is, when nobody was sampled; else None
-    directions: Directions  # pairs from above and from below, of each direction, when sampled
+    mu: (
+        float | None
+    )  # of the Gaussian that the history is, when nobody was sampled; else None
+    directions: (
+        Directions  # pairs from above and from below, of each direction, when sampled
+    )
     tolerance: float  # relative distance of the bounds on epsilon that is aimed at
     unbounded: bool = False  # whether something was released without noise
-    least: float = 0.0  # of the rounds without sampling, from below: it bounds epsilon from below
+    least: float = (
+        0.0  # of the rounds without sampling, from below: it bounds epsilon from below
+    )
 
     def epsilon(
         self, delta: float, decide: float | None = None, *, invert: bool = True
@@ -239,10 +303,14 @@ class ComposedLoss:
         close = gap <= max(_AS_CLOSE, self.tolerance)
         if close or (decide is not None and not lower <= decide < upper):
             return Interval(lower, upper)
-        found = _between(self.directions, delta, self.tolerance, max(least, lower), decide)
+        found = _between(
+            self.directions, delta, self.tolerance, max(least, lower), decide
+        )
         return Interval(found.lower, min(upper, found.upper))
 
-    def estimate(self, delta: float, plan: Reading | None = None) -> tuple[float, Reading | None]:
+    def estimate(
+        self, delta: float, plan: Reading | None = None
+    ) -> tuple[float, Reading | None]:
         """Epsilon at ``delta`` within some 1e-4, and the plan by which it was computed.
 
         An upper bound of one direction: that in which the client is removed, where the other one
@@ -256,7 +324,9 @@ class ComposedLoss:
             distinct = distinct[:1]
         if plan is None or len(distinct) > 1:
             plan = _reading(distinct[0], delta, _ESTIMATE_TOLERANCE)
-        return max(_epsilon(direction, delta, plan, 1.0) for direction in distinct), plan
+        return max(
+            _epsilon(direction, delta, plan, 1.0) for direction in distinct
+        ), plan
 
     def delta(self, epsilon: float, tolerance: float = DELTA_TOLERANCE) -> Interval:
         """Bounds on delta at ``epsilon``; their relative distance is aimed to be ``tolerance``.
@@ -271,17 +341,23 @@ class ComposedLoss:
         uppers = {above: _most_delta(above, epsilon) for above, _ in self.directions}
         near = max(uppers.values())
         if near >= _LEAST_RESOLVED and epsilon > 0:
-            lower, upper, gap = _inverted(self.directions, epsilon, min(near, 0.5), tolerance)
+            lower, upper, gap = _inverted(
+                self.directions, epsilon, min(near, 0.5), tolerance
+            )
             if gap <= 1.1 * tolerance:
                 return Interval(lower, upper)
-        plans: dict[Direction, tuple[float, float]] = {}  # delta to be sharp at, scale of the step
+        plans: dict[
+            Direction, tuple[float, float]
+        ] = {}  # delta to be sharp at, scale of the step
         lower, gaps = 0.0, dict.fromkeys(uppers, math.inf)
         for _ in range(3 * _REFINEMENTS):
             worst = max(uppers, key=lambda direction: uppers[direction])
             if worst.rounds > 1 and uppers[worst] < _LEAST_RESOLVED:
                 break
             near, scale = plans.get(worst, (uppers[worst], 1.0))
-            uppers[worst] = min(uppers[worst], _delta(worst, epsilon, near, tolerance, scale))
+            uppers[worst] = min(
+                uppers[worst], _delta(worst, epsilon, near, tolerance, scale)
+            )
             for above, below in self.directions:
                 if above == worst:
                     lower = max(lower, _delta(below, epsilon, near, tolerance, scale))
@@ -316,13 +392,17 @@ def _between(
     which equal ones have, so that a ledger meets the certificate of its plan.
     """
     equal = tuple((above, Direction(above.pairs, False)) for above, _ in directions)
-    if equal != directions and all(_nearly_equal(above, below) for above, below in directions):
+    if equal != directions and all(
+        _nearly_equal(above, below) for above, below in directions
+    ):
         upper = _between(equal, delta, tolerance).upper
         plans = [(below, _reading(below, delta, tolerance)) for _, below in directions]
         lower = max(_epsilon(below, delta, plan, 1.0) for below, plan in plans)
         return Interval(min(lower, upper), upper)
     distinct = list(dict.fromkeys(above for above, _ in directions))
-    scales = {above: 1.0 if above == distinct[0] else _ACCOUNTANT_COARSE for above in distinct}
+    scales = {
+        above: 1.0 if above == distinct[0] else _ACCOUNTANT_COARSE for above in distinct
+    }
     first = _reading(distinct[0], delta, tolerance)
     uppers = {above: _epsilon(above, delta, first, scales[above]) for above in distinct}
     lowest, gaps = least, dict.fromkeys(distinct, math.inf)
@@ -373,7 +453,8 @@ def _inverted(
     """
     if any(above.pairs != below.pairs for above, below in directions):
         ways = [
-            tuple((one, one) for one in dict.fromkeys(way)) for way in zip(*directions, strict=True)
+            tuple((one, one) for one in dict.fromkeys(way))
+            for way in zip(*directions, strict=True)
         ]
         (_, upper, gap), (lower, _, other) = (
             _inverted(way, epsilon, delta, tolerance) for way in ways
@@ -383,13 +464,17 @@ def _inverted(
     for above, _ in directions:
         pairs = [(pair, count) for pair, count in above.pairs if isinstance(pair, Pair)]
         sampled = [(pair, count) for pair, count in pairs if not _unsampled(pair)]
-        rare = all(pair.ratio < _SMALL for pair, _ in sampled) and len(pairs) == len(sampled)
+        rare = all(pair.ratio < _SMALL for pair, _ in sampled) and len(pairs) == len(
+            sampled
+        )
         rare = rare and sum(count * pair.ratio for pair, count in sampled) < _SELDOM
         slow = rare or len(sampled) >= _KINDS or above.rounds >= _VERY_MANY
         if not slow or len(pairs) < len(above.pairs) or above.rounds == 1:
             return 0.0, math.inf, 1.0
         parts = [
-            moments.Equal(pair.kind, *np.array([[pair.shift], [pair.ratio], [float(count)]]))
+            moments.Equal(
+                pair.kind, *np.array([[pair.shift], [pair.ratio], [float(count)]])
+            )
             for pair, count in sampled
         ]
         of_rest = np.array([_mu([one for one in pairs if _unsampled(one[0])])])
@@ -419,11 +504,17 @@ def _reading(direction: Direction, delta: float, tolerance: float) -> Reading:
 
 
 def _epsilon(
-    direction: Direction, delta: float, reading: Reading, scale: float, most: float = math.inf
+    direction: Direction,
+    delta: float,
+    reading: Reading,
+    scale: float,
+    most: float = math.inf,
 ) -> float:
     """One bound from one direction; coarser where memory is short, less tilted if needed."""
     if direction.rounds == 1:
-        return one_round.epsilon_of(direction.pairs[0][0], delta, from_above=direction.from_above)
+        return one_round.epsilon_of(
+            direction.pairs[0][0], delta, from_above=direction.from_above
+        )
     found = math.inf if direction.from_above else 0.0
     for _ in range(_RETRIES):
         composed = composed_at(direction, reading, scale)
@@ -453,11 +544,17 @@ def _most_delta(direction: Direction, epsilon: float) -> float:
 
 
 def _delta(
-    direction: Direction, epsilon: float, near: float, tolerance: float, scale: float = 1.0
+    direction: Direction,
+    epsilon: float,
+    near: float,
+    tolerance: float,
+    scale: float = 1.0,
 ) -> float:
     """One bound on delta from one direction, sharpest ``near`` that delta."""
     if direction.rounds == 1 and epsilon >= 0:
-        return one_round.delta_of(direction.pairs[0][0], epsilon)[int(direction.from_above)]
+        return one_round.delta_of(direction.pairs[0][0], epsilon)[
+            int(direction.from_above)
+        ]
     # near that delta the plan of epsilon is the sharper one; another tilt may round less
     aim = tolerance / max(_SHARPER, 3 * math.log(1 / max(near, 1e-200)))
     reading = _reading(direction, min(near, 0.5), aim)
@@ -473,7 +570,9 @@ def _delta(
     return float(direction.from_above)
 
 
-def compose(history: History, relation: Relation, *, tolerance: float = TOLERANCE) -> ComposedLoss:
+def compose(
+    history: History, relation: Relation, *, tolerance: float = TOLERANCE
+) -> ComposedLoss:
     """The privacy loss of a whole history, with bounds on epsilon within a relative tolerance."""
     drawn = [(r, n) for r, n in history if r.sampling_ratio > 0]
     real = [(r, n) for r, n in drawn if not math.isinf(r.noise_multiplier)]
@@ -495,10 +594,13 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
             f"under sampling, found {1 / largest:g}"
         )
     directions = [
-        (Direction(_merged(above), True), Direction(_merged(below), False)) for above, below in ways
+        (Direction(_merged(above), True), Direction(_merged(below), False))
+        for above, below in ways
     ]
     full = [(pair, n) for pair, n in directions[0][1].pairs if _unsampled(pair)]
-    return ComposedLoss(None, tuple(dict.fromkeys(directions)), tolerance, least=_mu(full))
+    return ComposedLoss(
+        None, tuple(dict.fromkeys(directions)), tolerance, least=_mu(full)
+    )
 
 
 def _unsampled(pair: AnyPair) -> bool:
@@ -507,14 +609,18 @@ def _unsampled(pair: AnyPair) -> bool:
 
 def _mu(counted: list[tuple[AnyPair, int]]) -> float:
     """Of the Gaussian that the rounds of unsampled pairs are."""
-    return math.sqrt(math.fsum(n * one.shift**2 for one, n in counted if isinstance(one, Pair)))
+    return math.sqrt(
+        math.fsum(n * one.shift**2 for one, n in counted if isinstance(one, Pair))
+    )
 
 
 def _merged(counted: list[tuple[AnyPair, int]]) -> tuple[tuple[AnyPair, int], ...]:
     merged: dict[AnyPair, int] = {}
     for pair, count in counted:
         merged[pair] = merged.get(pair, 0) + count
-    return tuple(sorted(merged.items(), key=lambda item: (type(item[0]).__name__, item[0])))
+    return tuple(
+        sorted(merged.items(), key=lambda item: (type(item[0]).__name__, item[0]))
+    )
 
 
 @cache
@@ -551,7 +657,11 @@ class PldAccountant:
 
 @lru_cache(maxsize=1024)
 def _bounds(
-    history: History, relation: Relation, delta: float, tolerance: float, decide: float | None
+    history: History,
+    relation: Relation,
+    delta: float,
+    tolerance: float,
+    decide: float | None,
 ) -> Interval:
     """Bounds on epsilon, kept for the certificate of what was just calibrated."""
     return compose(history, relation, tolerance=tolerance).epsilon(delta, decide)

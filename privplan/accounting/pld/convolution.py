@@ -49,7 +49,12 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
         size += 0.5 * count * np.log(np.maximum(squares, unit**2))
         left = size > FADED
         if not left.all():
-            alive, size, angle, doubt = alive[left], size[left], angle[left], doubt[left]
+            alive, size, angle, doubt = (
+                alive[left],
+                size[left],
+                angle[left],
+                doubt[left],
+            )
             product, spectrum, squares = product[left], spectrum[left], squares[left]
         if count <= 2:
             product *= spectrum if count == 1 else spectrum * spectrum
@@ -78,7 +83,9 @@ def powered(one: Placed, points: int) -> tuple[Array, float]:
         return convolved([one], points)
     spectrum = np.fft.rfft(np.bincount(places[1:], masses[1:], points)) / stays
     x, y = spectrum.real, spectrum.imag
-    size = count * np.log1p(2 * x + x * x + y * y) / 2  # numpy's complex log1p loses digits
+    size = (
+        count * np.log1p(2 * x + x * x + y * y) / 2
+    )  # numpy's complex log1p loses digits
     total = np.fft.irfft(np.expm1(size + 1j * count * np.arctan2(y, 1 + x)), points)
     total[0] += 1
     return stays**count * total, moves * (2 * FFT_UNITS * math.log2(points) + 16) * UNIT
@@ -97,14 +104,22 @@ def fast_length(size: int) -> int:
     return _FAST[bisect_left(_FAST, size)]
 
 
-Part = tuple[Lattice, NDArray[np.float64]]  # lattices of a kind, how often each is composed
+Part = tuple[
+    Lattice, NDArray[np.float64]
+]  # lattices of a kind, how often each is composed
 
 MOST_POINTS = 1 << 21  # longest circle, 16 MB for each of its arrays
 ALIASED = 1e-12  # tilted mass that may lie outside the window on either side
-_LARGEST_WEIGHT = 300.0  # largest exponent of a weight, so that sums of weighted masses stay finite
-_FORGONE = 4.0  # log of how far the bound on delta at the chosen tilt may be above the best
+_LARGEST_WEIGHT = (
+    300.0  # largest exponent of a weight, so that sums of weighted masses stay finite
+)
+_FORGONE = (
+    4.0  # log of how far the bound on delta at the chosen tilt may be above the best
+)
 _IN_MEMORY = 1 << 15
-_GENTLE = 2.0 ** -np.arange(2.0, 11.0)  # shares of a window's exponent tried for heavy tails
+_GENTLE = 2.0 ** -np.arange(
+    2.0, 11.0
+)  # shares of a window's exponent tried for heavy tails
 
 
 def cumulant(parts: Sequence[Part], tilt: float) -> float:
@@ -159,7 +174,9 @@ def best_tilt(parts: Sequence[Part], goal: float) -> float:
     best = int(np.argmin(values))
     bounds = moments - tilts * values[best]
     close = bounds[: best + 1] <= bounds[best] + _FORGONE
-    return float(tilts[best - int(np.argmin(close[::-1])) + 1] if not close.all() else tilts[0])
+    return float(
+        tilts[best - int(np.argmin(close[::-1])) + 1] if not close.all() else tilts[0]
+    )
 
 
 @dataclass(frozen=True)
@@ -182,7 +199,9 @@ def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
     for one, _ in parts:
         losses, weights = one.losses, tilted_masses(one, tilt)[0]
         mean = (weights * losses).sum(axis=1)
-        deviations.append(np.sqrt((weights * (losses - mean[:, None]) ** 2).sum(axis=1)))
+        deviations.append(
+            np.sqrt((weights * (losses - mean[:, None]) ** 2).sum(axis=1))
+        )
         means.append(mean)
     counts = np.concatenate([counts for _, counts in parts])
     return Moments(np.concatenate(means), np.concatenate(deviations), counts)
@@ -200,7 +219,9 @@ class Composed:
 
     losses: Array  # shape (points,), ascending
     values: Array  # delta at each loss, shape (points,)
-    error: Array  # bound on the rounding and wrapping error of ``values``, shape (points,)
+    error: (
+        Array  # bound on the rounding and wrapping error of ``values``, shape (points,)
+    )
     outside: float  # bound on what the window misses
     blur: float  # bound on the rounding of the losses themselves
 
@@ -268,7 +289,9 @@ def suffix_deltas(masses: Array, step: float) -> Array:
         start = max(0, stop - block)
         decay = np.exp(-step * np.arange(stop - start))
         own = np.cumsum((tails[start:stop] * decay)[::-1])[::-1] / decay
-        found[start:stop] = own + after * math.exp(-step) * decay[::-1] if after else own
+        found[start:stop] = (
+            own + after * math.exp(-step) * decay[::-1] if after else own
+        )
         after = float(found[start])
     values = np.zeros_like(masses)
     values[:-1] = -math.expm1(-step) * found[1:]
@@ -326,7 +349,9 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     return Composed(losses, values, rounding, missed + infinite, blur)
 
 
-def _window(parts: Sequence[Part], tilt: float, scale: float) -> tuple[float, float, float]:
+def _window(
+    parts: Sequence[Part], tilt: float, scale: float
+) -> tuple[float, float, float]:
     """Ends of the losses by the best of a few Chernoff bounds, and the mass above the top."""
     spread = tilted_moments(parts, tilt).spread
     quiet = -math.log(ALIASED)
@@ -340,9 +365,13 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> tuple[float, fl
     def needed(sign: int, start: int) -> float:
         """The loss on one side beyond which the tilted mass is ``ALIASED`` or less."""
         centre = float((known[start] - base) / usual[start])
-        rises = (known[start + 1 : start + 3] - base + quiet) / usual[start + 1 : start + 3]
+        rises = (known[start + 1 : start + 3] - base + quiet) / usual[
+            start + 1 : start + 3
+        ]
         best = float((sign * rises).min())
-        if best - sign * centre > 3 * quiet / pull:  # a heavy tail: try exponents nearer to 0
+        if (
+            best - sign * centre > 3 * quiet / pull
+        ):  # a heavy tail: try exponents nearer to 0
             gentle = sign * pull * _GENTLE
             rises = (cumulants(parts, tilt + gentle) - base + quiet) / gentle
             best = min(best, float((sign * rises).min()))

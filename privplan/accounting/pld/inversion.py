@@ -41,18 +41,44 @@ _PHASES = (  # half the phase that may pass in a panel, by the logs of digits th
     np.array([0.0, 2.3, 7.0, 11.0, 17.0, 24.0, 32.0, 43.0, 56.0, 90.0]),
     np.array([60.0, 57.0, 50.0, 45.0, 40.0, 35.0, 30.0, 25.0, 20.0, 8.0]),
 )
-_PANELS, _GRID, _NEAR = 2, 48, 7  # of a plan: panels; places to lay them by; so many decide each
-_RARE, _FORGONE = 0.5, 3.0  # rounds in which one loss decides; log of what a tilt may forgo
+_PANELS, _GRID, _NEAR = (
+    2,
+    48,
+    7,
+)  # of a plan: panels; places to lay them by; so many decide each
+_RARE, _FORGONE = (
+    0.5,
+    3.0,
+)  # rounds in which one loss decides; log of what a tilt may forgo
 _OF_TOLERANCE = 20.0  # tolerance over that of what is left out
 _MOST, _HIGHEST = 2e8, 1e6  # outcomes times frequencies; frequencies
-_CHUNK, _ALIKE = 1 << 18, 0.4  # complex numbers in memory; how far sizes in it differ, in logs
+_CHUNK, _ALIKE = (
+    1 << 18,
+    0.4,
+)  # complex numbers in memory; how far sizes in it differ, in logs
 _AT_ONCE, _BLOCK = 1024, 256  # questions planned at once; outcomes summed at once
 _NEWTON, _PLANS = 12, 4  # most steps and plans
-_GAP, _FIRST, _COMPOSED = 1.6, 0.75, 1.0  # tolerances for a new, the first plan; most mu^2
+_GAP, _FIRST, _COMPOSED = (
+    1.6,
+    0.75,
+    1.0,
+)  # tolerances for a new, the first plan; most mu^2
 _COARSE, _COARSE_DELTA = 3.0, 0.1  # tolerances of a direction that probably spends less
-_TRIES, _FAR, _SETTLED, _LARGEST = 6, 0.1, 1e-6, 1e3  # of an estimate; how far from its plan
-_ESTIMATED, _CLOSER, _LARGE = 1.8e-3, 8.0, 4e7  # its tolerance, what it spares more, its work
-_REACHES = (np.logspace(-6, 7, 14, base=2), False), (np.arange(6, 19) / 12, True)  # of tilts
+_TRIES, _FAR, _SETTLED, _LARGEST = (
+    6,
+    0.1,
+    1e-6,
+    1e3,
+)  # of an estimate; how far from its plan
+_ESTIMATED, _CLOSER, _LARGE = (
+    1.8e-3,
+    8.0,
+    4e7,
+)  # its tolerance, what it spares more, its work
+_REACHES = (
+    (np.logspace(-6, 7, 14, base=2), False),
+    (np.arange(6, 19) / 12, True),
+)  # of tilts
 
 Indices = NDArray[np.int64]
 Ends = tuple[Array, Array]
@@ -71,7 +97,9 @@ class Questions(NamedTuple):
         return Questions(tuple(parts), self.mu[some], self.delta[some])
 
 
-def questions(kind: Kind, shift: Array, ratio: Array, rounds: Array, delta: Array) -> Questions:
+def questions(
+    kind: Kind, shift: Array, ratio: Array, rounds: Array, delta: Array
+) -> Questions:
     """Of equal rounds."""
     return Questions((Equal(kind, shift, ratio, rounds),), np.zeros(len(delta)), delta)
 
@@ -106,7 +134,9 @@ class _Pilot:
             masses = made.masses / made.masses.sum(axis=1, keepdims=True)
             self.parts.append((made.losses, masses, part.rounds))
 
-    def cumulants(self, tilts: Array, start: Array | float = 0.0, *, even: bool = False) -> Array:
+    def cumulants(
+        self, tilts: Array, start: Array | float = 0.0, *, even: bool = False
+    ) -> Array:
         """Of all rounds, shape (n, tilts), which are even apart, or double from the start on."""
         total = self.asked.mu[:, None] ** 2 / 2 * tilts * (1 + tilts)
         for losses, masses, rounds in self.parts:
@@ -191,8 +221,14 @@ def _plan(
     excess = np.maximum(moment - tilt * near - np.log(tilt * (1 + tilt)) + goal, 0.0)
     middle = np.minimum(middle, 2 * tilt)
     steep = middle if steep is None else np.maximum(steep, middle)
-    aim = 2 * tolerance / steep if of_delta else 2 * tolerance * np.maximum(near, 1e-3 * spread)
-    spared = np.clip(np.log(_OF_TOLERANCE / (aim * steep)), 4.0, 16.0) + estimated * _CLOSER
+    aim = (
+        2 * tolerance / steep
+        if of_delta
+        else 2 * tolerance * np.maximum(near, 1e-3 * spread)
+    )
+    spared = (
+        np.clip(np.log(_OF_TOLERANCE / (aim * steep)), 4.0, 16.0) + estimated * _CLOSER
+    )
     largest = np.maximum.reduce([losses.max(axis=1) for losses, _, _ in pilot.parts])
     pulls = 2.0 ** np.arange(-3, 6) * np.minimum(1 / spread, 8 / largest)[:, None]
     far = tilt[:, None] + pulls
@@ -229,7 +265,9 @@ def _plan(
             break
         change = change * np.maximum(1, work)
     width = np.sqrt(np.where(asked.mu**2 > change, 0.0, change))
-    return _Plan(tilt, width, period, frequencies, near, pull, spared, nodes, tuple(meshes))
+    return _Plan(
+        tilt, width, period, frequencies, near, pull, spared, nodes, tuple(meshes)
+    )
 
 
 def _powers(phases: Array, count: int) -> NDArray[np.complex128]:
@@ -259,14 +297,22 @@ def _moments(phases: Array, weights: Array, frequencies: int) -> NDArray[np.comp
     for first in range(0, phases.shape[1], _BLOCK):
         some = slice(first, first + _BLOCK)
         weight = weights[:, None, some]
-        few, many = _powers(phases[:, some], fine), _powers(fine * phases[:, some], coarse)
+        few, many = (
+            _powers(phases[:, some], fine),
+            _powers(fine * phases[:, some], coarse),
+        )
         few *= weight
-        found += np.matmul(many, (few + weight).transpose(0, 2, 1)) + few.sum(axis=2)[:, None]
+        found += (
+            np.matmul(many, (few + weight).transpose(0, 2, 1))
+            + few.sum(axis=2)[:, None]
+        )
     return found.reshape(len(phases), -1)
 
 
 class _Transform(NamedTuple):  # of what the integral needs, the tilted mass being 1
-    upper: NDArray[np.complex128]  # terms of the bound from above, shape (rows, frequencies)
+    upper: NDArray[
+        np.complex128
+    ]  # terms of the bound from above, shape (rows, frequencies)
     lower: NDArray[np.complex128]
     places: Array  # z, likewise
     linear: Array  # what epsilon is less by, for the Gaussian factor; shape (rows,) from here on
@@ -311,7 +357,9 @@ def _transform(
         size += n[:, None] * logs
         # what the moments are off by, relative to that at the tilt
         off = one.off + 4 * tilt[:, None] * (np.abs(one.losses) + one.loss_off)
-        rule = np.exp(np.minimum(off_by(part, ends, tilt, u[:, -1]) - log_moment, 300.0))
+        rule = np.exp(
+            np.minimum(off_by(part, ends, tilt, u[:, -1]) - log_moment, 300.0)
+        )
         turn = u * (weights * np.abs(away)).sum(axis=1)[:, None]
         rounded = weights * off
         unit = u * (rounded * np.abs(away)).sum(axis=1)[:, None]
@@ -323,7 +371,9 @@ def _transform(
         reached = np.exp(logs) + unit
         doubts += n[:, None] * unit / reached
         grown += n[:, None] * np.log(reached)
-        of_mass = rounded.sum(axis=1) + one.losses.shape[1] / 16 + 8 + 4 * np.abs(log_moment)
+        of_mass = (
+            rounded.sum(axis=1) + one.losses.shape[1] / 16 + 8 + 4 * np.abs(log_moment)
+        )
         drift += n * (UNIT * of_mass + rule)
         moment += n * log_moment
         extra += n * outside(part, ends)
@@ -335,7 +385,9 @@ def _transform(
     one_less = np.where(alone, np.exp(-np.maximum(moment, -600.0)), 0.0)[:, None]
     whole = size + moment[:, None]
     sized = np.exp(np.minimum(size, 600.0))
-    less = np.expm1(np.minimum(whole, 1.0)) * np.cos(turned) - 2 * np.sin(turned / 2) ** 2
+    less = (
+        np.expm1(np.minimum(whole, 1.0)) * np.cos(turned) - 2 * np.sin(turned / 2) ** 2
+    )
     small = alone[:, None] & (whole < 1)
     real = np.where(small, one_less * less, sized * np.cos(turned) - one_less)
     faded = np.exp(-half * u * u)
@@ -350,7 +402,11 @@ def _transform(
     end, quiet = u[:, -1], half[:, 0] * u[:, -1] ** 2
     reached = faded * np.exp(np.minimum(grown, 600.0))
     doubt = (sized * reached * np.minimum(2, doubts)).sum(axis=1)
-    doubt += (2 + 2 * one_less[:, 0]) * np.exp(np.minimum(both / 8 - quiet, 600.0)) / (apart * end)
+    doubt += (
+        (2 + 2 * one_less[:, 0])
+        * np.exp(np.minimum(both / 8 - quiet, 600.0))
+        / (apart * end)
+    )
     log_scale = moment + half[:, 0] * tilt * (1 + tilt) + np.log(apart / math.pi)
     drift = np.expm1(np.minimum(2 * drift, 50.0)) + UNIT * 16 * (1 + np.abs(log_scale))
     drift += UNIT * 16 * tilt * (plan.epsilon + plan.period)
@@ -362,7 +418,9 @@ def _transform(
     rise += half[:, 0] * plan.pull * (pulled + tilt + 1) + np.log(math.pi / apart)
     rise -= pulled * np.log1p(1 / pulled) + np.log1p(pulled)
     linear = both * (tilt + 0.5)
-    return _Transform(upper, lower, z, linear, log_scale, doubt, drift, extra, rise, alone)
+    return _Transform(
+        upper, lower, z, linear, log_scale, doubt, drift, extra, rise, alone
+    )
 
 
 def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> Ends:
@@ -373,7 +431,9 @@ def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> Ends:
     fine = math.ceil(math.sqrt(terms.shape[1]))
     few = np.exp(-1j * moved[:, None] * np.arange(fine))
     many = np.exp(-1j * (fine * moved)[:, None] * np.arange(-(-terms.shape[1] // fine)))
-    phases = (many[:, :, None] * few[:, None]).reshape(len(moved), -1)[:, : terms.shape[1]]
+    phases = (many[:, :, None] * few[:, None]).reshape(len(moved), -1)[
+        :, : terms.shape[1]
+    ]
     turned = terms * phases
     scale = np.exp(np.minimum(made.log_scale - plan.tilt * epsilon, 600.0))
     value = turned.real.sum(axis=1)
@@ -381,17 +441,26 @@ def _delta(made: _Transform, plan: _Plan, epsilon: Array, sign: int) -> Ends:
     fades = -np.expm1(-np.minimum(plan.tilt, plan.pull) * plan.period)
     if sign == 0:
         return scale * value, slope
-    nothing, of_nothing, price = (made.alone * one for one in _of_nothing(plan.width, epsilon))
+    nothing, of_nothing, price = (
+        made.alone * one for one in _of_nothing(plan.width, epsilon)
+    )
     around = np.exp(-plan.tilt * plan.period)
-    width = np.maximum(plan.width, 1e-300)  # of what is composed; alone, periods above, an echo
-    beyond = plan.tilt * plan.period - np.maximum(plan.period / width - width / 2, 0.0) ** 2 / 2
+    width = np.maximum(
+        plan.width, 1e-300
+    )  # of what is composed; alone, periods above, an echo
+    beyond = (
+        plan.tilt * plan.period
+        - np.maximum(plan.period / width - width / 2, 0.0) ** 2 / 2
+    )
     echo = 4 * np.exp(np.minimum(beyond, 0.0))
     echo = np.where(made.alone, np.where(beyond < -30, echo, np.inf), 0.0)
     if sign > 0:  # what the rule adds is 0 or more but for what was cut and taken off
         added = made.extra * (1 + around / fades) + nothing + of_nothing + echo
         return (scale * (value + made.doubt) + added) * (1 + made.drift), slope
     above = made.rise - plan.pull * (epsilon + plan.period)
-    wrapped = (1 + 2 * plan.width) * around + scale * np.exp(np.minimum(above, 300.0)) + echo
+    wrapped = (
+        (1 + 2 * plan.width) * around + scale * np.exp(np.minimum(above, 300.0)) + echo
+    )
     own = np.maximum(nothing - of_nothing, 0.0) - price
     found = scale * (value - made.doubt) + own
     return found - made.drift * np.abs(found) - wrapped / fades, slope
@@ -414,21 +483,29 @@ def _solve(made: _Transform, plan: _Plan, delta: Array, sign: int) -> Ends:
     epsilon, goal = plan.epsilon, np.log(delta)
     for turn in range(_NEWTON):
         found, slope = _delta(made, plan, epsilon, sign)
-        step = (np.log(np.maximum(found, 1e-300)) - goal) / np.where(slope > 0, slope, plan.tilt)
+        step = (np.log(np.maximum(found, 1e-300)) - goal) / np.where(
+            slope > 0, slope, plan.tilt
+        )
         step = np.clip(step, -2 / plan.tilt, 2 / plan.tilt)
         epsilon = np.maximum(epsilon + step, 0.1 * epsilon)
-        far = (np.abs(step) > (5e-4 if sign else 2e-5) * epsilon) & ((found > 0) | (turn < 4))
+        far = (np.abs(step) > (5e-4 if sign else 2e-5) * epsilon) & (
+            (found > 0) | (turn < 4)
+        )
         if not far.any():
             break
     epsilon = epsilon * (1 + sign * 2e-6)
     for further in (1e-5, 1e-4, 1e-3, 0.0):
-        short = ~(sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0)  # nor is it NaN
+        short = ~(
+            sign * (_delta(made, plan, epsilon, sign)[0] - delta) <= 0
+        )  # nor is it NaN
         if not short.any():
             break
         epsilon = np.where(short, epsilon * (1 + sign * further), epsilon)
     epsilon = np.where(short, np.inf if sign > 0 else 0.0, epsilon)
     if sign > 0 and (epsilon < 0.2 * plan.epsilon).any():
-        epsilon = np.where(_delta(made, plan, 0 * epsilon, sign)[0] <= delta, 0.0, epsilon)
+        epsilon = np.where(
+            _delta(made, plan, 0 * epsilon, sign)[0] <= delta, 0.0, epsilon
+        )
     return epsilon, slope
 
 
@@ -451,7 +528,9 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
     kept, gaps = np.zeros(count), np.full(count, np.inf)
     for one in asked.parts:
         apart = one.shift * (2 if one.kind == Kind.SWAP else 1)
-        kept += one.rounds * np.log1p(-one.ratio * erf(apart / math.sqrt(8)) * (1 + 1e-9))
+        kept += one.rounds * np.log1p(
+            -one.ratio * erf(apart / math.sqrt(8)) * (1 + 1e-9)
+        )
     never = (-np.expm1(kept) <= asked.delta) & (asked.mu == 0)
     if known:  # the total variation is that of the other direction
         never |= least == 0
@@ -465,7 +544,9 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
     for turn in range(_PLANS):
         if not len(left):
             break
-        aim = tolerance * (_COARSE if known and turn == 0 else _FIRST if turn == 0 else 1)
+        aim = tolerance * (
+            _COARSE if known and turn == 0 else _FIRST if turn == 0 else 1
+        )
         slopes = np.zeros(len(left))
         for some, plan, part, made in _made(asked.of(left), aim, near, steep, most):
             found, slopes[some] = _solve(made, plan, part.delta, 1)
@@ -480,7 +561,10 @@ def _bounds(asked: Questions, least: Array, tolerance: float, most: float) -> En
         again &= np.isfinite(found) | (known and turn == 0)
         again &= (gap < 0.7 * gaps[left]) | (lower[left] == 0)
         gaps[left] = gap
-        near, steep = np.where(np.isfinite(found), found, least[left])[again], slopes[again]
+        near, steep = (
+            np.where(np.isfinite(found), found, least[left])[again],
+            slopes[again],
+        )
         left = left[again]
     return lower, upper
 
@@ -521,14 +605,19 @@ def deltas(
                 if not found:
                     break
                 [(_, plan, _, made)] = found
-                (above, slope), (below, _) = (_delta(made, plan, at, one) for one in (1, -1))
+                (above, slope), (below, _) = (
+                    _delta(made, plan, at, one) for one in (1, -1)
+                )
             upper = min(upper, float(above[0])) if math.isfinite(above[0]) else upper
             lower, before = max(lower, float(below[0])), gap
             gap = 1 - lower / upper
             far = abs(math.log(upper / float(asked.delta[0]))) > 1
             if gap <= tolerance or upper <= least or not (far or gap < 0.7 * before):
                 break
-            asked, steep = asked._replace(delta=np.array([upper])), np.maximum(slope, 1e-3)
+            asked, steep = (
+                asked._replace(delta=np.array([upper])),
+                np.maximum(slope, 1e-3),
+            )
         lowest, highest = max(lowest, lower), max(highest, upper)
     return lowest, highest
 
@@ -554,14 +643,18 @@ def _made(
 
 def _chunks(plan: _Plan, most: float) -> Iterator[Indices]:
     """Questions of about as many outcomes and frequencies, as many as fit."""
-    alike = np.stack([np.ceil(np.log(one) / _ALIKE) for one in (plan.nodes, plan.frequencies)])
+    alike = np.stack(
+        [np.ceil(np.log(one) / _ALIKE) for one in (plan.nodes, plan.frequencies)]
+    )
     served = plan.nodes * plan.frequencies <= 4 * most  # nor is it NaN
     order = np.lexsort(alike)
     order = order[served[order] & (plan.frequencies[order] < _HIGHEST)]
     starts = np.flatnonzero(np.diff(alike[:, order], axis=1, prepend=-1).any(axis=0))
     for group in np.split(order, starts[1:]) if len(order) else ():
         nodes, frequencies = plan.nodes[group].max(), plan.frequencies[group].max()
-        rows = max(1, int(_CHUNK / (nodes + 8 * frequencies + 128 * np.sqrt(frequencies))))
+        rows = max(
+            1, int(_CHUNK / (nodes + 8 * frequencies + 128 * np.sqrt(frequencies)))
+        )
         for first in range(0, len(group), rows):
             yield group[first : first + rows]
 
@@ -571,7 +664,11 @@ def estimate(pair: AnyPair, rounds: int, delta: float, near: float) -> float | N
 
     The pair is of the direction that spends more; None where the method does not serve.
     """
-    if not isinstance(pair, Pair) or pair.kind not in (Kind.REMOVE, Kind.SWAP) or pair.ratio == 1:
+    if (
+        not isinstance(pair, Pair)
+        or pair.kind not in (Kind.REMOVE, Kind.SWAP)
+        or pair.ratio == 1
+    ):
         return None
     numbers = pair.shift, pair.ratio, rounds, delta
     asked = questions(pair.kind, *(np.array([float(one)]) for one in numbers))

@@ -88,7 +88,9 @@ class Spacing:
 
     low: float = -math.inf
     high: float = math.inf
-    growth: float = 0.0  # outside, the spacing is a step plus this fraction of the distance to them
+    growth: float = (
+        0.0  # outside, the spacing is a step plus this fraction of the distance to them
+    )
 
     def away(self, step: float, dense: float, total: float) -> Indices:
         """Indices 0, 1, ... whose spacing grows beyond a distance, until ``total`` is passed."""
@@ -100,7 +102,9 @@ class Spacing:
         growth = max(self.growth, 8.0 / _DENSEST)
         turns = math.ceil(math.log1p(growth * (last - even)) / math.log1p(growth)) + 1
         spread = np.expm1(math.log1p(growth) * np.arange(1, turns + 1)) / growth
-        index = np.ceil(even + spread).astype(np.int64)  # sorted; np.unique loads numpy.ma
+        index = np.ceil(even + spread).astype(
+            np.int64
+        )  # sorted; np.unique loads numpy.ma
         index = index[np.concatenate([index[1:] > index[:-1], [True]])]
         stop = int(np.searchsorted(index, last)) + 1
         return np.concatenate([plain, index[:stop]])
@@ -118,7 +122,9 @@ class Lattice:
     index: Indices  # ascending, shape (rows, points)
     masses: Array  # shape (rows, points)
     infinite: Array  # mass at an infinite loss, shape (rows,); 0 in lower bounds
-    slack: Array  # what to take off delta in each round, shape (rows,); 0 in upper bounds
+    slack: (
+        Array  # what to take off delta in each round, shape (rows,); 0 in upper bounds
+    )
 
     @cached_property
     def losses(self) -> Array:
@@ -132,7 +138,9 @@ def span(rows: Rows, tail: float) -> tuple[Array, Array]:
         remove, add = rows.halves()
         return span(add, tail)[0], span(remove, tail)[1]
     low, high = dominating_pairs.tail_outcomes(rows, tail)
-    return dominating_pairs.loss(rows, low)[:, 0], dominating_pairs.loss(rows, high)[:, 0]
+    return dominating_pairs.loss(rows, low)[:, 0], dominating_pairs.loss(rows, high)[
+        :, 0
+    ]
 
 
 def upper(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Lattice:
@@ -160,7 +168,10 @@ def upper(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Latt
             base = np.floor((low - offset) / step + 1e-9).astype(np.int64)
         else:
             base = np.ceil((high - offset) / step - 1e-9).astype(np.int64)
-        index = _one_way(spacing, step, offset + step * base, low, high, up=up) + base[:, None]
+        index = (
+            _one_way(spacing, step, offset + step * base, low, high, up=up)
+            + base[:, None]
+        )
     index = np.broadcast_to(index, (len(low), index.shape[1]))
     masses, infinite = _connect(rows, step, offset, index)
     return Lattice(step, offset, index, masses, infinite, np.zeros_like(infinite))
@@ -183,7 +194,9 @@ def _both_ways(spacing: Spacing, step: float, reach: float) -> Indices:
     return np.concatenate([-side[:0:-1], side])
 
 
-def _stitched(rows: Rows, step: float, spacing: Spacing, low: Array, high: Array) -> Lattice:
+def _stitched(
+    rows: Rows, step: float, spacing: Spacing, low: Array, high: Array
+) -> Lattice:
     """Both halves on one lattice with a point at 0, where the profile's slopes differ.
 
     The slope of the profile jumps at ``x = 1`` by ``(1 - ratio) TV(N(shift), N(0))``: that is
@@ -200,7 +213,9 @@ def _stitched(rows: Rows, step: float, spacing: Spacing, low: Array, high: Array
     centre, error = dominating_pairs.normal_cells(around)
     atom = above[:, 0] + ((1 - rows.ratio) * (centre + error))[:, 0]
     masses[:, falling.shape[1] - 1] += atom
-    index = np.repeat(np.concatenate([falling, rising[:, 1:]], axis=1), len(low), axis=0)
+    index = np.repeat(
+        np.concatenate([falling, rising[:, 1:]], axis=1), len(low), axis=0
+    )
     return Lattice(step, zero, index, masses, infinite, np.zeros_like(infinite))
 
 
@@ -236,7 +251,9 @@ def _connect(
 def _tails(rows: Rows, bounds: Array) -> tuple[Array, Array]:
     """Mass of P below the first and above the last bound, rounded up, each of shape (rows,)."""
     count = len(bounds)
-    ends = np.empty((2, 2, count, 2))  # without and with the shift, below and above, rows, ends
+    ends = np.empty(
+        (2, 2, count, 2)
+    )  # without and with the shift, below and above, rows, ends
     ends[0, 0, :, 0], ends[0, 0, :, 1] = -np.inf, bounds[:, 0]
     ends[0, 1, :, 0], ends[0, 1, :, 1] = bounds[:, -1], np.inf
     ends[1] = ends[0] - rows.shift
@@ -270,10 +287,14 @@ def lower(
     low, high = span(rows, tail)
     offset, index = _lay(rows, step, spacing, low, high)
     levels = offset[:, None] + step * index
-    gaps = np.broadcast_to(step * np.diff(index, axis=1), (len(low), index.shape[1] - 1))
+    gaps = np.broadcast_to(
+        step * np.diff(index, axis=1), (len(low), index.shape[1] - 1)
+    )
     middle = dominating_pairs.threshold(rows, levels[:, :-1] + gaps / 2)
     infinity = np.full((len(levels), 1), np.inf)
-    bounds = np.concatenate([-infinity, np.maximum.accumulate(middle, axis=1), infinity], axis=1)
+    bounds = np.concatenate(
+        [-infinity, np.maximum.accumulate(middle, axis=1), infinity], axis=1
+    )
     inner = dominating_pairs.cells(rows, bounds)
     excess, error = inner.excess(levels)
     masses, slack = _below(inner.first_mass(), excess, error, gaps)
@@ -286,7 +307,9 @@ def lower(
     return Lattice(step, offset, every, masses, np.zeros(len(low)), slack)
 
 
-def _below(mass: Array, excess: Array, error: Array, gaps: Array) -> tuple[Array, Array]:
+def _below(
+    mass: Array, excess: Array, error: Array, gaps: Array
+) -> tuple[Array, Array]:
     """Masses of the profile through the smaller of the neighbouring lines, and the slack.
 
     At point k let ``under`` and ``over`` be the negative and the positive part of the excess
@@ -331,14 +354,20 @@ def _edge_mean(rows: Rows, step: float, near: Array, far: Array) -> Array:
     reach = np.minimum(np.abs(far - near), 200 * step)
     start, stop = near, near + np.where(far > near, 1.0, -1.0) * reach
     inside = np.ones(len(near), dtype=bool)
-    many = Rows(rows.kind, np.repeat(rows.shift, 33, axis=0), np.repeat(rows.ratio, 33, axis=0))
+    many = Rows(
+        rows.kind, np.repeat(rows.shift, 33, axis=0), np.repeat(rows.ratio, 33, axis=0)
+    )
     infinity = np.full((33 * len(near), 1), np.inf)
     pick = np.arange(len(near))
     for _ in range(3):
         levels = np.linspace(start, stop, 33, axis=1)
         column = levels.reshape(-1, 1)
-        bound = dominating_pairs.threshold(many, column + (step / 2 if remove else -step / 2))
-        ends = np.concatenate([-infinity, bound] if remove else [bound, infinity], axis=1)
+        bound = dominating_pairs.threshold(
+            many, column + (step / 2 if remove else -step / 2)
+        )
+        ends = np.concatenate(
+            [-infinity, bound] if remove else [bound, infinity], axis=1
+        )
         gap = dominating_pairs.cells(many, ends).excess(column)[0].reshape(levels.shape)
         further = gap > 0 if remove else gap < 0
         last = np.where(further.all(axis=1), 31, np.argmin(further, axis=1) - 1)
@@ -348,7 +377,9 @@ def _edge_mean(rows: Rows, step: float, near: Array, far: Array) -> Array:
         last = np.maximum(last, 0)
         start, stop = levels[pick, last], levels[pick, last + 1]
     here, there = gap[pick, last], gap[pick, last + 1]
-    share = np.where(here * there < 0, here / np.where(here == there, 1.0, here - there), 0.0)
+    share = np.where(
+        here * there < 0, here / np.where(here == there, 1.0, here - there), 0.0
+    )
     return np.where(inside, start + share * (stop - start), near)
 
 
@@ -378,8 +409,12 @@ def discretise(pair: DiscretePair, step: float, *, from_above: bool) -> Lattice:
 
 
 def _under(step: float, losses: Array, masses: Array) -> Lattice:
-    offset = losses[-1:] - step * np.rint(losses[-1:] / step)  # the largest is on a point
-    places, where = np.unique(np.rint((losses - offset) / step).astype(int), return_inverse=True)
+    offset = losses[-1:] - step * np.rint(
+        losses[-1:] / step
+    )  # the largest is on a point
+    places, where = np.unique(
+        np.rint((losses - offset) / step).astype(int), return_inverse=True
+    )
     excess = -np.expm1(step * places[where] + offset - losses) * masses
     excess[-1] = 0.0
     doubt = UNIT * (8 * np.abs(excess) + 4 * np.abs(losses) * masses)
@@ -392,7 +427,9 @@ def _under(step: float, losses: Array, masses: Array) -> Lattice:
     return Lattice(step, offset, places[None], found, np.zeros(1), slack + shortfall)
 
 
-def _gathered(step: float, index: np.ndarray, masses: Array, infinite: float) -> Lattice:
+def _gathered(
+    step: float, index: np.ndarray, masses: Array, infinite: float
+) -> Lattice:
     places, where = np.unique(index, return_inverse=True)
     total = np.asarray(np.bincount(where, masses, len(places)), dtype=np.float64)
     zero = np.zeros(1)

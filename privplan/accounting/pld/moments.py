@@ -67,7 +67,9 @@ def outcomes(part: Equal, ends: Array) -> Outcomes:
         if sign < 0 and part.kind == Kind.STITCHED:
             continue
         exponents, logs = _mixture(part, places, sign)
-        grown = q * np.exp(np.minimum(exponents - logs, 700.0))  # share of the shifted part
+        grown = q * np.exp(
+            np.minimum(exponents - logs, 700.0)
+        )  # share of the shifted part
         losses += sign * logs
         loss_off += 4 * np.abs(logs) + 2 * np.abs(-np.expm1(-logs)) + grown * far
         if sign > 0:
@@ -87,9 +89,13 @@ def _around(part: Equal, exponents: Array, angle: Array) -> tuple[Array, Array]:
 
     And the log of its least size over that at a = 0.
     """
-    odds = (1 - part.rows.ratio) / part.rows.ratio * np.exp(-exponents)  # of the unshifted part
+    odds = (
+        (1 - part.rows.ratio) / part.rows.ratio * np.exp(-exponents)
+    )  # of the unshifted part
     plain = np.arctan2(np.sin(angle), odds + np.cos(angle))
-    turned = np.where(np.cos(angle) * odds < -1, np.arcsin(1 / np.maximum(odds, 1.0)), plain)
+    turned = np.where(
+        np.cos(angle) * odds < -1, np.arcsin(1 / np.maximum(odds, 1.0)), plain
+    )
     real = 1 - (1 - np.cos(angle)) / (1 + odds)
     return turned, np.log(np.maximum(real, np.cos(np.minimum(angle, _ANGLE) / 2)))
 
@@ -123,7 +129,11 @@ def off_by(part: Equal, ends: Array, tilt: Array, frequency: Array) -> Array:
             slope += (1 + tilt) * (logs - least) / (2 * across)
         if part.kind in (Kind.ADD, Kind.SWAP):
             turn, narrowed = _around(part, _mixture(part, left, -1)[0], angle)
-            found = found - tilt * (logs_there + falls * across + narrowed) + frequency * turn
+            found = (
+                found
+                - tilt * (logs_there + falls * across + narrowed)
+                + frequency * turn
+            )
             slope += tilt * falls
         place = np.clip(slope, left, right)
         found = found + slope * (place - left) - place**2 / 2
@@ -140,7 +150,9 @@ def off_by(part: Equal, ends: Array, tilt: Array, frequency: Array) -> Array:
 def ends_of(part: Equal, tail: Array) -> tuple[Array, Array]:
     """Outcomes to cut at, shape (n,) each."""
     stitched = part.kind == Kind.STITCHED
-    rows = Rows(Kind.REMOVE if stitched else part.kind, part.rows.shift, part.rows.ratio)
+    rows = Rows(
+        Kind.REMOVE if stitched else part.kind, part.rows.shift, part.rows.ratio
+    )
     low, high = (end[:, 0] for end in tail_outcomes(rows, tail[:, None]))
     if stitched:
         low, high = part.shift / 2, np.maximum(high, part.shift / 2 + 1)
@@ -162,8 +174,12 @@ def chernoff(part: Equal, ends: Array, one: Outcomes, tilt: Array) -> Array:
     """A bound from above on the log moment of a round at a tilt."""
     exponents = tilt[:, None] * one.losses
     top = exponents.max(axis=1)
-    found = top + np.log(np.einsum("rn,rn->r", np.exp(exponents - top[:, None]), one.masses))
-    wrong = np.exp(np.minimum(off_by(part, ends, tilt, np.zeros(len(tilt))) - found, 700.0))
+    found = top + np.log(
+        np.einsum("rn,rn->r", np.exp(exponents - top[:, None]), one.masses)
+    )
+    wrong = np.exp(
+        np.minimum(off_by(part, ends, tilt, np.zeros(len(tilt))) - found, 700.0)
+    )
     units = one.off.max(axis=1) + 16 * tilt * np.abs(one.losses).max(axis=1) + 64
     return np.asarray(found + np.log1p(wrong + 2 * UNIT * units))
 

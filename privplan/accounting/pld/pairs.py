@@ -33,7 +33,9 @@ from privplan.laws.law import AnyPair, DiscretePair, Kind
 Array = NDArray[np.float64]
 _Falling = Callable[[float], float]
 UNIT = float(np.finfo(np.float64).eps)
-LARGEST_SHIFT = 20.0  # beyond it the likelihood ratio may leave the floating-point range
+LARGEST_SHIFT = (
+    20.0  # beyond it the likelihood ratio may leave the floating-point range
+)
 
 _FINE_SHIFT = 0.2
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -65,7 +67,10 @@ class Rows:
 
     def halves(self) -> tuple[Rows, Rows]:
         """The ``REMOVE`` and the ``ADD`` pair that a ``STITCHED`` one is made of."""
-        return (Rows(Kind.REMOVE, self.shift, self.ratio), Rows(Kind.ADD, self.shift, self.ratio))
+        return (
+            Rows(Kind.REMOVE, self.shift, self.ratio),
+            Rows(Kind.ADD, self.shift, self.ratio),
+        )
 
 
 def log_mixture(ratio: Array, exponent: Array) -> Array:
@@ -78,7 +83,11 @@ def log_mixture(ratio: Array, exponent: Array) -> Array:
         above = np.exp(-np.maximum(exponent, 30.0))
         large = large + np.log1p((1 - ratio) / np.maximum(ratio, 1e-300) * above)
         found = np.where((exponent > 30.0) & (ratio > 0), large, found)
-    return np.where(ratio == 1.0, exponent, found) if ratio.max() == 1.0 else np.asarray(found)
+    return (
+        np.where(ratio == 1.0, exponent, found)
+        if ratio.max() == 1.0
+        else np.asarray(found)
+    )
 
 
 def loss(rows: Rows, outcome: Array) -> Array:
@@ -103,7 +112,9 @@ def threshold(rows: Rows, level: Array) -> Array:
     odds = (1 - rows.ratio) / rows.ratio * np.exp(rows.shift**2 / 2)
     angle = np.arcsinh(odds * np.sinh(half.clip(-60.0, 60.0)))
     beyond = np.abs(half) - np.abs(half).clip(0.0, 60.0)
-    return np.asarray((half + angle + np.sign(half) * np.where(odds > 0, beyond, 0.0)) / rows.shift)
+    return np.asarray(
+        (half + angle + np.sign(half) * np.where(odds > 0, beyond, 0.0)) / rows.shift
+    )
 
 
 def _remove_threshold(rows: Rows, level: Array) -> Array:
@@ -131,7 +142,9 @@ def tail_outcomes(rows: Rows, tail: float | Array) -> tuple[Array, Array]:
     high = np.where(rows.p_ratio > 0, rows.shift + shifted, -np.inf)
     high = np.maximum(high, np.where(rows.p_ratio < 1, centred, -np.inf))
     low = np.where(rows.p_ratio < 1, -centred, np.inf)
-    return np.minimum(low, np.where(rows.p_ratio > 0, rows.shift - shifted, np.inf)), high
+    return np.minimum(
+        low, np.where(rows.p_ratio > 0, rows.shift - shifted, np.inf)
+    ), high
 
 
 @dataclass(frozen=True)
@@ -140,8 +153,12 @@ class Cells:
 
     rows: Rows
     centred: Array  # mass of N(0) in each cell
-    up: Array | None  # mass of N(+shift) less that of N(0), or None when P has no shifted part
-    down: Array | None  # mass of N(-shift) less that of N(0), or None when Q has no shifted part
+    up: (
+        Array | None
+    )  # mass of N(+shift) less that of N(0), or None when P has no shifted part
+    down: (
+        Array | None
+    )  # mass of N(-shift) less that of N(0), or None when Q has no shifted part
     centred_error: Array
     up_error: Array | None
     down_error: Array | None
@@ -150,7 +167,11 @@ class Cells:
 
     def first_mass(self) -> Array:
         """Mass of P in each cell."""
-        mixed = self.centred if self.up is None else self.centred + self.rows.ratio * self.up
+        mixed = (
+            self.centred
+            if self.up is None
+            else self.centred + self.rows.ratio * self.up
+        )
         return mixed if self.first is None else self.first
 
     def excess(self, level: Array) -> tuple[Array, Array]:
@@ -212,12 +233,28 @@ class FineCells:
         at = np.broadcast_to(level, value.shape)[row, column, None]
         lost = loss(some, outcome)
         below = 1 + some.q_ratio * np.expm1(-some.shift * outcome - some.shift**2 / 2)
-        weight = half * _WEIGHTS * np.exp(at - outcome**2 / 2) * below / math.sqrt(2 * math.pi)
+        weight = (
+            half
+            * _WEIGHTS
+            * np.exp(at - outcome**2 / 2)
+            * below
+            / math.sqrt(2 * math.pi)
+        )
         value[row, column] = (weight * np.expm1(lost - at)).sum(axis=1)
         doubt = np.abs(lost) + np.abs(at) + 2 * np.abs(lost - at)
-        for sign, share in ((1, some.p_ratio), (-1, some.q_ratio)):  # rounding of the exponents
-            grown = share * np.exp(np.minimum(some.shift * (sign * outcome - some.shift / 2), 30.0))
-            doubt += grown / (1 - share + grown) * some.shift * (np.abs(outcome) + some.shift / 2)
+        for sign, share in (
+            (1, some.p_ratio),
+            (-1, some.q_ratio),
+        ):  # rounding of the exponents
+            grown = share * np.exp(
+                np.minimum(some.shift * (sign * outcome - some.shift / 2), 30.0)
+            )
+            doubt += (
+                grown
+                / (1 - share + grown)
+                * some.shift
+                * (np.abs(outcome) + some.shift / 2)
+            )
         error[row, column] = 16 * UNIT * (weight * doubt).sum(axis=1)
         return value, error
 
@@ -225,7 +262,11 @@ class FineCells:
 def cells(rows: Rows, bounds: Array, *, fine: bool = False) -> Cells | FineCells:
     """Integrals over the cells between ``bounds`` (increasing along axis 1)."""
     wide = _wide_cells(rows, bounds)
-    return FineCells(wide, bounds) if fine or float(rows.shift.max()) < _FINE_SHIFT else wide
+    return (
+        FineCells(wide, bounds)
+        if fine or float(rows.shift.max()) < _FINE_SHIFT
+        else wide
+    )
 
 
 def _wide_cells(rows: Rows, bounds: Array) -> Cells:
@@ -234,7 +275,9 @@ def _wide_cells(rows: Rows, bounds: Array) -> Cells:
     if rows.kind != Kind.ADD:
         mass, error = normal_cells(bounds - rows.shift)
         if rows.kind == Kind.REMOVE and rows.ratio.min() == 1:
-            return Cells(rows, centred, None, None, centred_error, None, None, mass, error)
+            return Cells(
+                rows, centred, None, None, centred_error, None, None, mass, error
+            )
         up, up_error = mass - centred, error + centred_error
     if rows.kind != Kind.REMOVE:
         mass, error = normal_cells(bounds + rows.shift)
@@ -271,18 +314,26 @@ def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
     For ``STITCHED`` an epsilon of 0 or more is in its ``REMOVE`` half.
     """
     if isinstance(pair, DiscretePair):
-        return _of_discrete(np.array(pair.losses), np.array(pair.masses), pair.infinite, epsilon)
+        return _of_discrete(
+            np.array(pair.losses), np.array(pair.masses), pair.infinite, epsilon
+        )
     kind = Kind.REMOVE if pair.kind == Kind.STITCHED else pair.kind
     rows = Rows(kind, np.array([[pair.shift]]), np.array([[pair.ratio]]))
     level = np.array([[epsilon]])
     bound = threshold(rows, level)
-    value, error = cells(rows, np.concatenate([bound, [[np.inf]]], axis=1)).excess(level)
-    misplaced = 64 * UNIT * (1 + abs(float(bound[0, 0]))) if math.isfinite(bound[0, 0]) else 0.0
+    value, error = cells(rows, np.concatenate([bound, [[np.inf]]], axis=1)).excess(
+        level
+    )
+    misplaced = (
+        64 * UNIT * (1 + abs(float(bound[0, 0]))) if math.isfinite(bound[0, 0]) else 0.0
+    )
     doubt = float(error[0, 0]) + misplaced**2
     return max(0.0, float(value[0, 0]) - doubt), min(1.0, float(value[0, 0]) + doubt)
 
 
-def _of_discrete(losses: Array, masses: Array, rest: float, epsilon: float) -> tuple[float, float]:
+def _of_discrete(
+    losses: Array, masses: Array, rest: float, epsilon: float
+) -> tuple[float, float]:
     """Bounds on ``sum_l mass_l max(0, 1 - e^(epsilon - l))`` and the infinite mass: n + 4 units."""
     value = rest - float((np.expm1(np.minimum(epsilon - losses, 0.0)) * masses).sum())
     doubt = UNIT * (len(losses) + 8) * value
@@ -293,23 +344,43 @@ def epsilon_of(pair: AnyPair, delta: float, *, from_above: bool) -> float:
     """The epsilon of one round at ``delta``, rounded up (``from_above``) or down."""
     side = 1 if from_above else 0
     if not isinstance(pair, DiscretePair):
-        return _smallest(lambda one: delta_of(pair, one)[side], delta, pair.shift, 1e6, side)
-    known = losses, masses, rest = np.array(pair.losses), np.array(pair.masses), pair.infinite
+        return _smallest(
+            lambda one: delta_of(pair, one)[side], delta, pair.shift, 1e6, side
+        )
+    known = losses, masses, rest = (
+        np.array(pair.losses),
+        np.array(pair.masses),
+        pair.infinite,
+    )
     places = np.clip(losses, -600.0, 600.0)
-    beyond = np.cumsum(np.stack([masses, masses * np.exp(-places)])[:, ::-1], axis=1)[:, ::-1]
+    beyond = np.cumsum(np.stack([masses, masses * np.exp(-places)])[:, ::-1], axis=1)[
+        :, ::-1
+    ]
     at = int((beyond[0] - np.exp(places) * beyond[1] > delta - rest)[:-1].sum())
     share = float(beyond[0, at] + rest - delta) / max(float(beyond[1, at]), 1e-300)
-    start = math.log(share) * (1 + _REACH / 2) if share > 1 else float(np.abs(losses).max())
-    return _smallest(lambda one: _of_discrete(*known, one)[side], delta, start, 1e6, side, _REACH)
+    start = (
+        math.log(share) * (1 + _REACH / 2) if share > 1 else float(np.abs(losses).max())
+    )
+    return _smallest(
+        lambda one: _of_discrete(*known, one)[side], delta, start, 1e6, side, _REACH
+    )
 
 
 def _smallest(
-    delta_at: _Falling, delta: float, start: float, most: float, side: int, reach: float = 1.0
+    delta_at: _Falling,
+    delta: float,
+    start: float,
+    most: float,
+    side: int,
+    reach: float = 1.0,
 ) -> float:
     """Where a falling function reaches ``delta``, not far below ``start``: rounded down or up."""
     if delta_at(0.0) <= delta:
         return 0.0
-    low, high = (start * (1 - reach) if delta_at(start * (1 - reach)) > delta else 0.0), start
+    low, high = (
+        (start * (1 - reach) if delta_at(start * (1 - reach)) > delta else 0.0),
+        start,
+    )
     while delta_at(high) > delta:
         low, high = high, 2 * high
         if high > most:
@@ -344,5 +415,7 @@ def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
     low, high, most = mu * (1 - 8 * UNIT), mu * (1 + 8 * UNIT), sys.float_info.max
     return (
         _smallest(lambda epsilon: gaussian_delta(low, epsilon)[0], delta, low, most, 0),
-        _smallest(lambda epsilon: gaussian_delta(high, epsilon)[1], delta, high, most, 1),
+        _smallest(
+            lambda epsilon: gaussian_delta(high, epsilon)[1], delta, high, most, 1
+        ),
     )

@@ -26,7 +26,9 @@ from privplan.laws.law import DominatingPairs
 
 _REACH, _CELL = 37.0, 0.02
 _MARGIN = 4e-13  # relative margin of masses and losses, above their rounding
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)  # off by less than a rounding in such a cell
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(
+    6
+)  # off by less than a rounding in such a cell
 
 
 @lru_cache(maxsize=256)
@@ -39,16 +41,24 @@ def several_pairs(shift: float, ratio: float, clients: int) -> DominatingPairs:
             f"{clients} clients of one person, found {1 / shift:g}"
         )
     drawn = np.arange(clients + 1)
-    chance = [math.comb(clients, j) * ratio**j * (1 - ratio) ** (clients - j) for j in drawn]
+    chance = [
+        math.comb(clients, j) * ratio**j * (1 - ratio) ** (clients - j) for j in drawn
+    ]
     logs = np.log(np.maximum(chance, 1e-300))[:, None]
-    ends = np.linspace(-_REACH, most + _REACH, math.ceil((2 * _REACH + most) / _CELL) + 1)
+    ends = np.linspace(
+        -_REACH, most + _REACH, math.ceil((2 * _REACH + most) / _CELL) + 1
+    )
     half = np.diff(ends)[:, None] / 2
     inside = ends[:-1, None] + half * (1 + _NODES)
 
     def loss(outcome: Array) -> Array:
-        terms = logs + drawn[:, None] * shift * (outcome.ravel() - drawn[:, None] * shift / 2)
+        terms = logs + drawn[:, None] * shift * (
+            outcome.ravel() - drawn[:, None] * shift / 2
+        )
         top = terms.max(axis=0)
-        found: Array = (top + np.log(np.exp(terms - top).sum(axis=0))).reshape(outcome.shape)
+        found: Array = (top + np.log(np.exp(terms - top).sum(axis=0))).reshape(
+            outcome.shape
+        )
         return found
 
     at, inner = np.maximum.accumulate(loss(ends)), loss(inside)
@@ -60,11 +70,15 @@ def several_pairs(shift: float, ratio: float, clients: int) -> DominatingPairs:
     upper, lower = [], []
     for sign, masses, others in ((1, with_, without), (-1, without, with_)):
         low, high = (at[:-1], at[1:]) if sign > 0 else (-at[1:], -at[:-1])
-        fall = -np.expm1(low[:, None] - sign * inner)  # of exp(-loss) from the lower end, relative
+        fall = -np.expm1(
+            low[:, None] - sign * inner
+        )  # of exp(-loss) from the lower end, relative
         width = np.maximum(-np.expm1(low - high), 1e-300)
         total = masses.sum(axis=1)
         share = np.clip((masses * fall).sum(axis=1) / width, 0.0, total)
-        upper.append(stated(np.append(low, high), np.append(total - share, share), 1, _MARGIN))
+        upper.append(
+            stated(np.append(low, high), np.append(total - share, share), 1, _MARGIN)
+        )
         rise = (others * np.expm1(sign * inner - low[:, None])).sum(axis=1)
         some = (other := others.sum(axis=1)) > 0
         mean = low[some] + np.log1p(rise[some] / other[some])
