@@ -18,6 +18,7 @@ from privplan.accounting.accountant import Interval, outwards
 from privplan.accounting.release import History
 from privplan.errors import Fault, InputError
 from privplan.files import locked, read_text, write_text
+from privplan.guard.open_round import GroupTotal, OpenRound
 from privplan.guard.rounds import (
     Available,
     BudgetExceededError,
@@ -27,7 +28,9 @@ from privplan.guard.rounds import (
     Positions,
     Released,
     Sums,
+    check_reports,
     check_settings,
+    check_sums,
     cohort_of,
     draw_registered,
     evidenced,
@@ -40,7 +43,7 @@ from privplan.guard.rounds import (
     released_of,
     sums_of,
 )
-from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip, open_record
+from privplan.guard.storage import FOLDER, MODEL, RELEASE, Storage, clip, open_record
 from privplan.ledger import Witness, Witnessing, history_of, worst_client
 from privplan.plan import Plan
 from privplan.record import Executed, ReleaseRecord
@@ -78,6 +81,8 @@ class Guard:
             ledger, which must then not be published, so that the verdict can be kept; ``public``
             records it nowhere, and the verdict stays unverified.
         keep: number of released sums and of models that stay on disk; None for all.
+        resends: whether the updates of a round stay in memory until its release, so that a second
+            one of a client replaces the first; False keeps only their sum, and refuses a second.
         framework: what trains, for the record.
         witnessing: opens what testifies to draws and lines of the ledger before they are used;
             None for nothing.
@@ -96,13 +101,15 @@ class Guard:
         population: str = "",
         evidence: Evidence = "internal",
         keep: int | None = 2,
+        resends: bool = True,
         framework: str = "guard",
         witnessing: Witnessing | None = None,
     ) -> None:
         self.plan = Plan.load(plan)
         self.folder = Path(ledger)
         self._book, self._population = book, population
-        self._totals: dict[str, GroupTotal] = {}
+        self._resends = resends
+        self._open: OpenRound | None = None
         check_settings(self.plan, evidence, keep)
         with ExitStack() as stack:
             stack.enter_context(locked(self.folder))
@@ -199,11 +206,37 @@ class Guard:
         """Noise per coordinate on a group's sum in a round (from 1), or on that of all (None)."""
         return planned_noise_std(self.plan, round_, group)
 
+    def add(self, round_: int, group: str, client: int, update: np.ndarray) -> None:
+        """Add a client's update [d] to a round: clipped and scaled, whatever the client did.
+
+        A second update of a client in a round replaces the first; see ``resends``.
+
+        Args:
+            round_: the next round, which was drawn.
+            group: of the client.
+            client: its position in the group.
+            update: what it sent; one that is not finite counts as zero.
+
+        Raises:
+            InputError: when it is another round, the client was not drawn in it, or the update
+                does not fit the others.
+        """
+        self._opened(round_).add(group, client, update)
+
     def total(self, group: str) -> GroupTotal:
-        """The group's total of the open round: ``add`` updates, then ``release``."""
-        if group not in self._totals:
-            self._totals[group] = GroupTotal(self.clipping_norm(group), self.scale(group))
-        return self._totals[group]
+        """What the next round has of a group's updates so far."""
+        return self._opened(self.round).total(group)
+
+    def _opened(self, round_: int) -> OpenRound:
+        """The next round, which must have been drawn."""
+        self._check_next(round_)
+        if self._open is None or self._open.round != round_:
+            drawn = self._draw_of(round_)
+            if drawn is None:
+                rule = "must be drawn by the guard before it is released"
+                raise InputError.one("round", rule, round_)
+            self._open = OpenRound(self.plan, round_, drawn, resends=self._resends)
+        return self._open
 
     def _compose(self, past: Mapping[str, Composition]) -> int:
         """Compose the budgets with other runs, and return how many first rounds they afford."""
@@ -300,17 +333,18 @@ class Guard:
                 return str(Fault(f"groups.{name}.epsilon", rule, outwards(found, True, 6)))
         return None
 
-    def release(self, round_: int, sums: Sums | None = None) -> Released:
-        """Add the planned noise to a round's sums and store the result durably.
+    def release(self, round_: int, sums: Mapping[str, np.ndarray] | None = None) -> Released:
+        """Add the planned noise to the sums of a round's updates and store the result durably.
 
         A round is released once: a second call, also after an interruption, returns the same bits
         and ignores the sums.
 
         Args:
             round_: the next round.
-            sums: the sum of each group's clipped and scaled updates [d], for example from secure
-                aggregation, or its total; those of ``total`` when None. A group without updates
-                may be left out.
+            sums: the sum of each group's clipped and scaled updates [d], where no update was
+                added: from a secure aggregation that does not tell whose updates are in it. The
+                guard can then check neither, and the run stays unverified. A group without
+                updates may be left out.
 
         Raises:
             BudgetExceededError: when the release would exceed the plan or a group's budget.
@@ -322,13 +356,15 @@ class Guard:
             return released_of(self.plan, self._stored, self._vectors)
         self._check_next(round_)
         self._allow(round_)
-        given = self._totals if sums is None else sums
+        open_round = self._opened(round_)
+        given: Sums = open_round.totals
+        if sums is not None:
+            check_sums(sums, open_round.totals)
+            given = sums
         executed = self.record_of_run.executed
         size = length_of(self.plan, given, None if executed is None else executed.coordinates)
         drawn, evidence = self._draw_of(round_), self.record_of_run.configuration["evidence"]
-        if drawn is None:
-            rule = "must be drawn by the guard before it is released"
-            raise InputError.one("round", rule, round_)
+        assert drawn is not None  # or there is no open round
         records, vectors, measured = [], [], []
         for index, members in enumerate(sums_of(self.plan)):
             std = self.noise_std(round_, None if self.plan.release == "joint" else members[0].name)
@@ -344,8 +380,8 @@ class Guard:
         self._storage.save_release(round_, records, vectors)
         self._stored, self._vectors = records, vectors
         self._handed_out = False
+        self._open = None
         self._pass_fence()
-        self._totals = {}
         return released_of(self.plan, records, vectors)
 
     def released(self, round_: int) -> Released:
@@ -392,19 +428,23 @@ class Guard:
             round_: the next round.
             dimension: number of coordinates that received noise.
             noise_std: standard deviation of the noise that was added to the sum.
-            total: the only group's sum with what was seen of it, for the internal evidence.
+            total: the only group's sum with what was seen of it, for the internal evidence; the
+                framework answers for whose updates are in it.
             noise: the noise [d] that was added, as measured, for the internal evidence.
             state: hash of the generator's state before the noise was drawn.
 
         Raises:
             BudgetExceededError: when the release would exceed the plan or a group's budget.
             InputError: when it is another round, the plan has several sums, the noise is less than
-                planned, or another copy of the folder goes on with the run.
+                planned, more updates than drawn clients are in the sum, or another copy of the
+                folder goes on with the run.
         """
         self._check_next(round_)
         self._allow(round_)
         line = noised_line(self.plan, round_, dimension, noise_std, state)
         drawn = self._draw_of(round_)
+        if drawn is not None and total is not None:
+            check_reports(total, drawn[self.plan.groups[0].name])
         internal = self.record_of_run.configuration["evidence"] == "internal"
         if internal and drawn and noise is not None and total is not None:
             summed = np.zeros(dimension) if total.total is None else total.total
@@ -432,7 +472,7 @@ class Guard:
             with suppress(InputError):  # the stream of an earlier round is lost
                 drawn = self._draw_once(round_)
         self._append(failed_lines(self.plan, round_, reason, drawn))
-        self._totals = {}
+        self._open = None
         self._storage.prune()
 
     def epsilon(self, group: str) -> Interval:

@@ -14,7 +14,8 @@ from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release
 from privplan.errors import InfeasibleError, InputError
 from privplan.evidence import NoiseEvidence, measure_noise
-from privplan.guard.storage import GroupTotal, keep_largest
+from privplan.guard.open_round import GroupTotal
+from privplan.guard.storage import keep_largest
 from privplan.ledger import history_of
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.error import RULES
@@ -150,7 +151,8 @@ def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
 # --- The lines of a round: releases with their evidence, and rounds never released. ---------------
 
 Evidence = Literal["public", "internal"]
-Sums = Mapping[str, np.ndarray | GroupTotal]  # clipped, scaled updates [d], or totals, by group
+Sums = Mapping[str, np.ndarray | GroupTotal]
+"""By group: a round's total, or a bare sum [d] of clipped and scaled updates of unknown clients."""
 SILENT = "silent"
 
 
@@ -317,13 +319,31 @@ def length_of(plan: Plan, given: Sums, known: int | None) -> int:
     return int(sizes.pop())
 
 
+def check_sums(sums: Mapping[str, np.ndarray], added: Mapping[str, GroupTotal]) -> None:
+    """Refuse sums beside updates that were added with their clients, and what is no sum."""
+    if added:
+        rule = "must be left out in a round whose updates were added"
+        raise InputError.one("sums", rule, list(sums))
+    for name, total in sums.items():
+        if isinstance(total, GroupTotal):
+            rule = "must be an array; updates whose clients are known are added one by one"
+            raise InputError.one(f"sums.{name}", rule, "GroupTotal")
+
+
+def check_reports(total: GroupTotal, drawn: Sequence[int]) -> None:
+    """Refuse what a framework summed itself where it has more updates than drawn clients."""
+    if total.reported > len(drawn):
+        rule = f"must have at most one update of each of {len(drawn)} drawn clients"
+        raise InputError.one("total", rule, total.reported)
+
+
 def _measured(
     share: GroupShare, given: np.ndarray | GroupTotal | None, drawn: Sequence[int]
 ) -> GroupShare:
-    """The share with what was seen of the cohort; no norms of a bare sum unless it is zero."""
+    """The share with what was seen of the cohort; of a bare sum only whether it is zero."""
     seen: dict[str, object] = {"participants": tuple(drawn), "drawn": len(drawn)}
     empty = given is None or (isinstance(given, np.ndarray) and not given.any())
-    total = GroupTotal(1.0) if empty else given
+    total = GroupTotal() if empty else given
     if isinstance(total, GroupTotal):
         seen |= {
             "cohort": total.reported,

@@ -304,7 +304,7 @@ class Storage:
             raise InputError.one("guard", rule, str(path)) from None
 
 
-# --- Updates as vectors: named arrays in one vector and back, clipping, and a group's total. -----
+# --- Updates as vectors: named arrays in one vector and back, and clipping. -----------------------
 
 _ROUNDING = 1 - 2.0**-22  # on a clipped update, so that its norm is within the bound in float32
 
@@ -376,31 +376,3 @@ class Layout:
             parts[name] = vector[start:end].reshape(shape).astype(kind)
             start = end
         return {name: parts.get(name, like[name]) for name in like}
-
-
-@dataclass
-class GroupTotal:
-    """The sum of a group's clipped and scaled updates, with what was seen of them."""
-
-    bound: float  # clipping norm of the group's updates
-    scale: float = 1.0  # factor on clipped updates
-    total: np.ndarray | None = None  # the sum [d], float64; None before the first update
-    reported: int = 0  # number of updates
-    largest_norm: float = 0.0  # largest norm of a summand
-    clipped: int = 0  # number of updates that were shortened here
-    excluded: int = 0  # number of updates that were not finite and added zero
-
-    def add(self, update: np.ndarray) -> None:
-        """Clip, scale and add one client's update [d], whatever the client did itself."""
-        raw = np.asarray(update, dtype=np.float64).ravel()
-        norm = float(np.linalg.norm(raw))
-        vector = clip(raw, self.bound) * self.scale
-        if self.total is None:
-            self.total = np.zeros_like(vector)
-        if vector.shape != self.total.shape:
-            raise InputError.one("update", f"must have {len(self.total)} numbers", len(vector))
-        self.total += vector
-        self.reported += 1
-        self.excluded += not math.isfinite(norm)
-        self.clipped += math.isfinite(norm) and norm > self.bound
-        self.largest_norm = max(self.largest_norm, float(np.linalg.norm(vector)))

@@ -48,11 +48,9 @@ def train(guard, most=None):
             break
         cohort = guard.draw(round_)
         for group, client in cohort.members:
-            guard.total(group).add(update(group, client, round_, model))
-        sums = {name: guard.total(name) for name in cohort.clients}
-        if not len(cohort):
-            sums = {"strict": np.zeros(SIZE)}
-        model = model + guard.release(round_, sums).mean
+            guard.add(round_, group, client, update(group, client, round_, model))
+        nobody = None if len(cohort) else {guard.plan.groups[0].name: np.zeros(SIZE)}
+        model = model + guard.release(round_, nobody).mean
         guard.record(round_, model)
     return model
 

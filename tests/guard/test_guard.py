@@ -11,7 +11,7 @@ from privplan.accounting.release import Relation
 from privplan.book.entry import booking_of
 from privplan.errors import InputError
 from privplan.evidence import NOISE_EVIDENCE
-from privplan.guard import BudgetExceededError, GroupTotal, Guard, Layout, clip
+from privplan.guard import BudgetExceededError, Guard, Layout, clip
 from privplan.ledger import history_of
 from privplan.record import LEDGER, RECORD, RunRecord
 from privplan.report.tables import group_table, headline
@@ -137,8 +137,8 @@ def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path):
             cohort = guard.draw(round_, {"all": range(50)})
             assert len(cohort.drawn["all"]) == 20 >= len(cohort)
             assert "the ratio stays 0.2" in cohort.guarantee[0]
-            for _, client in cohort.members:
-                guard.total("all").add(np.full(SIZE, 0.01 * client))
+            for group, client in cohort.members:
+                guard.add(round_, group, client, np.full(SIZE, 0.01 * client))
             guard.release(round_)
             guard.record(round_)
     verdict = Guard(plan, tmp_path).verdict()
@@ -154,13 +154,6 @@ def test_an_update_is_clipped_whatever_the_client_did():
     assert np.linalg.norm(short) == pytest.approx(0.5, rel=1e-6)
     assert np.array_equal(clip(long, 40.0), long)
     assert not clip(np.array([1.0, np.nan]), 1.0).any()
-    total = GroupTotal(0.5, scale=0.25)
-    for one in (long, np.zeros(100), np.full(100, np.inf)):
-        total.add(one)
-    assert (total.reported, total.clipped, total.excluded) == (3, 1, 1)
-    assert total.largest_norm == pytest.approx(0.125, rel=1e-6)
-    with pytest.raises(InputError, match="must have 100 numbers, found 3"):
-        total.add(np.zeros(3))
 
 
 def test_a_layout_keeps_what_is_not_of_floating_point():
@@ -254,14 +247,14 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path):
     plan = two_groups()
     with Guard(plan, tmp_path / "run") as guard:
         for round_ in guard.rounds():
-            sums = {"strict": np.zeros(SIZE)}
-            if round_ > 3:  # before, nobody reports
-                for group, _ in guard.draw(round_).members:
-                    guard.total(group).add(np.full(SIZE, 0.05))
-                    sums[group] = guard.total(group)
+            members = guard.draw(round_).members
+            if round_ > 3 and members:  # before, nobody reports
+                for group, client in members:
+                    guard.add(round_, group, client, np.full(SIZE, 0.05))
+                released = guard.release(round_)
             else:
-                guard.draw(round_)
-            guard.record(round_, guard.release(round_, sums).mean)
+                released = guard.release(round_, {"strict": np.zeros(SIZE)})
+            guard.record(round_, released.mean)
         verdict = guard.verdict()
     empty = [share for record in ledger_of(tmp_path / "run", plan)[:3] for share in record.shares]
     assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {(0, 0.0, 0)}

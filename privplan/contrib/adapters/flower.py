@@ -374,16 +374,17 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         if cohort is not None and len(cohort) and not reported:
             guard.fail(server_round, f"none of {len(cohort)} clients reported an update")
             return None, None
-        for (group, _), content in reported.items():
+        for (group, client), content in reported.items():
             after = arrays_of(next(iter(content.array_records.values())))
-            guard.total(group).add(layout.vector(after) - start)
-        sums: dict[str, Any] = {guard.plan.groups[0].name: np.zeros(layout.size)}
-        sums |= {group: guard.total(group) for group, _ in reported}
+            guard.add(server_round, group, client, layout.vector(after) - start)
+        nobody = None
+        if not reported:
+            nobody = {guard.plan.groups[0].name: np.zeros(layout.size)}
         lost = sum(guard.total(group).excluded for group in {group for group, _ in reported})
         if lost:
             text = "aggregate_train: %d of %d updates are not finite and count as zero"
             log(WARNING, text, lost, len(reported))
-        released = guard.release(server_round, sums)
+        released = guard.release(server_round, nobody)
         return self._step(server_round, released.mean), None
 
     def configure_evaluate(
@@ -481,14 +482,14 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         return Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
 
     def _reported(self, replies: Iterable[Message]) -> dict[tuple[str, int], RecordDict]:
-        """Contents of the replies of drawn clients, each once."""
+        """Contents of the replies of drawn clients; of several of one client the last."""
         members = set() if self._cohort is None else set(self._cohort.members)
         reported: dict[tuple[str, int], RecordDict] = {}
         for reply in replies:
             node, member = reply.metadata.src_node_id, self._nodes.get(reply.metadata.src_node_id)
             if reply.has_error():
                 log(WARNING, "node %s failed: %s", node, reply.error.reason)
-            elif member is not None and member in members and member not in reported:
+            elif member is not None and member in members:
                 reported[member] = reply.content
         log(INFO, "aggregate_train: %d of %d drawn clients reported", len(reported), len(members))
         return reported

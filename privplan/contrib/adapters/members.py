@@ -13,9 +13,9 @@ from privplan.guard import Guard
 Client = TypeVar("Client", int, str)
 
 
-def opened(plan: Path | str, run: Path | str, framework: str) -> Guard:
+def opened(plan: Path | str, run: Path | str, framework: str, *, resends: bool = True) -> Guard:
     """A guard of a program that does not close it: the end of the process does."""
-    guard = Guard(plan, run, framework=framework)
+    guard = Guard(plan, run, framework=framework, resends=resends)
     atexit.register(guard.close)
     return guard
 

@@ -112,14 +112,13 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
                 guard.fail(round_, f"none of {len(targets)} sites reported an update")
                 continue
             first, layout = guard.plan.groups[0].name, Layout.of(model)
-            sums = {name: guard.total(name) for name in cohort.clients}
-            lost = sum(one.excluded for one in sums.values())
+            lost = sum(guard.total(name).excluded for name in cohort.clients)
             if lost:
                 self.warning(f"{lost} of {len(targets)} updates are not finite and count as zero")
             if not targets:
                 released = guard.release(round_, {first: np.zeros(layout.size)})
             else:
-                released = guard.release(round_, sums)
+                released = guard.release(round_)
             model = moved(model, released.mean)
             guard.record(round_, model)
             self.info(f"round {round_}: released and booked, {len(targets)} sites drawn")
@@ -145,16 +144,17 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         results = self.send_model_and_wait(
             targets=targets, data=sent, min_responses=len(targets), timeout=self.timeout
         )
-        layout, seen = Layout.of(model), set[str]()
+        layout, reported = Layout.of(model), False
         for result in results:
             site = str((result.meta or {}).get("client_name"))
-            if site in targets and site not in seen and result.params:
-                seen.add(site)
+            if site in targets and result.params:
+                reported = True
                 update = layout.vector({k: np.asarray(v) for k, v in result.params.items()})
                 if result.params_type == ParamsType.FULL:
                     update = update - layout.vector(model)
-                guard.total(member[site][0]).add(update)
-        return bool(seen)
+                group, position = member[site]
+                guard.add(round_, group, position, update)
+        return reported
 
 
 def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[Any]:

@@ -192,7 +192,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
             expected_batch_size=ratio * self._group.clients,
             **options,
         )
-        self._seen = GroupTotal(self.max_grad_norm)
+        self._seen = GroupTotal()
 
     def _planned(self) -> tuple[float, float]:
         """Sampling ratio and noise multiplier of the guard's next round."""
@@ -241,7 +241,7 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         std = self.noise_multiplier * self.max_grad_norm
         noise = (found - summed).numpy()
         self._guard.record_noised(self._guard.round, len(noise), std, self._seen, noise, state)
-        self._seen = GroupTotal(self.max_grad_norm)
+        self._seen = GroupTotal()
 
     def scale_grad(self) -> None:
         """As in Opacus; then the values of the next round are taken over."""

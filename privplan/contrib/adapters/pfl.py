@@ -21,8 +21,7 @@ import numpy as np
 
 from privplan.contrib.adapters.members import opened
 from privplan.errors import InputError
-from privplan.guard import GroupTotal, Guard, clip
-from privplan.guard.rounds import Sums
+from privplan.guard import Guard, clip
 
 try:
     from pfl.callback.base import TrainingProcessCallback
@@ -95,8 +94,9 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         """Clip a user's update and scale it by the factor of its group."""
         if user_context.user_id == _NOBODY:
             return _replaced(stats, np.zeros(len(_vector(stats)))), Metrics()
-        group = str(user_context.user_id).rpartition("/")[0]
-        self._guard.total(group).add(_vector(stats))  # what is seen of it, beside pfl's own sum
+        group, _, position = str(user_context.user_id).rpartition("/")
+        # The sum that is released; pfl's own has to agree with it, so nobody is in that one twice.
+        self._guard.add(self._guard.round, group, int(position), _vector(stats))
         vector = clip(_vector(stats), self._guard.clipping_norm(group)) * self._guard.scale(group)
         return _replaced(stats, vector), Metrics()
 
@@ -107,21 +107,22 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         if str(central_context.population).rpartition(".")[2].lower() != "train":
             return stats, Metrics()
         round_ = self._guard.round
-        released = self._guard.release(round_, self._sums(_vector(stats)))
+        released = self._guard.release(round_, self._nobody(_vector(stats)))
         self._guard.record(round_)
         return _replaced(stats, released.mean), Metrics()
 
-    def _sums(self, received: np.ndarray) -> Sums:
-        """The sums [d] of the clipped updates, with which the sum that pfl made must agree."""
-        names, summed = [one.name for one in self._guard.plan.groups], np.zeros(len(received))
-        sums: dict[str, GroupTotal] = {}
-        for name in names:
-            if (found := self._guard.total(name)).total is not None:
-                sums[name], summed = found, summed + found.total
+    def _nobody(self, received: np.ndarray) -> dict[str, np.ndarray] | None:
+        """The sum of nobody [d]; None where users were added, with whom pfl's sum must agree."""
+        names = [group.name for group in self._guard.plan.groups]
+        totals = [self._guard.total(name).total for name in names]
+        summed = np.zeros(len(received))
+        for total in totals:
+            if total is not None:
+                summed = summed + total
         if not np.allclose(received, summed, rtol=1e-4, atol=1e-5 * (1 + np.abs(summed).max())):
             rule = "must change nothing after GuardedMechanism, which clips; distance of the sums 0"
             raise InputError.one("postprocessors", rule, float(np.linalg.norm(received - summed)))
-        return sums or {names[0]: received}
+        return {names[0]: received} if all(total is None for total in totals) else None
 
 
 def guarded(
@@ -146,7 +147,7 @@ def guarded(
             if isinstance(one, PrivacyMechanism) and not isinstance(one, NoPrivacy):
                 rule = "must have no privacy mechanism: the guard clips and adds the plan's noise"
                 raise InputError.one("postprocessors", rule, type(one).__name__)
-        guard = opened(plan, run, "pfl")
+        guard = opened(plan, run, "pfl", resends=False)
         places = [(one.name, at) for one in guard.plan.groups for at in range(one.clients)]
         named, found = isinstance(training_data, FederatedDataset), len(set(users or ()))
         if (named or users is not None) and found != len(places):

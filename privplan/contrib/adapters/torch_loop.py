@@ -8,7 +8,7 @@
             for group, client in cohort.members:
                 trained = copy.deepcopy(module)
                 ...                                # train it on the client's data
-                loop.add(group, trained)
+                loop.add(group, client, trained)
 
 When the body of the loop ends, the sum is noised, the model makes its step, and both are stored
 before the release is booked.
@@ -76,17 +76,17 @@ class TorchLoop:
             self._start = self._layout.vector(arrays_of(self.module))
             yield cohort
             if self.guard.round == round_:  # unless the body called guard.fail
-                totals = {name: self.guard.total(name) for name in cohort.clients}
-                first = self.guard.plan.groups[0].name
-                if not any(total.reported for total in totals.values()):
-                    released = self.guard.release(round_, {first: np.zeros(self._layout.size)})
-                else:
-                    released = self.guard.release(round_, totals)
+                nobody = None
+                if not any(self.guard.total(name).reported for name in cohort.clients):
+                    first = self.guard.plan.groups[0].name
+                    nobody = {first: np.zeros(self._layout.size)}
+                released = self.guard.release(round_, nobody)
                 self._step(round_, released.mean)
 
-    def add(self, group: str, trained: torch.nn.Module) -> None:
+    def add(self, group: str, client: int, trained: torch.nn.Module) -> None:
         """Add a client's update: its trained module less the global model."""
-        self.guard.total(group).add(self._layout.vector(arrays_of(trained)) - self._start)
+        update = self._layout.vector(arrays_of(trained)) - self._start
+        self.guard.add(self.guard.round, group, client, update)
 
     def _step(self, round_: int, mean: np.ndarray) -> None:
         """Move the module by the mean update [d], and store it."""

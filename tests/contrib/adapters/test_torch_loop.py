@@ -34,7 +34,7 @@ def train(guard, optimizer, most=None):
             local = torch.optim.SGD(own.parameters(), lr=0.1)
             own(POINTS[client : client + 8]).square().mean().backward()
             local.step()
-            loop.add(group, own)
+            loop.add(group, client, own)
     return module
 
 
