@@ -75,7 +75,7 @@ def real_runs(runs: int, canaries: int = 800) -> None:
             folder = Path(parent) / "run"
             request = Request(plan(), "planned", "digits", folder, seed=seed, canaries=canaries)
             run_prepared(request, prepare(request))
-            for group in judge(load_run(folder)).groups:
+            for group in judge(load_run(folder), 0).groups:
                 for found in group.audit:
                     excess[found.method].append(found.epsilon / (group.realised_upper or np.inf))
     for name, auditor in auditors().items():

@@ -45,7 +45,7 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values registry files limits processes visible",
+    "errors values names registry files limits processes visible",
     "laws accounting",
     "spec plan record ledger evidence releases streams discrete_gaussian",
     "planning",

@@ -189,18 +189,17 @@ def verify(
         run: a run folder, or what ``load_run`` or ``simulate.train`` returned.
         plan: the plan that was approved; a run of another one is broken.
         rounds: how many are executed again where simulator and data are found: a number, ``all``,
-            or as many as fit into 10 s when left out; ``replay.json`` in the run folder keeps it.
+            or as many as fit into 10 s when left out.
 
     >>> privplan.verify("run", rounds=0).outcome
     'kept'
     """
     from privplan.plan import Plan
     from privplan.record import run_folder
-    from privplan.verification.verify import judged, load_run
+    from privplan.verification.verify import judge, load_run
 
     approved = () if plan is None else (Plan.load(plan),)
-    folder = run_folder(run)
-    return judged(load_run(folder), None if rounds is None else str(rounds), trusted=approved)
+    return judge(load_run(run_folder(run)), rounds, trusted=approved)
 
 
 @checked_call

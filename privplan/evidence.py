@@ -558,9 +558,11 @@ class ReplayReport(Value):
         return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
 
     def joined(self, earlier: ReplayReport) -> ReplayReport:
-        """This replay and an earlier one of the same run: a difference stays, rounds add up.
+        """The one of this replay and an earlier one of the same run that is kept.
 
-        Where all rounds were trained again and agree, an earlier difference was not the run's.
+        A difference stays, and else the replay of more rounds; rounds of two are never added,
+        since who wrote the earlier report is not known. Where all rounds were trained again and
+        agree, an earlier difference was not the run's.
         """
         bound, whole = ("plan_digest", "chain", "record", "of"), len(self.rounds) == self.of
         other = any(getattr(self, name) != getattr(earlier, name) for name in bound)
@@ -571,14 +573,10 @@ class ReplayReport(Value):
         if worst.outcome != "passed":
             return worst
         shown = [one for one in (earlier, self) if one.outcome == "passed"]
-        if len(shown) == 1:
-            return shown[0]
-        rounds = tuple(sorted({number for one in shown for number in one.rounds}))
-        reason = f"all comparisons agree; {len(rounds)} of {self.of} rounds were trained again"
-        return shown[-1].model_copy(update={"rounds": rounds, "reason": reason})
+        return max(reversed(shown), key=lambda one: len(set(one.rounds)))
 
     def save(self, folder: Path | str) -> ReplayReport:
-        """Add the result to ``replay.json`` in the run folder; returns what it holds now."""
+        """Keep the result in ``replay.json`` in the run folder; returns what it holds now."""
         found, folder = self, Path(folder)
         with contextlib.suppress(InputError):
             found = self.joined(ReplayReport.load(folder))

@@ -20,6 +20,7 @@ from privplan.report.show import View
 from privplan.values import Shown
 from privplan.verification.verify import Verdict, judge, load_run
 from simulate.algorithms.registry import Hyperparameters
+from simulate.cli.replay import GIVEN, given_again
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
 from simulate.models.fast import Compiled
@@ -40,6 +41,7 @@ class TrainedRun(Shown):
     folder: Path  # the run folder
     reused: bool  # whether the folder held the finished run, so that nothing was trained
     _experiment: Experiment = field(repr=False)
+    _given: Mapping[str, Any] = field(default_factory=dict, repr=False)  # data and own parts
 
     @property
     def metric(self) -> str:
@@ -69,8 +71,8 @@ class TrainedRun(Shown):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Epsilon that the run's ledger implies per group, against the budgets."""
-        return judge(load_run(self.folder))
+        """The verdict of ``privplan verify``, with rounds executed again from what was given."""
+        return judge(load_run(self.folder), options={GIVEN: self._given})
 
     def model(self) -> nn.Module:
         """The trained global model as a PyTorch module on the CPU, in evaluation mode.
@@ -178,7 +180,9 @@ def train(
     )  # fmt: skip
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)
-    return TrainedRun(outcome.record, outcome.folder, outcome.reused, experiment)
+    return TrainedRun(
+        outcome.record, outcome.folder, outcome.reused, experiment, given_again(request)
+    )
 
 
 def _source(data: Data | None, dataset: str | None) -> str:

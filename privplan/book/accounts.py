@@ -28,6 +28,7 @@ from privplan.book import spending as filters
 from privplan.book.spending import Composition, Filter
 from privplan.book.store import address_of, engine_of, refusing, repeated, shown
 from privplan.errors import Fault, InfeasibleError, InputError
+from privplan.names import name_faults, refuse_look_alike
 
 METADATA = sa.MetaData()
 
@@ -150,8 +151,7 @@ class Budgets:
         faults = []
         if rule not in get_args(Filter):
             faults.append(Fault("rule", f"must be one of {', '.join(get_args(Filter))}", rule))
-        if not 0 < len(name) <= 400 or not name.isprintable():
-            faults.append(Fault("account", "must be a name of 1 to 400 letters", name))
+        faults += name_faults("account", name)
         if faults:
             raise InputError(faults)
         order = filters.order_of(epsilon, delta, typical, Relation(relation))
@@ -171,6 +171,8 @@ class Budgets:
         def work(connection: Connection) -> None:
             if _found(connection, name):
                 raise InputError.one("account", "must not exist already", name)
+            names = connection.execute(sa.select(ACCOUNTS.c.name)).scalars().all()
+            refuse_look_alike("account", name, names)
             for ceiling in ceilings:
                 if json.loads(self._account(connection, ceiling).ceilings):
                     raise InputError.one("ceiling", "must be a plain account", ceiling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from privplan.book import spending, store
 from privplan.book.entry import BookedRun, booking_of, declared
 from privplan.errors import InputError, checked_call
 from privplan.values import Shown
+from privplan.verification.verify import judge
 
 
 class Book(Shown):
@@ -27,9 +29,13 @@ class Book(Shown):
         self.address = store.shown(self._url)
 
     @checked_call
-    def add(self, run: Any, population: str = "", *, infinite: bool = False) -> str:
-        """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon."""
-        return store.add(self._url, booking_of(run, population, infinite=infinite)).outcome
+    def add(self, run: Any, population: str = "", *, infinite: bool = False, **judging: Any) -> str:
+        """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon.
+
+        ``judging`` are the arguments of ``privplan.judge``, such as ``rounds``.
+        """
+        booking = booking_of(run, population, infinite=infinite, judged=partial(judge, **judging))
+        return store.add(self._url, booking).outcome
 
     @checked_call
     def declare(self, name: str, history: History, **whose: Any) -> str:

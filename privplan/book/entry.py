@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,11 +17,12 @@ from privplan.accounting.calibrate import PLD
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
 from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
+from privplan.names import name_faults, refuse_names
 from privplan.plan import Plan
 from privplan.record import LEDGER, run_folder
 from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
-from privplan.verification.verify import Outcome, Verdict, judge, load_run
+from privplan.verification.verify import Outcome, Strength, Verdict, judge, load_run
 
 DECLARED = "declared"  # the algorithm of releases that no run has
 STATE = 32  # bytes of the hash of one generator state; zeros for a release without one
@@ -82,10 +83,26 @@ class BookedRun(values.Value):
     shares: tuple[Share, ...]
     # outcome of the verdict with which the run was added; None in a book of version 0.1.0
     verdict: Outcome | None = Field(None, exclude_if=values.is_none)
+    # how strongly that verdict was checked; None in books before schema version 3
+    level: Strength | None = Field(None, exclude_if=values.is_none)
     # Runs at recorded cost have the digest of version 0.1.0.
     # how its releases are booked: as recorded; as if all clients took part, where the cohorts are
     # not shown; or at infinite epsilon
     cost: Cost = Field("recorded", exclude_if=lambda cost: cost == "recorded")
+
+    @property
+    def checked(self) -> str:
+        """How strongly the run was checked when it was added, in words.
+
+        Books before schema version 3 did not say; they executed nothing again.
+        """
+        if self.algorithm == DECLARED:
+            return "declared"
+        if self.status == "reserved":
+            return "reserved"
+        before_levels = "recorded" if self.verdict == "kept" else self.verdict or "unknown"
+        level = self.level or before_levels
+        return {"executed": "executed again", "recorded": "as recorded"}.get(level, level)
 
     @property
     def digest(self) -> str:
@@ -106,8 +123,21 @@ class Booking:
         return self.links[(lines - 1) * LINK : lines * LINK].hex() == chain
 
 
-def booking_of(given: Any, population: str, *, infinite: bool = False) -> Booking:
-    """Judge a run, or its folder, and read it for the book."""
+def booking_of(
+    given: Any,
+    population: str,
+    *,
+    infinite: bool = False,
+    judged: Callable[[Run], Verdict] = judge,
+) -> Booking:
+    """Judge a run, or its folder, and read it for the book.
+
+    Args:
+        given: the run or its folder.
+        population: whose groups these are.
+        infinite: whether a run that is broken or a rehearsal is booked at infinite epsilon.
+        judged: how the run is judged; by default as ``privplan verify`` does.
+    """
     folder = run_folder(given)
     run = load_run(folder)
     run.plan.refuse_in_book()
@@ -117,7 +147,7 @@ def booking_of(given: Any, population: str, *, infinite: bool = False) -> Bookin
     for check in (unbroken(run), same_plan(run)):
         if check.failed:
             raise InputError.one(check.name, f"must be sound, but {check.reason}", where)
-    verdict = judge(run)
+    verdict = judged(run)
     if verdict.outcome == "rehearsal" and not infinite:
         rule = (
             "must protect somebody; this one is a rehearsal, whose noise whoever has the seed "
@@ -128,7 +158,8 @@ def booking_of(given: Any, population: str, *, infinite: bool = False) -> Bookin
         first = verdict.failed[0]
         found = f"{folder}: {first.name}: {first.reason}"
         raise BrokenRunError(str(Fault("run", "must not be broken", found)))
-    return booking(run, folder, population, verdict.outcome, supported_cost(verdict))
+    cost = supported_cost(verdict)
+    return booking(run, folder, population, verdict.outcome, cost, verdict.level)
 
 
 def supported_cost(verdict: Verdict) -> Cost:
@@ -152,8 +183,10 @@ def booking(
     population: str,
     outcome: Outcome,
     cost: Cost,
+    level: Strength | None = None,
 ) -> Booking:
     """A run with a sound ledger as the book stores it."""
+    refuse_names({"population": population})
     states = [
         hashlib.sha256(record.noise_state.encode()).digest() if record.noise_state else bytes(STATE)
         for record in run.ledger.records
@@ -164,7 +197,7 @@ def booking(
         dataset=run.record.dataset, seed=run.record.seed,
         status="running" if run.record.status == "running" else "complete",
         shares=_infinite(run) if cost == "infinite" else _shares(run, cost), verdict=outcome,
-        cost=cost,
+        cost=cost, level=level,
     )  # fmt: skip
     return Booking(booked, run.ledger.links, b"".join(states))
 
@@ -202,10 +235,9 @@ def declared(
     if not isinstance(history, History):
         raise InputError.one("history", "must be a History", type(history).__name__)
     faults = [
-        Fault(field, "must be text on one line, up to 200 letters", repr(text))
+        fault
         for field, text in (("name", name), ("group", group), ("population", population))
-        if not (isinstance(text, str) and text.isprintable() and len(text) <= 200)
-        or not (text.strip() or field == "population")
+        for fault in name_faults(field, text, empty=field == "population")
     ]
     odd = any(not one.noise_multiplier or one.sampling_ratio != 1 for one, _ in history)
     reason = "no noise, or sampling" if odd else accountant(PLD).why_not(history, under)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
@@ -36,6 +37,7 @@ class Account:
     # smallest delta of the runs' plans for the group; None when no plan has the group
     delta: float | None
     kept: int = 0  # number of runs whose verdict is kept
+    checked: tuple[str, ...] = ()  # how strongly each run was checked, in words
     plans: tuple[str, ...] = ()  # digests of their plans, or declared names, each once
     declared: frozenset[int] = frozenset()  # places of the histories that are declared
     partial: bool = False  # whether a run may have stopped within a turn, which spends less
@@ -49,6 +51,11 @@ class Account:
     def where(self) -> str:
         """Population and name of the group."""
         return full_name(self.population, self.group)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """Number of runs by how strongly they were checked."""
+        return dict(Counter(self.checked))
 
     def composed(self, more: History, delta: float) -> Interval:
         """Bounds on epsilon at ``delta`` of the composition of the book's releases and ``more``."""
@@ -77,6 +84,7 @@ class Spending(Value):
     accountant: str
     runs: int  # number of runs with releases of the group
     kept: int  # number of these runs whose verdict is kept
+    levels: dict[str, int]  # number of these runs by how strongly they were checked
     releases: int  # number of rounds in all runs; in whole cycles where clients take turns
     epsilon_lower: float | None  # lower bound for the composition of all releases of all runs
     epsilon_upper: float | None  # upper bound for it
@@ -132,6 +140,7 @@ def account_of(
         histories=tuple(share.history for _, share in pairs),
         delta=min(deltas, default=None),
         kept=sum(run.verdict == "kept" for run, _ in pairs),
+        checked=tuple(run.checked for run, _ in pairs),
         plans=tuple(dict.fromkeys(named)),
         declared=frozenset(i for i, (run, _) in enumerate(pairs) if run.algorithm == DECLARED),
         partial=any(release.sampling.law.complete_at(1) > 1 for release, _ in unfinished),
@@ -161,7 +170,7 @@ def spending(account: Account, delta: float) -> Spending:
     return Spending(
         population=account.population, group=account.group, unit=account.unit,
         relation=account.relation, sampling=named_law(laws(history), account.unit), delta=delta,
-        accountant=GUARANTEE, runs=len(runs), kept=account.kept,
+        accountant=GUARANTEE, runs=len(runs), kept=account.kept, levels=account.levels,
         releases=sum(one.sampling.law.rounds_for(count) for one, count in history),
         epsilon_lower=0.0 if account.partial else _finite(spent.lower),
         epsilon_upper=_finite(spent.upper),
@@ -432,6 +441,7 @@ class Remaining(Value):
     relation: Relation
     accountant: str
     sampling: str
+    levels: dict[str, int]  # number of runs in the book by how strongly they were checked
     # bounds on the epsilon of all releases in the book, by exact composition
     spent_lower: float
     spent_upper: float
@@ -496,7 +506,8 @@ def remaining(
     return Remaining(
         population=account.population, group=account.group, unit=account.unit, budget=epsilon,
         delta=delta, relation=account.relation, accountant=GUARANTEE,
-        sampling=named_law(laws(account.history), account.unit), spent_lower=bounds.lower,
+        sampling=named_law(laws(account.history), account.unit), levels=account.levels,
+        spent_lower=bounds.lower,
         spent_upper=bounds.upper, rule=composition.phrase, spent=spent, headroom=epsilon - spent,
         next_sampling=named_law(release.sampling, account.unit), next_ratio=release.sampling_ratio,
         next_rounds=release.sampling.law.rounds_for(count) if rounds is None else rounds,

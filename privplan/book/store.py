@@ -18,8 +18,10 @@ from sqlalchemy.pool import NullPool
 
 from privplan.accounting.release import GAUSSIAN
 from privplan.book.entry import STATE, BookedRun, Booking
+from privplan.book.schema import require_plain_tables
 from privplan.errors import InputError
 from privplan.ledger import LINK
+from privplan.names import refuse_look_alike
 from privplan.values import parse
 
 # --- Addresses, engines and tables of a budget book: a file, or any database of SQLAlchemy. ------
@@ -77,12 +79,19 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
             @sa.event.listens_for(engine, "begin")
             def _begin(connection: Connection) -> None:
                 connection.exec_driver_sql(begin)
+                require_plain_tables(connection, shown(url))
 
             return engine
         waiting = {"connect_timeout": _WAIT} if url.get_backend_name() == "postgresql" else {}
-        return sa.create_engine(
+        engine = sa.create_engine(
             url, poolclass=NullPool, isolation_level="SERIALIZABLE", connect_args=waiting
         )
+
+        @sa.event.listens_for(engine, "begin")
+        def _check(connection: Connection) -> None:
+            require_plain_tables(connection, shown(url))
+
+        return engine
     except sa.exc.NoSuchModuleError:
         rule = "must be of a kind of database that SQLAlchemy knows"
         raise InputError.one("book", rule, url.drivername) from None
@@ -105,8 +114,9 @@ def refusing(url: sa.URL, rule: str) -> Iterator[None]:
         raise InputError.one("book", f"{rule} ({line})", shown(url)) from None
 
 
-SCHEMA_VERSION = 2
-READABLE = (1, 2)  # versions; adding a run upgrades a book of version 1, without verdicts
+SCHEMA_VERSION = 3
+# Versions; adding a run upgrades a book of version 1, without verdicts, or 2, without levels.
+READABLE = (1, 2, 3)
 
 METADATA = sa.MetaData()
 
@@ -173,6 +183,14 @@ FAMILIES = sa.Table(
 )
 """Noise of releases that is not Gaussian."""
 
+LEVELS = sa.Table(
+    "privplan_book_levels",
+    METADATA,
+    sa.Column("run", sa.ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
+    sa.Column("level", sa.String(16), nullable=False),
+)
+"""How strongly the verdict of a run was checked; without rows for runs of earlier versions."""
+
 
 # --- The book in a database: adding runs, each once, and reading all runs. -----------------------
 
@@ -191,8 +209,9 @@ class Added:
     """The outcome of adding a run."""
 
     # ``added``; ``replaced`` an earlier state of it; ``known`` when the book has the same state;
-    # ``longer`` when the book has a later state
-    outcome: Literal["added", "replaced", "known", "longer"]
+    # ``judged`` when it has, and the new verdict counts more or is better shown; ``longer`` when
+    # the book has a later state
+    outcome: Literal["added", "replaced", "known", "judged", "longer"]
     lines: int  # number of its releases in the book before, 0 when none
 
 
@@ -249,7 +268,7 @@ def prepare(url: sa.URL, connection: Connection) -> None:
 
 def update_run(connection: Connection, booking: Booking, place: int | None) -> Added:
     """Add a run, or replace its shorter self; at a place in the order of the book, if given."""
-    run, before = booking.run, 0
+    run, before, judged = booking.run, 0, False
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
     for known in connection.execute(sa.select(*columns).where(RUNS.c.plan == run.plan)).all():
         grown = booking.continues(known.chain, known.lines)
@@ -259,14 +278,48 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
         if known.population != run.population:
             rule = f"must be {known.population!r}, under which the book holds the run"
             raise InputError.one("population", rule, run.population)
-        if older:
-            return Added("known" if grown else "longer", known.lines)
+        if older and not grown:
+            return Added("longer", known.lines)
+        if older and not _judged_anew(connection, known.id, run):
+            return Added("known", known.lines)
+        judged = judged or older
         _remove(connection, known.id)
         before = max(before, known.lines)
         place = known.id if place is None else min(place, known.id)
     _refuse_repeated_noise(connection, booking)
     insert_run(connection, booking, place)
+    if judged:
+        return Added("judged", before)
     return Added("replaced" if before else "added", before)
+
+
+_STRENGTH = {"executed": 2, "recorded": 1}
+"""How strongly a level of a verdict shows that a run was kept; 0 for all others."""
+
+
+def _judged_anew(connection: Connection, known: int, run: BookedRun) -> bool:
+    """Whether a verdict on a run that the book holds counts more, or shows more, than its own."""
+    chosen = sa.select(VERDICTS).where(VERDICTS.c.run == known)
+    verdict = connection.execute(chosen).first()
+    if verdict is None:  # of version 0.1.0
+        return run.verdict is not None
+    if run.cost == "infinite":
+        return bool(verdict.cost != "infinite")
+    chosen = sa.select(LEVELS.c.level).where(LEVELS.c.run == known)
+    level = connection.execute(chosen).scalar() or ("recorded" if verdict.verdict == "kept" else "")
+    return _STRENGTH.get(run.level or "", 0) > _STRENGTH.get(level, 0)
+
+
+def _refuse_look_alikes(connection: Connection, run: BookedRun) -> None:
+    """Refuse a population or group whose name a reader takes for another one of the book."""
+    populations = connection.execute(sa.select(RUNS.c.population).distinct()).scalars().all()
+    refuse_look_alike("population", run.population, populations)
+    joined = SHARES.join(RUNS, RUNS.c.id == SHARES.c.run)
+    of_population = RUNS.c.population == run.population
+    chosen = sa.select(SHARES.c.group).select_from(joined).where(of_population).distinct()
+    groups = connection.execute(chosen).scalars().all()
+    for share in run.shares:
+        refuse_look_alike("group", share.group, groups)
 
 
 def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
@@ -299,18 +352,22 @@ def _remove(connection: Connection, run: int) -> None:
     connection.execute(sa.delete(RELEASES).where(RELEASES.c.share.in_(of_run)))
     connection.execute(sa.delete(SHARES).where(SHARES.c.run == run))
     connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.run == run))
+    connection.execute(sa.delete(LEVELS).where(LEVELS.c.run == run))
     connection.execute(sa.delete(RUNS).where(RUNS.c.id == run))
 
 
 def insert_run(connection: Connection, booking: Booking, place: int | None) -> None:
     """Insert a run; one that grew keeps its place, since the first run fixes the filter's order."""
     run = booking.run
-    row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost"})
+    _refuse_look_alikes(connection, run)
+    row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost", "level"})
     row["seed"] = _NO_SEED if run.seed is None else run.seed
     row |= {} if place is None else {"id": place}
     number = _key(connection, sa.insert(RUNS).values(**row, digest=run.digest, links=booking.links))
     judged = {"verdict": run.verdict, "cost": run.cost, "states": booking.states}
     connection.execute(sa.insert(VERDICTS).values(run=number, **judged))
+    if run.level is not None:
+        connection.execute(sa.insert(LEVELS).values(run=number, level=run.level))
     for share in run.shares:
         row = share.model_dump(mode="json", exclude={"releases"})
         key = _key(connection, sa.insert(SHARES).values(**row, run=number))
@@ -349,6 +406,9 @@ def booked_runs(url: sa.URL, connection: Connection) -> tuple[BookedRun, ...]:
     if sa.inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
         columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
         verdicts = {r.run: _plain(r, "run") for r in connection.execute(sa.select(*columns))}
+    if sa.inspect(connection).has_table(LEVELS.name):  # not in books of versions 1 and 2
+        for row in connection.execute(sa.select(LEVELS)):
+            verdicts.setdefault(row.run, {})["level"] = row.level
     if sa.inspect(connection).has_table(FAMILIES.name):
         rows = connection.execute(sa.select(FAMILIES))
         families = {row.release: _plain(row, "release") for row in rows}

@@ -163,8 +163,9 @@ class SuggestingGroup(click.Group):
 def _with_contributed(command: click.Command) -> click.Command:
     """The command with the options that optional parts declare for it; each sets ``ctx.meta``."""
     taken = {word for param in command.params for word in param.opts}
+    named = getattr(command, "options_of", command.name)  # whose options it takes
     for point in _extensions(OPTIONS).values():
-        if point.name.startswith(f"{command.name}."):
+        if point.name.startswith(f"{named}."):
             try:
                 options = [one for one in point.load() if taken.isdisjoint(one.opts)]
             except (ImportError, AttributeError, TypeError) as error:

@@ -13,6 +13,7 @@ from privplan.accounting.release import History, Relation, Release, SamplingLaw,
 from privplan.book.entry import booking_of
 from privplan.book.spending import full_name, spendings
 from privplan.cli import SuggestingGroup, render
+from privplan.cli.judging import judging, judging_options, takes_options_of_verify
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.processes import limited
@@ -45,25 +46,41 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @click.option("--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon.")
+@judging_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
-def add_run(run: Path, population: str, infinite: bool, form: str, address: str | None) -> None:
-    """Verify RUN (a run folder) and add it; once, however often it is called.
+@click.pass_context
+def add_run(
+    context: click.Context,
+    /,
+    run: Path,
+    population: str,
+    infinite: bool,
+    plan: Path | None,
+    rounds: str | None,
+    noise_key: Path | None,
+    form: str,
+    address: str | None,
+) -> None:
+    """Verify RUN (a run folder) as privplan verify does, and add it; once, however often.
 
     An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
     broken, and nothing is added.
     """
     from privplan.book.store import add, address_of, shown
 
-    booking = booking_of(run, population, infinite=infinite)
+    judged = judging(context, plan, rounds, noise_key)
+    booking = booking_of(run, population, infinite=infinite, judged=judged)
     url = address_of(address)
     added = add(url, booking)
     lines, groups = booking.run.lines, ", ".join(share.group for share in booking.run.shares)
     one = booking.run.shares[0]
     groups += f" ({identity(booking.run.plan, one.unit, one.relation)})"
+    groups += f", {booking.run.checked}"
     outcomes = {
         "added": f"added {run}: {lines} releases of {groups}",
         "replaced": f"replaced {run}: {lines} releases of {groups}, {added.lines} before",
+        "judged": f"judged {run} again: its {lines} releases are {booking.run.checked}",
         "known": f"nothing added: the book holds {run} already, all {lines} releases",
         "longer": f"nothing added: the book holds {added.lines} releases of {run}, not {lines}",
     }
@@ -74,6 +91,9 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
         render.text(f"{shown(url)}: {outcomes[added.outcome]}")
     if booking.run.verdict != "kept":
         render.warn(report.cost_line(booking.run))
+
+
+takes_options_of_verify(add_run)
 
 
 @book_command.command(

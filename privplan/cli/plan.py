@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import TRUSTED, render
+from privplan.cli import render
+from privplan.cli.judging import judging, judging_options
 from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.spec.presets import DEFAULT, PRESETS, preset
@@ -280,28 +281,11 @@ def explain_command(plan: str, form: str) -> None:
 
 @click.command("verify", epilog="Example: privplan verify run")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--plan",
-    type=click.Path(path_type=Path),
-    metavar="PLAN",
-    help="The plan that was approved; a run of another plan is broken.",
-)
-@click.option(
-    "--rounds",
-    metavar="all|N|0",
-    help="Rounds to execute again, drawn at random; as many as fit into 10 s when left out.",
-)
+@judging_options
 @click.option(
     "--require",
     type=click.Choice(["executed"]),
     help="Exit code 5 unless rounds were executed again.",
-)
-@click.option(
-    "--noise-key",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Key of a run with secure noise, RUN.key if left out; without it cohorts and noise are "
-    "not drawn again.",
 )
 @click.option("--details", is_flag=True, help="Show every check.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
@@ -326,9 +310,9 @@ def verify_command(
     from privplan.plan import Plan
     from privplan.record import ACCURACY
     from privplan.report import tables
-    from privplan.verification.verify import judged, load_run
+    from privplan.verification.verify import load_run
 
-    approved = () if plan is None else (Plan.load(plan),)
+    judged = judging(ctx, plan, rounds, noise_key)
     if run.is_file():
         if run.suffix in (".zip", ".tar", ".gz", ".tgz", ".jsonl"):
             raise InputError.one("run", "must be a run folder, unpacked, or a plan", run.name)
@@ -338,8 +322,8 @@ def verify_command(
         else:
             render.text(line)
         ctx.exit(5)
-    loaded, trusted = load_run(run), (*approved, *ctx.meta.get(TRUSTED, ()))
-    verdict = judged(loaded, rounds, ctx.meta, trusted, noise_key)
+    loaded = load_run(run)
+    verdict = judged(loaded)
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))

@@ -104,9 +104,9 @@ def executed_run(folder: Path, population: str) -> Booking | None:
     run = load_run(folder) if (folder / LEDGER).exists() else None
     if run is None or not run.ledger.records:
         return None
-    verdict = judge(run)
+    verdict = judge(run, 0)  # a deployment, which cannot be executed again
     cost: Cost = "infinite" if verdict.failed else "recorded"
-    return booking(run, folder, population, verdict.outcome, cost)
+    return booking(run, folder, population, verdict.outcome, cost, verdict.level)
 
 
 def add_to_book(book: str, population: str, folder: Path) -> None:

@@ -445,8 +445,11 @@ def headline(verdict: Verdict) -> str:
         why = f": {verdict.not_executed}" if verdict.not_executed else ""
         found = f"kept as recorded (not executed again for this verdict{why})"
         if verdict.earlier:
-            found += f"; replay.json says {verdict.earlier} of {verdict.rounds} rounds were before"
-        found += f"; its {verdict.metric} is only claimed" * (verdict.accuracy is not None)
+            claim = f"{verdict.earlier} of {verdict.rounds} rounds were"
+            found += f"; replay.json claims that {claim}, which does not count"
+        # The name of another metric is free text of the run.
+        score_name = verdict.metric if verdict.metric == ACCURACY else "score"
+        found += f"; its {score_name} is only claimed" * (verdict.accuracy is not None)
     elif verdict.executed == verdict.rounds:
         found = f"kept, executed again (all {verdict.rounds} rounds)"
     else:
@@ -495,10 +498,9 @@ def class_line(verdict: Verdict) -> str:
 
 def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
     """Which plan, the levels of evidence and the source of the noise, and the score if asked."""
-    when = "again" if verdict.executed else "before this verdict"
     proofs = {
         "declared": "declared (what the run wrote)",
-        "replayed": f"replayed (rounds executed {when})",
+        "replayed": "replayed (rounds executed again)",
         "attested": "attested (releases signed before use)",
     }
     levels = ", ".join(proofs[level] for level in verdict.evidence)
@@ -554,7 +556,19 @@ def spending_table(spent: Sequence[Spending]) -> Table:
         "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "
         "earlier ones showed; kept: runs whose verdict is kept"
     )
+    # Groups of the same runs have one text, so that it is said once.
+    by_text: dict[str, list[str]] = {}
+    for one in spent:
+        names = by_text.setdefault(counted_levels(one.levels), [])
+        names.append(full_name(one.population, one.group))
+    parts = [f"{', '.join(names)}: {text}" for text, names in by_text.items()]
+    caption += f"; runs of {'; of '.join(parts)}"
     return _table("Budget book", spent, cells, caption)
+
+
+def counted_levels(levels: Mapping[str, int]) -> str:
+    """Numbers of runs by how strongly they were checked, as text."""
+    return ", ".join(f"{count} {level}" for level, count in levels.items())
 
 
 def cost_line(run: BookedRun) -> str:
@@ -576,6 +590,7 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"accountant {remaining.accountant}, for each {remaining.unit})",
         f"spent: at least {six(remaining.spent_lower, False)}, "
         f"at most {six(remaining.spent_upper)}",
+        f"runs: {counted_levels(remaining.levels)}",
         f"spent under the rule for further runs ({remaining.rule}): {six(remaining.spent)}",
         f"headroom: {six(remaining.headroom, False)}",
     ]

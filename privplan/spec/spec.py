@@ -17,6 +17,7 @@ from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import REPLACE, Fault, InputError, TooLittleNoiseError, did_you_mean
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.laws.law import Use
+from privplan.names import name_faults, skeleton
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Grouping, budgets_of_file, cut
 from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer, with_risk
@@ -412,8 +413,11 @@ class Spec(Shown, Checked):
         if not self.groups:
             yield Fault("groups", "must name at least one group", [])
         names = [group.name for group in self._groups_with("name")]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            yield Fault("groups", "must have unique names", name)
+        for name in names:
+            yield from name_faults("groups", name)
+        as_read = [skeleton(name) for name in names]
+        for name in sorted({name for name in names if as_read.count(skeleton(name)) > 1}):
+            yield Fault("groups", "must have unique names, which do not look alike", name)
 
     @rule
     def _excluded(self) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -39,6 +39,7 @@ from privplan.verification.checks.check import (
     run_checks,
     unreleased,
 )
+from privplan.verification.checks.ledger import claimed_rounds
 
 GUARANTEE = "pld"
 GUARANTEES: Registry[Callable[[Plan, History, float], float]] = Registry(
@@ -48,6 +49,8 @@ GUARANTEES: Registry[Callable[[Plan, History, float], float]] = Registry(
 accountant: functions of the plan, the releases of one run, and delta."""
 Outcome = Literal["kept", "broken", "unverified", "rehearsal"]
 """A rehearsal is a run on own data whose noise everybody can remove who has its seed."""
+Strength = Literal["executed", "recorded", "rehearsal", "unverified", "broken"]
+"""An outcome, where a kept run is one of which rounds were executed again, or as recorded."""
 _log = logging.getLogger(__name__)
 
 
@@ -126,7 +129,8 @@ class Verdict(Shown, Value):
         unit: whom the budgets protect.
         rounds: of the plan.
         executed: how many of them were executed again for this verdict, and agree.
-        earlier: how many ``replay.json`` says were executed before, by whoever wrote it.
+        earlier: how many ``replay.json`` claims were executed before, by whoever wrote it; never
+            added to those executed now, and 0 beside them.
         not_executed: why none was executed again now.
         claimed: scores that no replay can compute; empty where all were computed.
     """
@@ -166,7 +170,7 @@ class Verdict(Shown, Value):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def level(self) -> Literal["executed", "recorded", "rehearsal", "unverified", "broken"]:
+    def level(self) -> Strength:
         """How strongly a kept run was checked: rounds executed again, or what it recorded."""
         if self.outcome != "kept":
             return self.outcome
@@ -390,15 +394,12 @@ def _or_infinite(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
-    """The verdict on a run.
-
-    Epsilon is recomputed from the ledger only; the plan gives the budgets to compare with.
+def _verdict_of(run: Run, not_executed: str) -> Verdict:
+    """The verdict on a run by all checks; epsilon is recomputed from the ledger only.
 
     Args:
-        run: what ``load_run`` read.
-        executed: how many rounds were executed again just now.
-        not_executed: why none was.
+        run: what was read, with what was executed again just now.
+        not_executed: why nothing was.
     """
     checks = run_checks(run)
     groups, worst, refused = run.once(_realised)
@@ -408,7 +409,7 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
         _log.info("check %s: %s: %s", check.name, check.outcome, check.reason)
     last = run.record.metrics[-1:]  # a run that goes on has none
     agrees = any(one.name == "replay" and one.passed for one in checks)
-    replay = ReplayReport.load(run.folder) if agrees and run.folder is not None else None
+    executed = len(set(run.executed.rounds)) if agrees and run.executed is not None else 0
     return Verdict(
         algorithm=run.record.algorithm, dataset=run.record.dataset, noise=run.record.noise,
         groups=tuple(groups),
@@ -417,9 +418,9 @@ def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
         accuracy_by_class=run.record.accuracy_by_class, metric=run.record.metric,
         not_finite=run.record.accuracy is None and bool(last) and last[0].accuracy is None,
         own_data=bool(run.record.configuration.get("own_data")), plan_digest=run.plan.digest,
-        unit=run.plan.unit, rounds=run.plan.spec.rounds, executed=0 if replay is None else executed,
-        earlier=0 if replay is None else len(replay.rounds), not_executed=not_executed,
-        claimed="" if replay is None else replay.claimed,
+        unit=run.plan.unit, rounds=run.plan.spec.rounds, executed=executed,
+        earlier=0 if executed else claimed_rounds(run), not_executed=not_executed,
+        claimed=run.executed.claimed if executed and run.executed is not None else "",
     )  # fmt: skip
 
 
@@ -464,49 +465,63 @@ EXECUTORS = "privplan.executors"
 
 Each takes the run folder, how many rounds (None for as many as fit into the seconds), the seconds
 (None without a limit), and what options of ``verify`` set in ``click.Context.meta``; it returns
-how many rounds it executed.
+the ``ReplayReport`` of the rounds that it executed.
 """
 
 
-def number_of_rounds(text: str) -> int | None:
+def number_of_rounds(given: int | str) -> int | None:
     """A number of rounds as it is typed; None for ``all``."""
+    text = str(given)
     if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InputError.one("rounds", "must be all or a whole number", text)
     return None if text == "all" else int(text)
 
 
-def execute_again(
-    folder: Path, rounds: str | None, record: RunRecord, options: dict[str, Any]
-) -> tuple[int, str]:
-    """How many rounds of a run were executed again now, and why none was."""
-    most, executors = number_of_rounds(rounds or "all"), list(points(EXECUTORS))
+def _executed_again(
+    run: Run, rounds: int | str | None, options: Mapping[str, Any]
+) -> tuple[ReplayReport | None, str]:
+    """What executing rounds of a run again found now, or why none was executed."""
+    most, executors = number_of_rounds("all" if rounds is None else rounds), list(points(EXECUTORS))
     for reason, holds in (
         ("--rounds 0", most == 0),
-        ("a deployment cannot be executed again", record.seed is None),
-        ("the run is not finished", record.status != "complete"),
+        ("the run has no folder", run.folder is None),
+        ("a deployment cannot be executed again", run.record.seed is None),
+        ("the run is not finished", run.record.status != "complete"),
         ("the simulator is not installed", not executors),
     ):
         if holds:
-            return 0, reason
+            return None, reason
+    seconds = SECONDS if rounds is None else None
     try:
-        return executors[0].load()(folder, most, SECONDS if rounds is None else None, options), ""
+        return executors[0].load()(run.folder, most, seconds, options), ""
     except (PrivplanError, ImportError) as error:
-        return 0, str(error).splitlines()[0]
+        return None, str(error).splitlines()[0]
 
 
-def judged(
+@checked_call
+def judge(
     run: Run,
-    rounds: str | None = None,
-    options: dict[str, Any] | None = None,
+    rounds: int | str | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
     trusted: Iterable[object] = (),
     noise_key: Path | None = None,
 ) -> Verdict:
-    """The verdict on a run folder with what its reader trusts, after rounds were executed again.
+    """The verdict on a run, after rounds of it were executed again; every verdict is this one.
 
-    The key of its cohorts and noise is the given one, or the one beside its folder.
+    >>> privplan.judge(privplan.load_run("run"), rounds=0).outcome
+    'kept'
+
+    Args:
+        run: what ``load_run`` read.
+        rounds: how many are executed again where simulator and data are found: a number, ``all``,
+            or as many as fit into 10 s when None.
+        options: what else the executor is given, such as data and model of a run on own ones.
+        trusted: what the reader trusts, such as the plan that was approved.
+        noise_key: file with the key of cohorts and noise; the one beside the folder when None.
     """
     folder = run.folder or Path()
     key = NoiseKey.of_run(folder, run.record.configuration.get("noise_commitment"), noise_key)
-    run = replace(run, trusted=(*trusted, *filter(None, [key])))
-    given = {**(options or {}), "noise_key": noise_key}
-    return judge(run, *execute_again(folder, rounds, run.record, given))
+    executed, reason = _executed_again(run, rounds, {**(options or {}), "noise_key": noise_key})
+    with_all = (*run.trusted, *trusted, *filter(None, [key]))
+    return _verdict_of(replace(run, trusted=with_all, executed=executed), reason)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.cli import in_section
 from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
+
+if TYPE_CHECKING:
+    from privplan.evidence import ReplayReport
+    from simulate.runs.request import Request
 
 GIVEN = "simulate.replay"
 """Key of ``click.Context.meta``: data folder and own parts that ``verify`` was given."""
@@ -18,11 +22,14 @@ GIVEN = "simulate.replay"
 
 def execute(
     folder: Path, rounds: int | None, seconds: float | None, meta: Mapping[str, Any]
-) -> int:
-    """Execute rounds of a run again for ``privplan verify``; the result is added to its folder.
+) -> ReplayReport:
+    """Execute rounds of a run again for a verdict; the result is kept in its folder.
 
-    Returns:
-        How many rounds were executed.
+    ``meta`` has under ``GIVEN`` the data folder, and the options of own data and models or, from
+    Python, the ``OwnParts`` themselves (``own``).
+
+    Raises:
+        MissingDataError: where what a comparison needs is missing.
     """
     from privplan.cli import render
     from privplan.errors import InputError, MissingDataError
@@ -32,7 +39,8 @@ def execute(
     data_dir = given.pop("data_dir", None)
     named = any(given.get(one) is not None for one in ("data", "model"))
     try:
-        own = own_of(click.get_current_context(), given) if named else None
+        own = given.pop("own", None)
+        own = own_of(click.get_current_context(), given) if named else own
         replay = Replay(folder, data_dir, own, meta.get("noise_key"))
     except InputError as error:
         if named:  # no reason to judge without, but a mistake of who asks
@@ -44,7 +52,15 @@ def execute(
         report.save(folder)
     if report.outcome == "not shown":
         raise MissingDataError(report.reason.removeprefix("missing: "))
-    return len(report.rounds)
+    return report
+
+
+def given_again(request: Request) -> dict[str, Any]:
+    """What executing the run of a request again is given: its data folder and own parts."""
+    from simulate.own_parts import OwnParts
+
+    own = OwnParts(request.own_data, request.own_model, request.loss, request.metric)
+    return {"data_dir": request.data_dir, "own": own}
 
 
 @in_section("verify")
@@ -84,7 +100,7 @@ def command(
     """Execute rounds of RUN (a run folder) again with a second implementation, and compare.
 
     Cohorts, noise states and constants are compared in all rounds; models, releases and all other
-    ledger evidence in rounds selected at random. The result is added to replay.json:
+    ledger evidence in rounds selected at random. The result is kept in replay.json:
     a difference stays until the run itself changes, or all rounds agree.
 
     Exit code 0: all agree. 4: something differs; the round is named. 5: the algorithm is not
@@ -117,7 +133,7 @@ def command(
     if known.outcome == "failed" and report.outcome != "failed":
         render.text(f"NOT the same: an earlier replay of this run failed: {known.reason}")
     elif len(known.rounds) > len(report.rounds):
-        render.text(f"with earlier replays: {len(known.rounds)} of {known.of} rounds")
+        render.text(f"replay.json keeps an earlier one: {len(known.rounds)} of {known.of} rounds")
     ctx.exit(max(report.exit_code, known.exit_code if known.outcome == "failed" else 0))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -314,9 +315,12 @@ def compare_command(
     if book is not None:
         from privplan.book.entry import booking_of
         from privplan.book.store import add, address_of, shown
+        from privplan.verification.verify import judge
+        from simulate.cli.replay import GIVEN, given_again
 
+        judged = partial(judge, options={GIVEN: given_again(base)})
         for run in runs:
-            add(address_of(book), booking_of(run, ""))
+            add(address_of(book), booking_of(run, "", judged=judged))
         render.status(f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}")
     if form == "table":
         plot = f"{output / PLOT} (.svg, .pdf)"

@@ -175,7 +175,7 @@ def outcome(run, order):
     """The check of canaries, with these groups in a record that knows them."""
     audit = run.audit.model_copy(update={"groups": tuple(run.audit.groups[at] for at in order)})
     record = run.record.model_copy(update={"audit": audit.digest})
-    checks = {one.name: one for one in judge(replace(run, audit=audit, record=record)).checks}
+    checks = {one.name: one for one in judge(replace(run, audit=audit, record=record), 0).checks}
     return checks["audit"].outcome, checks["audit"].reason
 
 

@@ -51,7 +51,7 @@ def test_a_declared_count_composes_with_the_runs(book):
     assert "renyi filter" in answer("book", "left", "--group", "strict", "--epsilon", 9)
     for noise, said in ((0.01, "noise: must have a bound"), (0, "noise"), ("inf", "noise_mult")):
         assert said in refused("book", *count, "--noise-multiplier", noise)
-    assert "text on one line" in refused("book", "declare", "a\nb", *count[2:], *noise_of_four)
+    assert "printable letters" in refused("book", "declare", "a\nb", *count[2:], *noise_of_four)
 
 
 def _corrupt(folder):

@@ -184,5 +184,5 @@ def test_a_book_of_another_version_is_refused(address, tmp_path):
     add(url, booking)
     _change(url, "UPDATE privplan_book SET schema_version = 7")
     for use in (lambda: runs(url), lambda: add(url, booking)):
-        with pytest.raises(InputError, match="schema version 2 or earlier, not 7"):
+        with pytest.raises(InputError, match="schema version 3 or earlier, not 7"):
             use()

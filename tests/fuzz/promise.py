@@ -189,7 +189,7 @@ def _judged(changes):
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         try:
-            json.dumps(judge(load_run(Path(folder))).model_dump(mode="json"), allow_nan=False)
+            json.dumps(judge(load_run(Path(folder)), 0).model_dump(mode="json"), allow_nan=False)
         finally:
             assert {path.name for path in Path(folder).iterdir()} == set(files)
 

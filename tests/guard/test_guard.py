@@ -266,7 +266,7 @@ def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_
         train(guard)
     assert booking_of(tmp_path / "run", "").run.cost == "recorded"
     (tmp_path / "run" / NOISE_EVIDENCE).unlink()  # as a deployment made up from its plan
-    verdict = judge(load_run(tmp_path / "run"))
+    verdict = judge(load_run(tmp_path / "run"), 0)
     assert (verdict.level, verdict.exit_code) == ("unverified", 5)
     assert {check.name for check in verdict.not_shown} == {
         "noise coverage", "noise distribution", "noise independence",
@@ -282,7 +282,7 @@ def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path):
     path.write_text(path.read_text() + last.replace('"round":2', '"round":3') + last[:40])
     with Guard(two_groups(), tmp_path) as guard:
         train(guard)
-    assert judge(load_run(tmp_path)).outcome == "kept"
+    assert judge(load_run(tmp_path), 0).outcome == "kept"
 
 
 def test_the_round_that_would_overspend_is_refused(tmp_path):

@@ -121,6 +121,6 @@ def test_a_run_is_verified_and_replayed(tmp_path):
     plan = privplan.solve(spec)
     assert "cap: largest cohort" in answer(plan)[1][3]
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
-    assert privplan.judge(load_run(tmp_path / "run")).kept
+    assert privplan.judge(load_run(tmp_path / "run"), 0).kept
     report = Replay(tmp_path / "run").run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason

@@ -71,7 +71,7 @@ def test_what_is_planned_beside_them_is_the_best_of_a_grid():
 
 def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
     execute(Request(PLAN, "planned", "digits", tmp_path, seed=1))
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     assert verdict.kept
     assert verdict.laws == "poisson+random_allocation:4+min_separation:3+full"
     assert [one.realised_upper <= 4 for one in verdict.groups] == [True] * 4
@@ -120,7 +120,7 @@ def test_a_guard_keeps_the_draw_of_a_block_through_interruptions(tmp_path):
         own = [s.participants for r in records for s in r.shares
                if s.group == "b" and first <= r.round < first + 4]  # fmt: skip
         assert sorted(one for part in own for one in part) == [*range(60)]
-    assert judge(load_run(tmp_path)).outcome == "kept"
+    assert judge(load_run(tmp_path), 0).outcome == "kept"
     assert guard.epsilon("b").upper <= 4
 
 
@@ -131,7 +131,7 @@ def test_a_round_that_fails_before_its_draw_is_no_fault(tmp_path, failed):
             if round_ in failed:
                 guard.fail(round_, "nobody was there")
             train(guard, 1 if round_ not in failed else 0)
-    assert judge(load_run(tmp_path)).outcome == "kept"
+    assert judge(load_run(tmp_path), 0).outcome == "kept"
 
 
 def test_a_guard_refuses_a_block_whose_draw_is_lost(tmp_path):

@@ -154,7 +154,7 @@ def test_a_run_keeps_the_budgets_of_persons(tmp_path):
     plan = privplan.solve(spec)
     assert "in strict each person with up to 3 clients" in plan.explain()
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
-    verdict = privplan.judge(load_run(tmp_path / "run"))
+    verdict = privplan.judge(load_run(tmp_path / "run"), 0)
     assert verdict.kept
     assert "any person of strict" in worst_line(verdict)
     assert "each client, in strict each person" in closing_lines(verdict)[0]

@@ -135,7 +135,7 @@ def test_a_run_is_planned_trained_verified_and_replayed(
     assert report.outcome == "passed", report.reason
     stopped = booking_of(folder, "").run.model_copy(update={"status": "running"})
     assert (not spendings((stopped,))[0][0].epsilon_lower) == (name != "min_separation:5")
-    checks = {check.name: check.outcome for check in judge(load_run(folder)).checks}
+    checks = {check.name: check.outcome for check in judge(load_run(folder), 0).checks}
     for check in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
         assert checks[check] == "passed"
 

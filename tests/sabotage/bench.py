@@ -100,7 +100,7 @@ def honest(algorithm, sampling, seed):
             request = replace(request, plan=plan())
             experiment = prepare(request)
         run_prepared(request, experiment)
-        return judge(load_run(folder))
+        return judge(load_run(folder), 0)
 
 
 def planted(fault, folder, seed=1, canaries=0):
@@ -132,7 +132,7 @@ def tried(fault, seed=1, canaries=0, *, replay=False):
     """Plant a fault in a folder of its own, and see what the verdict says."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
-        found = _judged(fault, judge(planted(fault, folder, seed)))
+        found = _judged(fault, judge(planted(fault, folder, seed), 0))
         if replay and fault.level != "declared":
             outcome, difference = replayed(folder)
             found = replace(found, replayed=outcome, difference=difference)

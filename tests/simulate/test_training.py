@@ -70,7 +70,7 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
     run, key = simulate.train(solved, **asked), tmp_path / "run.key"
     assert (run.record.noise, key.stat().st_mode & 0o777) == ("secure", 0o600)
     assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]
-    assert tables.headline(run.verdict).startswith("kept as recorded")
+    assert tables.headline(run.verdict) == "kept, executed again (all 5 rounds)"
     own = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     assert Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome == "passed"
     (tmp_path / "run.key").rename(tmp_path / "other.key")
@@ -92,13 +92,16 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
     assert told["strict"][0] == sum(law.turn("strict", name) == 0 for name in range(STRICT))
     assert (run.verdict.kept, replayed(run)) == (True, "passed")
     wrong = run.record.model_copy(update={"parts": {**told, "strict": (STRICT, 0)}})
-    failed = judge(replace(load_run(run.folder), record=wrong)).failed
+    failed = judge(replace(load_run(run.folder), record=wrong), 0).failed
     assert "cohorts" in {check.name for check in failed}
     even = lambda law, group, names: (len(names), np.arange(len(names)))  # noqa: E731
     monkeypatch.setattr(CyclicPoisson, "seated", even)
     run = simulate.train(solved, folder=tmp_path / "by-place", **given)
     monkeypatch.undo()
-    assert (replayed(run), "cohorts" in str(judge(load_run(run.folder)).failed)) == ("failed", True)
+    assert (replayed(run), "cohorts" in str(judge(load_run(run.folder), 0).failed)) == (
+        "failed",
+        True,
+    )
 
 
 def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):

@@ -209,7 +209,7 @@ def test_a_trained_method_pays_for_its_quantile(name, tmp_path):
     execute(Request(plan, name, "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
     assert run.plan.clipping is not None
-    verdict = judge(run)
+    verdict = judge(run, 0)
     assert verdict.kept, verdict.checks
     for group, found in zip(run.plan.groups, verdict.groups, strict=True):
         assert history_of(run.ledger.records, group.name) == run.plan.history(group)
@@ -220,7 +220,7 @@ def test_dp_fedpgn_pays_for_its_median_by_default(short_plan, tmp_path):
     execute(Request(short_plan, "DP-FedPGN", "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
     assert run.plan.clipping is not None
-    assert judge(run).kept
+    assert judge(run, 0).kept
     assert float(final_vector(tmp_path / "run").state.server[NORM]) < 1.0
 
 

@@ -106,7 +106,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "reproduce": ("reproduce gdpfed-plus-table-1", set()),
     "report": ("report plan.json", {"matplotlib"}),
     "lint": ("lint train.py --of=opacus --population=1000", set()),
-    "book": ("book add run", {"sqlalchemy"}),
+    "book": ("book add run --rounds=0", {"sqlalchemy"}),
     "simulate --help": ("simulate --help", set()),
     "compare --help": ("compare --help", set()),
     "attack --help": ("attack --help", set()),

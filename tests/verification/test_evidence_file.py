@@ -59,7 +59,7 @@ def test_damaged_evidence_breaks_the_run_and_names_the_line(name, run):
     (run / EVIDENCE).write_text(damage(text))
     assert (run / EVIDENCE).read_text() != text
     assert verify(run).exit_code == 4
-    verdict = judge(load_run(run))
+    verdict = judge(load_run(run), 0)
     assert outcomes(verdict) == dict.fromkeys(READERS, "failed")
     assert all(check.reason.startswith(reason) for check in verdict.failed)
     assert EVIDENCE in refused("book", "add", run, "--address", run.parent / "b", code=4)
@@ -69,7 +69,7 @@ def test_damaged_evidence_breaks_the_run_and_names_the_line(name, run):
 def test_without_evidence_nothing_that_it_is_compared_with_passes(run):
     (run / EVIDENCE).unlink()
     swap_clients(run)
-    verdict = judge(load_run(run))
+    verdict = judge(load_run(run), 0)
     assert outcomes(verdict) == dict.fromkeys(READERS, "not shown")
     assert verdict.outcome == "unverified"
     missing = {kind for check in verdict.checks if check.name in READERS for kind in check.missing}
@@ -85,7 +85,7 @@ def test_a_deployment_needs_no_evidence(run):
     change = {"seed": None, "dataset": "", "partition": "", "model": "", "device": ""}
     change |= {"metrics": (), "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
     RunRecord.load(run).model_copy(update=change).save(run)
-    assert outcomes(judge(load_run(run))) == dict.fromkeys(READERS, "passed")
+    assert outcomes(judge(load_run(run), 0)) == dict.fromkeys(READERS, "passed")
 
 
 def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run):
@@ -93,8 +93,8 @@ def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run):
     change = {"status": "running", "rounds_done": 2, "chain": "", "metrics": ()}
     change |= {"accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
     RunRecord.load(run).model_copy(update=change).save(run)
-    verdict = judge(load_run(run))
+    verdict = judge(load_run(run), 0)
     assert not verdict.failed
     assert outcomes(verdict) == dict.fromkeys(READERS, "passed")
     swap_clients(run)  # the header is still compared with
-    assert outcomes(judge(load_run(run)))["groups"] == "failed"
+    assert outcomes(judge(load_run(run), 0))["groups"] == "failed"

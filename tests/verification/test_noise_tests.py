@@ -243,7 +243,7 @@ def test_a_damaged_line_is_named(tmp_path):
 
 def test_absent_evidence_is_named_and_decides_nothing(tmp_path):
     write_run(tmp_path)
-    checks = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    checks = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     for name, missing in (
         ("noise distribution", "measurements of the noise (60 of 60)"),
         ("noise coverage", "measurements of the noise (60 of 60)"),
@@ -265,7 +265,7 @@ def test_measurements_of_another_release_are_refused(tmp_path):
         where = {"round_": release.round, "index": number}
         made.append(evidence.measure_noise(noise, release.noise_std, **where, sum_norm=1.0).line)
     path.write_text("".join(made))
-    checks = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    checks = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     for name in ("noise distribution", "noise coverage", "noise independence"):
         assert not checks[name].passed
         assert checks[name].reason == "round 1: the measured noise is not that of the release"

@@ -110,7 +110,7 @@ def test_no_odd_value_is_a_traceback_or_passes(name, run, draw):
         return
     try:
         write(run, name, edited(data, path, value))
-        outcome = judge(load_run(run)).outcome
+        outcome = judge(load_run(run), 0).outcome
     except (PrivplanError, ValidationError):  # the latter from ``write``: no line can hold it
         return
     finally:
@@ -123,7 +123,7 @@ def test_no_odd_value_is_a_traceback_or_passes(name, run, draw):
 
 
 def verdict(folder):
-    return judge(load_run(folder))
+    return judge(load_run(folder), 0)
 
 
 EDITS: list[tuple[str, Path_, Any, str]] = [

@@ -1,11 +1,14 @@
 """The three outcomes: missing evidence is not shown, and no check passes on its absence."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from privplan.evidence import ReplayReport
 from privplan.record import RECORD, REPLAY
+from privplan.report.tables import headline
 from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.verify import judge, load_run
 from tests.command import verify
@@ -46,7 +49,8 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
         "coordinates": ["the released coordinates in the record"],
         "noise fresh": ["states of the generator (60 of 60)"], "sums": ["residuals (60 of 60)"],
         "cohorts": ["participants (60 of 60)"], "participation": ["participants (60 of 60)"],
-        "weights": ["the aggregation rule in the record"], "replay": ["a replay (replay.json)"],
+        "weights": ["the aggregation rule in the record"],
+        "replay": ["rounds that were executed again"],
         "audit": ["canaries"],
     }  # fmt: skip
     assert {name: missing[name] for name in expected} == expected
@@ -84,7 +88,7 @@ def _no_part_along(release):
 def test_evidence_that_one_release_lacks_is_named(takes_away, expected, tmp_path):
     made = honest_run.releases(honest_run.plan())
     honest_run.write_run(tmp_path, [*made[:5], takes_away(made[5]), *made[6:]])
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     assert (verdict.outcome, names(verdict)) == ("unverified", expected)
     assert all("(1 of " in check.reason for check in verdict.not_shown)
 
@@ -93,7 +97,7 @@ def test_evidence_that_one_release_lacks_is_named(takes_away, expected, tmp_path
 def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_path):
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, executed={"aggregator": name, "coordinates": 400, "shared": 400})
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     assert verdict.outcome == "kept"
     [check] = [one for one in verdict.checks if one.name == "weights"]
     rule = f"the aggregator {name} is no rule of the plan's"
@@ -103,14 +107,14 @@ def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_pat
 def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path):
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, executed={"aggregator": "", "coordinates": 400, "shared": 400})
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     assert (verdict.outcome, names(verdict)) == ("unverified", ["weights"])
 
 
 def test_a_fault_outweighs_missing_evidence(tmp_path):
     made = [_without(residual=None, noise_sum_squares=1.0)(r) for r in forged(honest_run.plan())]
     honest_run.write_run(tmp_path, made)
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     assert verdict.outcome == "broken"
     assert verdict.exit_code == 4
     assert "sums" in names(verdict)
@@ -118,7 +122,7 @@ def test_a_fault_outweighs_missing_evidence(tmp_path):
 
 def test_no_check_passes_on_an_empty_ledger(tmp_path):
     honest_run.write_run(tmp_path, [])
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     assert [check.name for check in verdict.checks if check.passed] == ["plan"]
     assert [check.name for check in verdict.failed] == ["rounds", "noise drawn"]
 
@@ -128,13 +132,13 @@ def test_a_plan_that_certifies_no_finite_epsilon_has_a_verdict(tmp_path):
     rows = tuple(row.model_copy(update={"epsilon_upper": np.inf}) for row in plan.certificate)
     plan = plan.model_copy(update={"certificate": rows})
     honest_run.write_run(tmp_path, honest_run.releases(plan), plan)
-    assert judge(load_run(tmp_path)).groups[0].planned is None
+    assert judge(load_run(tmp_path), 0).groups[0].planned is None
 
 
 def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
     made = [r for r in honest_run.releases(honest_run.plan()) if r.shares[0].group == "loose"]
     honest_run.write_run(tmp_path, made)
-    by_name = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    by_name = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     assert by_name["budget"].missing == ("releases of strict",)
 
 
@@ -155,7 +159,7 @@ def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path):
     ]
     honest_run.write_run(tmp_path, made, plan)
     edit_record(tmp_path, noise="secure", versions={"numpy": np.__version__})
-    by_name = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    by_name = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     assert by_name["noise regenerated"].failed
     assert "names a secret key" in by_name["noise regenerated"].reason
 
@@ -165,8 +169,8 @@ def replace_state(release, state):
     return release.model_copy(update={"noise_state": state})
 
 
-def write_replay(folder, **changes):
-    """A result file of a replay of three rounds that agreed."""
+def replay_report(folder, **changes):
+    """A replay of three rounds that agreed."""
     run = load_run(folder)
     result = {
         "schema_version": 1, "plan_digest": run.plan.digest, "chain": run.ledger.chain,
@@ -175,7 +179,14 @@ def write_replay(folder, **changes):
         "versions": {}, "seconds": 1.0,
     }  # fmt: skip
     result["record"] = run.record.digest
-    (folder / REPLAY).write_text(json.dumps({**result, **changes}))
+    return ReplayReport.model_validate_json(json.dumps({**result, **changes}))
+
+
+def judged_after(monkeypatch, folder, report):
+    """The verdict where executing rounds again finds this report."""
+    executor = SimpleNamespace(load=lambda: lambda *given: report)
+    monkeypatch.setattr("privplan.verification.verify.points", lambda group: [executor])
+    return judge(load_run(folder))
 
 
 @pytest.mark.parametrize(
@@ -188,17 +199,47 @@ def write_replay(folder, **changes):
         ({"chain": "0" * 64}, "broken", "failed", ("declared",)),
         ({"plan_digest": "0" * 64}, "broken", "failed", ("declared",)),
         ({"record": "0" * 64}, "broken", "failed", ("declared",)),
-        ({"record": ""}, "kept", "not shown", ("declared",)),
     ],
 )
-def test_a_replay_raises_the_evidence_or_breaks_the_verdict(
-    changes, outcome, check, evidence, tmp_path
+def test_rounds_executed_now_raise_the_evidence_or_break_the_verdict(
+    changes, outcome, check, evidence, tmp_path, monkeypatch
 ):
     honest_run.write_run(tmp_path)
-    write_replay(tmp_path, **changes)
-    verdict = judge(load_run(tmp_path))
+    verdict = judged_after(monkeypatch, tmp_path, replay_report(tmp_path, **changes))
     [line] = [one for one in verdict.checks if one.name == "replay"]
     assert (verdict.outcome, line.outcome, verdict.evidence) == (outcome, check, evidence)
+    assert verdict.executed == (3 if line.passed else 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "claimed"),
+    [
+        ({}, "kept", 3),
+        ({"outcome": "failed"}, "broken", 0),
+        ({"outcome": "not shown"}, "kept", 0),
+        ({"chain": "0" * 64}, "broken", 3),
+        ({"record": ""}, "kept", 0),
+    ],
+)
+def test_a_replay_that_came_with_the_folder_is_a_claim(changes, outcome, claimed, tmp_path):
+    honest_run.write_run(tmp_path)
+    replay_report(tmp_path, **changes).save(tmp_path)
+    verdict = judge(load_run(tmp_path), 0)
+    assert (verdict.outcome, verdict.executed, verdict.earlier) == (outcome, 0, claimed)
+    assert verdict.evidence == ("declared",)
+    assert ("claims" in headline(verdict)) == (outcome == "kept" and claimed > 0)
+
+
+def test_a_claim_is_never_added_to_what_was_executed(tmp_path, monkeypatch):
+    """One count of rounds: that of the rounds that were executed for this verdict."""
+    honest_run.write_run(tmp_path)
+    replay_report(tmp_path, rounds=[*range(1, 31)], of=30).save(tmp_path)
+    verdict = judged_after(monkeypatch, tmp_path, replay_report(tmp_path, rounds=[4, 5], of=30))
+    assert (verdict.executed, verdict.earlier) == (2, 0)
+    [line] = [one for one in verdict.checks if one.name == "replay"]
+    assert line.reason.startswith("2 of 30 rounds executed again")
+    assert "2 of 30 rounds" in headline(verdict)
+    assert "30 of 30" not in f"{headline(verdict)} {line.reason}"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"outcome": "passed"}', '{"rounds": "all"}'])

@@ -158,7 +158,7 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
 
 def _verdict(folder, made=None):
     honest_run.write_run(folder, made)
-    return judge(load_run(folder))
+    return judge(load_run(folder), 0)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -223,7 +223,7 @@ def test_an_edited_line_is_located(tmp_path):
     lines = (tmp_path / LEDGER).read_text().splitlines(keepends=True)
     lines[6] = lines[6].replace('"clipped":3', '"clipped":4')
     (tmp_path / LEDGER).write_text("".join(lines))
-    verdict = judge(load_run(tmp_path))
+    verdict = judge(load_run(tmp_path), 0)
     [ledger] = [item for item in verdict.checks if item.name == "ledger"]
     assert not ledger.passed
     assert "line 7" in ledger.reason

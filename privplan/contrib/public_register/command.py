@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from privplan.cli import TRUSTED, in_section, render
-from privplan.cli.plan import verify_command
+from privplan.cli import in_section, render
+from privplan.cli.judging import judging, judging_options, takes_options_of_verify
 
 
 @in_section("verify")
@@ -23,6 +23,7 @@ from privplan.cli.plan import verify_command
     show_default=True,
     help="json and markdown have the fields of public registries.",
 )
+@judging_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -40,19 +41,16 @@ def command(
     """
     from privplan.contrib.public_register.report import page, registry_report
     from privplan.files import refuse_overwriting, write_text
-    from privplan.plan import Plan
     from privplan.report.page import page_of
-    from privplan.verification.verify import judged
 
     output = output or ("report.html" if form == "html" else None)
     read = [one for one in Path(source).rglob("*") if one.suffix != ".html"]
     refuse_overwriting([source, *read], [output])
-    approved = () if plan is None else (Plan.load(plan),)
-    trusted = (*approved, *context.meta.get(TRUSTED, ()))
+    judged = judging(context, plan, rounds, noise_key)
     if form == "html":
-        text = page_of(source, lambda run: judged(run, rounds, context.meta, trusted, noise_key))
+        text = page_of(source, judged)
     else:
-        report = registry_report(source, lambda run: judged(run, "0", {}, trusted, noise_key))
+        report = registry_report(source, judged)
         text = json.dumps(report, indent=1, allow_nan=False) + "\n"
         text = page(report) if form == "markdown" else text
     if output is not None:
@@ -61,6 +59,4 @@ def command(
     render.text(text.rstrip("\n"))
 
 
-command.params += [
-    one for one in verify_command.params if one.name in ("plan", "rounds", "noise_key")
-]
+takes_options_of_verify(command)

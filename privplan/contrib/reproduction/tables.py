@@ -289,7 +289,7 @@ Measure = Callable[[Execute, Plan, Sequence[str], Path], dict[str, Any]]
 def accuracy(execute: Execute, plan: Plan, words: Sequence[str], folder: Path) -> dict[str, Any]:
     """Test accuracy of a run, in percent, and what its ledger spent."""
     record, run = execute(["simulate", *words, f"--output={folder}"]), load_run(folder)
-    spent = {group.group: group.realised_upper for group in judge(run).groups}
+    spent = {group.group: group.realised_upper for group in judge(run, 0).groups}
     done = executed(run.plan, run.record.configuration.get("numbers") or {})
     seconds, value = record["wall_seconds"], 100 * (record["accuracy"] or 0.0)
     return {"value": value, "spent": spent, "seconds": seconds, "executed": done}

@@ -19,7 +19,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from privplan.auditing import AuditEvidence
-from privplan.evidence import EVIDENCE, EarlierHeader, EvidenceHeader, read_evidence
+from privplan.evidence import (
+    EVIDENCE,
+    EarlierHeader,
+    EvidenceHeader,
+    ReplayReport,
+    read_evidence,
+)
 from privplan.laws.law import Clients
 from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
@@ -118,6 +124,7 @@ class Run(Shown):
         audit: the canaries; None in a run without canaries.
         folder: the run folder; None for a run that is in memory only.
         trusted: what the reader trusts and gives to checks; each takes what it knows.
+        executed: what executing rounds again found for this verdict; None when none was.
     """
 
     plan: Plan
@@ -126,6 +133,7 @@ class Run(Shown):
     audit: AuditEvidence | None = None
     folder: Path | None = None
     trusted: tuple[object, ...] = ()
+    executed: ReplayReport | None = None
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, pairwise
 from typing import Any
 
@@ -341,30 +341,52 @@ def _between(parts: Collection[float], found: float) -> bool:
     return bool(parts) and min(parts) - SCORE <= found <= max(parts) + SCORE
 
 
-# --- The check that the run was executed again, from the result file of ``privplan replay``. -----
-# The file is evidence for the reader who ran the replay; one that came with the run is a claim.
+# --- The check that rounds of the run were executed again. ---------------------------------------
+# Only what was executed for this verdict counts. What ``replay.json`` says of rounds that agree is
+# a claim of whoever wrote the file; that it says of a difference stays until all rounds agree.
 
 
 @check.register("replay", order=160)
 def replay(run: check.Run) -> check.Check:
-    """Rounds that were executed again gave the releases of the ledger; not required."""
+    """Rounds that were executed again now gave the releases of the ledger; not required."""
+    stored = _stored_replay(run)
+    for report in filter(None, (run.executed, stored)):
+        if report.plan_digest != run.plan.digest or report.chain != run.ledger.chain:
+            return check.failed("replay", "the replay is of another run")
+        if report.record and report.record != run.record.digest:
+            reason = "the replay is of another record, which was changed after it"
+            return check.failed("replay", reason)
+        if report.outcome == "failed":
+            return check.failed("replay", report.reason)
+    now, planned = run.executed, run.plan.spec.rounds
+    if now is not None and now.outcome == "passed" and now.rounds:
+        done = f"{len(set(now.rounds))} of {planned} rounds executed again"
+        reason = f"{done}: {now.reason}{_carried(run, now)}"
+        return check.passed("replay", reason, "replayed")
+    if now is not None and now.outcome == "not shown":
+        return _not_executed(now.reason.removeprefix("missing: "))
+    if stored is not None and stored.outcome == "not shown":
+        return _not_executed(stored.reason.removeprefix("missing: "))
+    return _not_executed("rounds that were executed again")
+
+
+def claimed_rounds(run: check.Run) -> int:
+    """How many rounds ``replay.json`` claims to have executed again, with no difference."""
+    stored = _stored_replay(run)
+    if stored is None or stored.outcome != "passed" or not stored.record:
+        return 0
+    return len(set(stored.rounds))
+
+
+def _stored_replay(run: check.Run) -> ReplayReport | None:
+    """What ``replay.json`` in the run folder says; None without the file."""
     if run.folder is None or not (run.folder / REPLAY).exists():
-        return _absent([f"a replay ({REPLAY})"])
-    result = ReplayReport.load(run.folder)
-    if result.plan_digest != run.plan.digest or result.chain != run.ledger.chain:
-        return check.failed("replay", "the replay is of another run")
-    if result.record and result.record != run.record.digest:
-        return check.failed("replay", "the replay is of another record, which was changed after it")
-    if result.outcome == "failed":
-        return check.failed("replay", result.reason)
-    if result.outcome == "not shown" or not result.rounds:
-        missing = result.reason.removeprefix("missing: ")
-        return _absent([missing or "rounds that were executed again"])
-    if not result.record:  # written by a version that compared less of the record
-        return _absent(["a replay that names the record; replay the run again"])
-    done, rounds = len(set(result.rounds)), run.plan.spec.rounds
-    reason = f"{done} of {rounds} rounds executed again: {result.reason}{_carried(run, result)}"
-    return check.passed("replay", reason, "replayed")
+        return None
+    return ReplayReport.load(run.folder)
+
+
+def _not_executed(missing: str) -> check.Check:
+    return check.not_shown("replay", [missing], required=False)
 
 
 def _carried(run: check.Run, result: ReplayReport) -> str:
@@ -380,7 +402,3 @@ def _carried(run: check.Run, result: ReplayReport) -> str:
         f"; releases are off by at most {result.deviation:.1g} deviations of their noise, and "
         f"rounding of that size carries at most +{added:.4f} of epsilon"
     )
-
-
-def _absent(missing: Iterable[str]) -> check.Check:
-    return check.not_shown("replay", missing, required=False)

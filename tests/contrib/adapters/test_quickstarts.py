@@ -83,7 +83,7 @@ def test_three_lines_guard_a_quick_start(tmp_path, framework):
     folder, output = started(tmp_path, framework)
     assert (folder / "record.json").exists(), output[-2000:]
     found = load_run(folder)
-    verdict = judge(found)
+    verdict = judge(found, 0)
     assert (verdict.outcome, found.record.status) == ("kept", "complete")
     assert all(group.realised_upper == group.planned for group in verdict.groups)
 
@@ -107,7 +107,7 @@ def test_a_fault_is_refused_before_a_release(tmp_path, fault):
 @pytest.mark.parametrize("fault", FAULTS["harmless"])
 def test_a_fault_changes_no_release(tmp_path, fault):
     found = load_run(faulty(tmp_path, "harmless", fault))
-    assert judge(found).outcome == "kept"
+    assert judge(found, 0).outcome == "kept"
     shares = [share for record in found.ledger.records for share in record.shares]
     assert all(share.largest_norm <= 0.5 for share in shares)
     lost = sum(share.drawn - share.cohort + share.excluded for share in shares)
@@ -118,4 +118,4 @@ def test_a_fault_changes_no_release(tmp_path, fault):
 def test_rounds_without_any_client_are_booked_as_failed(tmp_path, fault):
     found = load_run(faulty(tmp_path, "failed", fault))
     assert [bool(record.failure) for record in found.ledger.records] == [True] * 3
-    assert judge(found).outcome == "unverified"
+    assert judge(found, 0).outcome == "unverified"

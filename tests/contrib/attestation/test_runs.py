@@ -67,7 +67,7 @@ def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
 def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
     signers = ({"name": "server", "role": "server", "key": new_key(tmp_path / "key").public},)
     check_killed(tmp_path, 60, "tests.contrib.attestation.kills", signers)
-    verdict = judge(load_run(tmp_path / "run"))
+    verdict = judge(load_run(tmp_path / "run"), 0)
     assert verdict.failed == ()
     assert "attested" in verdict.evidence
 
@@ -83,13 +83,13 @@ def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypat
 
     interrupt(asked, 2)
     execute(asked)
-    verdict = judge(load_run(asked.folder))
+    verdict = judge(load_run(asked.folder), 0)
     assert verdict.outcome == "kept"
     assert verdict.evidence == ("declared", "attested")
     # Without the part that verifies signatures a plan with signers is not kept.
     others = [one for one in check.CHECKS.items() if one[1] is not SIGNED]
     monkeypatch.setattr(check.CHECKS, "items", lambda: others)
-    assert [one.name for one in judge(load_run(asked.folder)).not_shown] == ["signers"]
+    assert [one.name for one in judge(load_run(asked.folder), 0).not_shown] == ["signers"]
     monkeypatch.undo()
     with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
         execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))

@@ -102,7 +102,7 @@ def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):
     tuned = stored(3)
     assert Plan.parse(json.loads(tuned.to_json())).digest == tuned.digest
     honest_run.write_run(tmp_path / "tuned", the_plan=tuned)
-    before, verdict = (judge(load_run(tmp_path / name)) for name in ("alone", "tuned"))
+    before, verdict = (judge(load_run(tmp_path / name), 0) for name in ("alone", "tuned"))
     for group, run in zip(verdict.groups, before.groups, strict=True):
         assert (run.accountant, run.one_run) == ("pld", None)
         assert (group.accountant, group.realised_lower) == ("selection", 0.0)

@@ -44,7 +44,7 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
     plan = middle_plan if short else digits_plan
     outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11, own_unit=True))
     assert outcome.record.accuracy > REACHES[name] > CHANCE
-    verdict = judge(load_run(tmp_path / "run"))
+    verdict = judge(load_run(tmp_path / "run"), 0)
     assert verdict.kept is (ALGORITHMS.get(name).unit != "none"), verdict.checks
     for group in verdict.groups:
         if ALGORITHMS.get(name).unit == "none":

@@ -130,7 +130,7 @@ def test_methods_of_both_kinds_protect_records_under_such_a_plan(name, short_pla
     execute(Request(plan, name, "digits", tmp_path / "run"))
     run = load_run(tmp_path / "run")
     assert {record.unit for record in run.ledger.records} == {"record"}
-    assert judge(run).kept
+    assert judge(run, 0).kept
     one_of_each = {share.group: share.factor for r in run.ledger.records for share in r.shares}
     assert one_of_each["loose"] / one_of_each["strict"] == pytest.approx(12 / 2)
 
@@ -175,7 +175,7 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     plan = solve(Spec.parse(spec), second_opinion=False)
     execute(Request(plan, name, "digits", tmp_path / "run", seed=2))
     run = load_run(tmp_path / "run")
-    verdict = judge(run)
+    verdict = judge(run, 0)
     assert verdict.kept, verdict.checks
     body = 2080 if name == "CENTAUR" else 2410
     for line in run.ledger.records:
@@ -199,7 +199,7 @@ def test_the_record_has_the_weights_that_the_server_found(short_plan, tmp_path):
         for name, one in zip(names, own, strict=True):
             found[name] += one / sum(own) / run.plan.spec.rounds
     assert run.record.weights == pytest.approx(found, rel=1e-5)
-    assert judge(run).kept
+    assert judge(run, 0).kept
     report = replayed(tmp_path, 1)
     assert report.outcome == "passed", report.reason
     assert comparison(report, "weights") == (len(found), 0)

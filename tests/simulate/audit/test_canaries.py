@@ -103,7 +103,7 @@ def test_the_ledger_counts_canaries_beside_the_participants(audited, short_plan)
 
 
 def test_an_honest_run_with_canaries_is_kept_and_bounded_from_below(audited):
-    verdict = judge(load_run(audited))
+    verdict = judge(load_run(audited), 0)
     assert verdict.kept, (*verdict.failed, *verdict.not_shown)
     for group in verdict.groups:
         assert {found.view for found in group.audit} == set(VIEWS)
@@ -126,7 +126,7 @@ def test_evidence_that_was_edited_is_named(audited, short_plan, tmp_path):
     data = json.loads(text)
     data["groups"][0]["rounds"][0] += 1.0
     (tmp_path / "run" / AUDIT).write_text(json.dumps(data))
-    [audit] = [item for item in judge(load_run(tmp_path / "run")).checks if item.name == "audit"]
+    [audit] = [item for item in judge(load_run(tmp_path / "run"), 0).checks if item.name == "audit"]
     assert audit.reason == "the canaries' evidence is not what the run wrote"
     for damaged in (text[:-100], "[" * 5000, text.replace('"final": [', '"final": [1.0,', 1)):
         (tmp_path / "run" / AUDIT).write_text(damaged)

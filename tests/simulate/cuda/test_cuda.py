@@ -34,7 +34,7 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
         ]
         for share in right.shares:
             assert share.largest_norm <= share.clip_bound
-    assert privplan.judge(privplan.load_run(tmp_path / "cuda")).outcome == "kept"
+    assert privplan.judge(privplan.load_run(tmp_path / "cuda"), 0).outcome == "kept"
 
 
 def test_the_same_seed_gives_the_same_bits(short_plan, tmp_path):

@@ -263,7 +263,7 @@ def request_(plan, tmp_path_factory):
 
 
 def test_a_run_is_verified_from_its_ledger(request_):
-    verdict = judge(load_run(request_.folder))
+    verdict = judge(load_run(request_.folder), 0)
     assert not [check for check in verdict.checks if check.outcome == "failed"]
     for group in verdict.groups:
         assert group.budget * 0.98 < group.realised_lower <= group.realised_upper <= group.budget
@@ -272,7 +272,7 @@ def test_a_run_is_verified_from_its_ledger(request_):
 def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
     again = replace(request_, folder=tmp_path / "run")
     interrupt(again, 5)
-    part = judge(load_run(again.folder))
+    part = judge(load_run(again.folder), 0)
     for group in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
         assert group.realised_lower < group.realised_upper < group.budget
     assert part.worst.realised_lower < part.worst.realised_upper < part.worst.budget
@@ -288,7 +288,7 @@ def test_clients_out_of_turn_are_found(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(CyclicPoisson, "draw", Poisson.draw)
     execute(request)
     monkeypatch.undo()
-    failed = {check.name for check in judge(load_run(request.folder)).failed}
+    failed = {check.name for check in judge(load_run(request.folder), 0).failed}
     assert {"cohorts", "cohorts regenerated", "sampling law"} <= failed
 
 
@@ -303,7 +303,7 @@ def test_turns_that_follow_places_are_found(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(CyclicPoisson, "draw", every)
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
     monkeypatch.undo()
-    failed = {check.name for check in judge(load_run(tmp_path / "run")).failed}
+    failed = {check.name for check in judge(load_run(tmp_path / "run"), 0).failed}
     assert {"cohorts", "cohorts regenerated"} <= failed
 
 
@@ -328,6 +328,6 @@ def test_another_mixture_than_planned_is_found_without_replay(factor, plan, tmp_
     other = tuple(factor * c for c in planned) if factor else (1.0, *[0.0] * (len(planned) - 1))
     monkeypatch.setattr(gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, lambda _: other))
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
-    failed = {check.name for check in judge(load_run(tmp_path / "run")).failed}
+    failed = {check.name for check in judge(load_run(tmp_path / "run"), 0).failed}
     assert {"sums", "noise regenerated"} <= failed
     assert replayed(tmp_path / "run", 1, 1).outcome == "failed"

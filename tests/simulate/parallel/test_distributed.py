@@ -114,7 +114,7 @@ def test_all_processes_draw_from_the_key_of_the_main_one(name, secure_folder):
     record = RunRecord.load(folder)
     assert record.configuration["processes"] == 2
     assert record.configuration["noise_commitment"] == NoiseKey.load(key).commitment
-    verdict = judge(load_run(folder))
+    verdict = judge(load_run(folder), 0)
     assert verdict.kept, [check.reason for check in verdict.failed]
     rounds = 1 if name.startswith("DPFedAvg") else None
     report = Replay(folder, noise_key=key).run(rounds, 1, lambda done, total: None)

@@ -194,7 +194,7 @@ def warm(folder):
 def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
     plan = solve(Spec.parse(warm(tmp_path)), second_opinion=False)
     execute(Request(plan, "planned", "digits", tmp_path / "run"))
-    assert judge(load_run(tmp_path / "run")).outcome == "kept"
+    assert judge(load_run(tmp_path / "run"), 0).outcome == "kept"
     report = Replay(tmp_path / "run").run(None, None, lambda done, total: None)
     assert report.outcome == "passed"
     (tmp_path / "warm.npy").write_bytes(b"other")

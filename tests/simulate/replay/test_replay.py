@@ -225,18 +225,20 @@ def test_an_evaluation_of_any_round_that_was_not_reached_fails(field, run):
 def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
     report = replayed(run, rounds=1)
     report.save(run)
-    assert "replayed" in judge(load_run(run)).evidence
+    assert judge(load_run(run), 0).earlier == 1
+    assert "replayed" not in judge(load_run(run), 0).evidence
+    assert "replayed" in judge(load_run(run), 1).evidence
     record = RunRecord.load(run)
     record.model_copy(update={"wall_seconds": 7.0}).save(run)
-    assert "replayed" in judge(load_run(run)).evidence
+    assert judge(load_run(run), 0).earlier == 1
     record.model_copy(update={"algorithm": "another"}).save(run)
-    verdict = judge(load_run(run))
+    verdict = judge(load_run(run), 0)
     assert [check.name for check in verdict.failed] == ["replay"]
     assert "replayed" not in verdict.evidence
     assert replayed(run).save(run).outcome == "not shown"  # of another record: the earlier goes
     record.save(run)
     report.model_copy(update={"record": ""}).save(run)
-    assert "replayed" not in judge(load_run(run)).evidence
+    assert judge(load_run(run), 0).earlier == 0
 
 
 def test_a_difference_stays_until_all_rounds_agree(run):

@@ -85,7 +85,7 @@ def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(done):
     assert ReplayReport.load(done.folder) == with_key
     (done.folder / REPLAY).write_text("{}")
     replay(done.folder, None).save(done.folder)
-    checks = {one.name: one.reason for one in judge(load_run(done.folder)).checks}
+    checks = {one.name: one.reason for one in judge(load_run(done.folder), 0).checks}
     assert checks["replay"] == "missing: the key of cohorts and noise (--noise-key)"
 
 
@@ -138,7 +138,7 @@ def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path):
     record = RunRecord.load(asked.folder)
     assert record.noise == "secure"
     assert record.configuration["noise_commitment"] == key.commitment
-    verdict = judge(load_run(asked.folder))
+    verdict = judge(load_run(asked.folder), 0)
     assert verdict.outcome == "kept", [check.reason for check in verdict.failed]
     assert not verdict.simulation_only
     missing = {check.name: check.reason for check in verdict.checks if check.missing}
@@ -193,8 +193,8 @@ def test_a_key_is_for_one_new_run_with_secure_noise(tmp_path):
 
 
 def test_secure_noise_without_its_measurements_is_unverified(done):
-    assert judge(load_run(done.folder)).outcome == "kept"
+    assert judge(load_run(done.folder), 0).outcome == "kept"
     (done.folder / NOISE_EVIDENCE).unlink()
-    verdict = judge(load_run(done.folder))
+    verdict = judge(load_run(done.folder), 0)
     assert verdict.outcome == "unverified"
     assert "noise distribution" in {check.name for check in verdict.not_shown}

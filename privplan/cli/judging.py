@@ -1,0 +1,71 @@
+"""How a command judges a run: the options of ``privplan verify``, for every command that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from privplan.cli import TRUSTED
+
+if TYPE_CHECKING:
+    from privplan.verification.checks.check import Run
+    from privplan.verification.verify import Verdict
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--plan",
+        type=click.Path(path_type=Path),
+        metavar="PLAN",
+        help="The plan that was approved; a run of another plan is broken.",
+    ),
+    click.option(
+        "--rounds",
+        metavar="all|N|0",
+        help="Rounds to execute again, drawn at random; as many as fit into 10 s when left out.",
+    ),
+    click.option(
+        "--noise-key",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Key of a run with secure noise, RUN.key if left out; without it cohorts and noise "
+        "are not drawn again.",
+    ),
+)
+
+
+def judging_options(function: C) -> C:
+    """Adds the options of ``privplan verify`` that decide how a run is judged.
+
+    The command that is made of the function takes the options of optional parts, too, once
+    ``takes_options_of_verify`` has marked it.
+    """
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def takes_options_of_verify(command: click.Command) -> click.Command:
+    """Lets a command take the options that optional parts declare for ``verify``."""
+    command.options_of = "verify"  # type: ignore[attr-defined]
+    return command
+
+
+def judging(
+    context: click.Context, plan: Path | None, rounds: str | None, noise_key: Path | None
+) -> Callable[[Run], Verdict]:
+    """How the reader who called a command judges a run."""
+    from privplan.plan import Plan
+    from privplan.verification.verify import judge
+
+    approved = () if plan is None else (Plan.load(plan),)
+    trusted = (*approved, *context.meta.get(TRUSTED, ()))
+
+    def judged(run: Run) -> Verdict:
+        return judge(run, rounds, options=context.meta, trusted=trusted, noise_key=noise_key)
+
+    return judged
