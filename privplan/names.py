@@ -1,7 +1,7 @@
-"""Names of groups, populations and accounts: what they may be, and which two look the same.
+"""Names of groups, populations and accounts: what they may be, and which look the same.
 
-A name stands in tables and refusals and decides whose budget is spent, so two accounts must not
-have names that a reader takes for one.
+A name stands in tables and refusals and decides whose budget is spent, so two accounts
+must not have names that a reader takes for one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from privplan.errors import Fault, InputError
 
 LONGEST = 400  # letters that the column of a database has room for
 
-# Scripts that are written together, by the first word of their letters' names in Unicode.
+# Scripts that are written together, by the first word of their letters' Unicode names.
 _WRITTEN_TOGETHER = {
     "HIRAGANA": "CJK",
     "KATAKANA": "CJK",
@@ -22,8 +22,8 @@ _WRITTEN_TOGETHER = {
     "BOPOMOFO": "CJK",
 }
 
-# Letters of Greek and Cyrillic, after case folding, that are drawn as a Latin one; from the
-# confusables of Unicode Technical Standard 39.
+# Letters of Greek and Cyrillic, after case folding, that are drawn as a Latin one; from
+# the confusables of Unicode Technical Standard 39.
 _LOOKS_LIKE = str.maketrans(
     {
         **dict(zip("асԁеһіјӏорԛѕԝхуѵ", "acdehijlopqswxyv", strict=True)),
@@ -44,15 +44,15 @@ def name_faults(field: str, name: object, *, empty: bool = False) -> Iterator[Fa
     if not isinstance(name, str) or len(name) > LONGEST or not (name or empty):
         yield Fault(field, f"must be a name of 1 to {LONGEST} letters", name)
         return
+    scripts = sorted(_scripts(name))
     if not name.isprintable():
         yield Fault(field, "must have printable letters only", name)
     elif name != name.strip():
         yield Fault(field, "must have no space before or after it", name)
     elif name != unicodedata.normalize("NFC", name):
         yield Fault(field, "must be in Unicode's composed form (NFC)", name)
-    elif len(scripts := sorted(_scripts(name))) > 1:
-        rule = f"must be of one script, not of {' and '.join(scripts)}"
-        yield Fault(field, rule, name)
+    elif len(scripts) > 1:
+        yield Fault(field, f"must be of one script, not of {' and '.join(scripts)}", name)
 
 
 def refuse_names(names: Mapping[str, str]) -> None:
@@ -61,40 +61,41 @@ def refuse_names(names: Mapping[str, str]) -> None:
     Raises:
         InputError: with all faults.
     """
-    faults = [
-        fault for field, name in names.items() for fault in name_faults(field, name, empty=True)
-    ]
+    faults: list[Fault] = []
+    for field, name in names.items():
+        faults += name_faults(field, name, empty=True)
     if faults:
         raise InputError(faults)
 
 
 def skeleton(name: str) -> str:
-    """A name as a reader takes it: names that look alike, but for their case, have one."""
+    """A name as it is read: names that look alike, but for their case, have one."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     return " ".join(plain.translate(_LOOKS_LIKE).split())
 
 
-def refuse_look_alike(field: str, name: str, others: Iterable[str]) -> None:
-    """Refuse a name that is new and that a reader would take for one of others.
+def refuse_look_alike(field: str, name: str, existing: Iterable[str]) -> None:
+    """Refuse a name that is new and that a reader would take for an existing one.
 
     Raises:
-        InputError: naming the other one.
+        InputError: naming the existing one.
     """
-    as_read, taken = skeleton(name), set(others)
-    if name in taken:
+    names = set(existing)
+    if name in names:
         return
-    for other in sorted(taken):
-        if skeleton(other) == as_read:
-            rule = f"must not look like {other!a}, which is another one"
-            raise InputError.one(field, rule, name)
+    as_read = skeleton(name)
+    for existing_name in sorted(names):
+        if skeleton(existing_name) == as_read:
+            rule = f"must not look like {existing_name!a}, which is another one"
+            raise InputError.one(field, rule, ascii(name))
 
 
 def _scripts(name: str) -> set[str]:
     """The scripts of the letters of a name."""
-    found = set()
+    scripts = set()
     for letter in name:
         if not unicodedata.category(letter).startswith("L"):
             continue
         script = unicodedata.name(letter, "UNKNOWN").split()[0]
-        found.add(_WRITTEN_TOGETHER.get(script, script))
-    return found
+        scripts.add(_WRITTEN_TOGETHER.get(script, script))
+    return scripts

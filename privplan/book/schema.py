@@ -1,7 +1,7 @@
-"""What a database must be to be read as a budget book: plain tables, without views or triggers.
+"""What a database must be to be read as a budget book: plain tables.
 
-A view in the place of a table may never end, and a trigger may undo what was just written; neither
-is part of any book that privplan made.
+A view in the place of a table may never end, and a trigger may undo what was just
+written; neither is part of any book that privplan made.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sqlalchemy.engine import Connection
 from privplan.errors import InputError
 
 PREFIX = "privplan_"
-"""How the names of all tables of a book begin; further tables of a database are not its own."""
+"""How the names of all tables of a book begin; other tables are not its own."""
 
 _SQLITE_OBJECTS = sa.text(
     "SELECT type, name, tbl_name, coalesce(sql, '') AS statement FROM sqlite_master"
 )
 _SQLITE_COLUMNS = sa.text("SELECT name, hidden FROM pragma_table_xinfo(:table)")
-# Kinds of relations of PostgreSQL that a book may consist of: tables, indices and sequences.
+# Kinds of relations of PostgreSQL that a book may have: tables, indices, sequences.
 _POSTGRES_RELATIONS = sa.text(
     "SELECT c.relname AS name FROM pg_class c "
     "WHERE pg_table_is_visible(c.oid) AND c.relkind NOT IN ('r', 'i', 'S')"

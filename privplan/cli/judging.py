@@ -1,4 +1,4 @@
-"""How a command judges a run: the options of ``privplan verify``, for every command that does."""
+"""How a command judges a run: the options of ``privplan verify`` for all that do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OPTIONS = (
 def judging_options(function: C) -> C:
     """Adds the options of ``privplan verify`` that decide how a run is judged.
 
-    The command that is made of the function takes the options of optional parts, too, once
+    The command made of the function takes the options of optional parts, too, once
     ``takes_options_of_verify`` has marked it.
     """
     for option in reversed(_OPTIONS):

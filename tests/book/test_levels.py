@@ -1,4 +1,4 @@
-"""How strongly a run was checked, in the book; one judge of ``verify`` and ``book add``."""
+"""How strongly a run was checked, in the book, by the judge of ``verify``."""
 
 from types import SimpleNamespace
 
@@ -17,13 +17,25 @@ from tests.command import answer, privplan
 def _executing(monkeypatch, outcome, rounds=(1, 2)):
     """An executor of rounds that finds this outcome of any run."""
 
-    def executed(folder, most, seconds, options):
+    def executed(folder, number, seconds, options):
         read = load_run(folder)
-        return ReplayReport(
-            outcome=outcome, reason="releases", rounds=rounds, of=30, selection_seed=1,
-            tolerance=1e-5, comparisons=(), differences=(), plan_digest=read.plan.digest,
-            chain=read.ledger.chain, record=read.record.digest, versions={}, seconds=1.0,
-        )  # fmt: skip
+        return ReplayReport.model_validate(
+            {
+                "outcome": outcome,
+                "reason": "releases",
+                "rounds": rounds,
+                "of": 30,
+                "selection_seed": 1,
+                "tolerance": 1e-5,
+                "comparisons": (),
+                "differences": (),
+                "plan_digest": read.plan.digest,
+                "chain": read.ledger.chain,
+                "record": read.record.digest,
+                "versions": {},
+                "seconds": 1.0,
+            }
+        )
 
     executor = SimpleNamespace(load=lambda: executed)
     monkeypatch.setattr("privplan.verification.verify.points", lambda group: [executor])
@@ -31,33 +43,35 @@ def _executing(monkeypatch, outcome, rounds=(1, 2)):
 
 def test_what_verify_calls_broken_is_not_booked_as_kept(tmp_path, monkeypatch):
     """The fault is one that only executing rounds again finds."""
-    folder, book = run(tmp_path / "run"), str(tmp_path / "b.sqlite")
+    folder = run(tmp_path / "run")
+    book = str(tmp_path / "b.sqlite")
     _executing(monkeypatch, "failed")
     assert privplan("verify", folder).exit_code == 4
     refused = privplan("book", "add", folder, "--address", book)
     assert (refused.exit_code, refused.stdout) == (4, "")
     assert not (tmp_path / "b.sqlite").exists()
     assert answer("book", "add", folder, "--address", book, "--rounds", 0)
-    assert [one.checked for one in Book(book).runs] == ["as recorded"]
+    assert [booked.checked for booked in Book(book).runs] == ["as recorded"]
 
 
 def test_the_level_is_stored_and_shown(tmp_path, monkeypatch):
     book = str(tmp_path / "b.sqlite")
     _executing(monkeypatch, "passed")
-    said = answer("book", "add", run(tmp_path / "1", seed=1), "--address", book)
-    assert "executed again" in said
+    added = answer("book", "add", run(tmp_path / "1", seed=1), "--address", book)
+    assert "executed again" in added
     answer("book", "add", run(tmp_path / "2", seed=2), "--address", book, "--rounds", 0)
-    assert [one.level for one in Book(book).runs] == ["executed", "recorded"]
+    assert [booked.level for booked in Book(book).runs] == ["executed", "recorded"]
     levels = {"executed again": 1, "as recorded": 1}
     assert Book(book).spent("strict")[0].levels == levels
     assert Book(book).left("strict", 9.0).levels == levels
-    asked = ("--address", book, "--group", "strict")
-    assert "1 executed again, 1 as recorded" in answer("book", "left", *asked, "--epsilon", 9)
-    assert "1 executed again, 1 as recorded" in " ".join(answer("book", "show", *asked).split())
+    options = ("--address", book, "--group", "strict")
+    assert "1 executed again, 1 as recorded" in answer("book", "left", *options, "--epsilon", 9)
+    assert "1 executed again, 1 as recorded" in " ".join(answer("book", "show", *options).split())
 
 
 def test_a_run_that_was_executed_again_later_is_judged_anew(tmp_path, monkeypatch):
-    folder, url = run(tmp_path / "run"), address_of(str(tmp_path / "b.sqlite"))
+    folder = run(tmp_path / "run")
+    url = address_of(str(tmp_path / "b.sqlite"))
     _executing(monkeypatch, "passed")
     assert Book(url.database).add(folder, rounds=0) == "added"
     assert Book(url.database).add(folder) == "judged"
@@ -82,14 +96,17 @@ def test_books_of_earlier_versions_are_read_and_upgraded(tmp_path):
     [old] = runs(url)
     assert (old, old.level, old.checked) == (plain, None, "as recorded")
     add(url, booking_of(run(tmp_path / "other", seed=2), ""))
-    assert [one.checked for one in runs(url)] == ["as recorded", "as recorded"]
+    assert [booked.checked for booked in runs(url)] == ["as recorded", "as recorded"]
 
 
 def test_a_level_that_was_edited_is_found(tmp_path):
     url = address_of(str(tmp_path / "b.sqlite"))
     add(url, booking_of(run(tmp_path / "run"), ""))
-    for change in ("UPDATE privplan_book_levels SET level = 'executed'",
-                   "DELETE FROM privplan_book_levels"):  # fmt: skip
+    changes = (
+        "UPDATE privplan_book_levels SET level = 'executed'",
+        "DELETE FROM privplan_book_levels",
+    )
+    for change in changes:
         with engine_of(url, write=True).begin() as connection:
             connection.execute(sa.text(change))
         with pytest.raises(Exception, match="was edited"):

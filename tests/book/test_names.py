@@ -15,7 +15,7 @@ WHOLLY_CYRILLIC = "сосо"  # as a whole it looks like the Latin coco
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "rule"),
     [
         ("strict ", "no space"),
         ("\u00a0strict", "printable|no space"),
@@ -27,16 +27,16 @@ WHOLLY_CYRILLIC = "сосо"  # as a whole it looks like the Latin coco
         ("x" * (LONGEST + 1), "1 to"),
     ],
 )
-def test_what_is_no_name_is_refused_everywhere(name, said, tmp_path):
+def test_what_is_no_name_is_refused_everywhere(name, rule, tmp_path):
     assert list(name_faults("account", name))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=rule):
         Budgets(str(tmp_path / "b.sqlite")).open(name, 1.0, 1e-5)
     data = honest_run.spec().model_dump(mode="json")
     data["groups"][0]["name"] = name
     with pytest.raises(InputError, match="group"):
         Spec.parse(data)
     if name:
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=rule):
             Book(str(tmp_path / "b.sqlite")).add(run(tmp_path / "run", rounds=3), name, rounds=0)
 
 

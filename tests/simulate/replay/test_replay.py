@@ -111,7 +111,7 @@ def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(tmp_pa
     evidence = read_evidence(folder, Plan.load(folder / PLAN).digest)
     assert evidence.header.stored is False
     assert (folder / VECTORS).stat().st_size == 2410 * 4
-    assert judge(load_run(folder)).kept
+    assert judge(load_run(folder), 0).kept
     some, whole = replayed(folder, 1, seed=1), replayed(folder)
     assert (some.outcome, some.reason) == ("not shown", f"missing: {NOT_STORED}")
     assert whole.outcome == "passed", whole.reason
@@ -254,7 +254,7 @@ def test_a_changed_vector_does_not_have_its_hash(run):
     report = replayed(run)
     assert report.outcome == "failed"
     assert {"stored vectors"} == {one.name for one in report.differences}
-    assert judge(load_run(run)).outcome == "broken"
+    assert judge(load_run(run), 0).outcome == "broken"
     with pytest.raises(
         InputError, match="vectors: must have the recorded digest of initial vector"
     ):

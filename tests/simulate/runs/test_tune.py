@@ -107,7 +107,7 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
     for row in rows:
         assert row.spent("strict") > 0.999 * 2
         for verdict in row.verdicts:
-            assert verdict.word == "kept"
+            assert verdict.outcome == "kept"
             assert all(one.realised_upper <= one.budget for one in verdict.groups)
     monkeypatch.setattr(tune_module, "_score", None)  # nothing is run again
     found = tuning.tune(base, names, trials=3)
