@@ -44,14 +44,24 @@ class RandomAllocation(base.Law):
         block, under = self.turns, f"under {self.name} sampling"
         accountant, relation = spec.planning.accountant, str(spec.relation)
         sizes = [(f"groups.{one.name}.clients", one.clients) for one in spec.groups]
-        free, limits = [*spec.planning.free], [f"{i}sampling_ratio" for i in ("", "min_", "max_")]
-        ratios = [(f"groups.{g.name}.{i}", getattr(g, i)) for g in spec.groups for i in limits]
+        free, limits = (
+            [*spec.planning.free],
+            [f"{i}sampling_ratio" for i in ("", "min_", "max_")],
+        )
+        ratios = [
+            (f"groups.{g.name}.{i}", getattr(g, i)) for g in spec.groups for i in limits
+        ]
         for field, found, kept, rule in (
             ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
             ("relation", relation, relation != "replace_one", "add_remove"),
             ("cohort", spec.cohort, spec.cohort is None, "left out"),
             ("planning.accountant", accountant, accountant == "pld", "pld"),
-            ("planning.free", free, not {"cohort", "rounds"} & {*free}, "without cohort, rounds"),
+            (
+                "planning.free",
+                free,
+                not {"cohort", "rounds"} & {*free},
+                "without cohort, rounds",
+            ),
             *((field, one, one >= block, f"{block} or more") for field, one in sizes),
             *((field, one, one in (None, 1), "1 or left out") for field, one in ratios),
         ):
@@ -62,7 +72,9 @@ class RandomAllocation(base.Law):
         """Uses whose rounds are drawn or counted one by one."""
         if use == "solve_for rounds":
             return f"must be epsilon under {self.name} sampling"
-        return None if use in _OPEN else f"must be a law of independent rounds, for {use}"
+        return (
+            None if use in _OPEN else f"must be a law of independent rounds, for {use}"
+        )
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """One of each block of the client's part; as often as a round of it was repeated."""
@@ -74,7 +86,9 @@ class RandomAllocation(base.Law):
             own[first % self.parts] += times
         return max(own.values(), default=0)
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """Those of a block; under replace-one and with little noise between a known and one round.
 
         From above as if the round were known (joint convexity); from below what one round tells.
@@ -95,13 +109,18 @@ class RandomAllocation(base.Law):
 
     def complete_at(self, round_: int) -> int:
         """The end of the block."""
-        return super().complete_at(self.stream_round(round_) + self.parts * (self.block - 1))
+        return super().complete_at(
+            self.stream_round(round_) + self.parts * (self.block - 1)
+        )
 
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
         """Those whose choice is the round; the i-th draw of the block's stream is client i's."""
-        own, at = np.arange(clients)[self.places(round_, clients)], (round_ - 1) // self.parts
+        own, at = (
+            np.arange(clients)[self.places(round_, clients)],
+            (round_ - 1) // self.parts,
+        )
         choices = generator.integers(self.block, size=len(own))
         return np.asarray(own[choices == at % self.block])
 
@@ -126,11 +145,18 @@ class RandomAllocation(base.Law):
         for round_ in cohorts:
             blocks.setdefault(self.stream_round(round_), []).append(round_)
         for first, rounds in sorted(blocks.items()):
-            named = [client for round_ in rounds for client in cohorts[round_] if client < clients]
+            named = [
+                client
+                for round_ in rounds
+                for client in cohorts[round_]
+                if client < clients
+            ]
             times = np.bincount(np.array(named, dtype=np.int64), minlength=clients)
             own = np.arange(clients)[self.places(first, clients)]
             where = f"rounds {first} to {first + self.parts * (self.block - 1)}"
-            for client in own[(times[own] > 1) | (times[own] < (len(rounds) == self.block))][:1]:
+            for client in own[
+                (times[own] > 1) | (times[own] < (len(rounds) == self.block))
+            ][:1]:
                 yield f"client {client} is in {times[client]} of the cohorts of {where}, not in one"
 
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
@@ -146,5 +172,7 @@ class RandomAllocation(base.Law):
 
 base.FAMILIES.register(
     NAME,
-    base.LawFamily(RandomAllocation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"),
+    base.LawFamily(
+        RandomAllocation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"
+    ),
 )

@@ -80,7 +80,11 @@ class CyclicAllocation(RandomAllocation, CyclicPoisson):
 
     def excludes_use(self, use: Use) -> str:
         """What cyclic Poisson sampling excludes, and cohorts of another size."""
-        found = RandomAllocation.excludes_use(self, use) if use == "solve_for rounds" else None
+        found = (
+            RandomAllocation.excludes_use(self, use)
+            if use == "solve_for rounds"
+            else None
+        )
         return found or CyclicPoisson.excludes_use(self, use)
 
 
@@ -92,6 +96,8 @@ FAMILIES.register(
 FAMILIES.register(
     "cyclic_allocation",
     LawFamily(
-        CyclicAllocation, f"{_NUMBER}:{_NUMBER}", "'cyclic_allocation:B:K' with B, K in [2, 999]"
+        CyclicAllocation,
+        f"{_NUMBER}:{_NUMBER}",
+        "'cyclic_allocation:B:K' with B, K in [2, 999]",
     ),
 )

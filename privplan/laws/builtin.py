@@ -30,7 +30,9 @@ class Poisson(Law):
     independent_clients = True
     uniform_cohorts = True
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """Exact pairs: ``REMOVE`` and ``ADD``, or ``SWAP`` under replace-one.
 
         Add/remove and zero-out (where, too, a client contributes or does not) are Zhu, Dong and
@@ -45,7 +47,9 @@ class Poisson(Law):
 
             return several_pairs(shift, ratio, self.contributions)
         if several:
-            raise UnsupportedError(f"no pairs are known for {self.phrase} under {relation}")
+            raise UnsupportedError(
+                f"no pairs are known for {self.phrase} under {relation}"
+            )
         if replace:
             pair = Pair(Kind.SWAP, shift, ratio)
             return exact(pair, pair)
@@ -78,7 +82,9 @@ class Poisson(Law):
         This has the distribution of one coin per client, at a cost that grows with the cohort.
         """
         size = int(generator.binomial(clients, ratio))
-        return np.sort(generator.choice(clients, size=size, replace=False, shuffle=False))
+        return np.sort(
+            generator.choice(clients, size=size, replace=False, shuffle=False)
+        )
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
@@ -109,7 +115,9 @@ class FixedSize(Law):
         """Two clipping norms: a client that takes part displaces another one."""
         return 2
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """Exact under add/remove, else a dominating pair and a smaller one that is attained.
 
         Add/remove: ``REMOVE`` and ``ADD`` at half the noise. The cohort always has m clients, so
@@ -156,7 +164,9 @@ class FixedSize(Law):
     ) -> np.ndarray:
         """A uniform cohort of the ratio times n clients, rounded."""
         size = round(clients * ratio)
-        return np.sort(generator.choice(clients, size=size, replace=False, shuffle=False))
+        return np.sort(
+            generator.choice(clients, size=size, replace=False, shuffle=False)
+        )
 
     def executed_ratio(self, clients: int, ratio: float) -> float:
         """The ratio of a whole cohort."""
@@ -196,7 +206,9 @@ class Full(Law):
         """The law in a sentence."""
         return "full participation"
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """One Gaussian, exact: at distance 2 C under replace-one, else C."""
         pair = Pair(Kind.REMOVE, self.sensitivity(relation) * shift, 1.0)
         return exact(pair, pair)

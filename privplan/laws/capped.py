@@ -70,21 +70,31 @@ class CappedPoisson(Poisson):
         yield from super().excludes(spec)
         accountant, relation = spec.planning.accountant, str(spec.relation)
         if accountant != "pld":
-            yield Fault("planning.accountant", f"must be pld under {self.phrase}", accountant)
+            yield Fault(
+                "planning.accountant", f"must be pld under {self.phrase}", accountant
+            )
         if relation != Relation.ADD_REMOVE:
             yield Fault("relation", f"must be add_remove under {self.phrase}", relation)
 
     def excludes_use(self, use: Use) -> str | None:
         """Uses that leave out clients after the draw, or draw some for themselves."""
-        return f"must be a law without a cap, for {use}" if use in ("canaries", "attacks") else None
+        return (
+            f"must be a law without a cap, for {use}"
+            if use in ("canaries", "attacks")
+            else None
+        )
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """Those of Poisson sampling, at times at distance 2."""
         from privplan.accounting.pld.pairs import LARGEST_SHIFT
         from privplan.accounting.pld.several import several_pairs
 
         if relation != Relation.ADD_REMOVE:
-            raise UnsupportedError(f"no pairs are known for {self.phrase} under {relation}")
+            raise UnsupportedError(
+                f"no pairs are known for {self.phrase} under {relation}"
+            )
         if ratio == 1:  # everybody, and the cap is n
             return base.exact(*[base.Pair(base.Kind.REMOVE, shift, 1.0)] * 2)
         if 2 * shift > LARGEST_SHIFT:
@@ -92,8 +102,12 @@ class CappedPoisson(Poisson):
             raise TooLittleNoiseError(f"noise_multiplier: {rule}, found {1 / shift:g}")
         t = 1 / self.one_of
         kept = super().dominating_pairs(relation, shift, ratio * (1 - t)).lower
-        usual, cut = (several_pairs(reach, ratio, 1).upper for reach in (shift, 2 * shift))
-        return DominatingPairs((_mixed(usual[0], cut[0], t), _mixed(usual[1], cut[1], t)), kept)
+        usual, cut = (
+            several_pairs(reach, ratio, 1).upper for reach in (shift, 2 * shift)
+        )
+        return DominatingPairs(
+            (_mixed(usual[0], cut[0], t), _mixed(usual[1], cut[1], t)), kept
+        )
 
     def sensitivity(self, relation: Relation) -> int:
         """Two clipping norms: a client that takes part may displace another one."""
@@ -106,7 +120,9 @@ class CappedPoisson(Poisson):
         drawn = super().draw(generator, clients, ratio, round_)
         if len(drawn) <= (cap := self.cap(clients, ratio)):
             return drawn
-        return drawn[np.sort(generator.choice(len(drawn), cap, replace=False, shuffle=False))]
+        return drawn[
+            np.sort(generator.choice(len(drawn), cap, replace=False, shuffle=False))
+        ]
 
     def cap(self, clients: int, ratio: float) -> int:
         """The cap."""
@@ -126,9 +142,18 @@ class CappedPoisson(Poisson):
         if max(counts) > (cap := self.cap(clients, ratio)):
             yield f"a cohort of {max(counts)} where the law takes {cap} at most"
         elif ratio < 1:
-            masses, mean = cohort_masses(clients, ratio, self.one_of), self.chance(clients, ratio)
-            rounds, cut, reached = len(counts), [*counts].count(cap), math.exp(masses[cap])
-            if total_p_value(counts, clients, mean) < level / 3:  # a cut total varies less
+            masses, mean = (
+                cohort_masses(clients, ratio, self.one_of),
+                self.chance(clients, ratio),
+            )
+            rounds, cut, reached = (
+                len(counts),
+                [*counts].count(cap),
+                math.exp(masses[cap]),
+            )
+            if (
+                total_p_value(counts, clients, mean) < level / 3
+            ):  # a cut total varies less
                 yield f"{sum(counts)} participations, about {mean * clients * rounds:.0f} expected"
             if total_p_value([cut], rounds, reached) < level / 3:
                 yield f"{cut} of {rounds} cohorts are as large as the cap, {cap}"
@@ -142,8 +167,13 @@ def _mixed(usual: base.AnyPair, cut: base.AnyPair, chance: float) -> DiscretePai
     assert isinstance(cut, DiscretePair)
     losses, where = np.unique([*usual.losses, *cut.losses], return_inverse=True)
     weights = np.array([1 - chance, chance * (1 + 1e-15)])
-    parts = np.repeat(weights, [len(usual.losses), len(cut.losses)]) * [*usual.masses, *cut.masses]
-    return DiscretePair(tuple(losses.tolist()), tuple(np.bincount(where, parts).tolist()))
+    parts = np.repeat(weights, [len(usual.losses), len(cut.losses)]) * [
+        *usual.masses,
+        *cut.masses,
+    ]
+    return DiscretePair(
+        tuple(losses.tolist()), tuple(np.bincount(where, parts).tolist())
+    )
 
 
 _NUMBER, _PHRASE = "([2-9]|[1-9][0-9]{1,8})", f"'{NAME}:N' with N in [2, 999999999]"

@@ -34,7 +34,9 @@ from privplan.errors import Fault
 from privplan.laws.law import Use
 
 
-def series(bands: int, momentum: float, exponent: float, h: float = 0.0) -> tuple[float, ...]:
+def series(
+    bands: int, momentum: float, exponent: float, h: float = 0.0
+) -> tuple[float, ...]:
     """c_0, ..., c_{B-1}, of norm 1 at most."""
     sums, steps = [1.0], [1.0]
     for k in range(1, bands):
@@ -45,7 +47,9 @@ def series(bands: int, momentum: float, exponent: float, h: float = 0.0) -> tupl
     return tuple(float(one) / length for one in found)
 
 
-def coefficients(bands: int, momentum: float, rounds: int, most: int = 5) -> tuple[float, ...]:
+def coefficients(
+    bands: int, momentum: float, rounds: int, most: int = 5
+) -> tuple[float, ...]:
     """The series that leaves all models least mean square noise, with 10 h up to ``most``."""
     parts = product([momentum], np.arange(25, 51) / 50, np.arange(most + 1) / 10)
     found = (series(bands, *one) for one in parts)
@@ -54,9 +58,15 @@ def coefficients(bands: int, momentum: float, rounds: int, most: int = 5) -> tup
 
 def mean_square(given: tuple[float, ...], momentum: float, rounds: int) -> float:
     """Mean square noise of the models after each round, by z of standard deviation 1, r = s = 1."""
-    with np.errstate(all="ignore"):  # where the inverse of a series grows without bounds
-        squares = _held(given, _reached(momentum, rounds)) ** 2  # of the noise of i rounds ago,
-        return float(np.arange(rounds, 0, -1) @ squares) / rounds  # which T - i models hold
+    with np.errstate(
+        all="ignore"
+    ):  # where the inverse of a series grows without bounds
+        squares = (
+            _held(given, _reached(momentum, rounds)) ** 2
+        )  # of the noise of i rounds ago,
+        return (
+            float(np.arange(rounds, 0, -1) @ squares) / rounds
+        )  # which T - i models hold
 
 
 def _reached(momentum: float, rounds: int) -> np.ndarray:
@@ -73,11 +83,17 @@ def _held(given: tuple[float, ...], reached: np.ndarray) -> np.ndarray:
 
 def column_norms(given: tuple[float, ...], rows: np.ndarray) -> np.ndarray:
     """Norms of the columns of r_t c_{t-u}, rounded up."""
-    sums = np.convolve(np.square(rows), np.square(given[: len(rows)])[::-1])[-len(rows) :]
-    return np.asarray(np.sqrt(sums) * (1 + 2.0**-42))  # above the rounding of 4,000 terms
+    sums = np.convolve(np.square(rows), np.square(given[: len(rows)])[::-1])[
+        -len(rows) :
+    ]
+    return np.asarray(
+        np.sqrt(sums) * (1 + 2.0**-42)
+    )  # above the rounding of 4,000 terms
 
 
-def remaining_noise(given: tuple[float, ...], rows: np.ndarray, momentum: float) -> float:
+def remaining_noise(
+    given: tuple[float, ...], rows: np.ndarray, momentum: float
+) -> float:
     """Noise that the last model holds, over that of plain steps with independent noise like z.
 
     Both for the same way of the model without noise: momentum leaves the last steps unfinished.
@@ -88,19 +104,32 @@ def remaining_noise(given: tuple[float, ...], rows: np.ndarray, momentum: float)
 
 
 @lru_cache(maxsize=256)
-def factors(bands: int, momentum: float, rounds: int) -> tuple[tuple[float, ...], np.ndarray]:
+def factors(
+    bands: int, momentum: float, rounds: int
+) -> tuple[tuple[float, ...], np.ndarray]:
     """c, and r_1, ..., r_T."""
-    plain, equal, t = coefficients(bands, momentum, rounds, 0), np.ones(rounds), np.arange(rounds)
+    plain, equal, t = (
+        coefficients(bands, momentum, rounds, 0),
+        np.ones(rounds),
+        np.arange(rounds),
+    )
     most = 1.001 * remaining_noise(plain, equal, momentum)
     middle = ((t + 1.0) * (rounds - t)) ** max(0.1, 0.3 - 0.2 * bands / rounds)
     rises = [middle * (1 + step / 4 * momentum ** t[::-1]) for step in range(13)]
     tried = product((coefficients(bands, momentum, rounds), plain), rises)
-    return next((one for one in tried if remaining_noise(*one, momentum) <= most), (plain, equal))
+    return next(
+        (one for one in tried if remaining_noise(*one, momentum) <= most),
+        (plain, equal),
+    )
 
 
 _LEFT_OUT = ("clipping", "constants")
 _OBJECTIVES = ("balanced", "noise")
-_PLANNED = (("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)))
+_PLANNED = (
+    ("ratios", _OBJECTIVES),
+    ("accountant", ("pld",)),
+    ("sparsification", ("none",)),
+)
 _EVERY_ROUND = "must be a law under which every round draws from all clients"
 _EXCLUDED: dict[Use, str] = {
     "plain sums": _EVERY_ROUND,
@@ -116,9 +145,15 @@ def correlated_faults(spec: Any, under: str) -> Iterator[Fault]:
     planning = spec.planning
     for field, allowed in _PLANNED:
         if (value := getattr(planning, field)) not in allowed:
-            yield Fault(f"planning.{field}", f"must be {' or '.join(allowed)} {under}", value)
+            yield Fault(
+                f"planning.{field}", f"must be {' or '.join(allowed)} {under}", value
+            )
     for choice in {*planning.free} - {"ratios", "weights", "sampling"}:
-        yield Fault("planning.free", f"can name ratios, weights and sampling only {under}", choice)
+        yield Fault(
+            "planning.free",
+            f"can name ratios, weights and sampling only {under}",
+            choice,
+        )
     absent = [(f"groups.{group.name}.risk", group.risk) for group in spec.groups]
     absent += ((f"planning.{one}", getattr(planning, one, None)) for one in _LEFT_OUT)
     for field, value in (*absent, ("groups_from", spec.groups_from)):
@@ -139,12 +174,18 @@ class Correlated:
         """None of the uses so far: each needs rounds of all clients, or one sum per round."""
         return _EXCLUDED.get(use, f"{_EVERY_ROUND}, for {use}").format(law=self.name)
 
-    def mixture(self, momentum: float, rounds: int, round_: int = 1) -> tuple[float, ...]:
+    def mixture(
+        self, momentum: float, rounds: int, round_: int = 1
+    ) -> tuple[float, ...]:
         """B factors, for noise that later rounds take back in part."""
         given, rows = factors(self.bands, momentum, rounds)
         norms = column_norms(given, rows)
-        past = np.maximum(round_ - 1 - np.arange(self.bands), 0)  # before the first one: nothing
-        return tuple(float(one) for one in rows[round_ - 1] * np.array(given) / norms[past])
+        past = np.maximum(
+            round_ - 1 - np.arange(self.bands), 0
+        )  # before the first one: nothing
+        return tuple(
+            float(one) for one in rows[round_ - 1] * np.array(given) / norms[past]
+        )
 
     def noise_left(self, momentum: float, rounds: int) -> float:
         """Less than 1: that of the correlated noise."""

@@ -83,13 +83,17 @@ class CyclicPoisson(Correlated, Poisson):
     def places(self, round_: int, clients: int) -> range:
         """Those of the part; parts are of one size where ``clients`` does not tell them."""
         if not isinstance(clients, Clients):
-            clients = Clients([len(range(at, clients, self.bands)) for at in range(self.bands)])
+            clients = Clients(
+                [len(range(at, clients, self.bands)) for at in range(self.bands)]
+            )
         turn = (round_ - 1) % self.bands
         return range(sum(clients.parts[:turn]), sum(clients.parts[: turn + 1]))
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
         """Those of one part."""
-        return max(Counter((one - 1) % self.bands for one in rounds).values(), default=0)
+        return max(
+            Counter((one - 1) % self.bands for one in rounds).values(), default=0
+        )
 
     def most_contributions(self, relation: Relation) -> int:
         """Clients of one person may be of different parts, whose rounds share noise."""
@@ -107,7 +111,10 @@ class CyclicPoisson(Correlated, Poisson):
     ) -> Iterator[str]:
         """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
         for turn in range(min(self.bands, len(counts))):
-            part, found = len(self.places(turn + 1, clients)), counts[turn :: self.bands]
+            part, found = (
+                len(self.places(turn + 1, clients)),
+                counts[turn :: self.bands],
+            )
             if total_p_value(found, part, ratio) < level / (2 * self.bands):
                 expected = ratio * part * len(found)
                 yield (
@@ -123,13 +130,21 @@ class CyclicPoisson(Correlated, Poisson):
         total = sum(rounds.values())
         mean = np.zeros(1 + total)
         for turn in range(self.bands):
-            own = {q: len(range(turn, count, self.bands)) for q, count in rounds.items()}
+            own = {
+                q: len(range(turn, count, self.bands)) for q, count in rounds.items()
+            }
             law = participation_law(own)
             mean[: len(law)] += law / self.bands
-        return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
+        return mean[
+            : 1 + sum(self.rounds_of_client(count) for count in rounds.values())
+        ]
 
 
 FAMILIES.register(
     NAME,
-    LawFamily(CyclicPoisson, "([2-9]|[1-9][0-9]{1,3})", "'cyclic_poisson:B' with B in [2, 9999]"),
+    LawFamily(
+        CyclicPoisson,
+        "([2-9]|[1-9][0-9]{1,3})",
+        "'cyclic_poisson:B' with B in [2, 9999]",
+    ),
 )

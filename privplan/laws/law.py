@@ -67,18 +67,28 @@ class DiscretePair:
     losses: tuple[float, ...]  # finite privacy losses, ascending, shape (points,)
     # probability of each under P, shape (points,); the rest, 1 less their sum, has an infinite loss
     masses: tuple[float, ...]
-    rest_below: bool = False  # the rest has a loss of minus infinity instead: in lower bounds
+    rest_below: bool = (
+        False  # the rest has a loss of minus infinity instead: in lower bounds
+    )
 
     def __post_init__(self) -> None:
         losses, masses = np.array(self.losses), np.array(self.masses)
-        if not len(losses) or not (np.isfinite(losses).all() and (np.diff(losses) > 0).all()):
+        if not len(losses) or not (
+            np.isfinite(losses).all() and (np.diff(losses) > 0).all()
+        ):
             raise InputError.one("losses", "must be finite and ascending", self.losses)
         total, shape = float(masses.sum()), masses.shape
-        if shape != losses.shape or not (masses >= 0).all() or not 0 < total <= 1 + 1e-12:
+        if (
+            shape != losses.shape
+            or not (masses >= 0).all()
+            or not 0 < total <= 1 + 1e-12
+        ):
             rule = "must be one probability per loss, with a sum in (0, 1]"
             raise InputError.one("masses", rule, self.masses)
         if float(masses @ np.exp(np.minimum(-losses, 700.0))) > 1 + 1e-9:
-            raise InputError.one("masses", "must give Q a mass of at most 1", self.masses)
+            raise InputError.one(
+                "masses", "must give Q a mass of at most 1", self.masses
+            )
 
     @cached_property
     def infinite(self) -> float:
@@ -133,7 +143,9 @@ def renyi_of_pair(pair: AnyPair) -> RenyiBound | None:
     """
     if not isinstance(pair, Pair) or pair.kind == Kind.STITCHED:
         return None
-    moments = Moments.SWAP if pair.kind == Kind.SWAP and pair.ratio < 1 else Moments.SAMPLED
+    moments = (
+        Moments.SWAP if pair.kind == Kind.SWAP and pair.ratio < 1 else Moments.SAMPLED
+    )
     doubled = pair.kind == Kind.SWAP and pair.ratio == 1
     return RenyiBound(moments, (0.5 if doubled else 1.0) / pair.shift, pair.ratio)
 
@@ -213,18 +225,24 @@ class Law(ABC):
         if self.everyone and "cohort" in free:
             yield Fault("planning.free", f"cannot name cohort {under}", "cohort")
         for group in spec.groups if spec.planning.ratios == "given" else ():
-            if not all(hasattr(group, name) for name in ("name", "clients", "sampling_ratio")):
+            if not all(
+                hasattr(group, name) for name in ("name", "clients", "sampling_ratio")
+            ):
                 continue
             where, ratio = f"groups.{group.name}.sampling_ratio", group.sampling_ratio
             expected = (ratio or 0.0) * self.drawable(group.clients)
-            whole = round(expected) > 0 and math.isclose(round(expected), expected, rel_tol=1e-6)
+            whole = round(expected) > 0 and math.isclose(
+                round(expected), expected, rel_tol=1e-6
+            )
             if ratio is not None and self.everyone and ratio != 1:
                 yield Fault(where, f"must be 1 {under}", ratio)
             elif ratio is not None and self.whole_cohorts and not whole:
                 rule = f"must give a whole cohort of the {group.clients} clients"
                 yield Fault(where, rule, ratio)
         if cohort is not None and self.everyone and cohort < spec.population:
-            yield Fault("cohort", f"must be the population ({spec.population}) {under}", cohort)
+            yield Fault(
+                "cohort", f"must be the population ({spec.population}) {under}", cohort
+            )
 
     def excludes_use(self, use: Use) -> str | None:
         """The rule that a use breaks under this law; None where it works."""
@@ -269,7 +287,9 @@ class Law(ABC):
         """The round by which all is released that the privacy of taking part in a round is of."""
         return round_ + len(self.mixture(0.0, 1)) - 1
 
-    def mixture(self, momentum: float, rounds: int, round_: int = 1) -> tuple[float, ...]:
+    def mixture(
+        self, momentum: float, rounds: int, round_: int = 1
+    ) -> tuple[float, ...]:
         """Factors on a round's sum and on those before it in what is released.
 
         Those on one sum, over the rounds of the run, have norm 1 at most.
@@ -286,7 +306,9 @@ class Law(ABC):
         return 1.0
 
     @abstractmethod
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """The pairs that bound one Gaussian release.
 
         Args:
@@ -305,7 +327,9 @@ class Law(ABC):
         pairs = self.dominating_pairs(relation, 1 / noise_multiplier, ratio).upper
         bounds = [renyi_of_pair(pair) for pair in dict.fromkeys(pairs)]
         known = tuple(dict.fromkeys(bound for bound in bounds if bound is not None))
-        return known if len(bounds) == sum(bound is not None for bound in bounds) else None
+        return (
+            known if len(bounds) == sum(bound is not None for bound in bounds) else None
+        )
 
     def most_contributions(self, relation: Relation) -> int:
         """The largest ``contributions`` with a privacy; 1 where persons are not covered."""
@@ -385,7 +409,9 @@ def _law(component: object) -> Law:
     """A law from an entry point, which names a law or its class."""
     found = component() if isinstance(component, type) else component
     if not isinstance(found, Law):
-        raise TypeError("must be a subclass of privplan.laws.law.Law, or an instance of one")
+        raise TypeError(
+            "must be a subclass of privplan.laws.law.Law, or an instance of one"
+        )
     return found
 
 
@@ -408,7 +434,9 @@ FAMILIES: Registry[LawFamily] = Registry(
 """Families of sampling laws by name, which a number completes."""
 
 
-_OF_PERSON = re.compile(r"(.+) \(up to ([2-9]|[1-9][0-9]{1,2}) (?:client|record)s of one person\)")
+_OF_PERSON = re.compile(
+    r"(.+) \(up to ([2-9]|[1-9][0-9]{1,2}) (?:client|record)s of one person\)"
+)
 
 
 @lru_cache(maxsize=1024)
@@ -420,7 +448,11 @@ def _numbered(name: str) -> Law | None:
         law = copy(SamplingLaw(persons[1]).law)
         law.name, law.contributions = name, int(persons[2])
         law.title = f"{law.title}{name.removeprefix(persons[1])}"
-        return law if law.contributions <= law.most_contributions(Relation.ADD_REMOVE) else None
+        return (
+            law
+            if law.contributions <= law.most_contributions(Relation.ADD_REMOVE)
+            else None
+        )
     family, colon, number = name.partition(":")
     if not colon or not FAMILIES.has_exactly(family):
         return None
@@ -500,9 +532,13 @@ class SamplingLaw(str, metaclass=_Names):
         cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """An enumeration of the registered names."""
-        description = "\n".join(line.strip() for line in (cls.__doc__ or "").strip().splitlines())
+        description = "\n".join(
+            line.strip() for line in (cls.__doc__ or "").strip().splitlines()
+        )
         names = [str(name) for name in cls]
-        numbered = [{"pattern": f"^{name}:{one.numbers}$"} for name, one in FAMILIES.items()]
+        numbered = [
+            {"pattern": f"^{name}:{one.numbers}$"} for name, one in FAMILIES.items()
+        ]
         return {
             "description": description,
             "anyOf": [{"enum": names}, *numbered],
@@ -517,12 +553,17 @@ def known_laws(found: object) -> str:
     if family in named:
         return FAMILIES.get(family).phrase
     near = did_you_mean(family, (*map(str, SamplingLaw), *named))
-    *most, last = *map(repr, map(str, SamplingLaw)), *(one.phrase for _, one in FAMILIES.items())
+    *most, last = (
+        *map(repr, map(str, SamplingLaw)),
+        *(one.phrase for _, one in FAMILIES.items()),
+    )
     return f"{', '.join(most)} or {last}{near}"
 
 
 _FIRST = ("full", "poisson", "fixed_size")
-_INTERNED: dict[str, SamplingLaw] = {name: str.__new__(SamplingLaw, name) for name in _FIRST}
+_INTERNED: dict[str, SamplingLaw] = {
+    name: str.__new__(SamplingLaw, name) for name in _FIRST
+}
 SamplingLaw.FULL = _INTERNED["full"]
 SamplingLaw.POISSON = _INTERNED["poisson"]
 SamplingLaw.FIXED_SIZE = _INTERNED["fixed_size"]

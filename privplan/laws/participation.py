@@ -30,7 +30,9 @@ Draws = tuple[Sequence[int], np.ndarray, np.ndarray, int]
 """Counts of one law, its whole numbers, the logarithms of their masses, and so many more zeros."""
 
 
-def dispersion_p_value(counts: Sequence[int], trials: int | Sequence[int], ratio: float) -> float:
+def dispersion_p_value(
+    counts: Sequence[int], trials: int | Sequence[int], ratio: float
+) -> float:
     """Whether counts vary as independent binomial draws would, each from so many trials.
 
     The statistic is the sum of (count - mean)^2, each in units of its variance; the answer is twice
@@ -46,7 +48,10 @@ def dispersion_p_value(counts: Sequence[int], trials: int | Sequence[int], ratio
         alike.setdefault(of, []).append(count)
     draws: list[Draws] = []
     for of, found in alike.items():  # the chance of any other size is below 1e-100
-        mean, reach = int(of * ratio), math.ceil(40 * math.sqrt(of * ratio * (1 - ratio)) + 40)
+        mean, reach = (
+            int(of * ratio),
+            math.ceil(40 * math.sqrt(of * ratio * (1 - ratio)) + 40),
+        )
         sizes = np.arange(max(0, mean - reach), min(of, mean + reach) + 1)
         draws.append((found, sizes, binomial_log_mass(sizes, of, ratio), 0))
     return spread_p_value(*draws)
@@ -56,7 +61,9 @@ def spread_p_value(*draws: Draws) -> float:
     """``dispersion_p_value`` for draws from any laws on whole numbers."""
     exponents = np.geomspace(1e-3, 1e3, 200)
     exponents = np.concatenate([-exponents, exponents[exponents < 0.45]])
-    bounds = np.zeros(len(exponents))  # logarithms of E[exp(t (X - x))], x the statistic
+    bounds = np.zeros(
+        len(exponents)
+    )  # logarithms of E[exp(t (X - x))], x the statistic
     for counts, sizes, log_mass, zeros in draws:
         mass = np.exp(log_mass)
         mean = float(mass @ sizes / mass.sum())
@@ -90,5 +97,7 @@ def binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarr
     from scipy.special import gammaln
 
     choose = gammaln(clients + 1) - gammaln(sizes + 1) - gammaln(clients - sizes + 1)
-    mass: np.ndarray = choose + sizes * np.log(ratio) + (clients - sizes) * np.log1p(-ratio)
+    mass: np.ndarray = (
+        choose + sizes * np.log(ratio) + (clients - sizes) * np.log1p(-ratio)
+    )
     return mass

@@ -52,7 +52,9 @@ class MinSeparation(RandomAllocation, Full):
         under = f"under {self.name} sampling"
         if spec.cohort is not None:
             yield Fault("cohort", f"must be left out {under}", spec.cohort)
-        yield from (fault for fault in Full.excludes(self, spec) if fault.field != "cohort")
+        yield from (
+            fault for fault in Full.excludes(self, spec) if fault.field != "cohort"
+        )
         for group in spec.groups:
             if group.clients < self.block:
                 rule = f"must be {self.block} or more {under}"
@@ -88,7 +90,9 @@ class MinSeparation(RandomAllocation, Full):
         """No client comes again too soon."""
         last = np.full(clients, 1 - self.block)
         for round_ in sorted(cohorts):
-            named = np.array([one for one in cohorts[round_] if one < clients], dtype=np.int64)
+            named = np.array(
+                [one for one in cohorts[round_] if one < clients], dtype=np.int64
+            )
             for client in named[round_ - last[named] < self.block][:1]:
                 yield (
                     f"client {client} is in the cohorts of rounds {last[client]} and {round_}, "
@@ -98,5 +102,8 @@ class MinSeparation(RandomAllocation, Full):
 
 
 FAMILIES.register(
-    NAME, LawFamily(MinSeparation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]")
+    NAME,
+    LawFamily(
+        MinSeparation, "([2-9]|[1-9][0-9]{1,3})", f"'{NAME}:B' with B in [2, 9999]"
+    ),
 )

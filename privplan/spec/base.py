@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from privplan.errors import Fault
-from privplan.spec.planning import FIXED_RATIOS, OBJECTIVES, is_objective, objective_names
+from privplan.spec.planning import (
+    FIXED_RATIOS,
+    OBJECTIVES,
+    is_objective,
+    objective_names,
+)
 from privplan.spec.training import HYPERPARAMETERS
 
 
@@ -36,7 +41,9 @@ class Choice:
         for field in self.fields:
             for where, value in values_at(spec, field):
                 if self.needed == (value in (*self.plain, ())):
-                    rule = self.rule.replace("{objectives}", ", ".join(objective_names()))
+                    rule = self.rule.replace(
+                        "{objectives}", ", ".join(objective_names())
+                    )
                     found = str(value) if hasattr(value, "model_dump") else value
                     yield Fault(where, rule, "nothing" if self.needed else found)
 
@@ -45,7 +52,9 @@ def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
     """The valid values of a dotted field with their full names."""
     first, _, last = field.partition(".")
     if first == "groups":
-        named = [one for one in spec.groups if hasattr(one, "name") and hasattr(one, last)]
+        named = [
+            one for one in spec.groups if hasattr(one, "name") and hasattr(one, last)
+        ]
         yield from ((f"groups.{one.name}.{last}", getattr(one, last)) for one in named)
     elif last.startswith("free."):
         name = last.removeprefix("free.")
@@ -270,18 +279,34 @@ class _Part:
 
 def _laws_of_groups(spec: Any) -> Iterator[Fault]:
     """Laws that differ by group: without noise that rounds share, and whole cohorts to plan."""
-    own = [(f"groups.{g.name}.sampling", g.sampling) for g in spec.groups if g.sampling is not None]
+    own = [
+        (f"groups.{g.name}.sampling", g.sampling)
+        for g in spec.groups
+        if g.sampling is not None
+    ]
     mixed = len({spec.sampling, *(law for _, law in own)}) > 1
     for where, law in [("sampling", spec.sampling), *own] if mixed else []:
         if len(law.law.mixture(0.0, 1)) > 1:
-            yield Fault(where, "must have independent noise where groups have own laws", str(law))
+            yield Fault(
+                where,
+                "must have independent noise where groups have own laws",
+                str(law),
+            )
         elif law.law.whole_cohorts and spec.planning.ratios != "given":
             rule = "must not be beside other laws, but for ratios that are given"
             yield Fault(where, rule, str(law))
     if len(spec.plain_laws) > 1 and spec.everyone and spec.cohort is not None:
-        yield Fault("cohort", "must be left out where the laws of all groups give it", spec.cohort)
+        yield Fault(
+            "cohort",
+            "must be left out where the laws of all groups give it",
+            spec.cohort,
+        )
     if mixed and spec.planning.ratios == "gdpfed_plus" and not spec.everyone:
-        yield Fault("planning.ratios", "must be another where groups have own laws", "gdpfed_plus")
+        yield Fault(
+            "planning.ratios",
+            "must be another where groups have own laws",
+            "gdpfed_plus",
+        )
 
 
 def exclusions(spec: Any) -> Iterator[Fault]:

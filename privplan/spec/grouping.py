@@ -27,7 +27,9 @@ from privplan.values import LARGEST, LEAST
 Floats = NDArray[np.float64]
 
 DEFAULT_GROUPS = 3
-MOST_GROUPS = 12  # groups made of individual budgets, and the most where their number is free
+MOST_GROUPS = (
+    12  # groups made of individual budgets, and the most where their number is free
+)
 _MOST_PLACES = 1024  # distinct budgets that are told apart; more are put into bins
 _ENOUGH = 0.99
 
@@ -45,7 +47,12 @@ class Grouping:
         """The groups as plain data, named after their rank, strictest first."""
         rows = zip(self.clients, self.epsilons, self.deltas, strict=True)
         return [
-            {"name": name_of(rank), "clients": clients, "epsilon": epsilon, "delta": delta}
+            {
+                "name": name_of(rank),
+                "clients": clients,
+                "epsilon": epsilon,
+                "delta": delta,
+            }
             for rank, (clients, epsilon, delta) in enumerate(rows, start=1)
         ]
 
@@ -124,7 +131,9 @@ class Cuts:
     def best(self, number: int) -> Grouping:
         """The best groups, at most ``number``, by dynamic programming over their number."""
         ends = self._ends
-        one = (ends[1:, None] - ends[:-1]) * self._mu  # places i to j as one group, in row j
+        one = (
+            ends[1:, None] - ends[:-1]
+        ) * self._mu  # places i to j as one group, in row j
         one = np.where(np.tri(len(self._mu), dtype=bool), one, -np.inf)
         best, choices = one[:, 0], []
         for _ in range(number - 1):
@@ -170,20 +179,30 @@ def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats]
     try:
         return read_budgets(folder / source, delta)
     except (TypeError, ValueError):
-        raise InputError.one("delta", "must be a number in (0, 1) or a law", delta) from None
+        raise InputError.one(
+            "delta", "must be a number in (0, 1) or a law", delta
+        ) from None
 
 
 def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
     """Budgets of individual clients from a CSV file: client, epsilon[, delta]."""
-    text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
+    text = read_text(path, "groups_from").removeprefix(
+        "\ufeff"
+    )  # as spreadsheets begin
     lines = text.splitlines()
     reader = csv.reader(lines, skipinitialspace=True, strict=True)
     try:
-        rows = [(reader.line_num, row) for row in reader if "".join(row).strip() or len(row) > 1]
+        rows = [
+            (reader.line_num, row)
+            for row in reader
+            if "".join(row).strip() or len(row) > 1
+        ]
     except csv.Error:
         where = f"line {reader.line_num} of {path.name}"
         rule = f"{where}: quotes must be closed, and doubled within quotes"
-        raise InputError.one("groups_from", rule, lines[reader.line_num - 1][:60]) from None
+        raise InputError.one(
+            "groups_from", rule, lines[reader.line_num - 1][:60]
+        ) from None
     columns = tuple(map(str.strip, rows[0][1])) if rows else ()
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"

@@ -62,7 +62,9 @@ class Risk(values.Value):
     @property
     def _given(self) -> tuple[str, ...]:
         """Names of the fields that are not left out."""
-        return tuple(name for name in type(self).model_fields if getattr(self, name) is not None)
+        return tuple(
+            name for name in type(self).model_fields if getattr(self, name) is not None
+        )
 
     @property
     def point(self) -> Point:
@@ -74,7 +76,10 @@ class Risk(values.Value):
     def __str__(self) -> str:
         """The limit in words; of a faulty one, what is given."""
         if self._given not in _KINDS:
-            return ", ".join(f"{name} {getattr(self, name):g}" for name in self._given) or "nothing"
+            return (
+                ", ".join(f"{name} {getattr(self, name):g}" for name in self._given)
+                or "nothing"
+            )
         if self.advantage is not None:
             return f"advantage {self.advantage:g}"
         return f"{self.true_positives:g} true positives at {self.false_positives:g} false ones"
@@ -84,7 +89,9 @@ def with_risk(group: dict[str, Any]) -> dict[str, Any]:
     """Plain data of a group with the budget that implies its risk; a faulty risk stays."""
     if group.get("delta") is not None:
         where = f"groups.{group.get('name')}.delta"
-        raise InputError.one(where, "must be left out with a risk, which has one", group["delta"])
+        raise InputError.one(
+            where, "must be left out with a risk, which has one", group["delta"]
+        )
     filled = {**group, "epsilon": 1.0}
     try:
         risk = Risk.model_validate(group["risk"])
@@ -124,7 +131,9 @@ def _kept_fractions(value: Any) -> Any:
     rule = "must be none, closed_form, or a list of kept fractions in (0, 1]"
     if not isinstance(value, list | tuple):
         raise ValueError(rule)
-    numeric = all(isinstance(kept, int | float) and not isinstance(kept, bool) for kept in value)
+    numeric = all(
+        isinstance(kept, int | float) and not isinstance(kept, bool) for kept in value
+    )
     if not numeric or not all(values.LEAST <= kept <= 1 for kept in value):
         raise ValueError(rule)
     return tuple(float(kept) for kept in value)
@@ -144,7 +153,9 @@ def _calibrating(value: object) -> str:
     if known and accountant(str(value)).kind in ("two-sided bound", "upper bound"):
         return str(value)
     *most, last = map(repr, _CALIBRATING)
-    raise PydanticKnownError("literal_error", {"expected": f"{', '.join(most)} or {last}"})
+    raise PydanticKnownError(
+        "literal_error", {"expected": f"{', '.join(most)} or {last}"}
+    )
 
 
 CalibratingAccountant = Annotated[
@@ -184,7 +195,8 @@ class Group(values.Value):
         json_schema_extra=dict(zip(("minimum", "maximum"), NOISE_RANGE, strict=True)),
     )
     sampling_ratio: values.Fraction | None = Field(
-        None, description="Chance to take part in a round; only with planning.ratios: given."
+        None,
+        description="Chance to take part in a round; only with planning.ratios: given.",
     )
     min_sampling_ratio: values.Fraction | None = Field(
         None, description="Least sampling ratio that the planner may choose."
@@ -253,20 +265,28 @@ class Model(values.Value):
     def options(self) -> str:
         """What ``simulate`` needs beside a plan where the name is of no network that it has."""
         known = (*_NETWORKS, *(point.name for point in points("privplan.models")))
-        return "" if self.name.startswith(known) else " --data DATA --model MODULE:CLASS"
+        return (
+            "" if self.name.startswith(known) else " --data DATA --model MODULE:CLASS"
+        )
 
 
 def _public_key(value: str) -> str:
     if not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError("must be 64 hexadecimal digits, as privplan attest keys show prints")
+        raise ValueError(
+            "must be 64 hexadecimal digits, as privplan attest keys show prints"
+        )
     return value
 
 
 class Signer(values.Value):
     """A party that signs statements about a run."""
 
-    name: values.Name = Field(description="Name of the party, unique among the signers.")
-    role: Literal["server", "client"] = Field("server", description="What it may state.")
+    name: values.Name = Field(
+        description="Name of the party, unique among the signers."
+    )
+    role: Literal["server", "client"] = Field(
+        "server", description="What it may state."
+    )
     key: Annotated[str, AfterValidator(_public_key)] = Field(
         description="Its public Ed25519 key, 64 hexadecimal digits (privplan attest keys show)."
     )

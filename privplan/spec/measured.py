@@ -13,7 +13,9 @@ from privplan.files import Convert, edited, load_yaml
 from privplan.spec.spec import Spec
 from privplan.values import Value
 
-_MARK = "Pilot: "  # begins the lines of comment on a pilot, which the next pilot replaces
+_MARK = (
+    "Pilot: "  # begins the lines of comment on a pilot, which the next pilot replaces
+)
 
 
 class Number(Value):
@@ -33,10 +35,18 @@ class Measured(Value):
     heterogeneity: Number  # h, how much the mean updates of groups differ, in norm
     smoothness: Number  # largest curvature L of the mean objective
     noise_curvature: Number  # mean curvature in isotropic directions
-    sampling_curvature: Number  # mean curvature along the scatter of the clients' updates
-    initial_gap: Number  # loss at the beginning, at least f(theta^0) - f* as no loss is negative
-    local_variance: Number  # zeta^2, variance of a coordinate of a client's mini-batch gradient
-    dissimilarity: Number  # kappa^2, squared distance of clients' gradients from their mean
+    sampling_curvature: (
+        Number  # mean curvature along the scatter of the clients' updates
+    )
+    initial_gap: (
+        Number  # loss at the beginning, at least f(theta^0) - f* as no loss is negative
+    )
+    local_variance: (
+        Number  # zeta^2, variance of a coordinate of a client's mini-batch gradient
+    )
+    dissimilarity: (
+        Number  # kappa^2, squared distance of clients' gradients from their mean
+    )
 
     @property
     def numbers(self) -> dict[str, Number]:
@@ -80,8 +90,13 @@ def written(text: str, measured: Measured) -> str:
         if not planning.get("constants"):
             planning["constants"] = convert({"smoothness": 0})
         planning["constants"].fa.set_block_style()
-        for place, values in ((planning, own), (planning["constants"], own["constants"])):
-            place.update({name: convert(values[name]) for name in values if name != "constants"})
+        for place, values in (
+            (planning, own),
+            (planning["constants"], own["constants"]),
+        ):
+            place.update(
+                {name: convert(values[name]) for name in values if name != "constants"}
+            )
         planning["update_norms"].fa.set_flow_style()
         rows = [
             "measured without privacy: public or proxy data only",
@@ -96,7 +111,9 @@ def written(text: str, measured: Measured) -> str:
         lines = "\n".join(_MARK + row for row in rows)
         planning.yaml_set_comment_before_after_key(next(iter(own)), lines, indent=2)
 
-    kept = [line for line in text.splitlines() if not line.lstrip().startswith(f"# {_MARK}")]
+    kept = [
+        line for line in text.splitlines() if not line.lstrip().startswith(f"# {_MARK}")
+    ]
     text = "\n".join(kept) + "\n"
     return edited(text, edit, _merged(load_yaml(text, "spec"), measured), "spec")
 

@@ -17,7 +17,15 @@ from privplan.errors import Fault, InputError
 from privplan.registry import Registry
 from privplan.spec.groups import CalibratingAccountant, KeptFractions
 from privplan.spec.training import CLIPPING_STEPS, DECIDED, LOCAL_RATE, UNIT, local_rate
-from privplan.values import LARGEST, Count, NonNegative, Positive, Probability, Value, omitted
+from privplan.values import (
+    LARGEST,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    Value,
+    omitted,
+)
 
 # --- Names that ``planning.ratios`` takes: the registered objectives, and the fixed rules. -------
 
@@ -64,14 +72,18 @@ def objective_names() -> list[str]:
 def _known(value: Any) -> Any:
     """A fixed rule, or the exact name of a registered objective."""
     try:
-        if isinstance(value, str) and (value in FIXED_RATIOS or OBJECTIVES.name_of(value) == value):
+        if isinstance(value, str) and (
+            value in FIXED_RATIOS or OBJECTIVES.name_of(value) == value
+        ):
             return value
     except InputError as error:
         if not error.faults[0].rule.startswith("must be one of"):
             raise  # an entry point that does not load
     *names, last = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
     expected = f"{', '.join(names)} or {last}"
-    raise PydanticCustomError("literal_error", "must be one of {expected}", {"expected": expected})
+    raise PydanticCustomError(
+        "literal_error", "must be one of {expected}", {"expected": expected}
+    )
 
 
 def _enumerate(schema: dict[str, Any]) -> None:
@@ -82,14 +94,18 @@ Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumer
 """A registered objective or a fixed rule."""
 
 
-LEAST_SHARE = 0.85  # default of ``planning.least_share``: docs/evidence/weight-floors.md
+LEAST_SHARE = (
+    0.85  # default of ``planning.least_share``: docs/evidence/weight-floors.md
+)
 
 # --- The fields of ``planning``. -----------------------------------------------------------------
 
 Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
 ]
-Free = Literal["ratios", "weights", "rounds", "cohort", "clipping_norm", "groups", "sampling"]
+Free = Literal[
+    "ratios", "weights", "rounds", "cohort", "clipping_norm", "groups", "sampling"
+]
 
 
 class Constants(Value):
@@ -103,7 +119,9 @@ class Constants(Value):
     sampling_curvature: Positive | None = omitted(
         "Mean curvature along the differences of clients' updates; the smoothness when left out."
     )
-    initial_gap: Positive = Field(description="f(theta^0) - f*, the loss that can be gained.")
+    initial_gap: Positive = Field(
+        description="f(theta^0) - f*, the loss that can be gained."
+    )
     local_variance: NonNegative = Field(
         0.0, description="zeta^2, variance of a coordinate of a local gradient."
     )
@@ -138,7 +156,8 @@ class Planning(Value):
         "within 0.01 of the budget (accountant rdp, poisson, add_remove, ratios by a rule).",
     )
     ratios: Ratios = Field(
-        "balanced", description="Objective that the sampling ratios minimise, or a fixed rule."
+        "balanced",
+        description="Objective that the sampling ratios minimise, or a fixed rule.",
     )
     release: Literal["joint", "per_group"] | None = Field(
         None,
@@ -151,7 +170,8 @@ class Planning(Value):
         "equal, r^2 / sigma^2 normalised, or by epsilon (unit: record).",
     )
     sparsification: KeptFractions = Field(
-        "none", description="Kept fraction of each group, in the order of the groups, or a rule."
+        "none",
+        description="Kept fraction of each group, in the order of the groups, or a rule.",
     )
     heterogeneity: Annotated[NonNegative, Field(le=LARGEST)] | None = Field(
         None,
@@ -187,7 +207,8 @@ class Planning(Value):
         ("ratios", "weights"), description="What the planner may choose."
     )
     max_rounds: Count | None = Field(
-        None, description="Most rounds when they are free; ten times the rounds when left out."
+        None,
+        description="Most rounds when they are free; ten times the rounds when left out.",
     )
     max_uploads: Positive | None = Field(
         None, description="Most client uploads over the whole run, rounds times cohort."
@@ -220,8 +241,13 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
     if "decides" not in recipe:
         free = planning.get("free") if isinstance(planning, dict) else None
         free = free if isinstance(free, list | tuple) else ()
-        decides = [field for field in DECIDED if data.get(field) is None and field not in free]
-        if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
+        decides = [
+            field for field in DECIDED if data.get(field) is None and field not in free
+        ]
+        if local.get("learning_rate") is None and local.get("momentum") not in (
+            None,
+            0,
+        ):
             decides.append(LOCAL_RATE)
         data["recipe"] = {"source": "default", **recipe, "decides": decides}
     decided = data["recipe"]["decides"]
@@ -231,6 +257,10 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
     if LOCAL_RATE in decided:
         own = local_rate(local.get("steps"), local.get("momentum"))
         rate, data["local"] = UNIT, {**local, "learning_rate": own}
-    if "clipping_norm" in decided and isinstance(rate, int | float) and 0 < rate <= LARGEST:
+    if (
+        "clipping_norm" in decided
+        and isinstance(rate, int | float)
+        and 0 < rate <= LARGEST
+    ):
         data["clipping_norm"] = CLIPPING_STEPS * rate
     return data

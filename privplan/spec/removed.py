@@ -54,7 +54,9 @@ def refuse_removed(data: dict[str, Any]) -> None:
         raise InputError(faults)
 
 
-def _found(data: Any, path: list[str], way: Location = ()) -> Iterator[tuple[Location, Any]]:
+def _found(
+    data: Any, path: list[str], way: Location = ()
+) -> Iterator[tuple[Location, Any]]:
     """Where a path leads in plain data, and what stands there."""
     head, *rest = path
     if head == "*":

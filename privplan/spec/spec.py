@@ -12,15 +12,36 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
-from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, is_client
+from privplan.accounting.release import (
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+    Unit,
+    is_client,
+)
 from privplan.accounting.tradeoff import implied_risk, limit_of
-from privplan.errors import REPLACE, Fault, InputError, TooLittleNoiseError, did_you_mean
+from privplan.errors import (
+    REPLACE,
+    Fault,
+    InputError,
+    TooLittleNoiseError,
+    did_you_mean,
+)
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.laws.law import Use
 from privplan.names import name_faults, skeleton
 from privplan.spec.base import exclusions
 from privplan.spec.grouping import Grouping, budgets_of_file, cut
-from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer, with_risk
+from privplan.spec.groups import (
+    DELTA_LAW,
+    Delta,
+    Group,
+    LocalTraining,
+    Model,
+    Signer,
+    with_risk,
+)
 from privplan.spec.planning import OBJECTIVES, Planning, is_objective, with_recipe
 from privplan.spec.removed import refuse_removed
 from privplan.spec.training import (
@@ -47,7 +68,9 @@ from privplan.values import (
 def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """The data with a budget for each group, and whose noise decides it (1 stands in there)."""
     groups = data.get("groups")
-    if not isinstance(groups, list | tuple) or not all(isinstance(one, dict) for one in groups):
+    if not isinstance(groups, list | tuple) or not all(
+        isinstance(one, dict) for one in groups
+    ):
         return data, []
     stated, spent = [], []
     for place, one in enumerate(groups):
@@ -77,7 +100,9 @@ def with_changes(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def _changed(old: Any, new: Any, field: str) -> Any:
     """Plain data with the parts that a mapping names changed, those of a list by their names."""
     if isinstance(old, dict) and isinstance(new, dict):
-        return old | {name: _changed(old.get(name), one, name) for name, one in new.items()}
+        return old | {
+            name: _changed(old.get(name), one, name) for name, one in new.items()
+        }
     if isinstance(old, list) and isinstance(new, dict):
         named = {one["name"]: one for one in old}
         for name, change in new.items():
@@ -85,13 +110,20 @@ def _changed(old: Any, new: Any, field: str) -> Any:
                 rule = f"must be one of {', '.join(named)}{did_you_mean(name, named)}"
                 raise InputError.one(field, rule, name)
             if not isinstance(change, dict):
-                raise InputError.one(f"{field}.{name}", 'must be such as {"epsilon": 1}', change)
+                raise InputError.one(
+                    f"{field}.{name}", 'must be such as {"epsilon": 1}', change
+                )
             if change.get("clients") == 0:  # nobody: the group is left out
                 del named[name]
                 continue
-            other = {"risk": ("epsilon", "delta"), "epsilon": ("risk",)}  # one states the budget
+            other = {
+                "risk": ("epsilon", "delta"),
+                "epsilon": ("risk",),
+            }  # one states the budget
             without = {one for given in change for one in other.get(given, ())}
-            kept = {part: one for part, one in named[name].items() if part not in without}
+            kept = {
+                part: one for part, one in named[name].items() if part not in without
+            }
             named[name] = {**kept, **change}
         return list(named.values())
     return new
@@ -101,7 +133,9 @@ def _odd_names(data: dict[str, Any]) -> list[Fault]:
     """Names of groups and signers that other programs might read as more than a name."""
     rule = "must be letters, digits, spaces, - _ or ."
     found = ((part, data.get(part)) for part in ("groups", "signers"))
-    each = ((part, one) for part, many in found if isinstance(many, list) for one in many)
+    each = (
+        (part, one) for part, many in found if isinstance(many, list) for one in many
+    )
     listed = ((part, one.get("name")) for part, one in each if isinstance(one, dict))
     return [
         Fault(f"{part}.name", rule, name)
@@ -112,7 +146,9 @@ def _odd_names(data: dict[str, Any]) -> list[Fault]:
 
 def _known_unit(value: Any) -> Any:
     if value not in ("client", "record"):
-        raise ValueError("must be client or record; make a person or a group of records one client")
+        raise ValueError(
+            "must be client or record; make a person or a group of records one client"
+        )
     return value
 
 
@@ -140,7 +176,8 @@ class Spec(Shown, Checked):
         "a client's records with unit: record).",
     )
     rounds: Count = Field(
-        description="Rounds of training (T).", json_schema_extra={"maximum": MOST_ROUNDS}
+        description="Rounds of training (T).",
+        json_schema_extra={"maximum": MOST_ROUNDS},
     )
     cohort: Positive | None = Field(
         None,
@@ -155,7 +192,9 @@ class Spec(Shown, Checked):
     relation: Literal[Relation.ADD_REMOVE, Relation.REPLACE_ONE] = Field(
         Relation.ADD_REMOVE, description="Which data sets are neighbours."
     )
-    clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
+    clipping_norm: Positive = Field(
+        1.0, description="L2 bound on a client's update (C)."
+    )
     local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
     server: ServerOptimiser | None = omitted(
         "How the server moves the model by the mean update; adds it when left out."
@@ -182,11 +221,15 @@ class Spec(Shown, Checked):
         for group, one in zip(self.groups, data["groups"], strict=True):
             if group.risk is not None:
                 del one["epsilon"], one["delta"]
-            elif group.noise_multiplier is not None and group.epsilon == self._spent(group):
+            elif group.noise_multiplier is not None and group.epsilon == self._spent(
+                group
+            ):
                 del one["epsilon"]
         return data
 
-    def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Spec:
+    def replace(
+        self, changes: Mapping[str, Any] | None = None, /, **fields: Any
+    ) -> Spec:
         """The spec with some fields changed, checked as a whole; this one stays as it is.
 
         Args:
@@ -204,7 +247,11 @@ class Spec(Shown, Checked):
                 raise InputError.one(name, f"is not a known field{near}", changes[name])
         if isinstance(data.get("recipe"), dict):  # what is given is not decided
             parts = {f"local.{one}" for one in changes.get("local") or ()}
-            decides = [one for one in data["recipe"]["decides"] if one not in {*changes, *parts}]
+            decides = [
+                one
+                for one in data["recipe"]["decides"]
+                if one not in {*changes, *parts}
+            ]
             data["recipe"] = {**data["recipe"], "decides": decides}
         return Spec.parse(with_changes(data, changes))
 
@@ -225,7 +272,9 @@ class Spec(Shown, Checked):
         refuse_removed(data)
         try:
             budgets = budgets_of_file(data, Path(folder))
-            if budgets is not None:  # all clients of the file as one group, until it is cut
+            if (
+                budgets is not None
+            ):  # all clients of the file as one group, until it is cut
                 epsilons, deltas = (float(least.min()) for least in budgets)
                 everybody = Grouping((len(budgets[0]),), (epsilons,), (deltas,))
                 data = {**data, "groups": everybody.plain()}
@@ -255,7 +304,9 @@ class Spec(Shown, Checked):
 
     def sources(self, path: Path | str) -> list[Path]:
         """The files that a spec at ``path`` was read from."""
-        named = [] if self.groups_from is None else [Path(path).parent / self.groups_from]
+        named = (
+            [] if self.groups_from is None else [Path(path).parent / self.groups_from]
+        )
         return [Path(path), *named]
 
     @property
@@ -264,7 +315,9 @@ class Spec(Shown, Checked):
         if self.planning.release is not None:
             return self.planning.release
         name = self.planning.ratios
-        return OBJECTIVES.get(name).default_release if is_objective(name) else "per_group"
+        return (
+            OBJECTIVES.get(name).default_release if is_objective(name) else "per_group"
+        )
 
     @property
     def weighting(self) -> str:
@@ -286,7 +339,9 @@ class Spec(Shown, Checked):
     def expected_cohort(self) -> float:
         """Expected clients per round over all groups (q n)."""
         if self.planning.ratios == "given":
-            return sum((one.sampling_ratio or 0.0) * self.drawable(one) for one in self.groups)
+            return sum(
+                (one.sampling_ratio or 0.0) * self.drawable(one) for one in self.groups
+            )
         if self.everyone or self.cohort is None:
             return sum(map(self.drawable, self.groups))
         return self.cohort
@@ -299,7 +354,11 @@ class Spec(Shown, Checked):
     def server_momentum(self) -> float:
         """Momentum in [0, 1) for which noise is correlated: the server's, or that of the recipe."""
         recipe = self.recipe
-        if recipe is not None and recipe.source == "default" and "server" in recipe.decides:
+        if (
+            recipe is not None
+            and recipe.source == "default"
+            and "server" in recipe.decides
+        ):
             return self.sampling.law.recipe_momentum
         return 0.0 if self.server is None else self.server.momentum or 0.0
 
@@ -324,12 +383,16 @@ class Spec(Shown, Checked):
     def least_cohort(self, group: Group) -> float:
         """The fewest clients of a group that a round expects."""
         everyone = self.plain_law(group).law.everyone
-        return self.drawable(group) * (1.0 if everyone else group.min_sampling_ratio or 0.0)
+        return self.drawable(group) * (
+            1.0 if everyone else group.min_sampling_ratio or 0.0
+        )
 
     @property
     def plain_laws(self) -> tuple[SamplingLaw, ...]:
         """The laws of the groups, without the persons that they protect."""
-        return tuple(dict.fromkeys(map(self.plain_law, self.groups))) or (self.sampling,)
+        return tuple(dict.fromkeys(map(self.plain_law, self.groups))) or (
+            self.sampling,
+        )
 
     @property
     def everyone(self) -> bool:
@@ -393,9 +456,12 @@ class Spec(Shown, Checked):
         """What a careful reader would ask about, one line each."""
         lines = []
         if self.groups_from is not None and any(
-            not math.isclose(self.delta_of(group), self._delta_for(group)) for group in self.groups
+            not math.isclose(self.delta_of(group), self._delta_for(group))
+            for group in self.groups
         ):
-            lines.append("groups_from: each group has the least epsilon and delta of its members")
+            lines.append(
+                "groups_from: each group has the least epsilon and delta of its members"
+            )
         for group in self.groups:
             if group.risk is not None:  # its delta is a point of a curve, not a failure
                 continue
@@ -416,8 +482,12 @@ class Spec(Shown, Checked):
         for name in names:
             yield from name_faults("groups", name)
         as_read = [skeleton(name) for name in names]
-        for name in sorted({name for name in names if as_read.count(skeleton(name)) > 1}):
-            yield Fault("groups", "must have unique names, which do not look alike", name)
+        for name in sorted(
+            {name for name in names if as_read.count(skeleton(name)) > 1}
+        ):
+            yield Fault(
+                "groups", "must have unique names, which do not look alike", name
+            )
 
     @rule
     def _excluded(self) -> Iterator[Fault]:
@@ -438,7 +508,9 @@ class Spec(Shown, Checked):
                 continue
             faults = list(group.risk.faults())
             for fault in faults:
-                yield Fault(f"groups.{group.name}.{fault.field}", fault.rule, fault.found)
+                yield Fault(
+                    f"groups.{group.name}.{fault.field}", fault.rule, fault.found
+                )
             if faults:
                 continue
             allowed = limit_of(group.risk.point)
@@ -450,10 +522,15 @@ class Spec(Shown, Checked):
     @rule
     def _contributions(self) -> Iterator[Fault]:
         """Law, accountant and size of a group cover its persons."""
-        relation, plain = Relation(self.relation), "must be a plain law; groups have contributions"
+        relation, plain = (
+            Relation(self.relation),
+            "must be a plain law; groups have contributions",
+        )
         if self.sampling.law.contributions > 1:
             yield Fault("sampling", plain, self.sampling)
-        for group in self._groups_with("name", "clients", "records", "sampling", "contributions"):
+        for group in self._groups_with(
+            "name", "clients", "records", "sampling", "contributions"
+        ):
             law = self.plain_law(group).law
             if group.sampling is not None and law.contributions > 1:
                 yield Fault(f"groups.{group.name}.sampling", plain, law.name)
@@ -469,7 +546,9 @@ class Spec(Shown, Checked):
     @rule
     def _delta_in_range(self) -> Iterator[Fault]:
         """A law of the number of clients or records gives a probability."""
-        counted = [group for group in self.groups if self.unit == "client" or group.records]
+        counted = [
+            group for group in self.groups if self.unit == "client" or group.records
+        ]
         found = {self.delta_of(group) for group in counted if group.delta is None}
         text = f"must be in [{LEAST:g}, 1) for these groups; {self.delta} is not"
         for delta in sorted(found):
@@ -490,7 +569,11 @@ class Spec(Shown, Checked):
         for group in self._groups_with("name", "clients", "sampling"):
             sizes[self.plain_law(group).law.everyone] += self.drawable(group)
         least, most = sizes.get(True, 0.0), sum(sizes.values())
-        if len(sizes) > 1 and self.cohort is not None and not least < self.cohort <= most:
+        if (
+            len(sizes) > 1
+            and self.cohort is not None
+            and not least < self.cohort <= most
+        ):
             text = f"must be above {least:g}, of the groups that all come, and at most {most:g}"
             yield Fault("cohort", text, self.cohort)
 
@@ -498,7 +581,9 @@ class Spec(Shown, Checked):
     def _cohort_of_unit(self) -> Iterator[Fault]:
         if self.unit == "record":
             if self.cohort is not None and self.cohort != round(self.cohort):
-                yield Fault("cohort", "must be a whole number with unit: record", self.cohort)
+                yield Fault(
+                    "cohort", "must be a whole number with unit: record", self.cohort
+                )
         elif self.cohort is not None and self.cohort < len(self.groups):
             text = f"must be at least one client per group ({len(self.groups)})"
             yield Fault("cohort", text, self.cohort)
@@ -513,11 +598,15 @@ class Spec(Shown, Checked):
     def _cohort_agrees(self) -> Iterator[Fault]:
         if self.cohort is None or self.planning.ratios != "given" or not self.groups:
             return
-        if self.unit != "client" or any(one.sampling_ratio is None for one in self.groups):
+        if self.unit != "client" or any(
+            one.sampling_ratio is None for one in self.groups
+        ):
             return
         if not math.isclose(self.cohort, self.expected_cohort, rel_tol=0.01):
             expected = self.expected_cohort
-            text = f"must agree with the given ratios, which expect {expected:g} clients"
+            text = (
+                f"must agree with the given ratios, which expect {expected:g} clients"
+            )
             yield Fault("cohort", text, self.cohort)
 
     @rule
@@ -539,13 +628,22 @@ class Spec(Shown, Checked):
     def _fixed_noise(self) -> Iterator[Fault]:
         """Fixed noise is in range, decides the budget, and has whole cohorts where a law has."""
         for group in self._groups_with("name", "clients", "noise_multiplier", "risk"):
-            where, noise = f"groups.{group.name}.noise_multiplier", group.noise_multiplier
+            where, noise = (
+                f"groups.{group.name}.noise_multiplier",
+                group.noise_multiplier,
+            )
             if noise is None or self.unit != "client":
                 continue
             if not NOISE_RANGE[0] <= noise <= NOISE_RANGE[1]:
-                yield Fault(where, f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]", noise)
+                yield Fault(
+                    where, f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]", noise
+                )
             if group.risk is not None:
-                yield Fault(where, "cannot go with a risk; privplan explain shows its risks", noise)
+                yield Fault(
+                    where,
+                    "cannot go with a risk; privplan explain shows its risks",
+                    noise,
+                )
             if self.planning.ratios == "uniform" and self.sampling.law.whole_cohorts:
                 cohort = self._ratio_of(group) * self.drawable(group)
                 if abs(cohort - round(cohort)) > 1e-6 * cohort:
@@ -554,7 +652,9 @@ class Spec(Shown, Checked):
 
     def _groups_with(self, *fields: str) -> list[Group]:
         """The groups whose fields of these names are valid."""
-        return [one for one in self.groups if all(hasattr(one, field) for field in fields)]
+        return [
+            one for one in self.groups if all(hasattr(one, field) for field in fields)
+        ]
 
     def _ratio_of(self, group: Group) -> float:
         """The sampling ratio of a group with given or uniform ratios."""
@@ -562,7 +662,10 @@ class Spec(Shown, Checked):
             return group.sampling_ratio or 0.0
         if self.plain_law(group).law.everyone:
             return 1.0
-        sizes = [(self.drawable(one), self.plain_law(one).law.everyone) for one in self.groups]
+        sizes = [
+            (self.drawable(one), self.plain_law(one).law.everyone)
+            for one in self.groups
+        ]
         left = self.expected_cohort - sum(size for size, whole in sizes if whole)
         own = self.drawable(group)  # as the planner divides it, to the last digit
         return left * own / sum(size for size, whole in sizes if not whole) / own
@@ -573,7 +676,9 @@ class Spec(Shown, Checked):
         release = Release(group.noise_multiplier or 0.0, self._ratio_of(group), law)
         history = History.repeated(release, law.law.rounds_of_client(self.rounds))
         try:
-            found = accountant(PLD).epsilon(history, self.delta_of(group), relation).upper
+            found = (
+                accountant(PLD).epsilon(history, self.delta_of(group), relation).upper
+            )
         except TooLittleNoiseError:
             least = least_certified(law, relation)
             text = f"must be {least:.3g} or more to be certified under sampling"

@@ -16,7 +16,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from privplan.errors import Fault, InputError
@@ -43,7 +49,12 @@ DECIDED = ("clipping_norm", "server", "averaging")
 """Fields of a spec that the default recipe decides where they are left out."""
 LOCAL_RATE = "local.learning_rate"
 """Decided as well where it is left out and there is local momentum; see ``local_rate``."""
-TUNED = ("clipping_norm", "server", "averaging", "local")  # fields that a tuned recipe writes
+TUNED = (
+    "clipping_norm",
+    "server",
+    "averaging",
+    "local",
+)  # fields that a tuned recipe writes
 DECIDABLE = {"default": (*DECIDED, LOCAL_RATE), "none": (), "tuned": TUNED}
 """Fields that ``Recipe.decides`` may name, by the recipe's source."""
 CLIPPING_STEPS = 1.0
@@ -53,7 +64,9 @@ A client whose gradients have norm 1 is as far after one local step. Over all it
 update is longer and thus clipped, so the released mean hardly depends on the updates' lengths,
 which nobody knows without data.
 """
-UNIT = 0.1  # local learning rate where a spec names none; the recipe's unit of length then
+UNIT = (
+    0.1  # local learning rate where a spec names none; the recipe's unit of length then
+)
 MOST_STEPS = 30
 """Local momentum carries a client no farther than so many steps without it would, or than its own
 steps if they are more: with longer local training, updates fit the client's few records instead of
@@ -85,13 +98,17 @@ class Recipe(Checked):
         known = DECIDABLE[self.source]
         for name in self.decides:
             if name not in known:
-                allowed = f"may hold only {', '.join(known)}" if known else "must be empty"
+                allowed = (
+                    f"may hold only {', '.join(known)}" if known else "must be empty"
+                )
                 yield Fault("decides", f"{allowed} for source: {self.source}", name)
 
 
 def fields_digest(fields: Mapping[str, Any]) -> str:
     """SHA-256 of the fields that a tuned recipe writes."""
-    return digest({name: fields[name] for name in TUNED if fields.get(name) is not None})
+    return digest(
+        {name: fields[name] for name in TUNED if fields.get(name) is not None}
+    )
 
 
 def walk(steps: int, momentum: float) -> float:
@@ -100,7 +117,9 @@ def walk(steps: int, momentum: float) -> float:
         return float(steps)
     gone = -math.expm1(steps * math.log(momentum))
     length = (steps - momentum * gone / (1 - momentum)) / (1 - momentum)
-    return min(max(length, float(steps)), steps * (steps + 1) / 2)  # its bounds, but for rounding
+    return min(
+        max(length, float(steps)), steps * (steps + 1) / 2
+    )  # its bounds, but for rounding
 
 
 def local_rate(steps: Any, momentum: Any) -> float:
@@ -108,12 +127,18 @@ def local_rate(steps: Any, momentum: Any) -> float:
     numbers = all(isinstance(one, int | float) for one in (steps, momentum))
     if not numbers or not (1 <= steps <= MOST and 0 <= momentum < 1):
         return UNIT
-    return min(UNIT, float(f"{UNIT * max(MOST_STEPS, steps) / walk(steps, momentum):.4g}"))
+    return min(
+        UNIT, float(f"{UNIT * max(MOST_STEPS, steps) / walk(steps, momentum):.4g}")
+    )
 
 
 def unit(local_learning_rate: float, recipe: Recipe | None) -> float:
     """Local learning rate that the default recipe's lengths are multiples of (eta)."""
-    return UNIT if recipe is not None and LOCAL_RATE in recipe.decides else local_learning_rate
+    return (
+        UNIT
+        if recipe is not None and LOCAL_RATE in recipe.decides
+        else local_learning_rate
+    )
 
 
 def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
@@ -149,10 +174,14 @@ BETA1, BETA2 = 0.9, 0.99
 
 
 def _known(value: object) -> str:
-    if isinstance(value, str) and (value in HYPERPARAMETERS or value in points(GROUP).names):
+    if isinstance(value, str) and (
+        value in HYPERPARAMETERS or value in points(GROUP).names
+    ):
         return value
     *most, last = map(repr, sorted({*HYPERPARAMETERS, *points(GROUP).names}))
-    raise PydanticKnownError("literal_error", {"expected": f"{', '.join(most)} or {last}"})
+    raise PydanticKnownError(
+        "literal_error", {"expected": f"{', '.join(most)} or {last}"}
+    )
 
 
 _Share = Annotated[NonNegative, Field(lt=1)]
@@ -172,11 +201,16 @@ class ServerOptimiser(Value):
         str,
         PlainValidator(_known),
         WithJsonSchema({"examples": sorted(HYPERPARAMETERS), "type": "string"}),
-    ] = Field("sgd", description=f"One of {', '.join(sorted(HYPERPARAMETERS))}, or a registered.")
+    ] = Field(
+        "sgd",
+        description=f"One of {', '.join(sorted(HYPERPARAMETERS))}, or a registered.",
+    )
     learning_rate: Positive | None = omitted(
         "Factor on the step; 1 when left out, 0.01 for adagrad, adam and yogi."
     )
-    momentum: _Share | None = omitted("Factor on the last step (momentum); 0.9 by default.")
+    momentum: _Share | None = omitted(
+        "Factor on the last step (momentum); 0.9 by default."
+    )
     epsilon: Positive | None = omitted(
         "Added to the root of the squares (adagrad, adam, yogi); 0.001 by default."
     )
@@ -280,7 +314,9 @@ class Initial(Value):
             raise InputError.one(f"{FIELD}.file", rule, self.file) from None
         found = hashlib.sha256(content).hexdigest()
         if found != self.sha256:
-            raise InputError.one(f"{FIELD}.sha256", f"must be that of {self.file}", found)
+            raise InputError.one(
+                f"{FIELD}.sha256", f"must be that of {self.file}", found
+            )
         return content
 
     @property

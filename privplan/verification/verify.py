@@ -14,7 +14,12 @@ from pydantic import AfterValidator, Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant, at_most
 from privplan.accounting.release import History, Relation, SamplingLaw, Unit, identity
-from privplan.auditing import AuditEvidence, EmpiricalEpsilon, empirical_epsilons, exceeded
+from privplan.auditing import (
+    AuditEvidence,
+    EmpiricalEpsilon,
+    empirical_epsilons,
+    exceeded,
+)
 from privplan.errors import Fault, InputError, PrivplanError, checked_call
 from privplan.evidence import ReplayReport
 from privplan.files import write_text
@@ -191,7 +196,9 @@ class Verdict(Shown, Value):
         return tuple(
             check
             for check in self.checks
-            if check.outcome == "not shown" and not check.required and check.name not in optional
+            if check.outcome == "not shown"
+            and not check.required
+            and check.name not in optional
         )
 
     def __bool__(self) -> bool:
@@ -208,7 +215,9 @@ class Verdict(Shown, Value):
     def evidence(self) -> tuple[Level, ...]:
         """Levels of evidence for which a check has passed, weakest first."""
         reached = {check.level for check in self.checks if check.passed}
-        return tuple(level for level in get_args(Level) if level in {"declared", *reached})
+        return tuple(
+            level for level in get_args(Level) if level in {"declared", *reached}
+        )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -243,7 +252,9 @@ class Verdict(Shown, Value):
 
     def to_json(self) -> str:
         """The text of ``verdict.json``."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+        return (
+            json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+        )
 
     def save(self, folder: Path | str) -> None:
         """Write ``verdict.json`` into the run folder."""
@@ -306,19 +317,29 @@ def _group_verdict(
     covered = sound and not rdp.why_not(history, relation)
     renyi = epsilon(history, "rdp").upper if covered else math.inf
     by, one_run = run.plan.guarantee, None
-    if by != GUARANTEE:  # the budget is of more than this run, such as the best of several
+    if (
+        by != GUARANTEE
+    ):  # the budget is of more than this run, such as the best of several
         bound = GUARANTEES.get(by)
         upper = spent.upper if sound else math.inf
-        one_run = OneRun(lower=_finite(spent.lower), upper=_finite(upper), rdp=_finite(renyi))
+        one_run = OneRun(
+            lower=_finite(spent.lower), upper=_finite(upper), rdp=_finite(renyi)
+        )
         spent = bounds(lambda: Interval(0.0, bound(run.plan, history, group.delta)))
         worst_off = bounds(lambda: Interval(0.0, bound(run.plan, own, group.delta)))
         renyi = spent.upper if sound else math.inf
     if not sound:  # what was released after the sound lines is unknown
         spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))
     traces = () if run.audit is None else run.audit.groups
-    audits = [empirical_epsilons(one, group.delta) for one in traces if one.group == group.name]
+    audits = [
+        empirical_epsilons(one, group.delta)
+        for one in traces
+        if one.group == group.name
+    ]
     audit = audits[0] if audits else ()
-    certified = [row for row in run.plan.certificate if row.guarantee and row.group == group.name]
+    certified = [
+        row for row in run.plan.certificate if row.guarantee and row.group == group.name
+    ]
     shared = {
         "group": group.name,
         "budget": group.epsilon,
@@ -355,7 +376,10 @@ def audit(run: Run) -> Check:
     if evidence is None:
         return not_shown(name, ["canaries"], required=False)
     groups, _, _ = run.once(_realised)
-    uppers = {group.group: (_or_infinite(group.realised_upper), group.delta) for group in groups}
+    uppers = {
+        group.group: (_or_infinite(group.realised_upper), group.delta)
+        for group in groups
+    }
     if evidence.digest != run.record.audit:
         return failed(name, "the canaries' evidence is not what the run wrote")
     if sorted(traces.group for traces in evidence.groups) != sorted(uppers):
@@ -382,7 +406,9 @@ def budget(run: Run) -> Check:
                     f"{group.accountant}) exceeds the budget {group.budget:g}"
                 )
 
-    return first(problems(), "budget", "every group is within its budget", unreleased(run))
+    return first(
+        problems(), "budget", "every group is within its budget", unreleased(run)
+    )
 
 
 def false_alarm_rate() -> float:
@@ -409,7 +435,9 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
         _log.info("check %s: %s: %s", check.name, check.outcome, check.reason)
     last = run.record.metrics[-1:]  # a run that goes on has none
     agrees = any(one.name == "replay" and one.passed for one in checks)
-    executed = len(set(run.executed.rounds)) if agrees and run.executed is not None else 0
+    executed = (
+        len(set(run.executed.rounds)) if agrees and run.executed is not None else 0
+    )
     return Verdict(
         algorithm=run.record.algorithm, dataset=run.record.dataset, noise=run.record.noise,
         groups=tuple(groups),
@@ -439,13 +467,19 @@ def load_run(folder: Any) -> Run:
             f"{folder / PLAN}: ",
             "; without the plan that it executed a run has no verdict",
         )
-        faults = (Fault(where + one.field, one.rule + ends, one.found) for one in error.faults)
+        faults = (
+            Fault(where + one.field, one.rule + ends, one.found) for one in error.faults
+        )
         raise InputError(faults) from None
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"
         raise InputError.one("plan.groups", rule, plan.spec.population)
     record = RunRecord.load(folder)
-    if record.status == "running" and record.seed is None and not (folder / LEDGER).exists():
+    if (
+        record.status == "running"
+        and record.seed is None
+        and not (folder / LEDGER).exists()
+    ):
         rule = f"must have a release; 0 of {plan.spec.rounds} rounds are booked"
         raise InputError.one("ledger", rule, str(folder))
     ledger = read_ledger(folder, plan.digest)
@@ -481,7 +515,10 @@ def _executed_again(
     run: Run, rounds: int | str | None, options: Mapping[str, Any]
 ) -> tuple[ReplayReport | None, str]:
     """What executing rounds of a run again found now, or why none was executed."""
-    most, executors = number_of_rounds("all" if rounds is None else rounds), list(points(EXECUTORS))
+    most, executors = (
+        number_of_rounds("all" if rounds is None else rounds),
+        list(points(EXECUTORS)),
+    )
     for reason, holds in (
         ("--rounds 0", most == 0),
         ("the run has no folder", run.folder is None),
@@ -521,7 +558,11 @@ def judge(
         noise_key: file with the key of cohorts and noise; the one beside the folder when None.
     """
     folder = run.folder or Path()
-    key = NoiseKey.of_run(folder, run.record.configuration.get("noise_commitment"), noise_key)
-    executed, reason = _executed_again(run, rounds, {**(options or {}), "noise_key": noise_key})
+    key = NoiseKey.of_run(
+        folder, run.record.configuration.get("noise_commitment"), noise_key
+    )
+    executed, reason = _executed_again(
+        run, rounds, {**(options or {}), "noise_key": noise_key}
+    )
     with_all = (*run.trusted, *trusted, *filter(None, [key]))
     return _verdict_of(replace(run, trusted=with_all, executed=executed), reason)

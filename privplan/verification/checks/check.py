@@ -89,7 +89,9 @@ def not_shown(name: str, missing: Iterable[str], *, required: bool = True) -> Ch
     """A check whose evidence is missing, one text per kind; ``required`` of every run or not."""
     kinds = tuple(missing)
     reason = f"missing: {', '.join(kinds)}"
-    return Check(name=name, outcome="not shown", reason=reason, missing=kinds, required=required)
+    return Check(
+        name=name, outcome="not shown", reason=reason, missing=kinds, required=required
+    )
 
 
 def first(
@@ -113,7 +115,9 @@ def first(
     if problem is not None:
         return failed(name, problem)
     absent = tuple(missing)
-    return not_shown(name, absent, required=required) if absent else passed(name, reason)
+    return (
+        not_shown(name, absent, required=required) if absent else passed(name, reason)
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,7 +138,9 @@ class Run(Shown):
     folder: Path | None = None
     trusted: tuple[object, ...] = ()
     executed: ReplayReport | None = None
-    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[Any, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def metrics(self) -> Any:
@@ -193,7 +199,11 @@ class Run(Shown):
     def writes_evidence(self) -> bool:
         """Whether the program that wrote the folder always leaves measured evidence in it."""
         given = self.record.versions.get("privplan", "0.1")
-        return self.folder is not None and self.record.seed is not None and given[:3] != "0.1"
+        return (
+            self.folder is not None
+            and self.record.seed is not None
+            and given[:3] != "0.1"
+        )
 
     @cached_property
     def key(self) -> NoiseKey | None:
@@ -204,7 +214,10 @@ class Run(Shown):
         """The stream of the run's cohorts or noise, from its start: of its key, or of its seed."""
         if self.key is not None:
             return self.key.stream(purpose, *at)
-        seed, scheme = self.record.simulation_seed, self.record.configuration.get("streams", 1)
+        seed, scheme = (
+            self.record.simulation_seed,
+            self.record.configuration.get("streams", 1),
+        )
         own = seed if scheme == 1 else private_seed(seed, self.plan.spec_digest, group)
         return stream(own, purpose, *at)
 
@@ -219,7 +232,9 @@ class Run(Shown):
             for one in self.plan.groups
         }
         if self.record.partition == "clients":
-            known = [name for name, clients in found.items() if isinstance(clients, Clients)]
+            known = [
+                name for name, clients in found.items() if isinstance(clients, Clients)
+            ]
             found |= {name: Clients(self.record.parts.get(name, ())) for name in known}
         return found
 
@@ -256,7 +271,9 @@ class RunCheck:
 
     inspect: Inspect  # the check
     order: int = LAST  # verdicts list checks by increasing order
-    applies: Callable[[Run], bool] = lambda run: True  # whether a verdict on a run lists the check
+    applies: Callable[[Run], bool] = lambda run: (
+        True
+    )  # whether a verdict on a run lists the check
     # largest rate at which it fails on an honest run; 0 without a random test
     false_alarm: float = 0.0
     of_signers: bool = False  # whether it verifies what the plan's signers signed
@@ -271,7 +288,9 @@ def _as_check(component: object) -> RunCheck:
     if isinstance(component, RunCheck):
         return component
     if not callable(component):
-        raise TypeError(f"must be a function of a run, found {type(component).__name__}")
+        raise TypeError(
+            f"must be a function of a run, found {type(component).__name__}"
+        )
     return RunCheck(component)
 
 
@@ -280,7 +299,9 @@ CHECKS: Registry[RunCheck] = Registry(
 )
 
 
-def register(name: str, order: int, false_alarm: float = 0.0) -> Callable[[Inspect], Inspect]:
+def register(
+    name: str, order: int, false_alarm: float = 0.0
+) -> Callable[[Inspect], Inspect]:
     """A decorator that registers a check under its name in verdicts; arguments of ``RunCheck``."""
 
     def decorate(inspect: Inspect) -> Inspect:
@@ -295,7 +316,9 @@ def run_checks(run: Run) -> list[Check]:
 
     On an empty ledger only the check of the plan can pass: the others have nothing to show.
     """
-    ordered = sorted((check for _, check in CHECKS.items()), key=lambda check: check.order)
+    ordered = sorted(
+        (check for _, check in CHECKS.items()), key=lambda check: check.order
+    )
     if run.plan.spec.signers and not any(check.of_signers for check in ordered):
         what = ["a check of signatures (group privplan.checks)"]
         unread = RunCheck(lambda run: not_shown("signers", what))
@@ -334,7 +357,11 @@ def evidence_fault(run: Run) -> Iterator[str]:
 
 def without_evidence(run: Run, what: str) -> Iterator[str]:
     """Missing evidence: an item of its header, where a simulation in a folder lacks it."""
-    if run.folder is not None and run.record.seed is not None and run.evidence == (None, None):
+    if (
+        run.folder is not None
+        and run.record.seed is not None
+        and run.evidence == (None, None)
+    ):
         yield f"{what} ({EVIDENCE})"
 
 
@@ -353,5 +380,7 @@ def stretches(run: Run, group: GroupPlan) -> dict[float, Shares]:
     """A group's releases by the sampling ratio that was planned for their round."""
     by_ratio: dict[float, Shares] = {}
     for release, share in run.shares(group.name):
-        by_ratio.setdefault(at_round(run, group, release)[0], []).append((release, share))
+        by_ratio.setdefault(at_round(run, group, release)[0], []).append(
+            (release, share)
+        )
     return by_ratio

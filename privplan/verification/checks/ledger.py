@@ -78,7 +78,9 @@ def groups(run: check.Run) -> check.Check:
         yield from _identities(run)
 
     reason = f"{len(run.plan.groups)} groups, as planned"
-    return check.first(problems(), "groups", reason, [*check.unreleased(run), *_unstored(run)])
+    return check.first(
+        problems(), "groups", reason, [*check.unreleased(run), *_unstored(run)]
+    )
 
 
 def _unstored(run: check.Run) -> Iterator[str]:
@@ -127,7 +129,11 @@ def rounds(run: check.Run) -> check.Check:
             if after < before:
                 yield f"round {after} stands after round {before}"
         for group in run.plan.groups:
-            yield from _participations(run, group) if protects_records else _releases(run, group)
+            yield from (
+                _participations(run, group)
+                if protects_records
+                else _releases(run, group)
+            )
 
     def missing() -> Iterator[str]:
         done = max((release.round for release in run.ledger.records), default=0)
@@ -135,7 +141,9 @@ def rounds(run: check.Run) -> check.Check:
             state = f"{done} of {planned} are booked, the run is not finished"
             yield f"rounds {done + 1} to {planned}; {state}"
         if protects_records:
-            unnamed = (s.participants is None for r in run.ledger.records for s in r.shares)
+            unnamed = (
+                s.participants is None for r in run.ledger.records for s in r.shares
+            )
             yield from check.lacking("the client of each release", unnamed)
 
     reason = f"{planned} rounds, as planned"
@@ -163,7 +171,11 @@ def _due(run: check.Run) -> int:
 
 def _participations(run: check.Run, group: GroupPlan) -> Iterator[str]:
     """Rounds, steps and participations of clients who add noise locally to protect records."""
-    most, counts, releases = group.participations or 0, Counter[int](), run.shares(group.name)
+    most, counts, releases = (
+        group.participations or 0,
+        Counter[int](),
+        run.shares(group.name),
+    )
     for release, share in releases:
         where = f"round {release.round}, {group.name}"
         if release.round > run.plan.spec.rounds:
@@ -189,7 +201,14 @@ _OF_SIMULATIONS = (
     "dataset", "partition", "model", "device", "metrics", "accuracy", "accuracy_by_class",
     "accuracy_by_group", "weights",
 )  # fmt: skip
-_OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_group", "weights")
+_OF_THE_END = (
+    "chain",
+    "audit",
+    "accuracy",
+    "accuracy_by_class",
+    "accuracy_by_group",
+    "weights",
+)
 
 
 @check.register("record", order=15, false_alarm=check.FALSE_ALARM)
@@ -197,7 +216,9 @@ def record_agrees(run: check.Run) -> check.Check:
     """No field of the record contradicts another one, the plan, the ledger or the evidence."""
     problems = chain(check.evidence_fault(run), map(str, _faults(run)))
     missing = check.without_evidence(run, "the digest of the data")
-    return check.first(problems, "record", "agrees with the plan and the ledger", missing)
+    return check.first(
+        problems, "record", "agrees with the plan and the ledger", missing
+    )
 
 
 def _faults(run: check.Run) -> Iterator[Fault]:
@@ -223,11 +244,15 @@ def _progress(run: check.Run) -> Iterator[Fault]:
     if run.plan.spec.unit == "client" and run.ledger.fault is None:
         last = max((release.round for release in run.ledger.records), default=0)
     if status == "complete" and done != planned:
-        yield _fault("rounds_done", f"must be the {planned} planned rounds, as complete", done)
+        yield _fault(
+            "rounds_done", f"must be the {planned} planned rounds, as complete", done
+        )
     elif status == "stopped" and (done != last or record.seed is not None):
         yield _fault("status", f"stopped is of a deployment after {last} rounds", done)
     elif status == "running" and done > last:
-        yield _fault("rounds_done", f"must be at most {last}, the last round in the ledger", done)
+        yield _fault(
+            "rounds_done", f"must be at most {last}, the last round in the ledger", done
+        )
 
 
 def _end(run: check.Run) -> Iterator[Fault]:
@@ -235,7 +260,9 @@ def _end(run: check.Run) -> Iterator[Fault]:
     record = run.record
     for name in _OF_THE_END if record.status == "running" else ():
         if value := getattr(record, name):
-            yield _fault("status", f"must not be running beside {name} of a finished run", value)
+            yield _fault(
+                "status", f"must not be running beside {name} of a finished run", value
+            )
 
 
 def _inputs(run: check.Run) -> Iterator[Fault]:
@@ -260,12 +287,20 @@ def _inputs(run: check.Run) -> Iterator[Fault]:
     kinds = {"aggregation": str, "numbers": dict, "processes": int, "canaries": int}
     for name, kind in kinds.items():
         if not isinstance(value := given.get(name), kind):
-            words = {str: "text", dict: "a mapping of numbers", int: "a whole number"}[kind]
+            words = {str: "text", dict: "a mapping of numbers", int: "a whole number"}[
+                kind
+            ]
             yield _fault(f"configuration.{name}", f"must be {words}", value)
-    most = max((s.canaries or 0 for r in run.ledger.records for s in r.shares), default=0)
+    most = max(
+        (s.canaries or 0 for r in run.ledger.records for s in r.shares), default=0
+    )
     canaries, complete = given.get("canaries", 0), record.status == "complete"
     if canaries < most or (complete and (canaries > 0) != bool(record.audit)):
-        rule = f"must be {most} or more, as released" if most else "must be 0 without their scores"
+        rule = (
+            f"must be {most} or more, as released"
+            if most
+            else "must be 0 without their scores"
+        )
         yield _fault("configuration.canaries", rule, canaries)
     if (record.noise == "secure") != ("noise" in given):
         rule = f"must be as in the configuration, {given.get('noise')}"
@@ -276,7 +311,9 @@ def _scores(run: check.Run) -> Iterator[Fault]:
     """Evaluations are of rounds that were done, and the last one is that of the end."""
     record, metrics = run.record, run.record.metrics
     rounds = [one.round for one in metrics]
-    if rounds != sorted(set(rounds)) or (rounds and not 1 <= rounds[-1] <= record.rounds_done):
+    if rounds != sorted(set(rounds)) or (
+        rounds and not 1 <= rounds[-1] <= record.rounds_done
+    ):
         rule = f"must be in increasing rounds of the {record.rounds_done} done"
         yield _fault("metrics", rule, rounds)
     if rounds and rounds[0] == 0:
@@ -307,9 +344,15 @@ def _final(run: check.Run, last: float | None) -> Iterator[Fault]:
         if end is not last:
             yield _fault("accuracy", f"must be {last}, as in the last evaluation", end)
         return
-    most = math.sqrt(math.log(2 / check.FALSE_ALARM) / (2 * EVALUATED_CLIENTS)) if wide else SCORE
+    most = (
+        math.sqrt(math.log(2 / check.FALSE_ALARM) / (2 * EVALUATED_CLIENTS))
+        if wide
+        else SCORE
+    )
     if abs(end - last) > most:
-        yield _fault("accuracy", f"must be within {most:.3g} of the last evaluation, {last}", end)
+        yield _fault(
+            "accuracy", f"must be within {most:.3g} of the last evaluation, {last}", end
+        )
     if (rule := _no_mean(end, run.record)) is not None:
         yield _fault("accuracy", rule, end)
 
@@ -322,7 +365,10 @@ def _no_mean(end: float, record: RunRecord) -> str | None:
     was tested. The accuracy need not be within those of the groups then. Where clients have own
     models it is a mean of those by group, over clients; those by class then have other weights.
     """
-    classes, groups = record.accuracy_by_class.values(), record.accuracy_by_group.values()
+    classes, groups = (
+        record.accuracy_by_class.values(),
+        record.accuracy_by_group.values(),
+    )
     if not classes and not groups:
         return None
     if _between(groups, end):

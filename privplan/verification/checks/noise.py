@@ -36,7 +36,11 @@ def noise_planned(run: check.Run) -> check.Check:
                     continue
                 planned = check.at_round(run, group, release)[1]
                 recorded = release.release_for(share).noise_multiplier
-                if not planned * (1 - 1e-9) <= recorded <= planned * provision * (1 + 1e-9):
+                if (
+                    not planned * (1 - 1e-9)
+                    <= recorded
+                    <= planned * provision * (1 + 1e-9)
+                ):
                     yield (
                         f"round {release.round}, {share.group}: noise multiplier {recorded:.6g}, "
                         f"planned {planned:.6g}"
@@ -66,7 +70,11 @@ def noise_drawn(run: check.Run) -> check.Check:
             )
             if drawn_squares is None:
                 continue
-            if std == 0 or count == 0 or release.noise.p_value(drawn_squares, std, count) < level:
+            if (
+                std == 0
+                or count == 0
+                or release.noise.p_value(drawn_squares, std, count) < level
+            ):
                 measured = math.sqrt(drawn_squares / max(count, 1))
                 yield f"round {release.round}: drawn with {measured:.6g}, recorded {std:.6g}"
             squares, drawn = of_family.get(release.family, (0.0, 0))
@@ -76,10 +84,10 @@ def noise_drawn(run: check.Run) -> check.Check:
                 yield f"all rounds: {math.sqrt(squares / drawn):.6g} times the recorded deviation"
 
     coordinates = sum(release.dimension for release in releases)
-    reason = (
-        f"chi-square over {coordinates} coordinates, false alarms at most {check.FALSE_ALARM:g}"
+    reason = f"chi-square over {coordinates} coordinates, false alarms at most {check.FALSE_ALARM:g}"
+    squares = check.lacking(
+        "sums of squares", (one.noise_sum_squares is None for one in releases)
     )
-    squares = check.lacking("sums of squares", (one.noise_sum_squares is None for one in releases))
     found = iter(()) if run.once(_is_of_seed) else problems()
     return check.first(found, name, reason, chain(check.unreleased(run), squares))
 
@@ -110,9 +118,17 @@ def noise_fresh(run: check.Run) -> check.Check:
             draws[drawn] = release.round
 
     sent = [release for release in run.ledger.records if not release.noise.silent]
-    reason = f"{len(sent)} states of the generator, none used twice" if sent else check.NOTHING_LEFT
-    states = check.lacking("states of the generator", (not release.noise_state for release in sent))
-    return check.first(problems(), "noise fresh", reason, chain(check.unreleased(run), states))
+    reason = (
+        f"{len(sent)} states of the generator, none used twice"
+        if sent
+        else check.NOTHING_LEFT
+    )
+    states = check.lacking(
+        "states of the generator", (not release.noise_state for release in sent)
+    )
+    return check.first(
+        problems(), "noise fresh", reason, chain(check.unreleased(run), states)
+    )
 
 
 # --- Checks of the measured noise: its distribution, its coverage and its independence. ----------
@@ -122,8 +138,12 @@ def noise_fresh(run: check.Run) -> check.Check:
 
 NO_GAUSSIAN = "does not apply, no Gaussian noise on sums"
 LAGS = 8  # earlier rounds with which the noise of a group is correlated, over the run
-PAIRED_RELEASES = 3_000  # most releases of which every pair is correlated: the first ones
-SAME = 1e-6  # relative tolerance between a measurement's sum of squares and the ledger's
+PAIRED_RELEASES = (
+    3_000  # most releases of which every pair is correlated: the first ones
+)
+SAME = (
+    1e-6  # relative tolerance between a measurement's sum of squares and the ledger's
+)
 
 Measured = list[tuple[ReleaseRecord, evidence.NoiseEvidence]]
 Problems = Callable[[Measured, float], Iterator[str]]
@@ -131,12 +151,18 @@ Problems = Callable[[Measured, float], Iterator[str]]
 
 def _gaussian_sums(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
     """Releases of sums with Gaussian noise, each with its position in its round."""
-    return [(at, one) for at, one in run.numbered if one.noise.normal and one.unit == "client"]
+    return [
+        (at, one)
+        for at, one in run.numbered
+        if one.noise.normal and one.unit == "client"
+    ]
 
 
 def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
     """Gaussian sums with their measurements, what is missing, and what is wrong."""
-    found, fault = ({}, None) if run.folder is None else evidence.read_noise_evidence(run.folder)
+    found, fault = (
+        ({}, None) if run.folder is None else evidence.read_noise_evidence(run.folder)
+    )
     releases = run.once(_gaussian_sums)
     measured: Measured = []
     for index, release in releases:
@@ -145,15 +171,21 @@ def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
             continue
         measured.append((release, one))
         if fault is None and not _of_release(one, release):
-            fault = f"round {release.round}: the measured noise is not that of the release"
+            fault = (
+                f"round {release.round}: the measured noise is not that of the release"
+            )
     known = {(release.round, index) for index, release in run.numbered}
     # A run that was killed may have measured a release that its ledger does not have.
     whole = run.ledger.fault is None and run.record.status != "running"
     if fault is None and whole and (other := found.keys() - known):
         round_, index = min(other)
-        fault = f"round {round_}: release {index + 1} was measured and is not in the ledger"
+        fault = (
+            f"round {round_}: release {index + 1} was measured and is not in the ledger"
+        )
     absent = len(releases) - len(measured)
-    missing = [f"measurements of the noise ({absent} of {len(releases)})"] if absent else []
+    missing = (
+        [f"measurements of the noise ({absent} of {len(releases)})"] if absent else []
+    )
     return measured, missing, fault
 
 
@@ -176,12 +208,16 @@ def _of_release(one: evidence.NoiseEvidence, release: ReleaseRecord) -> bool:
 
 def _check(run: check.Run, name: str, problems: Problems, reason: str) -> check.Check:
     """A check of measured noise; not shown where a release was not measured."""
-    made_known = run.record.seed is not None  # the noise of a deployment nobody can draw again
+    made_known = (
+        run.record.seed is not None
+    )  # the noise of a deployment nobody can draw again
     if not run.once(_gaussian_sums):
         noisy = sum(release.noise.noisy for release in run.ledger.records)
         if made_known or not noisy:
             return check.passed(name, NO_GAUSSIAN)
-        return check.not_shown(name, [f"measurements of the noise ({noisy} of {noisy})"])
+        return check.not_shown(
+            name, [f"measurements of the noise ({noisy} of {noisy})"]
+        )
     measured, missing, fault = run.once(_measurements)
     faults = problems(measured, check.EVIDENCE_FALSE_ALARM) if measured else iter(())
     reason = f"{reason}, false alarms at most {check.EVIDENCE_FALSE_ALARM:g}"
@@ -197,7 +233,9 @@ def _check(run: check.Run, name: str, problems: Problems, reason: str) -> check.
 
 def _is_of_seed(run: check.Run) -> bool:
     """Whether the noise of every release was generated again from the seed and agrees."""
-    few = sum(release.dimension for _, release in run.once(_gaussian_sums)) <= COORDINATES
+    few = (
+        sum(release.dimension for _, release in run.once(_gaussian_sums)) <= COORDINATES
+    )
     return few and not run.keyed and run.once(noise_regenerated).passed
 
 
@@ -215,7 +253,9 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
         where = f"round {release.round}"
         if ks_p_value(one.ks, one.distributed) < level / len(measured):
             yield f"{where}: Kolmogorov-Smirnov distance {one.ks:.3g} from the normal law"
-        if close_pairs_p_value(one.close, [one.distributed]) < level / 2 / len(measured):
+        if close_pairs_p_value(one.close, [one.distributed]) < level / 2 / len(
+            measured
+        ):
             yield f"{where}: {one.close} pairs of equal noise, so it is on a grid or repeated"
     sizes = [one.distributed for _, one in measured]
     total, close = sum(sizes), sum(one.close for _, one in measured)
@@ -224,7 +264,10 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
     cells = np.sum([one.cells for _, one in measured], axis=0)
     distance = np.abs(np.cumsum(cells) / total - np.arange(1, CELLS + 1) / CELLS).max()
     odd_cells = counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
-    if ks_p_value(float(distance), total) < level / 2 or odd_cells.min() < level / 2 / CELLS:
+    if (
+        ks_p_value(float(distance), total) < level / 2
+        or odd_cells.min() < level / 2 / CELLS
+    ):
         yield f"all rounds: distance {distance:.3g} from the normal law"
     tails = np.sum([one.tails for _, one in measured], axis=0)
     chances = counts_p_values(tails, total, tail_probabilities(TAILS))
@@ -256,7 +299,9 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
         where: list[tuple[int, int]] = []
         for release, one in measured:
             parts = (
-                one.layers if kind == "layer" else tuple(evidence.block_lengths(one.coordinates))
+                one.layers
+                if kind == "layer"
+                else tuple(evidence.block_lengths(one.coordinates))
             )
             squares += one.layer_squares if kind == "layer" else one.block_squares
             lengths += parts
@@ -271,14 +316,21 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
             round_, number = where[worst]
             yield f"round {round_}, {kind} {number}: {ratio:.3g} times the recorded deviation"
         numbers = np.array([number for _, number in where])
-        energy, counts = np.bincount(numbers, values)[1:], np.bincount(numbers, sizes)[1:]
+        energy, counts = (
+            np.bincount(numbers, values)[1:],
+            np.bincount(numbers, sizes)[1:],
+        )
         chances = squares_p_values(energy, counts)
         worst = int(chances.argmin())
         if chances[worst] < level / 2 / len(chances):
             ratio = np.sqrt(energy[worst] / counts[worst])
             yield f"all rounds, {kind} {worst + 1}: {ratio:.3g} times the recorded deviation"
-    for n in dict.fromkeys(one.coordinates for _, one in measured):  # which fixes the projections
-        projections = np.array([one.projections for _, one in measured if one.coordinates == n])
+    for n in dict.fromkeys(
+        one.coordinates for _, one in measured
+    ):  # which fixes the projections
+        projections = np.array(
+            [one.projections for _, one in measured if one.coordinates == n]
+        )
         rows, columns = projections.shape
         energy = squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
         mean = normal_p_values(projections.sum(0) / np.sqrt(rows))
@@ -317,7 +369,10 @@ def _dependent(measured: Measured, rate: float) -> Iterator[str]:
         for release, _ in measured
         if release.residual is not None and release.residual.along_sum is not None
     ]
-    if along and normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level:
+    if (
+        along
+        and normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level
+    ):
         yield "all rounds: the noise is correlated with the clean sum"
 
 
@@ -350,7 +405,9 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
     groups = sorted({name for found in by_round.values() for name in found})
     number = len(groups) * LAGS + len(groups) * (len(groups) - 1) // 2
     for name in groups:
-        own = {round_: found[name] for round_, found in by_round.items() if name in found}
+        own = {
+            round_: found[name] for round_, found in by_round.items() if name in found
+        }
         for lag in range(1, LAGS + 1):
             pairs = [(own[r], own[r + lag]) for r in own if r + lag in own]
             product = sum(float(x @ y) for x, y in pairs)
@@ -360,7 +417,9 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
                 yield f"{name}: correlation {correlation:.2g} with the noise {lag} rounds before"
     for position, left in enumerate(groups):
         for right in groups[position + 1 :]:
-            both = [found for found in by_round.values() if left in found and right in found]
+            both = [
+                found for found in by_round.values() if left in found and right in found
+            ]
             product = sum(float(found[left] @ found[right]) for found in both)
             normals = max(1, len(both) * len(same[0][1].projections))
             if product_p_values(np.array([product]), normals)[0] < level / number:
@@ -373,7 +432,9 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
 # stream, and where the noise is that of the seed.
 
 COORDINATES = 50_000_000  # most that are generated again; then every k-th release
-LARGEST = 2**30  # most coordinates of one release whose noise is generated again, for memory: 8 GiB
+LARGEST = (
+    2**30
+)  # most coordinates of one release whose noise is generated again, for memory: 8 GiB
 SINGLE = 2.0**-23  # twice the relative error of a coordinate in single precision
 
 
@@ -389,12 +450,15 @@ def noise_regenerated(run: check.Run) -> check.Check:
         return check.passed(name, NO_GAUSSIAN)
     if run.other_streams is not None:
         return check.not_shown(name, [run.other_streams], required=False)
-    if run.keyed and run.key is None:  # a state where the seed puts it is no state of a key
+    if (
+        run.keyed and run.key is None
+    ):  # a state where the seed puts it is no state of a key
         faults = (
             f"round {release.round}, release {index + 1}: the generator stood where the seed puts "
             "it, the record names a secret key"
             for index, release in releases
-            if release.noise_state == fingerprint(run.source(Purpose.NOISE, release.round, index))
+            if release.noise_state
+            == fingerprint(run.source(Purpose.NOISE, release.round, index))
         )
         return check.first(faults, name, "", ["the key of the noise"], required=False)
     measured = {} if run.folder is None else evidence.read_noise_evidence(run.folder)[0]
@@ -412,11 +476,17 @@ def noise_regenerated(run: check.Run) -> check.Check:
                 yield f"{where}: the generator did not stand where the {whose} puts it"
             elif number % every == offset and not large[number]:
                 drawn = _drawn(source, release)
-                why = _other_noise(release, measured.get((release.round, index)), drawn, whose)
+                why = _other_noise(
+                    release, measured.get((release.round, index)), drawn, whose
+                )
                 if why is not None:
                     yield f"{where}: {why}"
 
-    missing = [f"states of the generator ({stateless} of {len(releases)})"] if stateless else []
+    missing = (
+        [f"states of the generator ({stateless} of {len(releases)})"]
+        if stateless
+        else []
+    )
     missing += check.lacking(f"noise of at most {LARGEST} coordinates", large)
     checked = len(range(offset, len(releases), every))
     reason = f"{len(releases)} states and the noise of {checked} releases are those of the {whose}"
@@ -432,7 +502,10 @@ def _drawn(source: Any, release: ReleaseRecord) -> np.ndarray:
 
 
 def _other_noise(
-    release: ReleaseRecord, measured: evidence.NoiseEvidence | None, drawn: np.ndarray, whose: str
+    release: ReleaseRecord,
+    measured: evidence.NoiseEvidence | None,
+    drawn: np.ndarray,
+    whose: str,
 ) -> str | None:
     """How a release's evidence differs from generated noise [n]; None where it does not."""
     squares = float(np.square(drawn).sum())
@@ -465,10 +538,14 @@ def ks_p_value(distance: float, n: int) -> float:
     return min(1.0, 2 * math.exp(-2 * n * distance**2))
 
 
-def counts_p_values(counts: np.ndarray, n: int, probabilities: np.ndarray) -> np.ndarray:
+def counts_p_values(
+    counts: np.ndarray, n: int, probabilities: np.ndarray
+) -> np.ndarray:
     """Exact two-sided binomial p-values of numbers of coordinates in cells or tails."""
     below = bdtr(counts, n, probabilities)
-    above = np.where(counts > 0, bdtrc(np.maximum(counts - 1, 0), n, probabilities), 1.0)
+    above = np.where(
+        counts > 0, bdtrc(np.maximum(counts - 1, 0), n, probabilities), 1.0
+    )
     chances: np.ndarray = np.minimum(1.0, 2 * np.minimum(below, above))
     return chances
 
@@ -494,7 +571,9 @@ def close_pairs_p_value(pairs: int, sizes: Sequence[int]) -> float:
     1 - (1 - a)^n. A multiplicative Chernoff bound holds for sums of negatively associated
     indicators (Dubhashi and Ranjan 1998).
     """
-    mean = sum((n - 1) * -math.expm1(n * math.log1p(-evidence.CLOSE * DENSITY)) for n in sizes)
+    mean = sum(
+        (n - 1) * -math.expm1(n * math.log1p(-evidence.CLOSE * DENSITY)) for n in sizes
+    )
     if pairs <= mean or mean == 0:
         return 1.0
     return math.exp(min(0.0, pairs - mean - pairs * math.log(pairs / mean)))
@@ -518,7 +597,9 @@ def lagged_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
     and its transpose), so that by convexity the logarithm of its moment generating function at t is
     at most -(n / 4) log(1 - 4 t^2): half the exponent of ``product_p_values``.
     """
-    chances: np.ndarray = np.minimum(1.0, 2 * np.sqrt(product_p_values(products, n) / 2))
+    chances: np.ndarray = np.minimum(
+        1.0, 2 * np.sqrt(product_p_values(products, n) / 2)
+    )
     return chances
 
 

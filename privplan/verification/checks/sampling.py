@@ -52,7 +52,9 @@ def sampling(run: Run) -> Check:
                         used = f"{share.sampling_ratio:.6g}, planned {ratio:.6g}"
                         yield f"{group.name}: sampling ratio {used}"
                 if not run.once(_is_of_seed) and _in_turn(run, group):
-                    yield from _unlikely_sizes(run, group, shares, ratio, FALSE_ALARM / tests)
+                    yield from _unlikely_sizes(
+                        run, group, shares, ratio, FALSE_ALARM / tests
+                    )
 
     laws = ", ".join(dict.fromkeys(map(run.plan.law_of, run.plan.groups)))
     sizes = "batch" if run.plan.spec.unit == "record" else "cohort"
@@ -61,7 +63,9 @@ def sampling(run: Run) -> Check:
     def missing() -> Iterator[str]:
         yield from unreleased(run)
         shares = (share for release in run.ledger.records for share in release.shares)
-        yield from lacking("cohort sizes", (share.drawn_size is None for share in shares))
+        yield from lacking(
+            "cohort sizes", (share.drawn_size is None for share in shares)
+        )
 
     return first(problems(), "sampling law", well, missing())
 
@@ -86,13 +90,21 @@ def _unlikely_sizes(
 
 def _in_turn(run: Run, group: GroupPlan) -> bool:
     """Whether the cohorts that are known are of the first rounds, where a law's rounds differ."""
-    known = [one.round for one, share in run.shares(group.name) if share.drawn_size is not None]
-    return run.plan.law_of(group).law.rounds_for(1) == 1 or known == [*range(1, len(known) + 1)]
+    known = [
+        one.round
+        for one, share in run.shares(group.name)
+        if share.drawn_size is not None
+    ]
+    return run.plan.law_of(group).law.rounds_for(1) == 1 or known == [
+        *range(1, len(known) + 1)
+    ]
 
 
 def _is_of_seed(run: Run) -> bool:
     """Whether all cohorts are those of the seed: how likely they were then shows nothing."""
-    seeded = run.plan.spec.unit == "client" and not run.keyed  # a key may have been chosen
+    seeded = (
+        run.plan.spec.unit == "client" and not run.keyed
+    )  # a key may have been chosen
     return seeded and run.once(cohorts_regenerated).passed
 
 
@@ -175,7 +187,9 @@ def participation(run: Run) -> Check:
                 sizes = np.arange(len(law))
                 with np.errstate(divide="ignore"):
                     absent = group.clients - len(counts)
-                    chance = spread_p_value((counts.tolist(), sizes, np.log(law), absent))
+                    chance = spread_p_value(
+                        (counts.tolist(), sizes, np.log(law), absent)
+                    )
                 if chance < level:
                     yield (
                         f"{group.name}: participations vary between clients unlike {planned.title}"
@@ -186,7 +200,9 @@ def participation(run: Run) -> Check:
     return first(found, name, well, _unnamed(run))
 
 
-def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _participations(
+    run: Run, group: GroupPlan
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Clients who took part and the first who did not, how often they did, and the law of that."""
     found: Counter[int] = Counter()
     rounds: Counter[float] = Counter()
@@ -195,7 +211,9 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
         if share.participants is not None:
             ratio = at_round(run, group, release)[0]
             rounds[planned.chance(group.clients, ratio)] += 1
-            found.update(client for client in share.participants if client < group.clients)
+            found.update(
+                client for client in share.participants if client < group.clients
+            )
     absent = next((one for one in range(group.clients) if one not in found), None)
     known = sorted(found.items()) + [(absent, 0)] * (absent is not None)
     who, counts = np.array(known, dtype=np.int64).T
@@ -206,7 +224,9 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray,
 
 LAGS = 5  # distances of rounds at which the overlap of cohorts is tested over the whole run
 DISTANCES = (1, 2, 3)  # distances of positions at which common participation is tested
-PAIRED_ROUNDS = 300  # most rounds of which every pair is tested for an overlap: the first
+PAIRED_ROUNDS = (
+    300  # most rounds of which every pair is tested for an overlap: the first
+)
 KINDS = 5  # number of kinds of tests, which share the false-alarm rate equally
 
 Cohorts = list[tuple[int, tuple[int, ...]]]
@@ -215,11 +235,16 @@ Cohorts = list[tuple[int, tuple[int, ...]]]
 @register("cohort independence", order=132, false_alarm=EVIDENCE_FALSE_ALARM)
 def cohort_independence(run: Run) -> Check:
     """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
-    name, laws = "cohort independence", [(one, run.plan.law_of(one).law) for one in run.plan.groups]
+    name, laws = (
+        "cohort independence",
+        [(one, run.plan.law_of(one).law) for one in run.plan.groups],
+    )
     laws = [one for one in laws if not one[1].everyone or one[1].drawable(1) < 1]
     if run.plan.spec.unit == "record" or not laws:
         return passed(name, "does not apply, cohorts are not drawn")
-    others = (f"tests of the law {law.title}" for _, law in laws if not law.uniform_cohorts)
+    others = (
+        f"tests of the law {law.title}" for _, law in laws if not law.uniform_cohorts
+    )
     missing = [*dict.fromkeys(others)]
     shares = [share for release in run.ledger.records for share in release.shares]
     unnamed = sum(share.participants is None for share in shares)
@@ -232,14 +257,27 @@ def cohort_independence(run: Run) -> Check:
             for fault in _wrong_ratio(run, group, level):
                 yield f"{group.name}: {fault}"
             cohorts = dict(_cohorts(run, group))
-            parts: dict[Sequence[int], list[int]] = {}  # rounds that draw from the same clients
+            parts: dict[
+                Sequence[int], list[int]
+            ] = {}  # rounds that draw from the same clients
             for round_ in cohorts:
-                parts.setdefault(law.places(round_, run.clients[group.name]), []).append(round_)
+                parts.setdefault(
+                    law.places(round_, run.clients[group.name]), []
+                ).append(round_)
             for places, rounds in [one for one in parts.items() if len(one[0])]:
-                where = f", rounds {', '.join(map(str, rounds[:2]))}, ... counted from 1"
+                where = (
+                    f", rounds {', '.join(map(str, rounds[:2]))}, ... counted from 1"
+                )
                 numbers = range(1, len(rounds) + 1) if len(parts) > 1 else rounds
                 own = [
-                    (at, tuple(places.index(one) for one in cohorts[round_] if one in places))
+                    (
+                        at,
+                        tuple(
+                            places.index(one)
+                            for one in cohorts[round_]
+                            if one in places
+                        ),
+                    )
                     for at, round_ in zip(numbers, rounds, strict=True)
                 ]
                 for fault in (
@@ -250,7 +288,9 @@ def cohort_independence(run: Run) -> Check:
                     yield f"{group.name}{where if len(parts) > 1 else ''}: {fault}"
 
     rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
-    missing += [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    missing += (
+        [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    )
     reason = f"lags, pairs, halves and ratio fit the law, {rate}"
     found = iter(()) if run.once(_is_of_seed) else problems()
     return first(found, name, reason, missing, required=False)
@@ -259,7 +299,9 @@ def cohort_independence(run: Run) -> Check:
 def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
     """Rounds with the group's participants, one cohort per round."""
     found = {
-        release.round: tuple(client for client in share.participants if client < group.clients)
+        release.round: tuple(
+            client for client in share.participants if client < group.clients
+        )
         for release, share in run.shares(group.name)
         if share.participants is not None
         and len(set(share.participants)) == len(share.participants)
@@ -270,7 +312,9 @@ def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
 def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     by_round = dict(cohorts)
     for lag in range(1, LAGS + 1):
-        pairs = [(by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round]
+        pairs = [
+            (by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round
+        ]
         if not pairs:
             continue
         overlaps = [overlap(left, frozenset(right)) for left, right in pairs]
@@ -286,7 +330,9 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 
 def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     """Two rounds whose cohorts have too many or too few clients in common."""
-    columns = np.unique([one for _, cohort in cohorts for one in cohort], return_inverse=True)[1]
+    columns = np.unique(
+        [one for _, cohort in cohorts for one in cohort], return_inverse=True
+    )[1]
     rows = np.repeat(np.arange(len(cohorts)), [len(cohort) for _, cohort in cohorts])
     ones, shape = np.ones(len(rows), dtype=np.int64), (len(cohorts), len(rows) + 1)
     present = csr_array((ones, (rows, columns)), shape=shape)
@@ -333,9 +379,15 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
         return
     found = stretches(run, group)
     for ratio, pairs in found.items():
-        known = [(r.round, size) for r, share in pairs if (size := share.drawn_size) is not None]
+        known = [
+            (r.round, size)
+            for r, share in pairs
+            if (size := share.drawn_size) is not None
+        ]
         total = sum(size for _, size in known)
-        trials = sum(len(law.places(round_, run.clients[group.name])) for round_, _ in known)
+        trials = sum(
+            len(law.places(round_, run.clients[group.name])) for round_, _ in known
+        )
         chance = law.chance(run.clients[group.name], ratio)
         if known and total_p_value([total], trials, chance) < level / len(found):
             yield f"{total} participations where about {chance * trials:.0f} are expected"
@@ -371,7 +423,9 @@ def cohorts_regenerated(run: Run) -> Check:
                         f"({others} clients differ)"
                     )
 
-    missing = [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    missing = (
+        [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    )
     reason = f"{len(shares)} cohorts are those of the {whose}"
     return first(problems(), name, reason, missing, required=False)
 
@@ -380,10 +434,14 @@ def cohorts_regenerated(run: Run) -> Check:
 # Given its size, each cohort is a uniform subset of its group under every law of this project, and
 # those of different rounds are independent.
 
-_EXPONENTS = np.geomspace(1e-3, 20, 120)  # exponents among which a Chernoff bound takes the best
+_EXPONENTS = np.geomspace(
+    1e-3, 20, 120
+)  # exponents among which a Chernoff bound takes the best
 
 
-def oddest_client(counts: np.ndarray, law: np.ndarray, clients: int) -> tuple[int, float]:
+def oddest_client(
+    counts: np.ndarray, law: np.ndarray, clients: int
+) -> tuple[int, float]:
     """The index of the oddest number of participations, and how odd it is among all clients."""
     below, above = np.cumsum(law), np.cumsum(law[::-1])[::-1]
     inside = np.minimum(counts, len(law) - 1)
@@ -392,7 +450,9 @@ def oddest_client(counts: np.ndarray, law: np.ndarray, clients: int) -> tuple[in
     return oddest, float(min(1.0, 2 * clients * chances[oddest]))
 
 
-def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
+def hypergeometric(
+    population: int, marked: int, draws: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Values and log-probabilities of the number of marked clients in a uniform draw."""
     values = np.arange(max(0, draws + marked - population), min(draws, marked) + 1)
     log_mass = (
@@ -403,15 +463,21 @@ def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray
     return values, log_mass
 
 
-def hypergeometric_p_value(found: int, population: int, marked: int, draws: int) -> float:
+def hypergeometric_p_value(
+    found: int, population: int, marked: int, draws: int
+) -> float:
     """Exact two-sided p-value of the number of marked clients in a uniform draw."""
-    least, chances = _hypergeometric_p_values(population, min(marked, draws), max(marked, draws))
+    least, chances = _hypergeometric_p_values(
+        population, min(marked, draws), max(marked, draws)
+    )
     index = found - least
     return float(chances[index]) if 0 <= index < len(chances) else 0.0
 
 
 @lru_cache(maxsize=512)
-def _hypergeometric_p_values(population: int, marked: int, draws: int) -> tuple[int, np.ndarray]:
+def _hypergeometric_p_values(
+    population: int, marked: int, draws: int
+) -> tuple[int, np.ndarray]:
     """Least number of marked clients in a uniform draw, and p-values of it and of each above.
 
     The law is symmetric in its last two arguments.
@@ -422,16 +488,23 @@ def _hypergeometric_p_values(population: int, marked: int, draws: int) -> tuple[
     return int(values[0]), np.minimum(1.0, 2 * np.minimum(below, above))
 
 
-def overlaps_p_value(overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], n: int) -> float:
+def overlaps_p_value(
+    overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], n: int
+) -> float:
     """Chernoff bound on the two-sided tail of the sum of overlaps of pairs of cohorts.
 
     The overlap of two independent uniform subsets is hypergeometric given one of them. Overlaps of
     rounds t and t + lag for all t are a martingale with these conditional laws, so that the
     moment generating functions multiply.
     """
-    laws = Counter((min(pair), max(pair)) for pair in sizes)  # the law is symmetric in the sizes
+    laws = Counter(
+        (min(pair), max(pair)) for pair in sizes
+    )  # the law is symmetric in the sizes
     terms = [hypergeometric(n, *pair) for pair in laws]
-    lengths, counts = [len(values) for values, _ in terms], np.array(list(laws.values()))
+    lengths, counts = (
+        [len(values) for values, _ in terms],
+        np.array(list(laws.values())),
+    )
     starts = np.cumsum([0, *lengths[:-1]])
     values, log_mass = map(np.concatenate, zip(*terms, strict=True))
     found, mean = sum(overlaps), sum(one * other for one, other in sizes) / n
@@ -458,7 +531,9 @@ def overlap(left: Collection[int], right: frozenset[int]) -> int:
     return len(right.intersection(left))
 
 
-def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) -> float:
+def neighbours_p_value(
+    cohorts: Sequence[Sequence[int]], n: int, distance: int
+) -> float:
     """Bound on the upper tail of how many clients took part with a client ``distance`` apart.
 
     Counts, over all rounds, disjoint pairs of positions (i, i + distance) both of whose clients
@@ -478,5 +553,7 @@ def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) 
 
 
 def _log_choose(total: int, chosen: np.ndarray) -> np.ndarray:
-    found: np.ndarray = gammaln(total + 1) - gammaln(chosen + 1) - gammaln(total - chosen + 1)
+    found: np.ndarray = (
+        gammaln(total + 1) - gammaln(chosen + 1) - gammaln(total - chosen + 1)
+    )
     return found

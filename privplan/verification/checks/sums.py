@@ -12,7 +12,9 @@ from privplan.planning.error import rule_of
 from privplan.record import Executed, GroupShare, ReleaseRecord, Residual
 from privplan.verification.checks import check
 
-CLIP_TOLERANCE = 1e-5  # relative tolerance on a clipped norm, for rounding in single precision
+CLIP_TOLERANCE = (
+    1e-5  # relative tolerance on a clipped norm, for rounding in single precision
+)
 
 
 @check.register("clipping", order=50)
@@ -30,7 +32,8 @@ def clipping(run: check.Run) -> check.Check:
                 if not release.noise.silent:
                     where = f"round {release.round}, {group.name}"
                     yield from (
-                        f"{where}: {fault}" for fault in _contribution_faults(release, share, bound)
+                        f"{where}: {fault}"
+                        for fault in _contribution_faults(release, share, bound)
                     )
 
     norm = run.plan.spec.clipping_norm
@@ -54,9 +57,13 @@ def sums_bounded(run: check.Run) -> check.Check:
     releases = [
         (index, release)
         for index, release in run.numbered
-        if release.unit == "client" and release.residual is not None and release.noise.noisy
+        if release.unit == "client"
+        and release.residual is not None
+        and release.noise.noisy
     ]
-    measured, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
+    measured, fault = (
+        ({}, None) if run.folder is None else read_noise_evidence(run.folder)
+    )
     absent = sum((release.round, index) not in measured for index, release in releases)
 
     def problems() -> Iterator[str]:
@@ -94,7 +101,9 @@ def longest_sum(release: ReleaseRecord) -> float | None:
     return total
 
 
-def _contribution_faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:
+def _contribution_faults(
+    release: ReleaseRecord, share: GroupShare, bound: float
+) -> Iterator[str]:
     if share.clip_bound is None:
         yield "updates were not clipped"
     elif not math.isclose(share.clip_bound, bound, rel_tol=1e-9):
@@ -127,18 +136,26 @@ def weights(run: check.Run) -> check.Check:
     mixed = len(run.plan.spec.mixture) > 1
 
     def problems() -> Iterator[str]:
-        if executed is not None and mixed != executed.aggregator.startswith("unmixed, "):
+        if executed is not None and mixed != executed.aggregator.startswith(
+            "unmixed, "
+        ):
             yield f"aggregator {executed.aggregator} under {run.plan.spec.laws} sampling"
         for group in run.plan.groups:
             seen: dict[tuple[float, float], float] = {}
             for release, share in run.shares(group.name):
-                where = f"round {release.round}, {group.name}: weight {share.factor:.6g}"
-                before = seen.setdefault(check.at_round(run, group, release), share.factor)
+                where = (
+                    f"round {release.round}, {group.name}: weight {share.factor:.6g}"
+                )
+                before = seen.setdefault(
+                    check.at_round(run, group, release), share.factor
+                )
                 if not math.isclose(share.factor, before, rel_tol=1e-9):
                     yield f"{where}, {before:.6g} in an earlier round of the same plan"
                 expected = share.factor
                 if rule is not None:
-                    ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
+                    ratio, _ = run.plan.at_round(
+                        group, min(release.round, run.plan.spec.rounds)
+                    )
                     cohort = ratio * run.plan.law_of(group).law.drawable(group.clients)
                     then = group.model_copy(update={"expected_cohort": cohort})
                     expected = rule(then, run.plan)
@@ -153,14 +170,20 @@ def weights(run: check.Run) -> check.Check:
     reason = "the plan's, in every round"
     if executed is not None and rule is None:
         named = executed.aggregator
-        reason = f"constant over the rounds; the aggregator {named} is no rule of the plan's"
+        reason = (
+            f"constant over the rounds; the aggregator {named} is no rule of the plan's"
+        )
     return check.first(problems(), "weights", reason, missing())
 
 
 # --- A release is its sum plus noise, on coordinates chosen without data. ------------------------
 
-ROUNDING = 1e-3  # relative tolerance on a client's local steps and noise (single precision)
-PUBLIC_TRANSFORM = "random_mask"  # the transform whose masks can be drawn again from the seed
+ROUNDING = (
+    1e-3  # relative tolerance on a client's local steps and noise (single precision)
+)
+PUBLIC_TRANSFORM = (
+    "random_mask"  # the transform whose masks can be drawn again from the seed
+)
 LARGEST = 2**30  # longest vector whose masks are drawn again, for memory: 8 GiB
 
 
@@ -180,7 +203,11 @@ def sums(run: check.Run) -> check.Check:
         for release in run.ledger.records
         if release.residual is not None and release.noise.noisy
     ]
-    summed = [(release, residual) for release, residual in measured if release.unit == "client"]
+    summed = [
+        (release, residual)
+        for release, residual in measured
+        if release.unit == "client"
+    ]
     level = check.FALSE_ALARM / (2 * len(summed) + 2)
 
     def problems() -> Iterator[str]:
@@ -190,14 +217,25 @@ def sums(run: check.Run) -> check.Check:
         squares, along, drawn, components = 0.0, 0.0, 0, 0
         for release, residual in summed:
             std, where = release.noise_std, f"round {release.round}"
-            if release.noise.p_value(residual.sum_squares, std, release.dimension) < level:
+            if (
+                release.noise.p_value(residual.sum_squares, std, release.dimension)
+                < level
+            ):
                 rest = math.sqrt(residual.sum_squares / max(release.dimension, 1))
                 yield f"{where}: released is the sum and a rest of {rest:.6g}, recorded {std:.6g}"
-            if not release.noise.normal:  # its sum of squares and projection are not chi-square
+            if (
+                not release.noise.normal
+            ):  # its sum of squares and projection are not chi-square
                 continue
-            squares, drawn = squares + residual.sum_squares / std**2, drawn + release.dimension
+            squares, drawn = (
+                squares + residual.sum_squares / std**2,
+                drawn + release.dimension,
+            )
             if residual.along_sum is not None:
-                along, components = along + (residual.along_sum / std) ** 2, components + 1
+                along, components = (
+                    along + (residual.along_sum / std) ** 2,
+                    components + 1,
+                )
                 if noise_p_value(residual.along_sum**2, std, 1) < level:
                     yield f"{where}: released is not the sum and its noise but a multiple of it"
         if noise_p_value(squares, 1.0, drawn) < level:
@@ -209,27 +247,41 @@ def sums(run: check.Run) -> check.Check:
         sent = [release for release in run.ledger.records if not release.noise.silent]
         yield from check.unreleased(run)
         # A client whose update was not finite sends zero instead, and is recorded as excluded.
-        zero = (r.unit == "record" and all(one.excluded for one in r.shares) for r in sent)
-        absent = (r.residual is None and not none for r, none in zip(sent, zero, strict=True))
+        zero = (
+            r.unit == "record" and all(one.excluded for one in r.shares) for r in sent
+        )
+        absent = (
+            r.residual is None and not none for r, none in zip(sent, zero, strict=True)
+        )
         yield from check.lacking("residuals", absent)
         along = (
             residual.along_sum is None
             for release, residual in summed
-            if any(share.largest_norm is None or share.largest_norm > 0 for share in release.shares)
+            if any(
+                share.largest_norm is None or share.largest_norm > 0
+                for share in release.shares
+            )
         )
         yield from check.lacking("parts of residuals along the sum", along)
 
     reason = f"each of {len(measured)} measured releases is its sum and its noise"
-    return check.first(problems(), "sums", reason if measured else check.NOTHING_LEFT, missing())
+    return check.first(
+        problems(), "sums", reason if measured else check.NOTHING_LEFT, missing()
+    )
 
 
-def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
+def _too_long(
+    release: ReleaseRecord, residual: Residual, momentum: float
+) -> Iterator[str]:
     """Why a client's update without its noise is larger than its clipped records allow."""
     [share] = release.shares
     if share.cohort is None or release.noise_sum_squares is None:
         return
     reach = sum(momentum**step for step in range(release.steps))
-    records, noise = share.cohort * (share.clip_bound or 0.0), math.sqrt(release.noise_sum_squares)
+    records, noise = (
+        share.cohort * (share.clip_bound or 0.0),
+        math.sqrt(release.noise_sum_squares),
+    )
     allowed = reach * (records + ROUNDING * (records + noise))
     if (norm := math.sqrt(residual.sum_squares)) > allowed:
         yield (
@@ -243,7 +295,9 @@ def coordinates(run: check.Run) -> check.Check:
     """Only coordinates that the algorithm releases left the clients, by data-independent masks."""
     executed = run.record.executed
     if executed is None:
-        return check.not_shown("coordinates", ["the released coordinates in the record"])
+        return check.not_shown(
+            "coordinates", ["the released coordinates in the record"]
+        )
     header, _ = run.evidence
 
     def problems() -> Iterator[str]:
@@ -256,12 +310,17 @@ def coordinates(run: check.Run) -> check.Check:
             if part > total:
                 yield f"record.executed.{name}: must be at most {total} coordinates, found {part}"
         # A paid quantile appends its count to the parameters, other transforms what they need.
-        if header is not None and not header.parameters <= total <= 2 * header.parameters:
+        if (
+            header is not None
+            and not header.parameters <= total <= 2 * header.parameters
+        ):
             yield f"record.executed.coordinates: must be {header.parameters}, found {total}"
         fixed: str | None = None
         for release in run.ledger.records:
             where = f"round {release.round}"
-            failed = bool(release.failure) and run.record.seed is None  # only of deployments
+            failed = (
+                bool(release.failure) and run.record.seed is None
+            )  # only of deployments
             if release.noise.silent and executed.released and not failed:
                 yield f"{where}: no release, where {executed.released} coordinates are shared"
             if not release.noise.noisy:
@@ -280,16 +339,27 @@ def coordinates(run: check.Run) -> check.Check:
             elif (why := _not_public(run.record.seed, release, executed)) is not None:
                 yield f"{where}: {why}"
 
-    masks = f", {len(executed.masks)} random masks drawn again" if executed.masks else ""
+    masks = (
+        f", {len(executed.masks)} random masks drawn again" if executed.masks else ""
+    )
     reason = f"{executed.released} may leave a client{masks}"
-    missing = [*check.unreleased(run), *check.without_evidence(run, "the number of parameters")]
+    missing = [
+        *check.unreleased(run),
+        *check.without_evidence(run, "the number of parameters"),
+    ]
     return check.first(problems(), "coordinates", reason, missing)
 
 
-def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) -> str | None:
+def _not_public(
+    seed: int | None, release: ReleaseRecord, executed: Executed
+) -> str | None:
     """Why the mask cannot be the public one; None where it is, or where that is not known."""
     whole = executed.shared == executed.coordinates
-    if seed is None or not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
+    if (
+        seed is None
+        or not whole
+        or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks)
+    ):
         return None
     length = executed.coordinates - executed.appended
     if length > LARGEST:
@@ -298,5 +368,7 @@ def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) ->
     if release.dimension != len(expected) + executed.appended:
         return f"noise on {release.dimension} coordinates, the public mask has {len(expected)}"
     if release.support != public_mask.mask_digest(expected):
-        return "the coordinates are not those of the public mask, so they depend on data"
+        return (
+            "the coordinates are not those of the public mask, so they depend on data"
+        )
     return None
