@@ -25,8 +25,9 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.planning.sweep import spec_data
 from privplan.report.tables import Table, answer
+from privplan.spec.changes import with_changes
 from privplan.spec.presets import preset
-from privplan.spec.spec import Spec, with_changes
+from privplan.spec.spec import Spec
 from privplan.visible import in_html, printable
 
 HOST = "127.0.0.1"

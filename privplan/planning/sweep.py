@@ -122,7 +122,7 @@ def with_and_without(data: dict[str, Any], groups: Sequence[str]) -> list[Vary]:
 
 def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
     """A copy of the spec's plain data with the numbers of a point; integers stay integers."""
-    from privplan.spec.spec import with_changes
+    from privplan.spec.changes import with_changes
 
     numbers = {
         path: int(one) if one == int(one) else one for path, one in point.items()

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from privplan.planning.sweep import DECIDED
 from privplan.report.style import DARK, LIGHT
 from privplan.report.tables import sweep_caption
-from privplan.spec.spec import with_changes
+from privplan.spec.changes import with_changes
 from privplan.visible import printable, printable_data
 
 
