@@ -27,10 +27,9 @@ from calibration import by_dp_accounting
 
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.files import load_yaml
-from privplan.planning import noise as planning_noise
-from privplan.planning import search
+from privplan.planning import noise_curves, search
 from privplan.planning.choices import task_of
-from privplan.planning.noise import NoiseCurves
+from privplan.planning.noise_curves import NoiseCurves, NoiseValues
 from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
 from privplan.spec.presets import PRESETS, preset
@@ -52,16 +51,16 @@ def visited(spec: Spec) -> list[tuple[int, float]]:
     task = task_of(spec, problem_of(spec))
     points: list[tuple[int, float]] = []
 
-    def counted(self: NoiseCurves, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def counted(self: NoiseCurves, ratios: np.ndarray) -> NoiseValues:
         if ratios.ndim == 1:
             points.extend((m, float(q)) for m, q in enumerate(ratios))
         return original(self, ratios)
 
-    original, NoiseCurves.at = NoiseCurves.at, counted
+    original, NoiseCurves.evaluate = NoiseCurves.evaluate, counted
     try:
         search.allocate(task)
     finally:
-        NoiseCurves.at = original
+        NoiseCurves.evaluate = original
     return list(dict.fromkeys(points))
 
 
@@ -70,7 +69,7 @@ def time_search(spec: Spec) -> None:
     problem = problem_of(spec)
     ours = []
     for _ in range(RUNS):
-        planning_noise._coarse_curve.cache_clear()
+        noise_curves._coarse_curve.cache_clear()
         pld_accountant._bounds.cache_clear()
         start = time.perf_counter()
         solve(spec)

@@ -17,14 +17,13 @@ from privplan.accounting.accountant import at_most
 from privplan.accounting.certificate import CertificateRow, certify, disagreements
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Clipping, GroupPlan, ObjectiveValue, Plan
+from privplan.planning.budget import history_of
 from privplan.planning.error import ReleaseKind, mean_noise_multiplier
-from privplan.planning.noise import (
+from privplan.planning.noise import GUARANTEE, rounded_up
+from privplan.planning.noise_certificate import (
     CERTIFICATE_ACCOUNTANTS,
     FAST_ACCOUNTANTS,
-    GUARANTEE,
     certify_noise,
-    history_of,
-    rounded_up,
 )
 from privplan.planning.problem import Problem, noise_provision
 from privplan.spec.spec import Spec

@@ -31,7 +31,8 @@ from privplan.planning.assemble import Decisions, failed_conditions
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_of
 from privplan.planning.published import kept_fractions
-from privplan.planning.search import Task, allocate, estimated
+from privplan.planning.search import allocate, estimated
+from privplan.planning.task import Task
 from privplan.spec.spec import Spec
 from privplan.spec.training import (
     LOCAL_RATE,

@@ -27,7 +27,7 @@ from privplan.plan import Forecast, GroupPlan, Plan
 from privplan.planning.bounds import BOUNDS, Bound, missing, number
 from privplan.planning.choices import relative_noise, task_of
 from privplan.planning.error import Allocation
-from privplan.planning.noise import covered_ratio
+from privplan.planning.noise_jumps import covered_ratio
 from privplan.planning.objectives import all_objectives, objective_of
 from privplan.planning.problem import (
     Problem,
@@ -36,8 +36,9 @@ from privplan.planning.problem import (
     provisioned_noise_multiplier,
 )
 from privplan.planning.records import client_weights, noise_variances
-from privplan.planning.search import Task, allocate, estimated
+from privplan.planning.search import allocate, estimated
 from privplan.planning.solver import solve
+from privplan.planning.task import Task
 from privplan.spec.planning import LEAST_SHARE, is_objective
 from privplan.spec.spec import Spec
 from privplan.spec.training import DECIDED

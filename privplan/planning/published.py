@@ -42,7 +42,7 @@ from privplan.planning.error import (
 )
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import Problem
-from privplan.planning.search import project
+from privplan.planning.task import project
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]

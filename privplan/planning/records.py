@@ -28,11 +28,11 @@ from privplan.accounting.certificate import CertificateRow
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.planning.assemble import make_plan
-from privplan.planning.noise import (
+from privplan.planning.noise import least_noise
+from privplan.planning.noise_certificate import (
     CERTIFICATE_ACCOUNTANTS,
     FAST_ACCOUNTANTS,
     certify_noise,
-    least_noise,
     single_group,
 )
 from privplan.planning.problem import problem_of

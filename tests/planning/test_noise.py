@@ -13,9 +13,16 @@ from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.errors import TooLittleNoiseError
-from privplan.planning import noise as planning_noise
-from privplan.planning import noise as search
+from privplan.planning.budget import Budget, history_of
 from privplan.planning.explain import unspent_lines
+from privplan.planning.noise import least_noise, root, upper_bounds_only
+from privplan.planning.noise_curves import (
+    NoiseCurves,
+    _coarse_curve,
+    _shared_curve,
+    curves_of,
+)
+from privplan.planning.noise_jumps import covered_ratio
 from privplan.planning.problem import Limits
 from privplan.planning.solver import solve
 from privplan.planning.sweep import parse_vary, solve_point, sweep
@@ -23,32 +30,33 @@ from privplan.spec.spec import Spec
 from tests.planning.problems import calibrated, keeps_every_budget, make_problem, spec_data
 
 BUDGETS = [
-    search.Budget(0.5, 7e-5, 50, SamplingLaw("poisson"), Relation("add_remove")),
-    search.Budget(6.0, 2e-3, 60, SamplingLaw("poisson"), Relation("replace_one")),
-    search.Budget(2.0, 1e-5, 200, SamplingLaw("fixed_size"), Relation("add_remove")),
-    search.Budget(0.1, 1e-6, 1000, SamplingLaw("poisson"), Relation("add_remove")),
+    Budget(0.5, 7e-5, 50, SamplingLaw("poisson"), Relation("add_remove")),
+    Budget(6.0, 2e-3, 60, SamplingLaw("poisson"), Relation("replace_one")),
+    Budget(2.0, 1e-5, 200, SamplingLaw("fixed_size"), Relation("add_remove")),
+    Budget(0.1, 1e-6, 1000, SamplingLaw("poisson"), Relation("add_remove")),
 ]
 SPENT = {"planning": {"accountant": "pld", "ratios": "balanced"}}
 
 
 def curve_of(budget, least=0.001):
-    return planning_noise._coarse_curve(budget, "pld", math.log(least), 0.0)
+    return _coarse_curve(budget, "pld", math.log(least), 0.0)
 
 
 def noise_of(curve, ratios):
-    return search.NoiseCurves([curve]).at(np.array([ratios]))[0][0]
+    return NoiseCurves([curve]).evaluate(np.array([ratios])).noise[0]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_curves_are_calibrated(budget):
     """Within some percent anywhere, and within 2e-4 where they are refined; shared ones 2e-3."""
-    curve, shared = curve_of(budget), planning_noise._between(budget, "pld", math.log(0.001), 0.0)
+    curve = curve_of(budget)
+    shared = _shared_curve(budget, "pld", math.log(0.001), 0.0)
     for ratio in (0.5, 0.03):
         exact = calibrated(budget, ratio)
         assert noise_of(curve, [ratio]) == pytest.approx(exact, rel=0.03)
         assert noise_of(shared, [ratio]) == pytest.approx(noise_of(curve, [ratio]), rel=2e-3)
         assert noise_of(curve.refined(ratio), [ratio]) == pytest.approx(exact, rel=2e-4)
-        assert math.exp(search.root(budget, ratio)[0]) == pytest.approx(exact, rel=2e-4)
+        assert math.exp(root(budget, ratio)[0]) == pytest.approx(exact, rel=2e-4)
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.4])
@@ -58,14 +66,14 @@ def test_least_noise_keeps_the_budget(factor, ratio):
     problem = make_problem(epsilons=(1.5, 2.0, 4.0))
     options = {"sampling_ratio": ratio, "rounds": problem.rounds}
     near = factor * noise_multiplier(1.5, problem.deltas[0], **options)
-    noise = search.least_noise(problem, 0, ratio, near=near)
+    noise = least_noise(problem, 0, ratio, near=near)
 
     def spent(sigma):
-        history = search.history_of(problem, 0, ratio, sigma)
+        history = history_of(problem, 0, ratio, sigma)
         return accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper
 
     assert spent(noise) <= 1.5 < spent(noise * (1 - 3e-4))
-    assert spent(search.least_noise(problem, 0, ratio, near=near, rtol=1e-2)) <= 1.5
+    assert spent(least_noise(problem, 0, ratio, near=near, rtol=1e-2)) <= 1.5
 
 
 def test_points_of_a_sweep_do_not_depend_on_what_is_known():
@@ -73,7 +81,7 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     data = spec_data(**SPENT)
     rows = sweep(data, [parse_vary("groups.strict.epsilon=0.5:1.5:3")])
     caches: list[Any] = [
-        planning_noise._coarse_curve,
+        _coarse_curve,
         pld_accountant._bounds,
         pld_accountant.reading_at,
     ]
@@ -86,7 +94,7 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
 def test_plans_with_upper_bounds_only_are_those_of_solve():
     spec = Spec.parse(spec_data(**SPENT))
     alone = solve(spec, second_opinion=False)
-    with search.upper_bounds_only():
+    with upper_bounds_only():
         shared = solve(spec, second_opinion=False)
     assert shared.objective.value == pytest.approx(alone.objective.value, rel=2e-4)
     for row in shared.certificate:
@@ -148,7 +156,7 @@ def test_advantages_of_any_size_are_planned(advantage, sampling):
     plan = _plan(groups, sampling=sampling)
     assert keeps_every_budget(plan)
     first = plan.groups[0]
-    assert first.sampling_ratio > 2 * search.covered_ratio(first.delta, 20) / 3
+    assert first.sampling_ratio > 2 * covered_ratio(first.delta, 20) / 3
     assert first.noise_multiplier > 0.2
 
 
@@ -176,15 +184,15 @@ def test_a_cohort_so_small_that_any_noise_keeps_the_budget():
     relation=st.sampled_from(["add_remove", "replace_one"]),
 )
 def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relation):
-    ratio = part * search.covered_ratio(delta, rounds)
+    ratio = part * covered_ratio(delta, rounds)
     assert 1 - (1 - ratio) ** rounds <= delta
     each = {"epsilons": (0.1,) * 3, "deltas": (delta,) * 3}
     problem = make_problem(**each, rounds=rounds, relation=Relation(relation))
-    noise = search.least_noise(problem, 0, ratio, "pld")
+    noise = least_noise(problem, 0, ratio, "pld")
     assert noise < 0.11
-    history = search.history_of(problem, 0, ratio, noise)
+    history = history_of(problem, 0, ratio, noise)
     assert accountant("pld").epsilon(history, delta, problem.relation).upper <= 0.1
-    less = search.history_of(problem, 0, ratio, noise * 0.99)
+    less = history_of(problem, 0, ratio, noise * 0.99)
     with pytest.raises(TooLittleNoiseError):
         accountant("pld").epsilon(less, delta, problem.relation)
 
@@ -194,10 +202,10 @@ def test_up_to_the_jump_the_least_noise_is_certified(delta, rounds, part, relati
 )
 def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation):
     problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
-    noise = search.least_noise(problem, 0, 0.1, "pld")
-    history = search.history_of(problem, 0, 0.1, noise)
+    noise = least_noise(problem, 0, 0.1, "pld")
+    history = history_of(problem, 0, 0.1, noise)
     assert accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper < 1e5
-    less = search.history_of(problem, 0, 0.1, noise * 0.99)
+    less = history_of(problem, 0, 0.1, noise * 0.99)
     with pytest.raises(TooLittleNoiseError):
         accountant("pld").epsilon(less, problem.deltas[0], problem.relation)
 
@@ -210,9 +218,9 @@ def test_noise_between_a_covered_start_and_what_is_certified_is_found():
 
 def test_a_curve_below_its_jump_is_constant():
     problem = make_problem(deltas=(0.3, 1e-3, 1e-3))
-    covered = search.covered_ratio(0.3, problem.rounds) * 200
+    covered = covered_ratio(0.3, problem.rounds) * 200
     limits = Limits(np.full(3, 0.1), np.array([covered, 200.0, 200.0]), np.zeros(3))
-    noise, slopes = search.curves_of(problem, limits, "pld").at(np.array([[5e-3, 1e-2]] * 3))
+    noise, slopes = curves_of(problem, limits, "pld").evaluate(np.array([[5e-3, 1e-2]] * 3))
     assert np.ptp(noise[0]) == 0
     assert noise[0, 0] < 0.06
     assert np.all(slopes[0] == 0)

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from privplan.planning.choices import optimised, task_of
+from privplan.planning.dual_bound import lower_bound, relative_gap
 from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.noise import least_noise
 from privplan.planning.problem import problem_of
 from privplan.planning.published import descend, differences
-from privplan.planning.search import _prepared, error_of, lower_bound, relative_gap, weights_of
+from privplan.planning.search import error_model
+from privplan.planning.task import error_of
 from tests.planning.problems import make_spec, members
 
 CASES = range(20)
@@ -158,27 +160,22 @@ def unlike_groups():
 
 
 def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size():
-    task, curves, _ = _prepared(unlike_groups())
-    clients = task.clients
-
-    def noise(cohorts):
-        return curves.at(cohorts / clients)[0]
-
+    model = error_model(unlike_groups())
+    task = model.task
     grid = [np.array([r, 800 - r]) for r in np.linspace(1, 780, 600)]
-    errors = np.array([error_of(task, cohorts, noise(cohorts)) for cohorts in grid])
+    errors = np.array([model.error(cohorts) for cohorts in grid])
 
     def gap(cohorts):
-        return relative_gap(task, curves, cohorts, 1e-4)[0]
+        return relative_gap(model, cohorts, 1e-4).relative
 
     best = grid[int(errors.argmin())]
     assert 0 <= gap(best) < 0.1
     for worse in (20, 500):
         assert gap(grid[worse]) >= 1 - errors.min() / errors[worse] - 1e-6
-    weights = weights_of(task, best, noise(best))
-    nu = mean_noise_multiplier(weights, best, noise(best), task.release)
+    nu = mean_noise_multiplier(model.weights(best), best, model.noise(best), task.release)
     tangent = 2 * (float(errors.min()) + task.coefficients.bias) / nu
-    for_h, _ = lower_bound(task, curves, tangent, np.ones(2), best)
-    assert for_h <= errors.min() * (1 + 1e-6)
+    bound = lower_bound(model, tangent, np.ones(2), best)
+    assert bound.error <= errors.min() * (1 + 1e-6)
 
 
 def test_a_plan_of_everybody_has_a_gap_of_at_most_one():

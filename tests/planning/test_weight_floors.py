@@ -8,9 +8,11 @@ from scipy import optimize
 
 from privplan.errors import InputError
 from privplan.planning.choices import optimised, task_of
+from privplan.planning.descent import local_minimum
+from privplan.planning.dual_bound import lower_bound
 from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.problem import problem_of
-from privplan.planning.search import _descent, _prepared, error_of, lower_bound, weights_of
+from privplan.planning.search import error_model, starts_of
 from tests.planning.problems import make_spec
 
 MODEL = {"name": "mlp-digits", "parameters": 2410}
@@ -39,21 +41,20 @@ def test_weights_that_follow_cohorts_are_not_searched_over(rule):
 def test_the_search_reaches_what_scipy_reaches(least, release):
     """SciPy's search over cohorts with the best weights for each, from its own result and ours."""
     spec = floored(least, release=release)
-    task, curves, starts = _prepared(task_of(spec, problem_of(spec)))
-    limits, total = task.limits, task.problem.cohort
-
-    def error(cohorts):
-        return error_of(task, cohorts, curves.at(cohorts / task.clients)[0])
+    model = error_model(task_of(spec, problem_of(spec)))
+    limits = model.task.limits
+    total = model.task.problem.cohort
+    starts = starts_of(model.task)
 
     def within(x):
         shares = np.exp(np.append(x, 0.0))
         return limits.min_cohorts + (total - limits.min_cohorts.sum()) * shares / shares.sum()
 
-    found = [error(_descent(task, curves, start)[0]) for start in starts[:2]]
+    found = [model.error(local_minimum(model, start).cohorts) for start in starts[:2]]
     x, exact = np.zeros(2), {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
     for _ in range(2):  # once more from where it ended, since it can stall
         theirs = optimize.minimize(
-            lambda x: error(within(x)) / found[0], x, method="Nelder-Mead", options=exact
+            lambda x: model.error(within(x)) / found[0], x, method="Nelder-Mead", options=exact
         )
         x = theirs.x
     assert found[0] == pytest.approx(found[1], rel=1e-4)
@@ -81,20 +82,20 @@ def test_the_dual_bound_knows_the_floors(least, planning):
     problem = problem_of(spec)
     task, found = task_of(spec, problem), optimised(spec, problem)
     assert float(found.status.split("within ")[1].split(" ")[0]) < 0.005
-    task, curves, _ = _prepared(task)
-    clients, floors = task.clients, task.limits.min_weights
-    noise = curves.at(found.cohorts / clients)[0]
-    weights = weights_of(task, found.cohorts, noise)
+    model = error_model(task)
+    floors = model.task.limits.min_weights
+    noise = model.noise(found.cohorts)
+    weights = model.weights(found.cohorts)
     nu = mean_noise_multiplier(weights, found.cohorts, noise, task.release)
-    tangent = 2 * (error_of(task, found.cohorts, noise) + task.coefficients.bias) / nu
-    costs = _descent(task, curves, found.cohorts)[1]
+    tangent = 2 * (model.error(found.cohorts) + task.coefficients.bias) / nu
+    costs = local_minimum(model, found.cohorts).weight_costs
     costs = np.where(floors > 0, costs, costs.min())
     prices = costs / (costs.min() + (costs - costs.min()) @ floors)
-    bound = lower_bound(task, curves, tangent, prices, found.cohorts)[0]
+    bound = lower_bound(model, tangent, prices, found.cohorts).error
     source = np.random.default_rng(len(least))
     for _ in range(300):
         cohorts = problem.cohort * source.dirichlet(np.ones(len(least)))
-        cohorts = np.maximum(cohorts, task.limits.min_cohorts)
-        error = error_of(task, cohorts, curves.at(cohorts / clients)[0])
+        cohorts = np.maximum(cohorts, model.task.limits.min_cohorts)
+        error = model.error(cohorts)
         # raising small cohorts to their limits may add a few clients
         assert bound <= error * (1 + 1e-3) * (cohorts.sum() / problem.cohort) ** 2
