@@ -1,7 +1,8 @@
-"""Lint: the guarantee of a training configuration that was written for another framework.
+"""Lint: what is wrong in a training configuration that was written for another framework.
 
 A framework module (``frameworks``) reads a script, a configuration or a log of its framework into
-a ``Reading``: mechanisms, claims, alarms and what is not determined. ``judge`` computes bounds on
-the epsilon of each mechanism and compares them with the claims. Scripts are parsed and never
-executed. Imports accounting, values, errors and io.
+a ``Reading``: alarms, what was read, and what was not understood. Lint never says that all is
+well: what a run did is shown by its guard and its ledger. An epsilon is computed only where
+everything in the file is literal and understood, and is stated under what was read. Scripts are
+parsed and never executed. Imports accounting, errors, files and registry.
 """

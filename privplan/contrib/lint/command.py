@@ -1,4 +1,4 @@
-"""``privplan lint``: the true epsilon of a configuration of another framework."""
+"""``privplan lint``: what is wrong in a configuration of another framework."""
 
 from __future__ import annotations
 
@@ -9,20 +9,29 @@ import click
 from privplan.cli import in_section, render
 
 if TYPE_CHECKING:
-    from privplan.contrib.lint.judge import Report
+    from privplan.contrib.lint.reading import Reading
+
+
+_COUNT = click.IntRange(1, 10**9)
+_DELTA = click.FloatRange(1e-30, 1, max_open=True)
 
 
 @in_section("tools")
 @click.command(
     name="lint",
-    short_help="The true epsilon of a configuration of another framework.",
+    short_help="What is wrong in a script or configuration of another framework.",
     epilog="Example: privplan lint train.py --of opacus --population 60000 --delta 1e-5",
 )
 @click.argument("file", metavar="CONFIG|SCRIPT|LOG")
-@click.option("--of", required=True, metavar="FRAMEWORK", help="flower, nvflare, opacus, pfl.")
-@click.option("--population", type=int, help="Clients (opacus: records) that may be drawn.")
-@click.option("--rounds", type=int, help="Number of noisy releases (opacus: optimiser steps).")
-@click.option("--delta", type=float, help="Failure probability, in (0, 1).")
+@click.option(
+    "--of",
+    required=True,
+    metavar="FRAMEWORK",
+    help="flower, nvflare, opacus, pfl.",
+)
+@click.option("--population", type=_COUNT, help="Clients (opacus: records) that may be drawn.")
+@click.option("--rounds", type=_COUNT, help="Number of noisy releases (opacus: optimiser steps).")
+@click.option("--delta", type=_DELTA, help="Failure probability, in (0, 1).")
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
@@ -36,9 +45,9 @@ def command(
     delta: float | None,
     form: str,
 ) -> None:
-    """Read FILE without executing it: law, protection, epsilon beside the claim, known faults.
+    """Read FILE without executing it, and say what is wrong; never that all is well.
 
-    Exit codes: 0 no alarm, 5 a value is not determined, 6 alarms, 2 bad input.
+    Exit codes: 0 nothing found, which is no guarantee; 6 alarms; 2 bad input.
     """
     from privplan.contrib.lint.judge import lint
     from privplan.contrib.lint.reading import Options
@@ -47,44 +56,25 @@ def command(
     if form == "json":
         render.data(report.plain())
     else:
-        _show(report)
+        _show(report, of)
     ctx.exit(report.exit_code)
 
 
-def _show(report: Report) -> None:
-    from privplan.contrib.lint.judge import law_phrase
-
-    for one in report.mechanisms:
-        ratio = one.sampling_ratio
-        drawn = "" if ratio is None else f", sampling ratio {ratio:.6g}"
-        render.text(f"group {one.group}: {law_phrase(one.law)}{drawn}; unit: {one.unit}")
-        render.text(f"  protects {one.protects}")
-        noise = "not determined" if one.noise is None else f"{one.noise[0]:.6g}"
-        if one.noise is not None and one.noise[0] != one.noise[1]:
-            noise += f" to {one.noise[1]:.6g}"
-        if one.known_epsilon is None:
-            rounds = "not determined" if one.rounds is None else one.rounds
-            render.text(f"  noise multiplier {noise}, rounds {rounds}")
-    rows = [
-        [row.group, str(row.relation), _number(row.delta), _number(row.lower), _number(row.upper)]
-        for row in report.rows
-    ]
-    if rows:
-        columns = ["group", "relation", "delta", "epsilon at least", "at most"]
-        render.table("Epsilon as executed", columns, rows)
-    if report.excluded:
-        excluded = ", ".join(report.excluded)
-        render.text(f"the upper bounds leave out the loss by {excluded}: none is known for it")
-    for line in report.undetermined:
-        render.text(f"not determined: {line}")
-    for line in report.notes:
-        render.text(f"note: {line}")
+def _show(report: Reading, of: str) -> None:
     for alarm in report.alarms:
-        line = f" (line {alarm.line})" if alarm.line else ""
-        render.text(f"ALARM {alarm.code}{line}: {alarm.message}")
+        place = f" (line {alarm.line})" if alarm.line else ""
+        render.text(f"ALARM {alarm.code}{place}: {alarm.message}. Cost: {alarm.cost}")
+    mechanism = report.mechanism
+    if mechanism is None or not report.epsilon:
+        render.text("epsilon: not determined")
+    else:
+        bounds = ", ".join(f"{bound} under {name}" for name, bound in report.epsilon.items())
+        law = f"delta {mechanism.delta:g}, {mechanism.law} sampling, {report.accountant}"
+        render.text(f"if each of these is so: epsilon of a {mechanism.unit} <= {bounds} ({law})")
+        for line in report.read:
+            render.text(f"  {line}")
+    for line in (*report.undetermined, *report.not_understood):
+        render.text(f"  {line}")
     if not report.alarms:
-        render.text("no alarm")
-
-
-def _number(value: float | None) -> str:
-    return "not determined" if value is None else f"{value:.6g}"
+        render.text("nothing found; this is no guarantee: run it under the guard")
+        render.text(f"the guard's lines for {of}: docs/lint.md")

@@ -1,352 +1,186 @@
 """Opacus: ``make_private`` and ``make_private_with_epsilon``, a mechanism for records.
 
-Source: opacus 1.5, ``privacy_engine.py``: ``sample_rate = 1 / len(data_loader)``, Poisson sampling
+Source: opacus 1.6, ``privacy_engine.py``: ``sample_rate = 1 / len(data_loader)``, Poisson sampling
 unless ``poisson_sampling=False``. Noise is on the sum of clipped gradients, so that
 ``noise_multiplier`` is that of the release.
 """
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
-from privplan.accounting.release import Relation
-from privplan.contrib.lint import reading as checks
-from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Options, Reading
-from privplan.contrib.lint.script import Call, Script, Source, number, repetitions, whole
-from privplan.errors import PrivplanError
+from privplan.accounting.release import SamplingLaw
+from privplan.contrib.lint import traps
+from privplan.contrib.lint.executions import looped_over, several, times
+from privplan.contrib.lint.reading import FRAMEWORKS, Mechanism, Options, Reading
+from privplan.contrib.lint.script import Script, made_by, number, whole
+from privplan.contrib.lint.source import Source
+from privplan.contrib.lint.syntax import Call
+from privplan.contrib.lint.understood import Understood, reader
 
-_PROTECTS = "one record, from everyone who sees the model, the server included"
-_PER_CLIENT = "; a client with many records is not protected as a whole"
-_FEDERATED = ("flwr", "nvflare", "pfl", "fedml", "openfl")
-
-
-def read(source: Source, options: Options) -> Reading:
-    """Read a training script, a configuration or a log."""
-    if source.script is not None:
-        return read_script(source, source.script, options)
-    return _read_config(source, options) if source.kind == "config" else _read_log(source, options)
-
-
-def read_script(source: Source, script: Script, options: Options) -> Reading:
-    """Read a script that uses a ``PrivacyEngine``."""
-    reading = Reading()
-    checks.find(script, reading)
-    federated = any(script.imports(name) for name in _FEDERATED)
-    for call in script.named("make_private", "make_private_with_epsilon"):
-        _private(script, reading, call, options, federated)
-        reading.changes += _bypasses(script, call)
-    if reading.mechanisms and checks.promises_clients(source.text):
-        text = "the file promises privacy of clients or users; Opacus protects single records"
-        reading.alarm("record-level", text)
-    checks.resumption(script, reading, script.named("PrivacyEngine"))
-    return reading
-
-
-def _private(
-    script: Script, reading: Reading, call: Call, options: Options, federated: bool
-) -> None:
-    sampled = call.argument("poisson_sampling", None, True)
-    loader = call.argument("data_loader")
-    batch, population = _batches(script, loader, options)
-    ratio = None
-    if batch and population and population >= batch:
-        dropped = isinstance(loader, Call) and loader.argument("drop_last", None, False)
-        ratio = 1 / (population // batch if dropped else math.ceil(population / batch))
-    elif batch and population:
-        ratio = 1.0
-    epochs = _epochs(script, call)
-    steps = options.rounds
-    if steps is None and ratio and epochs:
-        steps = epochs * round(1 / ratio)
-    law = {True: "poisson", False: "shuffle"}.get(sampled) if isinstance(sampled, bool) else None
-    if law == "shuffle" and ratio == 1:  # one batch of all records: nothing is drawn
-        law = "full"
-    if law is None:
-        reading.unknown("sampling law", "poisson_sampling is not a constant")
-    if law == "shuffle":
-        _not_sampled(reading, call)
-    delta = number(call.argument("target_delta", None, None))
-    reading.delta = reading.delta or delta or _delta(script)
-    noise = number(call.argument("noise_multiplier"))
-    band = None if noise is None else (noise, noise)
-    if call.name == "make_private_with_epsilon":
-        target = number(call.argument("target_epsilon"))
-        planned = whole(call.argument("epochs"))
-        if target is not None:
-            reading.claims.append(Claim(target, delta, Relation.ADD_REMOVE, "target_epsilon"))
-        if epochs and planned and epochs > planned:
-            text = f"the noise is calibrated for {planned} epochs, and {epochs} are trained"
-            reading.alarm("overrun", text, call.line)
-        band = _calibrated(target, delta, ratio, planned)
-    elif ratio and noise and steps:
-        claimed = _opacus_epsilon(script, noise, ratio, steps, options.delta or reading.delta)
-        if claimed is not None:
-            reading.claims.append(claimed)
-    if call.argument("clipping", None, "flat") not in ("flat", "per_layer"):
-        # Opacus' adaptive norm divides a count of sensitivity 1, taken as 1/2, by the batch's size.
-        reading.changes.append(("noise multiplier", call.line, "clipping that follows the data"))
-    _each_round(script, reading, call, federated, options)
-    reading.mechanism(
-        "record", _PROTECTS + (_PER_CLIENT if federated else ""), law, band,
-        cohort=None if ratio is None or population is None else population * ratio,
-        population=population, ratio=ratio, rounds=steps,
-    )  # fmt: skip
-
-
-def _bypasses(script: Script, private: Call) -> Iterator[tuple[str, int, str]]:
-    """Training without the optimiser and the loader that a call of ``make_private`` returns."""
-    statement = script.statement(private)
-    new = _texts(statement.targets) if isinstance(statement, ast.Assign) else set()
-    given = {one.arg: ast.unparse(one.value) for one in private.node.keywords}
-    own = {given.get("module", ""), given.get("optimizer", "")} - {""}
-    old = {given.get("optimizer", ""), given.get("data_loader", "")} - new - {""} if new else set()
-    trainers = {one.name for one in script.functions() if ".step()" in ast.unparse(one)}
-    for call in script.calls:
-        here, later = call.scope is private.scope, call.line > private.line
-        steps = call.name == "step" and not call.positional
-        made = script.value(getattr(call.node.func, "value", None))
-        over = isinstance(made, Call) and f"{given.get('module')}.p" in _unparsed(made)
-        uses = _texts([call.node]) if steps or call.name in trainers else set()
-        if steps:
-            uses |= _texts(one.iter for one in script.loops(call.node) if isinstance(one, ast.For))
-        beside = (steps and over) or (here and uses & (old if later else own))
-        if beside or (steps and ".original_" in call.path):
-            yield "noise multiplier", call.line, _unparsed(call)
-    stored = (one for one in ast.walk(script.tree) if isinstance(one, ast.Assign))
-    for node in (one for one in stored if one.lineno > private.line):
-        if _texts(node.targets) & new and ".optim" in ast.unparse(node.value):
-            yield "noise multiplier", node.lineno, ast.unparse(node)
-
-
-def _texts(nodes: Iterable[ast.AST]) -> set[str]:
-    """The expressions in nodes, as texts."""
-    parts = (part for node in nodes for part in ast.walk(node))
-    return {ast.unparse(one) for one in parts if isinstance(one, ast.Name | ast.Attribute)}
-
-
-def _unparsed(call: Call) -> str:
-    return ast.unparse(call.node)
-
-
-def _not_sampled(reading: Reading, call: Call) -> None:
-    text = "poisson_sampling=False: batches are shuffled (or in order), each record is in one "
-    text += "batch of every epoch, and the accountant still assumes Poisson sampling"
-    reading.alarm("shuffled", text, call.line)
-
-
-def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None, int | None]:
-    """Batch size and number of records of a ``DataLoader``."""
-    batch = None
-    if isinstance(loader, Call) and loader.name == "DataLoader":
-        own = [loader.argument(name, None, None) for name in ("sampler", "batch_sampler")]
-        if own[1] is None and "Distributed" not in getattr(own[0], "name", ""):
-            batch = whole(loader.argument("batch_size", 1, 1))
-    elif not isinstance(loader, Call):
-        sizes = {whole(one.argument("batch_size", 1, 1)) for one in script.named("DataLoader")
-                 if "test" not in str(one.positional) + str(one.named)}  # fmt: skip
-        batch = sizes.pop() if len(sizes) == 1 else None
-    return batch, options.population
-
-
-def _epochs(script: Script, call: Call) -> int | None:
-    """Epochs of the one training loop around the one step of the optimiser; else None."""
-    outside = script.loops(call.node)  # whole trainings that are repeated
-    found: list[int | None] = []
-    for step in script.calls:
-        before = step.scope is call.scope and step.line < call.line
-        if step.name != "step" or "opt" not in step.path or before:
-            continue
-        nests = [script.loops(step.node)]
-        if len([one for one in nests[0] if one not in outside]) < 2:
-            around = [script.loops(one.node) for one in _callers(script, step)]
-            nests = [nests[0][:1] + loops for loops in around if set(loops) - set(outside)]
-        for nest in nests:
-            counts = [repetitions(script, one) for one in nest if one not in outside]
-            again = isinstance(nest[0], ast.For) and _AGAIN.search(ast.unparse(nest[0].iter))
-            known = None not in counts[1:] and not again
-            found.append(math.prod(one or 1 for one in counts) if known else None)
-    return found[0] if len(found) == 1 else None
-
-
-_AGAIN = re.compile(r"\b(chain|cycle|repeat|product)\(")
-
-
-def _callers(script: Script, step: Call) -> list[Call]:
-    """Calls of the function that makes a step; ``model.train()`` is none."""
-    name = getattr(step.scope, "name", None)
-    found = [one for one in script.calls if one.name == name and one.scope is not step.scope]
-    return [one for one in found if one.path == name or not re.search(r"model|net", one.path)]
-
-
-def _delta(script: Script) -> float | None:
-    values = {number(one.argument("delta", 0)) for one in script.named("get_epsilon")}
-    return values.pop() if len(values) == 1 else None
-
-
-def _opacus_epsilon(
-    script: Script, noise: float, ratio: float, steps: int, delta: float | None
-) -> Claim | None:
-    """What ``get_epsilon`` prints, where the script asks for it: Poisson, add or remove."""
-    if not script.named("get_epsilon") or delta is None:
-        return None
-    from privplan.accounting.accountant import accountant
-    from privplan.accounting.release import History, Release
-
-    history = History.repeated(Release(noise, ratio), steps)
-    try:
-        found = accountant("pld").epsilon(history, delta, Relation.ADD_REMOVE)
-    except PrivplanError:
-        return None
-    source = "get_epsilon of Opacus (Poisson sampling)"
-    return Claim(found.upper, delta, None, source, computed=True)
-
-
-def _calibrated(
-    target: float | None, delta: float | None, ratio: float | None, epochs: int | None
-) -> tuple[float, float] | None:
-    """Noise multipliers that Opacus may choose: its accountants differ by this much at most."""
-    if target is None or delta is None or ratio is None or epochs is None:
-        return None
-    from privplan.accounting.calibrate import calibrate
-
-    steps = int(epochs / ratio)
-    noise = partial(calibrate, "noise_multiplier", sampling_ratio=ratio, rounds=steps)
-    try:
-        least = noise(target, delta, accountant="pld")
-        most = noise(max(target - 0.02, target / 2), delta, accountant="rdp")
-    except PrivplanError:
-        return None
-    return (least, max(least, most))
-
-
-def _each_round(
-    script: Script, reading: Reading, call: Call, federated: bool, options: Options
-) -> None:
-    engines = [one for one in script.named("PrivacyEngine") if checks.made_each_round(script, one)]
-    if not engines or not (federated or script.loops(engines[0].node)):
-        return
-    if not federated and _starts_anew(script, call):
-        text = f"line {call.line}: every repetition of the outer loop trains a new model; epsilon "
-        reading.conditions.append(f"{text}is of one of them, and the results of several cost more")
-        return
-    text = "a new PrivacyEngine is made in every round: its epsilon is of that round only, and the "
-    text += "rounds before are not counted"
-    reading.alarm("fresh-accountant", text, engines[0].line)
-
-
-_STATE = re.compile(
-    r"load|set_|deepcopy|\bcopy|restore|global|previous|checkpoint|server|state_dict"
+_MADE = "| module optimizer data_loader max_grad_norm poisson_sampling clipping batch_first"
+LIST = Understood(
+    package="opacus",
+    calls={
+        "PrivacyEngine": "| accountant secure_mode",
+        "make_private": f"{_MADE} noise_multiplier",
+        "make_private_with_epsilon": f"{_MADE} target_epsilon target_delta epochs",
+        "get_epsilon": "delta",
+        "BatchMemoryManager": "| data_loader max_physical_batch_size optimizer",
+        "fix": "module",
+        "validate": "module | strict",
+        "step": "",
+        "backward": "",
+    },
+    keys="dp dp_sgd training train privacy opacus name framework "
+    "noise_multiplier sigma max_grad_norm max_norm clipping clipping_mode batch_size epochs "
+    "num_epochs delta target_delta epsilon target_epsilon poisson_sampling accountant secure_mode "
+    "lr learning_rate momentum weight_decay seed dataset unit privacy_unit",
+)
+_PRIVATE = ("make_private", "make_private_with_epsilon")
+_CLIPPED = ("flat", "per_layer")
+_PROTECTED = "Opacus protects single records"
+_SHUFFLED = (
+    "the accountant still assumes Poisson sampling, and nothing is amplified: noise 1.1 in ten "
+    "epochs of 10,000 records costs up to 17.9 instead of 1.2"
+)
+_GDP = "its central limit is no upper bound: noise for a target of 4 costs 4.75 where Opacus says 4"
+_CONDITIONS = (
+    "batches by Poisson sampling, Opacus' default",
+    "the file runs once on these records, from a model that has not seen them",
+    "nothing but the model leaves: no losses, no metrics, no models of other runs",
+    "each person has one record, which no layer of the model mixes with others",
+    "nobody who sees the model knows a seed of the noise",
 )
 
 
-def _starts_anew(script: Script, call: Call) -> bool:
-    """Whether the loop around a call makes the model that it is given, from nothing before."""
-    loops = script.loops(call.node)
-    module = next((one.value for one in call.node.keywords if one.arg == "module"), None)
-    module = module or next(iter(call.node.args), None)
-    if not loops or not isinstance(module, ast.Name):
-        return False
-    made = False
-    for node in ast.walk(loops[-1]):
-        if isinstance(node, ast.Assign | ast.Expr) and node.lineno < call.line:
-            text = ast.unparse(node)
-            if re.search(rf"\b{re.escape(module.id)}\b", text) and _STATE.search(text):
-                return False
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                targets = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)
-                           and isinstance(one.ctx, ast.Store)}  # fmt: skip
-                read = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
-                made = made or (module.id in targets and module.id not in read)
-    return made
+def read_script(source: Source, script: Script, options: Options, reading: Reading) -> None:
+    """Read a script that uses a ``PrivacyEngine``."""
+    made = script.named(*_PRIVATE)
+    engines = script.named("PrivacyEngine")
+    for call in made:
+        reading.shown = True
+        _judge_call(source, script, call, options, reading)
+        _judge_rounds(source, script, call, engines, reading)
+    for engine in engines:
+        if LIST.argument(script, engine, "accountant", "prv") == "gdp":
+            reading.alarm("gdp", 'accountant="gdp"', _GDP, engine.line)
+    once = all(times(script, call.node) == 1 for call in (*made, *engines))
+    if len(made) == len(engines) == 1 and once:
+        _release(script, made[0], options, reading)
+    else:
+        reading.unknown("PrivacyEngine and make_private are not called just once, and run once")
 
 
-def _read_config(source: Source, options: Options) -> Reading:
-    reading = Reading()
-    noise = number(source.setting("noise_multiplier", "sigma", "dp_sigma"))
-    batch = whole(source.setting("batch_size"))
-    names = ("dataset_size", "num_records", "num_samples", "population", "train_size")
-    population = options.population or whole(source.setting(*names))
-    ratio = number(source.setting("sample_rate", "sampling_rate", "sampling_probability"))
-    if ratio is None and batch and population:
-        ratio = 1 / math.ceil(population / batch)
-    epochs = whole(source.setting("epochs", "num_epochs"))
-    steps = whole(source.setting("steps", "num_steps", "max_steps"))
-    if steps is None and epochs and ratio:
-        steps = epochs * round(1 / ratio)
-    if "adaptive" in str(source.setting("clipping", "clipping_mode")).lower():
-        reading.changes.append(("noise multiplier", 0, "clipping that follows the data"))
-    sampled = source.setting("poisson_sampling")
-    law = "shuffle" if sampled is False else "poisson"
-    if law == "shuffle":
-        reading.alarm("shuffled", "poisson_sampling is false: shuffled batches are accounted as "
-                      "Poisson samples")  # fmt: skip
-    unit = str(source.setting("privacy_unit", "unit", "protects", "level")).lower()
-    if re.search(r"client|user|patient", unit):
-        reading.alarm("record-level", f"the privacy unit is {unit!r}; Opacus protects records")
-    if re.search(r"float16|half|fp16", str(source.setting("noise_dtype", "dtype")).lower()):
-        reading.alarm("half-precision", "noise in half precision")
-    reading.delta = number(source.setting("delta", "target_delta"))
-    claimed = number(source.setting("epsilon", "target_epsilon"))
-    if claimed is not None:
-        reading.claims.append(Claim(claimed, reading.delta, None, "the configuration"))
-    if source.has("noise_multiplier", "sigma", "dp_sigma", "max_grad_norm") or claimed is not None:
-        reading.mechanism(
-            "record", _PROTECTS, law, noise, population=population, ratio=ratio, rounds=steps
-        )
-    return reading
+def _judge_call(
+    source: Source, script: Script, call: Call, options: Options, reading: Reading
+) -> None:
+    """How the batches of a call are drawn, what its delta is, and whom it protects."""
+    traps.client_promise(source, reading, _PROTECTED)
+    sampled = LIST.argument(script, call, "poisson_sampling", True)
+    batch = whole(_batch(script, call))
+    everyone = batch and options.population and batch >= options.population
+    if sampled is False and not everyone:
+        message = "poisson_sampling=False: each record is in one batch of every epoch"
+        reading.alarm("shuffled", message, _SHUFFLED, call.line)
+    elif sampled is not True:
+        reading.unknown("poisson_sampling is not True", call.line)
+    if LIST.argument(script, call, "clipping", "flat") not in _CLIPPED:
+        reading.unknown("clipping that is neither flat nor per_layer", call.line)
+    for asked in (call, *script.named("get_epsilon")):
+        delta = LIST.argument(script, asked, "target_delta" if asked is call else "delta", None)
+        traps.large_delta(options, number(delta), reading, asked.line)
 
 
-def _read_log(source: Source, options: Options) -> Reading:
-    """Noise and epsilon of a log of Opacus' examples; sampling ratio and steps from options."""
-    reading, text = Reading(), source.text
-    pattern = r"(?:epsilon|eps|ε)\s*[=:]?\s*([\d.]+).{0,20}?(?:delta|δ)\s*[=:]?\s*([\d.e+-]+)"
-    for epsilon, delta in re.findall(pattern, text, re.IGNORECASE)[-1:]:
-        value, failure = _decimal(epsilon), _decimal(delta)
-        if value is not None:
-            reading.delta = failure
-            reading.claims.append(Claim(value, failure, None, "the log"))
-    named = r"(?:\bsigma|σ|noise[ _]multiplier)\s*[=:]\s*([\d.]+(?:e[+-]?\d+)?)"
-    noises = {_decimal(one) for one in re.findall(named, text, re.IGNORECASE)} - {None}
-    if not noises:
-        reading.unknown("mechanism", "the log shows no noise multiplier")
-        return reading
-    noise = noises.pop() if len(noises) == 1 else None
-    if noise is None:
-        reading.unknown("noise multiplier", "the log has several")
-    ratio = _logged(r"(?:sample|sampling)[ _](?:rate|ratio)", text)
-    batch = _logged(r"batch[ _]size", text)
-    if ratio is None and batch and options.population:
-        ratio = 1 / math.ceil(options.population / batch)
-    epochs = {int(one) for one in re.findall(r"\bepoch\b\W{0,4}(\d{1,9})\b", text, re.IGNORECASE)}
-    steps = options.rounds
-    if steps is None and ratio and epochs:
-        steps = (max(epochs) - min(min(epochs), 1) + 1) * round(1 / ratio)
-    reading.conditions.append("assumes Poisson sampling, Opacus' default: a log does not show it")
-    reading.mechanism(
-        "record", _PROTECTS, "poisson", noise, population=options.population, ratio=ratio,
-        rounds=steps,
-    )  # fmt: skip
-    return reading
+def _batch(script: Script, private: Call) -> Any:
+    """Records in a batch of the loader that a call is given; Opacus ignores its sampler."""
+    loader = made_by(LIST.argument(script, private, "data_loader"), "DataLoader")
+    return LIST.argument(script, loader, "batch_size", 1)
 
 
-def _logged(name: str, text: str) -> float | None:
-    """The one positive value that a log gives for a name."""
-    values = re.findall(rf"{name}['\"]?\s*[=:]\s*([\d.]+(?:e[+-]?\d+)?)", text, re.IGNORECASE)
-    found = {_decimal(one) for one in values} - {None}
-    return (found.pop() or None) if len(found) == 1 else None
+def _judge_rounds(
+    source: Source, script: Script, call: Call, engines: list[Call], reading: Reading
+) -> None:
+    """Engines and calibrations that are made in every round, for a model that goes on."""
+    module = LIST.bound(call).get("module", call.node)
+    if not traps.new_in_rounds(source, script, call, getattr(module, "id", "")):
+        return
+    cost = "its epsilon is of that round alone, and the costs of all rounds add up"
+    if any(several(script, engine.node) for engine in engines):
+        reading.alarm("fresh-accountant", "each round makes a PrivacyEngine", cost, call.line)
+    elif call.name == _PRIVATE[1]:
+        message = "the noise is calibrated for the whole target in each round"
+        reading.alarm("overrun", message, cost, call.line)
 
 
-def _decimal(text: str) -> float | None:
-    """The number of a piece of a log; None where it is none."""
-    try:
-        return number(float(text.rstrip(".,+-")))
-    except ValueError:
+def _release(script: Script, call: Call, options: Options, reading: Reading) -> None:
+    """The releases of the one mechanism, where the file determines all of them."""
+    epochs = _epochs(script, call, reading)
+    planned = number(LIST.argument(script, call, "epochs"))
+    if planned and epochs and planned < epochs:
+        message = f"the noise is calibrated for {planned:g} epochs, and {epochs:g} are trained"
+        cost = "the epochs beyond cost more than the target"
+        reading.alarm("overrun", message, cost, call.line)
+    if call.name == _PRIVATE[1]:
+        reading.unknown("Opacus computes the noise multiplier when the file runs", call.line)
+        return
+    noise = LIST.argument(script, call, "noise_multiplier")
+    noise = reading.literal("noise multiplier", noise, call.line)
+    batch = reading.literal("batch size", _batch(script, call), call.line)
+    asked = script.named("get_epsilon")
+    delta = LIST.argument(script, asked[0], "delta") if len(asked) == 1 else None
+    delta = reading.literal("delta", delta, asked[0].line if asked else 0, options.delta)
+    records = reading.literal("records", None, 0, options.population)
+    batches = math.ceil(records / batch) if batch else 0
+    steps = epochs * batches if epochs else None
+    rounds = reading.literal("steps, one for each batch in all epochs", steps, 0, options.rounds)
+    for text in _CONDITIONS:
+        reading.condition(text)
+    if noise and batches and rounds and delta:
+        law = SamplingLaw.POISSON
+        reading.mechanism = Mechanism("record", noise, law, 1 / batches, int(rounds), delta)
+
+
+def _epochs(script: Script, private: Call, reading: Reading) -> float | None:
+    """How often the private loader is gone through with the private optimiser; else None."""
+    steps = [call for call in script.named("step") if "sched" not in call.path]
+    passes = script.named("backward")
+    blocks = [[*script.blocks(call.node)] for call in (*steps, *passes)]
+    if len(steps) != 1 or len(passes) != 1 or blocks[0] != blocks[1]:
+        reading.unknown("not one optimiser step after one backward pass, in one place")
         return None
+    holder, loop = getattr(steps[0].node.func, "value", None), blocks[0][0]
+    loader = script.value(looped_over(script, loop))
+    places = [getattr(value, "index", None) for value in (script.value(holder), loader)]
+    makers = [made_by(value, *_PRIVATE) for value in (script.value(holder), loader)]
+    if makers != [private, private] or places != [1, 2]:
+        reading.unknown("steps of another optimiser, over another loader", steps[0].line)
+        return None
+    epochs = number(times(script, loop))
+    if epochs is None:
+        reading.unknown("how often the loop of the training steps runs", steps[0].line)
+        return None
+    reading.condition(f"this loop over all batches runs {epochs:g} times", steps[0].line)
+    return epochs
 
 
-FRAMEWORKS.register("opacus", read)
+def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
+    """Read the arguments of ``make_private`` as a file."""
+    reading.shown = bool({"noise_multiplier", "sigma", "max_grad_norm"} & source.settings.keys())
+    delta = number(source.setting("delta", "target_delta"))
+    traps.large_delta(options, delta or options.delta, reading, source.line("delta"))
+    wrong = (
+        ("poisson_sampling", "False", "shuffled", _SHUFFLED),
+        ("accountant", "gdp", "gdp", _GDP),
+        ("unit", "client|user|patient", "record-level", traps.UNIT_COST),
+        ("noise_dtype", "float16|half|fp16", "half-precision", traps.HALF_COST),
+    )
+    for key, values, code, cost in wrong:
+        value = str(source.setting(key))
+        if re.match(values, value):
+            reading.alarm(code, f"{key} is {value}", cost, source.line(key))
+
+
+FRAMEWORKS.register("opacus", reader(LIST, read_script, _read_configuration))

@@ -1,6 +1,6 @@
 import flwr as fl
 
-strategy = fl.server.strategy.FedAvg(fraction_fit=0.05, fraction_evaluate=0.0, min_fit_clients=10)
+strategy = fl.server.strategy.FedAvg(fraction_fit=0.05, fraction_evaluate=0.0, min_available_clients=1000)
 strategy = fl.server.strategy.DifferentialPrivacyServerSideFixedClipping(
     strategy, noise_multiplier=1.2, clipping_norm=1.0, num_sampled_clients=50
 )

@@ -13,6 +13,7 @@ def train(model, dataset, epochs):
     )
     for _ in range(epochs):
         for x, y in loader:
+            loss(model(x), y).backward()
             optimizer.step()
 
 

@@ -1,0 +1,139 @@
+"""A file to lint: a script, a notebook or a page with code, a configuration, or a log."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from privplan.contrib.lint.script import UNKNOWN, Script
+from privplan.errors import InputError
+from privplan.files import load_json, load_yaml, read_text
+
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)\s*\{?\s*([\w-]*)")
+# Commands of a notebook: to its shell, or to the notebook itself.
+_MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
+_BYTE_ORDER_MARK = "\ufeff"
+# Texts that YAML and habit write for truth values.
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, parsed by its kind."""
+
+    path: str  # the file, for messages
+    text: str  # its content; of a notebook or a page, its code
+    script: Script | None = None  # the parsed script; None for other kinds
+    data: Any = None  # plain data of a configuration; None for other kinds
+    # values by normalised last key (lower case, ``_`` for ``-``); keys that occur with different
+    # values are ``UNKNOWN``
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def setting(self, *keys: str, default: Any = UNKNOWN) -> Any:
+        """The value of the first of these keys that the configuration has."""
+        return next((self.settings[key] for key in keys if key in self.settings), default)
+
+    def line(self, *keys: str) -> int:
+        """The first line with one of these keys; 0 where there is none."""
+        named = "|".join(re.escape(key).replace("_", "[-_ ]") for key in keys)
+        place = re.search(rf"\b({named})\b", self.text, re.IGNORECASE)
+        return self.text.count("\n", 0, place.start()) + 1 if place else 0
+
+
+def load(path: str) -> Source:
+    """Read a file."""
+    text = read_text(path, "file").removeprefix(_BYTE_ORDER_MARK)
+    kind = Path(path).suffix.lower()
+    if kind == ".ipynb":
+        text = _cells(_checked(load_json, text, "a notebook", path))
+    elif kind == ".md":
+        text = _code(text)
+    if kind in (".ipynb", ".md", ".py"):
+        return Source(path, text, _checked(_script, text, "a Python script", path))
+    parsers: dict[str, Callable[[str], Any]] = {
+        ".toml": tomllib.loads,
+        ".yaml": lambda content: load_yaml(content, path),
+        ".yml": lambda content: load_yaml(content, path),
+        ".json": load_json,
+    }
+    if kind not in parsers:
+        return Source(path, text)
+    data = _checked(parsers[kind], text, kind.removeprefix(".").upper(), path)
+    if not isinstance(data, dict | list):
+        raise InputError.one("file", "must have named values", path)
+    return Source(path, text, None, data, _flattened(data))
+
+
+def _checked(parse: Callable[[str], Any], text: str, kind: str, path: str) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise InputError.one("file", f"must be {kind} ({reason})", path) from None
+
+
+def _script(text: str) -> Script:
+    try:
+        return Script(text)
+    except SyntaxError:
+        # each command of a notebook becomes a call, so that it is named as not understood
+        commands = _MAGIC.sub(lambda command: f"{command[1]}magic({command[2]!r})", text)
+        if commands == text:
+            raise
+        return Script(commands)
+
+
+def _cells(notebook: Any) -> str:
+    """The code of a notebook, cell after cell."""
+    cells = notebook.get("cells", ()) if isinstance(notebook, dict) else ()
+    code = [cell["source"] for cell in cells if cell.get("cell_type") == "code"]
+    return "\n".join("".join(source) for source in code)
+
+
+def _code(page: str) -> str:
+    """The Python of a page, every line at its place."""
+    lines: list[str] = []
+    fence = language = ""
+    for line in page.split("\n"):
+        mark = _FENCE.match(line)
+        inside = not mark and language.startswith(("py", "ipython"))
+        lines.append(line if inside else "")
+        if mark:
+            language = "" if fence else mark[2].lower()
+            fence = "" if fence else mark[1]
+    return "\n".join(lines)
+
+
+def walk(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of plain data with the key that holds them, outermost first."""
+    yield name, data
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from walk(value, str(key).strip().lower().replace("-", "_").replace(" ", "_"))
+    elif isinstance(data, list):
+        for value in data:
+            yield from walk(value, name)
+
+
+def _flattened(data: Any) -> dict[str, Any]:
+    """Values by normalised key, sections among them; ``UNKNOWN`` where one has several."""
+    settings: dict[str, Any] = {}
+    for name, value in walk(data):
+        plain = _plain(value)
+        same = name not in settings or settings[name] == plain
+        settings[name] = plain if same else UNKNOWN
+    return settings
+
+
+def _plain(value: Any) -> Any:
+    """A value without the quotes that hide a number or a truth value."""
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
+        return float(value)
+    return _TRUTH.get(value.strip().lower(), value)
