@@ -111,8 +111,9 @@ class Script(Syntax):
     def callers(self, function: ast.AST) -> list[Call] | None:
         """All calls of a function; None where it may be called in other ways, too."""
         name = getattr(function, "name", "")
-        alone = len(self.functions[name]) == 1 and not self.functions[name][0].decorator_list
-        if not alone or isinstance(self.scope[function], ast.ClassDef):
+        scope = self.scope[function]
+        alone = len(self.bindings[scope, name]) == 1 and not getattr(function, "decorator_list", 1)
+        if not alone or isinstance(scope, ast.ClassDef):
             return None
         calls = [call for call in self.named(name) if call.path == name]
         return calls if len(calls) == len(self.references[name]) else None

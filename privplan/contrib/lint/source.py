@@ -110,7 +110,7 @@ def _code(page: str) -> str:
 
 
 def walk(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """All values of plain data with the key that holds them, outermost first."""
+    """All values of plain data with the key of each, outermost first."""
     yield name, data
     if isinstance(data, dict):
         for key, value in data.items():

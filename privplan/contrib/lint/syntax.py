@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BRANCHES = (ast.If, ast.Try, ast.Match, *LOOPS)
@@ -68,7 +66,6 @@ class Syntax:
         self.imports: dict[str, str] = {}  # dotted path by name
         self.bindings: dict[tuple[ast.AST, str], list[Binding]] = defaultdict(list)
         self.shared: set[str] = set()  # names that functions change for others
-        self.functions: dict[str, list[Function]] = defaultdict(list)
         self.references: dict[str, list[ast.AST]] = defaultdict(list)
         self._place_all()
         self.nodes.sort(key=place)
@@ -147,10 +144,9 @@ class Syntax:
                 self._store(node.optional_vars, Binding(self.statement[node], node.context_expr))
             case ast.Global() | ast.Nonlocal():
                 self.shared.update(node.names)
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self.functions[node.name].append(node)
-                self.bindings[self.scope[node], node.name].append(Binding(node))
-            case ast.ClassDef() | ast.ExceptHandler() if node.name:
+            case (
+                ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.ExceptHandler()
+            ) if node.name:
                 self.bindings[self.scope[node], node.name].append(Binding(node))
             case ast.arg():
                 function = self.scope[node]

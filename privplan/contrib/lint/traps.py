@@ -44,15 +44,16 @@ _QUANTILE_COST = "a release without noise, which no accountant counts"
 UNIT_COST = "a client with many records has no bound that the file accounts for"
 
 
-def find(script: Script, reading: Reading) -> None:
+def find(source: Source, script: Script, reading: Reading) -> None:
     """Add the alarms of noise, clipping and precision."""
+    lines = [re.sub(r"\s+|#.*", " ", line) for line in source.text.splitlines()]
     noised: dict[tuple[ast.AST, str], int] = {}
     quantiles: set[str] = set()  # names of quantiles
     for node in script.nodes:
         if not isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return):
             continue
-        text, scope = ast.unparse(node), script.scope[node]
-        name = text.partition(" ")[0]
+        text = " ".join(lines[node.lineno - 1 : node.end_lineno]).strip()
+        scope, name = script.scope[node], text.partition(" ")[0]
         noise, clip = re.search(_NOISE, text), re.search(_CLIP, text)
         if re.search(_HALF, text):
             reading.alarm("half-precision", "half precision", HALF_COST, node.lineno)

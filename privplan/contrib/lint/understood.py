@@ -134,10 +134,11 @@ class _Check:
         while isinstance(node, ast.Attribute):
             node = node.value
         if isinstance(node, ast.Name) and node.id in script.imports:
-            listed = root == self._list.package and (
-                path == root or last in {*self._names, *self._list.names.split()}
-            )
-            return listed or bool(python.PATHS.fullmatch(path))
+            # the last part and every class on the way to it
+            parts = {last, *(part for part in attributes if part[:1].isupper())}
+            listed = {*self._names, *self._list.names.split()}.issuperset(parts)
+            of_framework = root == self._list.package and (path == root or listed)
+            return of_framework or bool(python.PATHS.fullmatch(path))
         made = not root or root in self._made or root in python.BUILTINS
         # a method that is not called here may be called with anything
         passed_on = attributes and not called and last in self._list.calls
@@ -161,7 +162,7 @@ def reader(
     def read(source: Source, options: Options) -> Reading:
         reading = Reading()
         if source.script is not None:
-            traps.find(source.script, reading)
+            traps.find(source, source.script, reading)
             script(source, source.script, options, reading)
         elif source.data is not None:
             reading.unknown("the script that reads this configuration is not here")

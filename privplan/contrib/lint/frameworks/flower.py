@@ -12,7 +12,7 @@ import re
 
 from privplan.contrib.lint.frameworks import opacus
 from privplan.contrib.lint.reading import FRAMEWORKS, Options, Reading
-from privplan.contrib.lint.script import Script, made_by, number, whole
+from privplan.contrib.lint.script import Script, number, whole
 from privplan.contrib.lint.source import Source
 from privplan.contrib.lint.syntax import Call
 from privplan.contrib.lint.understood import Understood, reader
@@ -72,8 +72,21 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
     wrappers = [call for call in script.calls if _WRAPPER.fullmatch(call.name)]
     local = script.named("LocalDpMod")
     reading.shown = bool(wrappers or local)
+    started: dict[Call, Call] = {}  # the start of each strategy that is started
+    for start in script.named(*_STARTS):
+        used = LIST.argument(script, start, "strategy")
+        if start.name == "start":
+            used = script.value(getattr(start.node.func, "value", None))
+        started[getattr(used, "call", start)] = start
+    weighted = bool(re.search(_WEIGHTS, source.text))
+    mods = "clipping_mod" in source.text or not script.named("ClientApp")
     for call in wrappers:
-        _judge_wrapper(source, script, call, options, reading)
+        inner = getattr(LIST.argument(script, call, "strategy"), "call", call)
+        _judge_inner(script, call, inner, weighted, mods, options, reading)
+        if inner in started:
+            message = f"{inner.name} is started without the wrapper of line {call.line}"
+            cost = "the releases have no noise"
+            reading.alarm("no-noise", message, cost, started[inner].line)
     for call in local:
         norm, assumed = (number(LIST.argument(script, call, name)) for name in _LOCAL)
         if norm and assumed and assumed < 2 * norm:
@@ -95,21 +108,24 @@ def _either(script: Script, call: Call, new: str, old: str, default: float) -> f
     return number(LIST.argument(script, call, name, default))
 
 
-def _judge_wrapper(
-    source: Source, script: Script, call: Call, options: Options, reading: Reading
+def _judge_inner(
+    script: Script,
+    call: Call,
+    inner: Call,
+    weighted: bool,
+    mods: bool,
+    options: Options,
+    reading: Reading,
 ) -> None:
-    """Say what is wrong with a wrapper, the strategy within, and its cohort."""
-    inner: Call | None = getattr(LIST.argument(script, call, "strategy"), "call", None)
-    if inner is None:
+    """Say what is wrong with the strategy in a wrapper, and with its cohort."""
+    if inner.name not in _STRATEGIES:
         return
     sampled = whole(LIST.argument(script, call, "num_sampled_clients")) or 0
     fraction, floor, least = (_either(script, inner, *names) for names in _COHORT)
     expected = options.population or (sampled / fraction if fraction else 0)
     cohort = max(int(expected * (fraction or 0)), floor or 0)
     evaluated = number(LIST.argument(script, inner, "fraction_evaluate", 1.0))
-    weights = re.search(_WEIGHTS, source.text)
     accounted = "accountant" in LIST.bound(call)
-    unclipped = "ClientSide" in call.name and "clipping_mod" not in source.text
     less = least is not None and least < expected and not accounted
     wrong: tuple[tuple[object, str, str, str], ...] = (
         (less, "connected-ratio", f"{least} of {expected:g} clients start a round", _FEWER),
@@ -117,27 +133,17 @@ def _judge_wrapper(
          f"num_sampled_clients is {sampled}, and {cohort} are drawn", _FEWER),
         (inner.name in _NO_MEAN, "aggregation", f"{inner.name} is no mean", _UNBOUNDED),
         (inner.name in _SERVER_STEP, "server-step", "a step before the noise", _UNBOUNDED),
-        (weights and not accounted, "private-weights", "weights by examples", _UNBOUNDED),
+        (weighted and not accounted, "private-weights", "weights by examples", _UNBOUNDED),
         (evaluated, "evaluation", f"fraction_evaluate is {evaluated} (default 1)", _METRICS),
-        (unclipped and script.named("ClientApp"), "no-clipping", "no mod clips", _UNBOUNDED),
+        ("ClientSide" in call.name and not mods, "no-clipping", "no mod clips", _UNBOUNDED),
     )  # fmt: skip
     for is_so, code, message, cost in wrong:
-        if is_so and inner.name in _STRATEGIES:
+        if is_so:
             reading.alarm(code, message, cost, inner.line)
-    for start in script.named(*_STARTS):
-        used = LIST.argument(script, start, "strategy")
-        if start.name == "start":
-            used = script.value(getattr(start.node.func, "value", None))
-        if made_by(used, inner.name) is inner:
-            message = f"{inner.name} is started without the wrapper of line {call.line}"
-            reading.alarm("no-noise", message, "the releases have no noise", start.line)
 
 
 def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
     reading.shown = "noise_multiplier" in source.settings
-    if number(source.setting("fraction_evaluate")):
-        line = source.line("fraction_evaluate")
-        reading.alarm("evaluation", "clients evaluate", _METRICS, line)
 
 
 FRAMEWORKS.register("flower", reader(LIST, _read_script, _read_configuration))

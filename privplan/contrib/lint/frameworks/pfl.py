@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from privplan.contrib.lint.executions import several
 from privplan.contrib.lint.reading import FRAMEWORKS, Options, Reading
 from privplan.contrib.lint.script import Script, number
 from privplan.contrib.lint.source import Source
@@ -44,7 +43,6 @@ _MECHANISMS = ("GaussianMechanism", "from_privacy_accountant", "construct_from_p
 _CENTRAL = "CentrallyAppliedPrivacyMechanism"
 _SCALE = "the executed noise is less by this factor, and epsilon is of a cohort that does not exist"
 _DRAWS = "nothing is drawn as the accountant assumes, so that less or nothing is amplified"
-_ANEW = "each accounts for its own round, and the costs add up"
 _WEIGHTS = "private counts move the sum, and are released without noise"
 _RANDOM = "a user can be drawn several times in a cohort, and each update counts"
 
@@ -67,8 +65,6 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
         if planned and iterations > planned:
             message = f"num_compositions is {planned:g}, and {iterations:g} iterations are trained"
             reading.alarm("overrun", message, "those beyond cost more", call.line)
-        if several(script, call.node):
-            reading.alarm("fresh-accountant", "one accountant for each round", _ANEW, call.line)
     for call in script.named("get_user_sampler"):
         _judge_draws(LIST.argument(script, call, "sample_type"), amplified, call.line, reading)
     for call in script.named("WeightByDatapoints"):
@@ -105,9 +101,6 @@ def _judge_postprocessors(script: Script, accounted: bool, reading: Reading) -> 
             cost = "the mechanism is made and not used: the releases have no noise"
             reading.alarm("no-noise", "no postprocessor adds noise", cost, call.line)
         for place in noisy:
-            if any("NormClipping" in name for name in names[place:]):
-                cost = "clipping scales the noise down with the value"
-                reading.alarm("noise-before-clipping", "clipping follows noise", cost, call.line)
             if names[place] != _CENTRAL and accounted:
                 cost = "each user adds noise that is accounted as that of a whole cohort"
                 reading.alarm("local-noise", "the mechanism is not central", cost, call.line)
@@ -122,8 +115,6 @@ def _read_configuration(source: Source, options: Options, reading: Reading) -> N
     if scale is not None and scale < 1:
         line = source.line(_ASSUMED, "noise_scale")
         reading.alarm("noise-scale", f"the noise is scaled by {scale:g}", _SCALE, line)
-    kind = source.setting("user_sampler", "sample_type", "sampler", "sampling")
-    _judge_draws(kind, "central_epsilon" in source.settings, source.line(str(kind)), reading)
 
 
 _ASSUMED = "noise_cohort_size"

@@ -1,0 +1,92 @@
+"""Inputs of the tests of lint: rows of a table, public-looking files, and their other forms."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from privplan.contrib.lint.judge import lint
+from privplan.contrib.lint.reading import Options
+
+FOLDER = Path(__file__).parent
+TABLE = yaml.safe_load((FOLDER / "table.yaml").read_text())
+PUBLIC = yaml.safe_load((FOLDER / "public.yaml").read_text())
+
+
+@dataclass(frozen=True)
+class Input:
+    """A text, the kind of its file, and what is given on the command line."""
+
+    text: str
+    kind: str = "py"
+    of: str = "opacus"
+    population: int = 60_000
+    rounds: int | None = None
+
+    def written(self, folder):
+        """The file in a folder."""
+        path = folder / f"input.{self.kind}"
+        text = _notebook(self.text) if self.kind == "ipynb" else self.text
+        path.write_bytes(text.encode())
+        return path
+
+    def linted(self, folder):
+        """The reading of the file."""
+        path = self.written(folder)
+        return lint(str(path), self.of, Options(self.population, self.rounds))
+
+    def forms(self):
+        """The same content in other forms, by name."""
+        yield "byte order mark", replace(self, text="\ufeff" + self.text)
+        yield "CRLF", replace(self, text=self.text.replace("\n", "\r\n"))
+        if self.kind == "py":
+            yield "notebook", replace(self, kind="ipynb")
+            yield "page", replace(self, kind="md", text=f"# Title\n\n```python\n{self.text}\n```\n")
+        if self.kind == "ipynb":
+            yield "script", replace(self, kind="py")
+        if self.kind == "yaml":
+            words = ((": true", ': "true"'), (": false", ': "False"'))
+            quoted = self.text
+            for plain, other in words:
+                quoted = quoted.replace(plain, other)
+            yield "quoted booleans", replace(self, text=quoted)
+            yield "JSON", replace(self, kind="json", text=json.dumps(yaml.safe_load(self.text)))
+
+
+def _notebook(text):
+    """The text in two code cells, between which a page stands."""
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    # a cell ends where a line at the margin begins
+    margin = [at for at, line in enumerate(lines) if line[:1].isalpha()]
+    middle = margin[len(margin) // 2] if margin else 0
+    depth = "".join(lines[:middle]).count("(") - "".join(lines[:middle]).count(")")
+    middle = middle if depth == 0 else 0
+    cells = [
+        {"cell_type": "code", "source": lines[:middle]},
+        {"cell_type": "markdown", "source": ["words"]},
+        {"cell_type": "code", "source": "".join(lines[middle:])},
+    ]
+    begin = "\ufeff" if text.startswith("\ufeff") else ""
+    return begin + json.dumps({"cells": cells, "metadata": {}, "nbformat": 4})
+
+
+def row_of(name):
+    """The input of a row of the table."""
+    row = TABLE["rows"][name]
+    text = "\n".join([TABLE["opacus"][part] for part in row.get("parts", ())])
+    if "replace" in row:
+        assert row["replace"][0] in text
+        text = text.replace(*row["replace"])
+    text += "\n" + row.get("text", "")
+    return Input(
+        text, row.get("kind", "py"), row.get("of", "opacus"), rounds=row.get("rounds"),
+        population=1000 if row.get("of") else 60_000,
+    )  # fmt: skip
+
+
+def public_of(name):
+    """A public-looking input."""
+    row = PUBLIC[name]
+    population = row.get("population", 60_000)
+    return Input(row["text"], row.get("kind", "py"), row["of"], population)

@@ -1,0 +1,121 @@
+"""Files as people write them: no false alarm, no number without its list, nothing unnamed."""
+
+import time
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+
+from privplan.contrib.lint.judge import lint
+from privplan.contrib.lint.reading import Options
+from privplan.contrib.lint.script import Script
+from privplan.errors import InputError
+from tests.contrib.lint.inputs import PUBLIC, TABLE, Input, public_of, row_of
+
+
+def said_of(reading):
+    return " ".join(str(line) for line in (*reading.undetermined, *reading.not_understood))
+
+
+@pytest.mark.parametrize("name", TABLE["rows"])
+def test_a_row_that_was_judged_wrongly(name, tmp_path):
+    row = TABLE["rows"][name]
+    reading = row_of(name).linted(tmp_path)
+    if "epochs" in row:
+        assert reading.mechanism.rounds == 100 * row["epochs"]
+        event = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.1))
+        composed = PLDAccountant().compose(event, 100 * row["epochs"])
+        expected = composed.get_epsilon(1e-5)
+        assert float(reading.epsilon["add_remove"]) == pytest.approx(expected, rel=5e-3)
+        return
+    assert reading.epsilon == {}
+    assert [alarm.code for alarm in reading.alarms] == ([row["alarm"]] if "alarm" in row else [])
+    assert row.get("because", "") in said_of(reading)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_input(name, tmp_path):
+    row = PUBLIC[name]
+    if row.get("foreign"):
+        with pytest.raises(InputError, match="shows nothing of it"):
+            public_of(name).linted(tmp_path)
+        return
+    reading = public_of(name).linted(tmp_path)
+    assert reading.alarms == []
+    assert bool(reading.epsilon) == row.get("epsilon", False), said_of(reading)
+    if reading.epsilon:
+        texts = " ".join(str(line) for line in reading.read)
+        for value in ("noise multiplier 1.1", "batch size 600", "records 60000", "delta 1e-05"):
+            assert value in texts
+        assert all(line.line for line in reading.read if "noise multiplier" in line.text)
+        assert (reading.undetermined, reading.not_understood) == ([], [])
+    for words in row.get("named", ()):
+        assert words in said_of(reading)
+
+
+def test_there_are_sixty_public_inputs():
+    assert len(PUBLIC) >= 60
+
+
+INPUTS = {
+    **{f"table {name}": row_of(name) for name in TABLE["rows"]},
+    **{name: public_of(name) for name in PUBLIC if not PUBLIC[name].get("foreign")},
+}
+
+
+def answer_of(item, folder):
+    """What is answered, but for the numbers of lines."""
+    reading = item.linted(folder)
+    return (
+        sorted(alarm.code for alarm in reading.alarms),
+        reading.epsilon,
+        sorted(line.text for line in reading.undetermined),
+        sorted(line.text for line in reading.not_understood),
+        sorted(line.text for line in reading.read),
+    )
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_other_forms_of_the_same_content_have_the_same_answer(name, tmp_path):
+    expected = answer_of(INPUTS[name], tmp_path)
+    for form, item in INPUTS[name].forms():
+        assert answer_of(item, tmp_path) == expected, form
+
+
+LINE = {
+    "assignments": lambda n: [f"a{i} = {i}" for i in range(n)],
+    "one name": lambda n: ["a = 0"] + [f"a = a + {i}" for i in range(n)],
+    "a chain of functions": lambda n: ["def f0(x):\n    return x"]
+    + [f"def f{i}(x):\n    return f{i - 1}(x)" for i in range(1, n // 2)],
+    "calls of one function": lambda n: ["def f(x):\n    g(x)"] + [f"f({i})" for i in range(n)],
+    "steps": lambda n: ["opt.step()"] * n,
+    "engines": lambda n: [
+        "engine = PrivacyEngine()",
+        "m = engine.make_private(module=m)",
+    ]
+    * (n // 2),
+    "noise and clipping": lambda n: ["x = x + torch.randn(3)", "y = clip_update(x)"] * (n // 2),
+    "loops": lambda n: ["for i in range(3):\n    a = f(a)"] * (n // 2),
+    "quantiles": lambda n: [f"q{i} = np.median(x)\nclip = q{i}" for i in range(n // 2)],
+    "one expression": lambda n: ["a = (1"] + ["+ f(1)"] * 800 + [")"],
+    "strategies": lambda n: ["s = FedAvg(fraction_fit=0.1)",
+                             "s = DifferentialPrivacyServerSideFixedClipping(s, 1, 1, 10)"] * (n // 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", LINE)
+def test_2600_lines_take_two_seconds(shape, tmp_path):
+    of = "flower" if shape == "strategies" else "opacus"
+    text = "import flwr, opacus\n" + "\n".join(LINE[shape](2600))
+    path = Input(text).written(tmp_path)
+    start = time.process_time()
+    lint(str(path), of, Options())
+    assert time.process_time() - start < 2
+
+
+def test_a_name_is_understood_only_by_its_whole_path(tmp_path):
+    text = "from opacus_like import PrivacyEngine\nPrivacyEngine().make_private(module=m)\n"
+    reading = Input(text).linted(tmp_path)
+    named = [line.text for line in reading.not_understood]
+    assert "not understood: opacus_like.PrivacyEngine" in named
+    assert Script(text).imports == {"PrivacyEngine": "opacus_like.PrivacyEngine"}
