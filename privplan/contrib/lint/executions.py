@@ -63,11 +63,8 @@ def _calls(script: Script, function: ast.AST) -> Any:
     decorators = getattr(function, "decorator_list", ())
     paths = [script.path(getattr(node, "func", node)) for node in decorators]
     method = isinstance(script.scope[function], ast.ClassDef)
-    if any(path.endswith(_DECORATOR) for path in paths):
-        return math.inf
-    if method and getattr(function, "name", "") == _METHOD:
-        return math.inf
+    in_rounds = method and getattr(function, "name", "") == _METHOD
     callers = script.callers(function) or []
-    if len(callers) > 1:
+    if in_rounds or any(path.endswith(_DECORATOR) for path in paths) or len(callers) > 1:
         return math.inf
     return times(script, callers[0].node) if callers else UNKNOWN

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-_PACKAGES = (
+PACKAGES = (
     "__future__ argparse collections copy datetime functools itertools json logging math "
     "numpy os pathlib pandas random sklearn sys time torch torchvision tqdm typing warnings "
 )
-PACKAGES = frozenset(_PACKAGES.split())
 """Packages that change nothing by being imported."""
 
 PATHS = re.compile(
@@ -27,20 +26,18 @@ PATHS = re.compile(
 )
 """Names of these packages that change neither a mechanism nor what it is given."""
 
-_BUILTINS = (
+BUILTINS = (
     "Exception False None True ValueError __name__ bool dict enumerate float int isinstance "
     "len list max min object print range round sorted str sum super tuple zip "
 )
-BUILTINS = frozenset(_BUILTINS.split())
 """Functions of Python that change nothing but what they return."""
 
-_ATTRIBUTES = (
+ATTRIBUTES = (
     "__init__ append argmax backward cpu cuda detach device dim eq eval extend flatten float "
     "format forward get_last_lr info item items join keys long max mean named_parameters "
     "numel numpy parameters permute reshape set_description set_postfix shape size squeeze "
     "state_dict step sum to tolist train unsqueeze values view write zero_grad "
 )
-ATTRIBUTES = frozenset(_ATTRIBUTES.split())
 """Attributes and methods of objects: tensors, modules, optimisers, lists, texts."""
 
 CALLS = {
@@ -52,10 +49,8 @@ CALLS = {
 BASES = re.compile(r"(torch\.nn|torch)\.Module|torch\.utils\.data\.Dataset|object")
 """Classes from which a class of the file may inherit."""
 
-_METHODS = "__init__ __len__ __getitem__ __call__ forward "
-METHODS = frozenset(_METHODS.split())
+METHODS = "__init__ __len__ __getitem__ __call__ forward "
 """Methods that a class of the file may replace."""
 
-_PARAMETERS = "filter format id input max min sum "
-PARAMETERS = frozenset(_PARAMETERS.split())
+PARAMETERS = "filter format id input max min sum "
 """Names of Python that scripts use for values of their own."""

@@ -17,15 +17,8 @@ from typing import Any
 
 from privplan.contrib.lint.syntax import BRANCHES, Binding, Call, Syntax, place
 
-
-class _Unknown:
-    """The value of an expression that is not determined."""
-
-    def __repr__(self) -> str:
-        return "not determined"
-
-
-UNKNOWN = _Unknown()
+UNKNOWN = object()
+"""The value of an expression that is not determined."""
 
 # Nested expressions are followed so far; deeper ones are not determined.
 _DEEPEST = 60
@@ -50,8 +43,6 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": int,
-    "float": float,
-    "max": max,
     "math.ceil": math.ceil,
 }
 _CHANGES = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort")

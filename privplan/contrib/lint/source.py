@@ -14,6 +14,7 @@ from privplan.contrib.lint.script import UNKNOWN, Script
 from privplan.errors import InputError
 from privplan.files import load_json, load_yaml, read_text
 
+_UNREADABLE = (ValueError, SyntaxError, RecursionError, MemoryError, LookupError, TypeError)
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)\s*\{?\s*([\w-]*)")
 # Commands of a notebook: to its shell, or to the notebook itself.
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
@@ -34,23 +35,19 @@ class Source:
     # values are ``UNKNOWN``
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def setting(self, *keys: str, default: Any = UNKNOWN) -> Any:
-        """The value of the first of these keys that the configuration has."""
-        return next((self.settings[key] for key in keys if key in self.settings), default)
-
-    def line(self, *keys: str) -> int:
-        """The first line with one of these keys; 0 where there is none."""
-        named = "|".join(re.escape(key).replace("_", "[-_ ]") for key in keys)
-        place = re.search(rf"\b({named})\b", self.text, re.IGNORECASE)
+    def line(self, pattern: str) -> int:
+        """The first line with a key, or what a regular expression says; 0 where there is none."""
+        named = pattern.replace("_", "[-_ ]")
+        place = re.search(rf"\b(?:{named})", self.text, re.IGNORECASE)
         return self.text.count("\n", 0, place.start()) + 1 if place else 0
 
 
 def load(path: str) -> Source:
     """Read a file."""
     text = read_text(path, "file").removeprefix(_BYTE_ORDER_MARK)
-    kind = Path(path).suffix.lower()
+    kind = Path(path).suffix.lower().replace(".yml", ".yaml")
     if kind == ".ipynb":
-        text = _cells(_checked(load_json, text, "a notebook", path))
+        text = _checked(_cells, text, "a notebook", path)
     elif kind == ".md":
         text = _code(text)
     if kind in (".ipynb", ".md", ".py"):
@@ -58,7 +55,6 @@ def load(path: str) -> Source:
     parsers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
         ".yaml": lambda content: load_yaml(content, path),
-        ".yml": lambda content: load_yaml(content, path),
         ".json": load_json,
     }
     if kind not in parsers:
@@ -72,7 +68,7 @@ def load(path: str) -> Source:
 def _checked(parse: Callable[[str], Any], text: str, kind: str, path: str) -> Any:
     try:
         return parse(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+    except _UNREADABLE as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InputError.one("file", f"must be {kind} ({reason})", path) from None
 
@@ -88,10 +84,10 @@ def _script(text: str) -> Script:
         return Script(commands)
 
 
-def _cells(notebook: Any) -> str:
+def _cells(text: str) -> str:
     """The code of a notebook, cell after cell."""
-    cells = notebook.get("cells", ()) if isinstance(notebook, dict) else ()
-    code = [cell["source"] for cell in cells if cell.get("cell_type") == "code"]
+    cells = load_json(text)["cells"]
+    code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
     return "\n".join("".join(source) for source in code)
 
 

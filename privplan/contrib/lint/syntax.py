@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
+LOOPS = (ast.For, ast.While)
 BRANCHES = (ast.If, ast.Try, ast.Match, *LOOPS)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *_COMPREHENSIONS)
@@ -136,17 +136,13 @@ class Syntax:
                     self._store(target, Binding(node, node.value))
             case ast.AnnAssign():
                 self._store(node.target, Binding(node, node.value))
-            case ast.AugAssign() | ast.For() | ast.AsyncFor() | ast.comprehension():
-                self._store(node.target, Binding(self.statement[node]))
-            case ast.NamedExpr():
+            case ast.AugAssign() | ast.For() | ast.comprehension() | ast.NamedExpr():
                 self._store(node.target, Binding(self.statement[node]))
             case ast.withitem() if node.optional_vars is not None:
                 self._store(node.optional_vars, Binding(self.statement[node], node.context_expr))
             case ast.Global() | ast.Nonlocal():
                 self.shared.update(node.names)
-            case (
-                ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.ExceptHandler()
-            ) if node.name:
+            case ast.FunctionDef() | ast.ClassDef() | ast.ExceptHandler() if node.name:
                 self.bindings[self.scope[node], node.name].append(Binding(node))
             case ast.arg():
                 function = self.scope[node]

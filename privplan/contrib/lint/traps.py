@@ -38,7 +38,7 @@ _CLIENT = (
     r"(differential(ly)?[ -]priva\w+|dp\b|privacy|guarantee|\(?epsilon|protection)"
 )
 _COPIED = r"load|set_|copy|restore|global|previous|checkpoint|server"
-HALF_COST = "the coarse grid of the sum shows which value the noise was added to"
+_HALF_COST = "the coarse grid of the sum shows which value the noise was added to"
 _ORDER_COST = "clipping scales the noise down with the value, and the sum is not protected by it"
 _QUANTILE_COST = "a release without noise, which no accountant counts"
 UNIT_COST = "a client with many records has no bound that the file accounts for"
@@ -47,7 +47,7 @@ UNIT_COST = "a client with many records has no bound that the file accounts for"
 def find(source: Source, script: Script, reading: Reading) -> None:
     """Add the alarms of noise, clipping and precision."""
     lines = [re.sub(r"\s+|#.*", " ", line) for line in source.text.splitlines()]
-    noised: dict[tuple[ast.AST, str], int] = {}
+    noised: set[tuple[ast.AST, str]] = set()
     quantiles: set[str] = set()  # names of quantiles
     for node in script.nodes:
         if not isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return):
@@ -56,17 +56,18 @@ def find(source: Source, script: Script, reading: Reading) -> None:
         scope, name = script.scope[node], text.partition(" ")[0]
         noise, clip = re.search(_NOISE, text), re.search(_CLIP, text)
         if re.search(_HALF, text):
-            reading.alarm("half-precision", "half precision", HALF_COST, node.lineno)
+            reading.alarm("half-precision", "half precision", _HALF_COST, node.lineno)
         if clip:
-            clipped = _words(text[clip.end() :])
-            for key in [key for key in noised if key[0] is scope and key[1] in clipped]:
-                message = f"{key[1]!r} gets noise on line {noised[key]} and is clipped after it"
-                reading.alarm("noise-before-clipping", message, _ORDER_COST, node.lineno)
-            if re.search(_NOISE, text[clip.end() :]):
+            clipped = text[clip.end() :]
+            for word in _words(clipped):
+                if (scope, word) in noised:
+                    message = f"{word!r} gets noise before it is clipped"
+                    reading.alarm("noise-before-clipping", message, _ORDER_COST, node.lineno)
+            if re.search(_NOISE, clipped):
                 message = "noise is added within what is clipped"
                 reading.alarm("noise-before-clipping", message, _ORDER_COST, node.lineno)
         elif noise and re.search(r"\+|-|noise\w*\(", text):
-            noised[scope, name] = node.lineno
+            noised.add((scope, name))
         for norm in re.findall(_CLIPPING_NORM, text):
             paid = noise or not (re.search(_QUANTILE, norm) or quantiles & _words(norm))
             if not paid:
@@ -82,9 +83,8 @@ def _words(text: str) -> set[str]:
 
 def client_promise(source: Source, reading: Reading, protected: str) -> None:
     """Add an alarm where a text promises privacy of clients, and the mechanism has another unit."""
-    promise = re.search(_CLIENT, source.text, re.IGNORECASE)
-    if promise:
-        line = source.text.count("\n", 0, promise.start()) + 1
+    line = source.line(_CLIENT)
+    if line:
         message = f"the file promises privacy of clients; {protected}"
         reading.alarm("record-level", message, UNIT_COST, line)
 

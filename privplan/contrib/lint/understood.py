@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -65,10 +66,11 @@ class _Check:
 
     def __init__(self, understood: Understood, source: Source) -> None:
         self._source, self._list = source, understood
-        self._names = {*python.CALLS, *understood.calls}
-        self._packages = {understood.package, *python.PACKAGES}
-        listed = {*understood.attributes.split(), *understood.calls}
-        self._attributes = {*python.ATTRIBUTES, *listed}
+        self._names = {*python.CALLS, *understood.calls, *understood.names.split()}
+        self._packages = {understood.package, *python.PACKAGES.split()}
+        listed = f"{understood.attributes} {python.ATTRIBUTES}"
+        self._attributes = {*understood.calls, *listed.split()}
+        self._made = {*python.BUILTINS.split()}
 
     def constructs(self) -> Iterator[tuple[str, int]]:
         """Everything that is not understood, with its line."""
@@ -77,16 +79,16 @@ class _Check:
             understood = {"", *self._list.keys.split()}
             for key, _ in walk(self._source.data):
                 if key not in understood:
-                    yield f"key {key}", self._source.line(key)
+                    yield f"key {key}", self._source.line(re.escape(key))
             return
-        taken = {*self._names, *script.imports, *dir(builtins)} - python.PARAMETERS
+        taken = {*self._names, *script.imports, *dir(builtins)} - {*python.PARAMETERS.split()}
         # attributes that classes of the file give themselves
         own = (getattr(node, "attr", "") for node in script.nodes if _of_new(script, node))
         self._attributes.update(own)
         for (_, name), bindings in script.bindings.items():
             if name in taken:
                 yield f"{name}, which the file defines anew", place(bindings[0].statement)[0]
-        self._made = {name for _, name in script.bindings}
+        self._made.update(name for _, name in script.bindings)
         for node in script.nodes:
             for text in self._of_node(script, node):
                 yield text, place(node)[0]
@@ -114,7 +116,7 @@ class _Check:
                 if node.keywords or not bases:
                     yield f"class {node.name}({', '.join(map(script.path, node.bases))})"
             case ast.FunctionDef() if isinstance(script.scope[node], ast.ClassDef):
-                if node.name not in python.METHODS:
+                if node.name not in python.METHODS.split():
                     yield f"method {node.name}"
             case ast.AsyncFunctionDef():
                 yield f"async {node.name}"
@@ -136,10 +138,10 @@ class _Check:
         if isinstance(node, ast.Name) and node.id in script.imports:
             # the last part and every class on the way to it
             parts = {last, *(part for part in attributes if part[:1].isupper())}
-            listed = {*self._names, *self._list.names.split()}.issuperset(parts)
-            of_framework = root == self._list.package and (path == root or listed)
+            listed = path == root or self._names.issuperset(parts)
+            of_framework = root == self._list.package and listed
             return of_framework or bool(python.PATHS.fullmatch(path))
-        made = not root or root in self._made or root in python.BUILTINS
+        made = not root or root in self._made
         # a method that is not called here may be called with anything
         passed_on = attributes and not called and last in self._list.calls
         return made and not passed_on and self._attributes.issuperset(attributes)

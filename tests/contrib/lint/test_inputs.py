@@ -85,22 +85,33 @@ def test_other_forms_of_the_same_content_have_the_same_answer(name, tmp_path):
 LINE = {
     "assignments": lambda n: [f"a{i} = {i}" for i in range(n)],
     "one name": lambda n: ["a = 0"] + [f"a = a + {i}" for i in range(n)],
-    "a chain of functions": lambda n: ["def f0(x):\n    return x"]
-    + [f"def f{i}(x):\n    return f{i - 1}(x)" for i in range(1, n // 2)],
+    "a chain of functions": lambda n: (
+        ["def f0(x):\n    return x"]
+        + [f"def f{i}(x):\n    return f{i - 1}(x)" for i in range(1, n // 2)]
+    ),
     "calls of one function": lambda n: ["def f(x):\n    g(x)"] + [f"f({i})" for i in range(n)],
     "steps": lambda n: ["opt.step()"] * n,
-    "engines": lambda n: [
-        "engine = PrivacyEngine()",
-        "m = engine.make_private(module=m)",
-    ]
-    * (n // 2),
-    "noise and clipping": lambda n: ["x = x + torch.randn(3)", "y = clip_update(x)"] * (n // 2),
+    "engines": lambda n: (
+        [
+            "engine = PrivacyEngine()",
+            "m = engine.make_private(module=m)",
+        ]
+        * (n // 2)
+    ),
+    "noise and clipping": lambda n: [
+        f"x{i} = x{i} + torch.randn(3)\ny{i} = clip_update(x{i})" for i in range(n // 2)
+    ],
     "loops": lambda n: ["for i in range(3):\n    a = f(a)"] * (n // 2),
     "quantiles": lambda n: [f"q{i} = np.median(x)\nclip = q{i}" for i in range(n // 2)],
     "one expression": lambda n: ["a = (1"] + ["+ f(1)"] * 800 + [")"],
-    "strategies": lambda n: ["s = FedAvg(fraction_fit=0.1)",
-                             "s = DifferentialPrivacyServerSideFixedClipping(s, 1, 1, 10)"] * (n // 2),
-}  # fmt: skip
+    "strategies": lambda n: (
+        [
+            "s = FedAvg(fraction_fit=0.1)",
+            "s = DifferentialPrivacyServerSideFixedClipping(s, 1, 1, 10)",
+        ]
+        * (n // 2)
+    ),
+}
 
 
 @pytest.mark.parametrize("shape", LINE)

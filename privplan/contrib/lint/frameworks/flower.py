@@ -78,7 +78,7 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
         if start.name == "start":
             used = script.value(getattr(start.node.func, "value", None))
         started[getattr(used, "call", start)] = start
-    weighted = bool(re.search(_WEIGHTS, source.text))
+    weighted = source.line(_WEIGHTS)
     mods = "clipping_mod" in source.text or not script.named("ClientApp")
     for call in wrappers:
         inner = getattr(LIST.argument(script, call, "strategy"), "call", call)
@@ -112,7 +112,7 @@ def _judge_inner(
     script: Script,
     call: Call,
     inner: Call,
-    weighted: bool,
+    weighted: int,
     mods: bool,
     options: Options,
     reading: Reading,

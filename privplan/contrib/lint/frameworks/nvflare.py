@@ -40,45 +40,44 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
     filters = script.named(*_FILTERS)
     reading.shown = bool(filters)
     reading.unknown("a filter's epsilon is of one result of one site; what adds up is not shown")
-    for call in script.named("to", "to_clients", "add_client_filter", "add_client_output_filter"):
-        bound = LIST.bound(call)
-        first = call.node.args[0] if call.node.args else None
-        made = made_by(script.value(first), *_FILTERS)
+    for call in script.named("to", "to_clients"):
+        made = made_by(LIST.argument(script, call, "obj"), *_FILTERS)
         if made:
-            given = {name: script.value(node) for name, node in LIST.bound(made).items()}
-            kind = ast.dump(bound["filter_type"]) if "filter_type" in bound else ""
-            tasks = script.value(bound.get("tasks"))
-            _judge(made.name, given, tasks, "TASK_DATA" not in kind, made.line, reading)
+            released = LIST.argument(script, made, "epsilon_release", None)
+            tasks = LIST.argument(script, call, "tasks")
+            results = "TASK_DATA" not in ast.dump(call.node)
+            _judge(made.name, released, tasks, results, made.line, reading)
 
 
 def _judge(
-    name: str, given: dict[str, Any], tasks: Any, results: bool, line: int,
-    reading: Reading,
-) -> None:  # fmt: skip
+    name: str, released: Any, tasks: Any, results: bool, line: int, reading: Reading
+) -> None:
     """Say what is wrong with a filter, its tasks and its direction."""
-    named = {*tasks} if isinstance(tasks, list) else {"*"}
-    if not results or named <= {*_EVALUATION}:
+    elsewhere = isinstance(tasks, list) and all(task in _EVALUATION for task in tasks)
+    if not results or elsewhere:
         message = f"{name} does not filter the results of training"
         reading.alarm("unfiltered", message, "updates leave without protection", line)
     if name == "PercentilePrivacy":
         message = "PercentilePrivacy truncates an update"
         reading.alarm("no-noise", message, "no noise, so no differential privacy", line)
-    elif given.get("epsilon_release") is None:
+    elif released is None:
         message = "SVTPrivacy without epsilon_release: epsilon pays for the selection alone"
         cost = "noise_var for each value: 100 for a tenth of 10,000 parameters, in each round"
         reading.alarm("svt-release", message, cost, line)
 
 
 def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
-    for key, section in walk(source.data):
-        if key not in ("task_result_filters", "task_data_filters") or not isinstance(section, dict):
-            continue
-        for described in section.get("filters", ()):
-            name = str(described.get("path") or described.get("name")).rpartition(".")[2]
+    sections = [pair for pair in walk(source.data) if pair[0].endswith("_filters")]
+    for key, section in sections:
+        for _, described in walk(section):
+            about = described if isinstance(described, dict) else {}
+            name = str(about.get("path") or about.get("name")).rpartition(".")[2]
             if name in _FILTERS:
                 reading.shown = True
-                given, tasks = described.get("args") or {}, section.get("tasks")
-                _judge(name, given, tasks, "result" in key, source.line(name), reading)
+                released = dict(walk(about)).get("epsilon_release")
+                results = key == "task_result_filters"
+                tasks = dict(walk(section)).get("tasks")
+                _judge(name, released, tasks, results, source.line(name), reading)
 
 
 FRAMEWORKS.register("nvflare", reader(LIST, _read_script, _read_configuration))

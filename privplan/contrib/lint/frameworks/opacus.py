@@ -15,7 +15,7 @@ from privplan.accounting.release import SamplingLaw
 from privplan.contrib.lint import traps
 from privplan.contrib.lint.executions import looped_over, several, times
 from privplan.contrib.lint.reading import FRAMEWORKS, Mechanism, Options, Reading
-from privplan.contrib.lint.script import Script, made_by, number, whole
+from privplan.contrib.lint.script import Result, Script, made_by, number, whole
 from privplan.contrib.lint.source import Source
 from privplan.contrib.lint.syntax import Call
 from privplan.contrib.lint.understood import Understood, reader
@@ -41,7 +41,6 @@ LIST = Understood(
     "lr learning_rate momentum weight_decay seed dataset unit privacy_unit",
 )
 _PRIVATE = ("make_private", "make_private_with_epsilon")
-_CLIPPED = ("flat", "per_layer")
 _PROTECTED = "Opacus protects single records"
 _SHUFFLED = (
     "the accountant still assumes Poisson sampling, and nothing is amplified: noise 1.1 in ten "
@@ -84,14 +83,14 @@ def _judge_call(script: Script, call: Call, options: Options, reading: Reading) 
     """How the batches of a call are drawn, what its delta is, and whom it protects."""
     sampled = LIST.argument(script, call, "poisson_sampling", True)
     batch = whole(_batch(script, call))
-    everyone = batch and options.population and batch >= options.population
+    everyone = batch and batch >= (options.population or math.inf)
     if sampled is False and not everyone:
         message = "poisson_sampling=False: each record is in one batch of every epoch"
         reading.alarm("shuffled", message, _SHUFFLED, call.line)
     elif sampled is not True:
         reading.unknown("poisson_sampling is not True", call.line)
-    if LIST.argument(script, call, "clipping", "flat") not in _CLIPPED:
-        reading.unknown("clipping that is neither flat nor per_layer", call.line)
+    if LIST.argument(script, call, "clipping", "flat") != "flat":
+        reading.unknown("clipping that is not flat", call.line)
     delta = number(LIST.argument(script, call, "target_delta"))
     traps.large_delta(options, delta, reading, call.line)
 
@@ -130,6 +129,7 @@ def _release(script: Script, call: Call, options: Options, reading: Reading) -> 
         return
     noise = LIST.argument(script, call, "noise_multiplier")
     noise = reading.literal("noise multiplier", noise, call.line)
+    reading.literal("clipping norm", LIST.argument(script, call, "max_grad_norm"), call.line)
     batch = reading.literal("batch size", _batch(script, call), call.line)
     asked = script.named("get_epsilon")
     delta = LIST.argument(script, asked[0], "delta") if len(asked) == 1 else None
@@ -155,9 +155,7 @@ def _epochs(script: Script, private: Call, reading: Reading) -> float | None:
         return None
     holder, loop = getattr(steps[0].node.func, "value", None), blocks[0][0]
     loader = script.value(looped_over(script, loop))
-    places = [getattr(value, "index", None) for value in (script.value(holder), loader)]
-    makers = [made_by(value, *_PRIVATE) for value in (script.value(holder), loader)]
-    if makers != [private, private] or places != [1, 2]:
+    if [script.value(holder), loader] != [Result(private, 1), Result(private, 2)]:
         reading.unknown("steps of another optimiser, over another loader", steps[0].line)
         return None
     epochs = number(times(script, loop))
@@ -171,16 +169,15 @@ def _epochs(script: Script, private: Call, reading: Reading) -> float | None:
 def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
     """Read the arguments of ``make_private`` as a file."""
     reading.shown = bool({"noise_multiplier", "sigma", "max_grad_norm"} & source.settings.keys())
-    delta = number(source.setting("delta", "target_delta"))
+    delta = number(source.settings.get("delta"))
     traps.large_delta(options, delta or options.delta, reading, source.line("delta"))
     wrong = (
         ("poisson_sampling", "False", "shuffled", _SHUFFLED),
         ("accountant", "gdp", "gdp", _GDP),
         ("unit", "client|user|patient", "record-level", traps.UNIT_COST),
-        ("noise_dtype", "float16|half|fp16", "half-precision", traps.HALF_COST),
     )
     for key, values, code, cost in wrong:
-        value = str(source.setting(key))
+        value = str(source.settings.get(key))
         if re.match(values, value):
             reading.alarm(code, f"{key} is {value}", cost, source.line(key))
 

@@ -7,8 +7,6 @@ noise_scale``), ``privacy/gaussian_mechanism.py`` (noise on the sum), ``data/sam
 
 from __future__ import annotations
 
-from typing import Any
-
 from privplan.contrib.lint.reading import FRAMEWORKS, Options, Reading
 from privplan.contrib.lint.script import Script, number
 from privplan.contrib.lint.source import Source
@@ -59,28 +57,24 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
         planned, probability, scale = (
             number(LIST.argument(script, call, name, 1.0)) for name in _READ
         )
-        amplified = amplified or (probability != 1 and not everyone)
+        amplified = amplified or ((probability or 1) < 1 and not everyone)
         if scale is not None and scale < 1:
             reading.alarm("noise-scale", f"noise_scale is {scale:g}", _SCALE, call.line)
         if planned and iterations > planned:
             message = f"num_compositions is {planned:g}, and {iterations:g} iterations are trained"
             reading.alarm("overrun", message, "those beyond cost more", call.line)
     for call in script.named("get_user_sampler"):
-        _judge_draws(LIST.argument(script, call, "sample_type"), amplified, call.line, reading)
+        kind = LIST.argument(script, call, "sample_type")
+        if kind == "random":
+            reading.alarm("with-replacement", "users are drawn at random", _RANDOM, call.line)
+        if kind == "minimize_reuse" and amplified:
+            reading.alarm("not-sampled", "users are taken in turn", _DRAWS, call.line)
     for call in script.named("WeightByDatapoints"):
         reading.alarm("private-weights", "weights by datapoints", _WEIGHTS, call.line)
     _judge_postprocessors(script, bool(accountants), reading)
 
 
 _READ = ("num_compositions", "sampling_probability", "noise_scale")
-
-
-def _judge_draws(kind: Any, amplified: bool, line: int, reading: Reading) -> None:
-    """Say what is wrong with a kind of sampler."""
-    if kind == "random":
-        reading.alarm("with-replacement", "users are drawn at random", _RANDOM, line)
-    if kind == "minimize_reuse" and amplified:
-        reading.alarm("not-sampled", "users are taken in turn", _DRAWS, line)
 
 
 def _everywhere(script: Script, name: str) -> float:
@@ -91,30 +85,26 @@ def _everywhere(script: Script, name: str) -> float:
 
 
 def _judge_postprocessors(script: Script, accounted: bool, reading: Reading) -> None:
-    """What the backend does with an update, in its order: clipping, the mechanism, weights."""
+    """Whether the backend adds the noise, and to the sum of a cohort."""
     for call in script.named("SimulatedBackend"):
         chain = LIST.argument(script, call, "postprocessors", [])
         steps = chain if isinstance(chain, list) else [chain]
         names = [getattr(getattr(step, "call", None), "name", "") for step in steps]
-        noisy = [place for place, name in enumerate(names) if name in (_CENTRAL, *_MECHANISMS)]
+        noisy = {name for name in names if name in (_CENTRAL, *_MECHANISMS)}
         if all(names) and not noisy and reading.shown:
             cost = "the mechanism is made and not used: the releases have no noise"
             reading.alarm("no-noise", "no postprocessor adds noise", cost, call.line)
-        for place in noisy:
-            if names[place] != _CENTRAL and accounted:
-                cost = "each user adds noise that is accounted as that of a whole cohort"
-                reading.alarm("local-noise", "the mechanism is not central", cost, call.line)
+        if accounted and noisy - {_CENTRAL}:
+            cost = "each user adds noise that is accounted as that of a whole cohort"
+            reading.alarm("local-noise", "the mechanism is not central", cost, call.line)
 
 
 def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
     reading.shown = any("privacy" in key or "epsilon" in key for key in source.settings)
-    cohort, assumed = (number(source.setting(name)) for name in ("cohort_size", _ASSUMED))
-    scale = number(source.setting("noise_scale"))
-    if cohort and assumed:
-        scale = cohort / assumed
-    if scale is not None and scale < 1:
-        line = source.line(_ASSUMED, "noise_scale")
-        reading.alarm("noise-scale", f"the noise is scaled by {scale:g}", _SCALE, line)
+    cohort, assumed = (number(source.settings.get(name)) for name in ("cohort_size", _ASSUMED))
+    if cohort and assumed and cohort < assumed:
+        message = f"the noise is scaled by {cohort / assumed:g}"
+        reading.alarm("noise-scale", message, _SCALE, source.line(_ASSUMED))
 
 
 _ASSUMED = "noise_cohort_size"
