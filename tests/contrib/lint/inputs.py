@@ -46,7 +46,7 @@ class Input:
         if self.kind == "ipynb":
             yield "script", replace(self, kind="py")
         if self.kind == "yaml":
-            words = ((": true", ': "true"'), (": false", ': "False"'))
+            words = ((": true", ': "true"'), (": false", ': "false"'))
             quoted = self.text
             for plain, other in words:
                 quoted = quoted.replace(plain, other)
