@@ -9,7 +9,7 @@ import click
 from privplan.cli import in_section, render
 
 if TYPE_CHECKING:
-    from privplan.contrib.lint.reading import Reading
+    from privplan.contrib.lint.reading import Findings
 
 
 _COUNT = click.IntRange(1, 10**9)
@@ -25,6 +25,7 @@ _DELTA = click.FloatRange(1e-30, 1, max_open=True)
 @click.argument("file", metavar="CONFIG|SCRIPT|LOG")
 @click.option(
     "--of",
+    "framework",
     required=True,
     metavar="FRAMEWORK",
     help="flower, nvflare, opacus, pfl.",
@@ -33,13 +34,17 @@ _DELTA = click.FloatRange(1e-30, 1, max_open=True)
 @click.option("--rounds", type=_COUNT, help="Number of noisy releases (opacus: optimiser steps).")
 @click.option("--delta", type=_DELTA, help="Failure probability, in (0, 1).")
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
 )
 @click.pass_context
 def command(
     ctx: click.Context,
     file: str,
-    of: str,
+    framework: str,
     population: int | None,
     rounds: int | None,
     delta: float | None,
@@ -52,15 +57,15 @@ def command(
     from privplan.contrib.lint.judge import lint
     from privplan.contrib.lint.reading import Options
 
-    report = lint(file, of, Options(population, rounds, delta))
+    report = lint(file, framework, Options(population, rounds, delta))
     if form == "json":
         render.data(report.plain())
     else:
-        _show(report, of)
+        _show(report, framework)
     ctx.exit(report.exit_code)
 
 
-def _show(report: Reading, of: str) -> None:
+def _show(report: Findings, framework: str) -> None:
     for alarm in report.alarms:
         place = f" (line {alarm.line})" if alarm.line else ""
         render.text(f"ALARM {alarm.code}{place}: {alarm.message}. Cost: {alarm.cost}")
@@ -69,12 +74,14 @@ def _show(report: Reading, of: str) -> None:
         render.text("epsilon: not determined")
     else:
         bounds = ", ".join(f"{bound} under {name}" for name, bound in report.epsilon.items())
-        law = f"delta {mechanism.delta:g}, {mechanism.law} sampling, {report.accountant}"
-        render.text(f"if each of these is so: epsilon of a {mechanism.unit} <= {bounds} ({law})")
+        render.text(
+            f"if each of these is so: epsilon of a {mechanism.unit} <= {bounds} "
+            f"(delta {mechanism.delta:g}, {mechanism.law} sampling, {report.accountant})"
+        )
         for line in report.read:
             render.text(f"  {line}")
     for line in (*report.undetermined, *report.not_understood):
         render.text(f"  {line}")
     if not report.alarms:
         render.text("nothing found; this is no guarantee: run it under the guard")
-        render.text(f"the guard's lines for {of}: docs/lint.md")
+        render.text(f"the guard's lines for {framework}: docs/lint.md")

@@ -10,8 +10,10 @@ from typing import Any
 from privplan.contrib.lint.script import UNKNOWN, Script, whole
 from privplan.contrib.lint.syntax import FUNCTIONS, LOOPS
 
-# The method that a federated framework runs once in every round, and the decorator of one.
-_METHOD, _DECORATOR = "fit", ".train"
+# The method that a federated framework runs once in every round, and the decorator of
+# one.
+_METHOD = "fit"
+_DECORATOR = ".train"
 
 
 def several(script: Script, node: ast.AST) -> bool:
@@ -21,11 +23,11 @@ def several(script: Script, node: ast.AST) -> bool:
 
 
 def times(script: Script, node: ast.AST) -> Any:
-    """How often a node runs when the script runs once: at most, where a branch may skip it.
+    """How often a node runs in one run; at most, where a branch may skip it.
 
     Returns:
-        The number; infinite for what runs several times, nobody knows how often; ``UNKNOWN`` for
-        what is not determined at all.
+        The number; infinite for what runs several times, nobody knows how often;
+        ``UNKNOWN`` for what is not determined at all.
     """
     count: float = 1
     for block in script.blocks(node):
@@ -52,7 +54,10 @@ def looped_over(script: Script, loop: ast.AST) -> ast.AST | None:
 def _repetitions(script: Script, loop: ast.AST) -> float:
     """How often a loop over ``range`` runs."""
     node = looped_over(script, loop)
-    if not isinstance(node, ast.Call) or script.name_of(node) not in ("range", "trange"):
+    if not isinstance(node, ast.Call) or script.name_of(node) not in (
+        "range",
+        "trange",
+    ):
         return math.inf
     ends = [whole(script.value(argument)) for argument in node.args]
     return math.inf if None in ends or len(ends) != 1 else max(ends[0] or 0, 0)

@@ -1,53 +1,61 @@
-"""The reading of a file, with an epsilon only where all that it rests on is literal."""
+"""The findings in a file, and an epsilon only where all in it is literal."""
 
 from __future__ import annotations
 
 from privplan.accounting.accountant import accountant, at_most
 from privplan.accounting.release import History, Relation, Release
-from privplan.contrib.lint.reading import FRAMEWORKS, Options, Reading
+from privplan.contrib.lint.reading import FRAMEWORKS, Findings, Options
 from privplan.contrib.lint.source import load
 from privplan.errors import InputError, PrivplanError
 
 # How a framework is named in its files, where not by its own name.
-_NAMES = {"flower": ("flower", "flwr"), "opacus": ("opacus", "privacyengine", "privacy_engine")}
+_NAMES = {
+    "flower": ("flower", "flwr"),
+    "opacus": ("opacus", "privacyengine", "privacy_engine"),
+}
 
 
-def lint(path: str, of: str, options: Options) -> Reading:
+def lint(path: str, framework: str, options: Options) -> Findings:
     """Read a file of a framework, and say what is wrong in it.
 
     Raises:
         InputError: for a file that shows nothing of the framework.
     """
-    name = FRAMEWORKS.name_of(of)
+    name = FRAMEWORKS.name_of(framework)
     source = load(path)
     try:
-        reading = FRAMEWORKS.get(name)(source, options)
+        findings = FRAMEWORKS.get(name)(source, options)
     except RecursionError:
         raise InputError.one("file", "must be nested less deeply", path) from None
-    if not (reading.shown or reading.alarms):
+    if not (findings.shown or findings.alarms):
         if not any(word in source.text.lower() for word in _NAMES.get(name, (name,))):
             rule = f"must be a script, a configuration or a log of {name}, and shows nothing of it"
             raise InputError.one("file", rule, path)
-        reading.unknown(f"the file shows no privacy mechanism of {name}")
-    for lines in (reading.alarms, reading.read, reading.undetermined, reading.not_understood):
+        findings.unknown(f"the file shows no privacy mechanism of {name}")
+    for lines in (
+        findings.alarms,
+        findings.read,
+        findings.undetermined,
+        findings.not_understood,
+    ):
         lines[:] = sorted({*lines}, key=lambda line: (line.line, str(line)))
-    if not (reading.alarms or reading.undetermined or reading.not_understood):
-        _account(reading)
-    return reading
+    if not (findings.alarms or findings.undetermined or findings.not_understood):
+        _account(findings)
+    return findings
 
 
-def _account(reading: Reading) -> None:
+def _account(findings: Findings) -> None:
     """Add the upper bounds on epsilon of the mechanism."""
-    mechanism = reading.mechanism
+    mechanism = findings.mechanism
     if mechanism is None:
         return
     release = Release(mechanism.noise, mechanism.ratio, mechanism.law)
     history = History.repeated(release, mechanism.rounds)
     try:
         for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
-            compute = accountant(reading.accountant).epsilon
+            compute = accountant(findings.accountant).epsilon
             upper = compute(history, mechanism.delta, relation).upper
-            reading.epsilon[str(relation)] = at_most(upper, 6)
+            findings.epsilon[str(relation)] = at_most(upper, 6)
     except PrivplanError as error:
-        reading.epsilon.clear()
-        reading.unknown(f"epsilon: {error}")
+        findings.epsilon.clear()
+        findings.unknown(f"epsilon: {error}")

@@ -58,7 +58,7 @@ class Mechanism:
 
 
 @dataclass
-class Reading:
+class Findings:
     """All that was read from a file."""
 
     alarms: list[Alarm] = field(default_factory=list)  # what is wrong
@@ -67,7 +67,8 @@ class Reading:
     not_understood: list[Line] = field(default_factory=list)  # calls, keywords, keys, names
     shown: bool = False  # whether the file shows anything of the framework
     mechanism: Mechanism | None = None  # releases whose values are all determined
-    # upper bound on epsilon by neighbouring relation, rounded up; empty where not determined
+    # upper bound on epsilon by neighbouring relation, rounded up; empty where not
+    # determined
     epsilon: dict[str, str] = field(default_factory=dict)
     accountant: str = "pld"  # the accountant that computes the bounds
 
@@ -94,7 +95,7 @@ class Reading:
         self.read.append(Line(text, line))
 
     def literal(self, name: str, value: Any, line: int, option: float | None = None) -> float:
-        """Read a number of the file, or of the command line where the file leaves it open.
+        """Read a number of the file, else of the command line.
 
         Returns:
             The number; 0 where it is not determined, which the reading then says.
@@ -104,8 +105,8 @@ class Reading:
             self.condition(f"{name} {option:g}, as the command line says")
             return option
         if size is None or option not in (None, size):
-            said = "no constant in the file" if size is None else f"{size:g} in the file"
-            self.unknown(f"{name}: {said}, {option or 'nothing'} on the command line", line)
+            stated = "no constant in the file" if size is None else f"{size:g} in the file"
+            self.unknown(f"{name}: {stated}, {option or 'nothing'} on the command line", line)
             return 0.0
         self.condition(f"{name} {size:g}", line)
         return size
@@ -114,12 +115,15 @@ class Reading:
 class Framework(Protocol):
     """Reads the files of one framework."""
 
-    def __call__(self, source: Source, options: Options) -> Reading:
+    def __call__(self, source: Source, options: Options) -> Findings:
         """The alarms and values of a file."""
 
 
-_OWN = "privplan.contrib.lint.frameworks"
+_PACKAGE = "privplan.contrib.lint.frameworks"
 FRAMEWORKS: Registry[Framework] = Registry(
-    "of", "privplan.frameworks", _OWN, function_of("a source and options that returns a Reading")
+    "of",
+    "privplan.frameworks",
+    _PACKAGE,
+    function_of("a source and options that returns a Findings"),
 )
 """Framework modules by name."""

@@ -1,7 +1,8 @@
-"""Values of expressions in a script: constants, calls whose results they are, or not determined.
+"""Values of expressions in a script: constants, results of calls, or not determined.
 
-Nothing is executed or imported. A name has a value where every assignment that can reach the use
-gives the same constant, or the result of the same call; every other value is ``UNKNOWN``.
+Nothing is executed or imported. A name has a value where every assignment that can
+reach the use gives the same constant, or the result of the same call; every other value
+is ``UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def whole(value: Any) -> int | None:
 
 def made_by(value: Any, *names: str) -> Call | None:
     """The call of one of these functions that a value is the result of; else None."""
-    made = isinstance(value, Result) and value.call.name in names
-    return value.call if made else None
+    is_result = isinstance(value, Result) and value.call.name in names
+    return value.call if is_result else None
 
 
 class Script(Syntax):
@@ -118,9 +119,9 @@ class Script(Syntax):
             case ast.UnaryOp():
                 return _OPERATORS[type(node.op)](self.value(node.operand))
             case ast.BinOp():
-                sides = [self.value(node.left), self.value(node.right)]
-                known = None not in map(number, sides)
-                return _OPERATORS[type(node.op)](*sides) if known else UNKNOWN
+                operands = [self.value(node.left), self.value(node.right)]
+                numeric = None not in map(number, operands)
+                return _OPERATORS[type(node.op)](*operands) if numeric else UNKNOWN
             case ast.Tuple() | ast.List():
                 return [self.value(item) for item in node.elts]
             case ast.Call():
@@ -132,8 +133,8 @@ class Script(Syntax):
         if function is None:
             return Result(call)
         arguments = [self.value(argument) for argument in call.node.args]
-        known = not call.node.keywords and None not in map(number, arguments)
-        return function(*arguments) if known else UNKNOWN
+        numeric = not call.node.keywords and None not in map(number, arguments)
+        return function(*arguments) if numeric else UNKNOWN
 
     def _of_name(self, node: ast.Name) -> Any:
         scope: ast.AST | None = self.scope[node]
@@ -151,18 +152,20 @@ class Script(Syntax):
         return UNKNOWN
 
     def _reaching(self, bindings: list[Binding], use: ast.Name) -> list[Binding]:
-        """The binding of the same scope that a use sees; none where there may be several."""
-        here = place(self.statement[use])
-        first = bisect_left(bindings, here, key=lambda one: place(one.statement))
+        """The binding of its scope that a use sees; none where several may be."""
+        start = place(self.statement[use])
+        first = bisect_left(bindings, start, key=lambda binding: place(binding.statement))
         for following in bindings[first : first + 1]:
             line = place(following.statement)[0]
             if any(line <= getattr(loop, "end_lineno", 0) for loop in self.loops(use)):
                 return []
         last = bindings[max(first - 1, 0) : first]
-        branches = {block for one in last for block in self.blocks(one.statement)}
         # a binding that some branch skips may be another one
-        skipped = [b for b in branches.difference(self.blocks(use)) if isinstance(b, BRANCHES)]
-        return [] if skipped else last
+        for binding in last:
+            skipped = {*self.blocks(binding.statement)}.difference(self.blocks(use))
+            if any(isinstance(block, BRANCHES) for block in skipped):
+                return []
+        return last
 
     def bound(self, binding: Binding, name: str) -> Any:
         """The value that a binding gives its name."""
@@ -179,15 +182,15 @@ class Script(Syntax):
 
     def _parameter(self, function: ast.AST, name: str) -> Any:
         """The value of a parameter of a function that is called in one place."""
-        every: Any = getattr(function, "args", None)
-        ordered = [parameter.arg for parameter in (*every.posonlyargs, *every.args)]
+        parameters: Any = getattr(function, "args", None)
+        ordered = [argument.arg for argument in (*parameters.posonlyargs, *parameters.args)]
         calls = self.callers(function) or []
-        given = [bound_arguments(call.node, ordered).get(name) for call in calls]
-        return self.value(given[0]) if len(given) == 1 else UNKNOWN
+        values = [bound_arguments(call.node, ordered).get(name) for call in calls]
+        return self.value(values[0]) if len(values) == 1 else UNKNOWN
 
 
 def bound_arguments(node: ast.Call, ordered: list[str]) -> dict[str, ast.expr]:
-    """Arguments of a call by the names of its parameters; ``*`` and ``**`` under their signs."""
+    """Arguments of a call by parameter; ``*`` and ``**`` under their signs."""
     bound: dict[str, ast.expr] = {}
     for position, argument in enumerate(node.args):
         name = ordered[position] if position < len(ordered) else f"argument {position + 1}"

@@ -1,4 +1,4 @@
-"""A file to lint: a script, a notebook or a page with code, a configuration, or a log."""
+"""A file to lint: a script, a notebook or page with code, a configuration, a log."""
 
 from __future__ import annotations
 
@@ -14,13 +14,27 @@ from privplan.contrib.lint.script import UNKNOWN, Script
 from privplan.errors import InputError
 from privplan.files import load_json, load_yaml, read_text
 
-_UNREADABLE = (ValueError, SyntaxError, RecursionError, MemoryError, LookupError, TypeError)
+_UNREADABLE = (
+    ValueError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    LookupError,
+    TypeError,
+)
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)\s*\{?\s*([\w-]*)")
 # Commands of a notebook: to its shell, or to the notebook itself.
 _MAGIC = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
 _BYTE_ORDER_MARK = "\ufeff"
 # Texts that YAML and habit write for truth values.
-_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_TRUTH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 @dataclass(frozen=True)
@@ -31,12 +45,12 @@ class Source:
     text: str  # its content; of a notebook or a page, its code
     script: Script | None = None  # the parsed script; None for other kinds
     data: Any = None  # plain data of a configuration; None for other kinds
-    # values by normalised last key (lower case, ``_`` for ``-``); keys that occur with different
-    # values are ``UNKNOWN``
+    # values by normalised last key (lower case, ``_`` for ``-``); keys that occur with
+    # different values are ``UNKNOWN``
     settings: dict[str, Any] = field(default_factory=dict)
 
     def line(self, pattern: str) -> int:
-        """The first line with a key, or what a regular expression says; 0 where there is none."""
+        """The first line with a key or a pattern; 0 where there is none."""
         named = pattern.replace("_", "[-_ ]")
         place = re.search(rf"\b(?:{named})", self.text, re.IGNORECASE)
         return self.text.count("\n", 0, place.start()) + 1 if place else 0
@@ -77,7 +91,8 @@ def _script(text: str) -> Script:
     try:
         return Script(text)
     except SyntaxError:
-        # each command of a notebook becomes a call, so that it is named as not understood
+        # each command of a notebook becomes a call, so that it is named as not
+        # understood
         commands = _MAGIC.sub(lambda command: f"{command[1]}magic({command[2]!r})", text)
         if commands == text:
             raise
@@ -117,7 +132,7 @@ def walk(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _flattened(data: Any) -> dict[str, Any]:
-    """Values by normalised key, sections among them; ``UNKNOWN`` where one has several."""
+    """Values by normalised key, sections too; ``UNKNOWN`` where one has several."""
     settings: dict[str, Any] = {}
     for name, value in walk(data):
         plain = _plain(value)

@@ -80,14 +80,14 @@ class Syntax:
 
     def named(self, *names: str) -> list[Call]:
         """Calls of functions with one of these last names."""
-        return [call for name in names for call in self._by_name.get(name, ())]
+        return sum((self._by_name.get(name, []) for name in names), [])
 
     def name_of(self, node: ast.Call) -> str:
         """The last part of a called function's path."""
         return self.call_of[node].name
 
     def path(self, node: ast.AST) -> str:
-        """Dotted path of a name, with imports resolved; it begins with a dot at other values."""
+        """Dotted path of a name, imports resolved; other values begin with a dot."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -96,7 +96,7 @@ class Syntax:
         return ".".join([root, *reversed(parts)])
 
     def blocks(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Statements around a node within its scope, innermost first; the scope comes last."""
+        """Statements around a node in its scope, innermost first; the scope is last."""
         scope = self.scope.get(node, self.tree)
         while node is not scope:
             inside = isinstance(scope, ast.expr)  # a lambda or a comprehension has no statements
@@ -117,8 +117,8 @@ class Syntax:
             for child in ast.iter_child_nodes(node):
                 self.parent[child] = node
                 self.scope[child] = inner
-                own = isinstance(child, ast.stmt)
-                self.statement[child] = child if own else self.statement.get(node, node)
+                begins = isinstance(child, ast.stmt)
+                self.statement[child] = child if begins else self.statement.get(node, node)
                 waiting.append((child, inner))
 
     def _index(self, node: ast.AST) -> None:
@@ -131,11 +131,9 @@ class Syntax:
                 source = "." * node.level + (node.module or "")
                 for name in node.names:
                     self.imports[name.asname or name.name] = f"{source}.{name.name}"
-            case ast.Assign():
-                for target in node.targets:
+            case ast.Assign() | ast.AnnAssign():
+                for target in getattr(node, "targets", None) or [node.target]:
                     self._store(target, Binding(node, node.value))
-            case ast.AnnAssign():
-                self._store(node.target, Binding(node, node.value))
             case ast.AugAssign() | ast.For() | ast.comprehension() | ast.NamedExpr():
                 self._store(node.target, Binding(self.statement[node]))
             case ast.withitem() if node.optional_vars is not None:

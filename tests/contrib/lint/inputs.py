@@ -1,4 +1,4 @@
-"""Inputs of the tests of lint: rows of a table, public-looking files, and their other forms."""
+"""Inputs of the tests of lint: rows of a table, public files, and other forms."""
 
 import json
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Input:
 
     text: str
     kind: str = "py"
-    of: str = "opacus"
+    framework: str = "opacus"
     population: int = 60_000
     rounds: int | None = None
 
@@ -32,9 +32,9 @@ class Input:
         return path
 
     def linted(self, folder):
-        """The reading of the file."""
+        """The findings in the file."""
         path = self.written(folder)
-        return lint(str(path), self.of, Options(self.population, self.rounds))
+        return lint(str(path), self.framework, Options(self.population, self.rounds))
 
     def forms(self):
         """The same content in other forms, by name."""
@@ -42,23 +42,29 @@ class Input:
         yield "CRLF", replace(self, text=self.text.replace("\n", "\r\n"))
         if self.kind == "py":
             yield "notebook", replace(self, kind="ipynb")
-            yield "page", replace(self, kind="md", text=f"# Title\n\n```python\n{self.text}\n```\n")
+            yield (
+                "page",
+                replace(self, kind="md", text=f"# Title\n\n```python\n{self.text}\n```\n"),
+            )
         if self.kind == "ipynb":
             yield "script", replace(self, kind="py")
         if self.kind == "yaml":
             words = ((": true", ': "true"'), (": false", ': "false"'))
             quoted = self.text
-            for plain, other in words:
-                quoted = quoted.replace(plain, other)
+            for plain, text in words:
+                quoted = quoted.replace(plain, text)
             yield "quoted booleans", replace(self, text=quoted)
-            yield "JSON", replace(self, kind="json", text=json.dumps(yaml.safe_load(self.text)))
+            yield (
+                "JSON",
+                replace(self, kind="json", text=json.dumps(yaml.safe_load(self.text))),
+            )
 
 
 def _notebook(text):
     """The text in two code cells, between which a page stands."""
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     # a cell ends where a line at the margin begins
-    margin = [at for at, line in enumerate(lines) if line[:1].isalpha()]
+    margin = [place for place, line in enumerate(lines) if line[:1].isalpha()]
     middle = margin[len(margin) // 2] if margin else 0
     depth = "".join(lines[:middle]).count("(") - "".join(lines[:middle]).count(")")
     middle = middle if depth == 0 else 0
@@ -79,10 +85,9 @@ def row_of(name):
         assert row["replace"][0] in text
         text = text.replace(*row["replace"])
     text += "\n" + row.get("text", "")
-    return Input(
-        text, row.get("kind", "py"), row.get("of", "opacus"), rounds=row.get("rounds"),
-        population=1000 if row.get("of") else 60_000,
-    )  # fmt: skip
+    framework = row.get("of", "opacus")
+    population = 60_000 if framework == "opacus" else 1000
+    return Input(text, row.get("kind", "py"), framework, population, row.get("rounds"))
 
 
 def public_of(name):

@@ -23,14 +23,17 @@ def reference(truth):
 
 @pytest.mark.parametrize("name", DATA["rows"])
 def test_a_documented_configuration(name, tmp_path):
-    row, of = DATA["rows"][name], name.partition(" ")[0]
-    text = DATA["bases"][of]
+    row = DATA["rows"][name]
+    framework = name.partition(" ")[0]
+    text = DATA["bases"][framework]
     for old, new in row.get("edits", ()):
         assert old in text
         text = text.replace(old, new)
     path = tmp_path / "train.py"
     path.write_text(text)
-    report = lint(str(path), of, Options(60_000 if of == "opacus" else 1000, None, 1e-5))
+    report = lint(
+        str(path), framework, Options(60_000 if framework == "opacus" else 1000, None, 1e-5)
+    )
     if code := row.get("alarm"):
         assert code in [alarm.code for alarm in report.alarms]
         assert report.exit_code == ALARMS
@@ -73,7 +76,7 @@ for _ in range({runs}):
 
 
 def linted(folder, text, name="train.py"):
-    """The reading of a file of Opacus about 10,000 records."""
+    """The findings in a file of Opacus about 10,000 records."""
     path = folder / name
     path.write_text(text)
     return lint(str(path), "opacus", Options(population=10_000))

@@ -73,7 +73,7 @@ class Case:
     population: int | None = None
 
     @property
-    def of(self):
+    def framework(self):
         return self.file.partition("_")[0]
 
     @cached_property
@@ -138,7 +138,7 @@ SOUND = (
 
 
 def report(case):
-    return lint(str(case.path), case.of, Options(case.population))
+    return lint(str(case.path), case.framework, Options(case.population))
 
 
 def named(name):
@@ -147,23 +147,23 @@ def named(name):
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.file)
 def test_a_broken_file_is_found(case):
-    reading = report(case)
-    assert [alarm.code for alarm in reading.alarms] == [case.alarm]
-    assert all(alarm.line and alarm.message and alarm.cost for alarm in reading.alarms)
-    assert reading.exit_code == ALARMS
-    assert reading.epsilon == {}
+    findings = report(case)
+    assert [alarm.code for alarm in findings.alarms] == [case.alarm]
+    assert all(alarm.line and alarm.message and alarm.cost for alarm in findings.alarms)
+    assert findings.exit_code == ALARMS
+    assert findings.epsilon == {}
 
 
 @pytest.mark.parametrize("case", SOUND, ids=lambda case: case.file)
 def test_a_sound_file_has_no_alarm(case):
-    reading = report(case)
-    assert reading.alarms == []
-    assert reading.exit_code == 0
-    assert reading.epsilon or reading.undetermined or reading.not_understood
+    findings = report(case)
+    assert findings.alarms == []
+    assert findings.exit_code == 0
+    assert findings.epsilon or findings.undetermined or findings.not_understood
 
 
 def test_every_file_of_the_corpus_is_tested():
-    files = {path for name in ("broken", "sound") for path in (FOLDER / name).iterdir()}
+    files = {*(FOLDER / "broken").iterdir(), *(FOLDER / "sound").iterdir()}
     cases = {case.path for case in (*BROKEN, *SOUND)}
     assert files == {path for path in cases if path.is_relative_to(FOLDER)}
     assert {path.name for path in cases - files} == set(EDITS)
@@ -172,9 +172,9 @@ def test_every_file_of_the_corpus_is_tested():
 def test_the_command_line_and_json():
     case = named("opacus_poisson.py")
     options = ("--of", "opacus", "--population", "10000")
-    said = answer("lint", case.path, *options)
-    assert "if each of these is so: epsilon of a record <= 3.0256" in said
-    assert "nothing found; this is no guarantee: run it under the guard" in said
+    shown = answer("lint", case.path, *options)
+    assert "if each of these is so: epsilon of a record <= 3.0256" in shown
+    assert "nothing found; this is no guarantee: run it under the guard" in shown
     data = json.loads(answer("lint", case.path, *options, "--format", "json"))
     assert data["format"] == "privplan.contrib.lint/2"
     assert (data["outcome"], data["accountant"]) == ("no alarm", "pld")
@@ -192,6 +192,6 @@ def test_no_word_that_could_be_taken_for_a_guarantee():
     assert "holds" not in sources
     assert "true epsilon" not in sources
     for case in SOUND:
-        said = answer("lint", case.path, "--of", case.of)
-        assert "no guarantee" in said
-        assert ("epsilon of a" in said) == ("if each of these is so" in said)
+        shown = answer("lint", case.path, "--of", case.framework)
+        assert "no guarantee" in shown
+        assert ("epsilon of a" in shown) == ("if each of these is so" in shown)

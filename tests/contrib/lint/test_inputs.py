@@ -1,4 +1,4 @@
-"""Files as people write them: no false alarm, no number without its list, nothing unnamed."""
+"""Files as people write them: no false alarm, no bare number, nothing unnamed."""
 
 import time
 
@@ -13,24 +13,24 @@ from privplan.errors import InputError
 from tests.contrib.lint.inputs import PUBLIC, TABLE, Input, public_of, row_of
 
 
-def said_of(reading):
-    return " ".join(str(line) for line in (*reading.undetermined, *reading.not_understood))
+def said_of(findings):
+    return " ".join(str(line) for line in (*findings.undetermined, *findings.not_understood))
 
 
 @pytest.mark.parametrize("name", TABLE["rows"])
 def test_a_row_that_was_judged_wrongly(name, tmp_path):
     row = TABLE["rows"][name]
-    reading = row_of(name).linted(tmp_path)
+    findings = row_of(name).linted(tmp_path)
     if "epochs" in row:
-        assert reading.mechanism.rounds == 100 * row["epochs"]
+        assert findings.mechanism.rounds == 100 * row["epochs"]
         event = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.1))
         composed = PLDAccountant().compose(event, 100 * row["epochs"])
         expected = composed.get_epsilon(1e-5)
-        assert float(reading.epsilon["add_remove"]) == pytest.approx(expected, rel=5e-3)
+        assert float(findings.epsilon["add_remove"]) == pytest.approx(expected, rel=5e-3)
         return
-    assert reading.epsilon == {}
-    assert [alarm.code for alarm in reading.alarms] == ([row["alarm"]] if "alarm" in row else [])
-    assert row.get("because", "") in said_of(reading)
+    assert findings.epsilon == {}
+    assert [alarm.code for alarm in findings.alarms] == ([row["alarm"]] if "alarm" in row else [])
+    assert row.get("because", "") in said_of(findings)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -40,17 +40,22 @@ def test_a_public_input(name, tmp_path):
         with pytest.raises(InputError, match="shows nothing of it"):
             public_of(name).linted(tmp_path)
         return
-    reading = public_of(name).linted(tmp_path)
-    assert reading.alarms == []
-    assert bool(reading.epsilon) == row.get("epsilon", False), said_of(reading)
-    if reading.epsilon:
-        texts = " ".join(str(line) for line in reading.read)
-        for value in ("noise multiplier 1.1", "batch size 600", "records 60000", "delta 1e-05"):
+    findings = public_of(name).linted(tmp_path)
+    assert findings.alarms == []
+    assert bool(findings.epsilon) == row.get("epsilon", False), said_of(findings)
+    if findings.epsilon:
+        texts = " ".join(str(line) for line in findings.read)
+        for value in (
+            "noise multiplier 1.1",
+            "batch size 600",
+            "records 60000",
+            "delta 1e-05",
+        ):
             assert value in texts
-        assert all(line.line for line in reading.read if "noise multiplier" in line.text)
-        assert (reading.undetermined, reading.not_understood) == ([], [])
+        assert all(line.line for line in findings.read if "noise multiplier" in line.text)
+        assert (findings.undetermined, findings.not_understood) == ([], [])
     for words in row.get("named", ()):
-        assert words in said_of(reading)
+        assert words in said_of(findings)
 
 
 def test_there_are_sixty_public_inputs():
@@ -65,13 +70,13 @@ INPUTS = {
 
 def answer_of(item, folder):
     """What is answered, but for the numbers of lines."""
-    reading = item.linted(folder)
+    findings = item.linted(folder)
     return (
-        sorted(alarm.code for alarm in reading.alarms),
-        reading.epsilon,
-        sorted(line.text for line in reading.undetermined),
-        sorted(line.text for line in reading.not_understood),
-        sorted(line.text for line in reading.read),
+        sorted(alarm.code for alarm in findings.alarms),
+        findings.epsilon,
+        sorted(line.text for line in findings.undetermined),
+        sorted(line.text for line in findings.not_understood),
+        sorted(line.text for line in findings.read),
     )
 
 
@@ -116,17 +121,17 @@ LINE = {
 
 @pytest.mark.parametrize("shape", LINE)
 def test_2600_lines_take_two_seconds(shape, tmp_path):
-    of = "flower" if shape == "strategies" else "opacus"
+    framework = "flower" if shape == "strategies" else "opacus"
     text = "import flwr, opacus\n" + "\n".join(LINE[shape](2600))
     path = Input(text).written(tmp_path)
     start = time.process_time()
-    lint(str(path), of, Options())
+    lint(str(path), framework, Options())
     assert time.process_time() - start < 2
 
 
 def test_a_name_is_understood_only_by_its_whole_path(tmp_path):
     text = "from opacus_like import PrivacyEngine\nPrivacyEngine().make_private(module=m)\n"
-    reading = Input(text).linted(tmp_path)
-    named = [line.text for line in reading.not_understood]
+    findings = Input(text).linted(tmp_path)
+    named = [line.text for line in findings.not_understood]
     assert "not understood: opacus_like.PrivacyEngine" in named
     assert Script(text).imports == {"PrivacyEngine": "opacus_like.PrivacyEngine"}

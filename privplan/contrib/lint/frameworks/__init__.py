@@ -1,1 +1,1 @@
-"""Framework modules of lint: one file per framework, registered in ``reading.FRAMEWORKS``."""
+"""Framework modules of lint: one file per framework, behind ``FRAMEWORKS``."""

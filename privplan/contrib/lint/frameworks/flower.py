@@ -1,9 +1,10 @@
 """Flower: strategy wrappers with central noise, and ``LocalDpMod``.
 
 Source: flwr 1.42, ``serverapp.strategy.dp_fixed_clipping``, ``dp_adaptive_clipping``,
-``strategy_utils.sample_nodes`` (``random.sample`` of the connected nodes: a fixed-size cohort).
-The noise on the mean has standard deviation ``noise_multiplier * clipping_norm /
-num_sampled_clients``. ``FedAvg`` takes all nodes, and at least 2, unless told otherwise.
+``strategy_utils.sample_nodes`` (``random.sample`` of the connected nodes: a fixed-size
+cohort). The noise on the mean has standard deviation ``noise_multiplier * clipping_norm
+/ num_sampled_clients``. ``FedAvg`` takes all nodes, and at least 2, unless told
+otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 
 from privplan.contrib.lint.frameworks import opacus
-from privplan.contrib.lint.reading import FRAMEWORKS, Options, Reading
+from privplan.contrib.lint.reading import FRAMEWORKS, Findings, Options
 from privplan.contrib.lint.script import Script, number, whole
 from privplan.contrib.lint.source import Source
 from privplan.contrib.lint.syntax import Call
@@ -55,8 +56,15 @@ LIST = Understood(
     "local_epochs learning_rate batch_size",
 )
 _WRAPPER = re.compile(r"DifferentialPrivacy(Server|Client)Side(Fixed|Adaptive)Clipping")
-_STARTS = ("start", "start_server", "start_simulation", "ServerAppComponents", "ServerApp")
-# New and old names of the fraction and the least number of a cohort, and of those who are there.
+_STARTS = (
+    "start",
+    "start_server",
+    "start_simulation",
+    "ServerAppComponents",
+    "ServerApp",
+)
+# New and old names of the fraction and the least number of a cohort, and of those who
+# are there.
 _COHORT: tuple[tuple[str, str, float], ...] = (
     ("fraction_train", "fraction_fit", 1.0),
     ("min_train_nodes", "min_fit_clients", 2),
@@ -68,10 +76,10 @@ _METRICS = "clients send metrics of their data without noise, which no accountan
 _UNBOUNDED = "one client can move the result by more than the noise is made for"
 
 
-def _read_script(source: Source, script: Script, options: Options, reading: Reading) -> None:
+def _read_script(source: Source, script: Script, options: Options, findings: Findings) -> None:
     wrappers = [call for call in script.calls if _WRAPPER.fullmatch(call.name)]
     local = script.named("LocalDpMod")
-    reading.shown = bool(wrappers or local)
+    findings.shown = bool(wrappers or local)
     started: dict[Call, Call] = {}  # the start of each strategy that is started
     for start in script.named(*_STARTS):
         used = LIST.argument(script, start, "strategy")
@@ -82,21 +90,21 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
     mods = "clipping_mod" in source.text or not script.named("ClientApp")
     for call in wrappers:
         inner = getattr(LIST.argument(script, call, "strategy"), "call", call)
-        _judge_inner(script, call, inner, weighted, mods, options, reading)
+        _judge_inner(script, call, inner, weighted, mods, options, findings)
         if inner in started:
             message = f"{inner.name} is started without the wrapper of line {call.line}"
             cost = "the releases have no noise"
-            reading.alarm("no-noise", message, cost, started[inner].line)
+            findings.alarm("no-noise", message, cost, started[inner].line)
     for call in local:
         norm, assumed = (number(LIST.argument(script, call, name)) for name in _LOCAL)
         if norm and assumed and assumed < 2 * norm:
             message = f"sensitivity {assumed:g}, of updates that are clipped to {norm:g}"
             cost = "two clipped updates differ by up to twice the norm: half the noise is missing"
-            reading.alarm("sensitivity", message, cost, call.line)
+            findings.alarm("sensitivity", message, cost, call.line)
     if not wrappers and script.named("PrivacyEngine"):
-        opacus.read_script(source, script, options, reading)
+        opacus.read_script(source, script, options, findings)
     else:
-        reading.unknown("the fraction is of the clients that are connected, which no script shows")
+        findings.unknown("the fraction is of the clients that are connected, which no script shows")
 
 
 _LOCAL = ("clipping_norm", "sensitivity")
@@ -115,20 +123,20 @@ def _judge_inner(
     weighted: int,
     mods: bool,
     options: Options,
-    reading: Reading,
+    findings: Findings,
 ) -> None:
     """Say what is wrong with the strategy in a wrapper, and with its cohort."""
     if inner.name not in _STRATEGIES:
         return
     sampled = whole(LIST.argument(script, call, "num_sampled_clients")) or 0
-    fraction, floor, least = (_either(script, inner, *names) for names in _COHORT)
+    fraction, floor, available = (_either(script, inner, *names) for names in _COHORT)
     expected = options.population or (sampled / fraction if fraction else 0)
     cohort = max(int(expected * (fraction or 0)), floor or 0)
     evaluated = number(LIST.argument(script, inner, "fraction_evaluate", 1.0))
     accounted = "accountant" in LIST.bound(call)
-    less = least is not None and least < expected and not accounted
+    less = available is not None and available < expected and not accounted
     wrong: tuple[tuple[object, str, str, str], ...] = (
-        (less, "connected-ratio", f"{least} of {expected:g} clients start a round", _FEWER),
+        (less, "connected-ratio", f"{available} of {expected:g} clients start a round", _FEWER),
         (None not in (fraction, floor) and cohort < sampled, "cohort-mismatch",
          f"num_sampled_clients is {sampled}, and {cohort} are drawn", _FEWER),
         (inner.name in _NO_MEAN, "aggregation", f"{inner.name} is no mean", _UNBOUNDED),
@@ -139,11 +147,11 @@ def _judge_inner(
     )  # fmt: skip
     for is_so, code, message, cost in wrong:
         if is_so:
-            reading.alarm(code, message, cost, inner.line)
+            findings.alarm(code, message, cost, inner.line)
 
 
-def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
-    reading.shown = "noise_multiplier" in source.settings
+def _read_configuration(source: Source, options: Options, findings: Findings) -> None:
+    findings.shown = "noise_multiplier" in source.settings
 
 
 FRAMEWORKS.register("flower", reader(LIST, _read_script, _read_configuration))

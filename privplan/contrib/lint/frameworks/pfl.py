@@ -1,13 +1,16 @@
 """pfl-research: privacy accountants, mechanisms, samplers of users, postprocessors.
 
-Source: pfl 0.6, ``privacy/privacy_accountant.py`` (noise of the mechanism is ``noise_parameter *
-noise_scale``), ``privacy/gaussian_mechanism.py`` (noise on the sum), ``data/sampling.py``
-(``random`` draws with replacement, ``minimize_reuse`` takes users in turn).
+Source: pfl 0.6, ``privacy/privacy_accountant.py`` (noise of the mechanism is
+``noise_parameter * noise_scale``), ``privacy/gaussian_mechanism.py`` (noise on the
+sum), ``data/sampling.py`` (``random`` draws with replacement, ``minimize_reuse`` takes
+users in turn).
 """
 
 from __future__ import annotations
 
-from privplan.contrib.lint.reading import FRAMEWORKS, Options, Reading
+import ast
+
+from privplan.contrib.lint.reading import FRAMEWORKS, Findings, Options
 from privplan.contrib.lint.script import Script, number
 from privplan.contrib.lint.source import Source
 from privplan.contrib.lint.understood import Understood, reader
@@ -37,7 +40,11 @@ LIST = Understood(
     keys="dataset cohort_size noise_cohort_size population central_num_iterations central_epsilon "
     "central_delta central_privacy_mechanism central_privacy_clipping_bound sampling",
 )
-_MECHANISMS = ("GaussianMechanism", "from_privacy_accountant", "construct_from_privacy_accountant")
+_MECHANISMS = (
+    "GaussianMechanism",
+    "from_privacy_accountant",
+    "construct_from_privacy_accountant",
+)
 _CENTRAL = "CentrallyAppliedPrivacyMechanism"
 _SCALE = "the executed noise is less by this factor, and epsilon is of a cohort that does not exist"
 _DRAWS = "nothing is drawn as the accountant assumes, so that less or nothing is amplified"
@@ -45,11 +52,11 @@ _WEIGHTS = "private counts move the sum, and are released without noise"
 _RANDOM = "a user can be drawn several times in a cohort, and each update counts"
 
 
-def _read_script(source: Source, script: Script, options: Options, reading: Reading) -> None:
+def _read_script(source: Source, script: Script, options: Options, findings: Findings) -> None:
     accountants = script.named("PLDPrivacyAccountant", "PRVPrivacyAccountant")
     accountants += script.named("RDPPrivacyAccountant")
-    reading.shown = bool(accountants or script.named(*_MECHANISMS))
-    reading.unknown("how users are drawn and how often is code of pfl's data sets")
+    findings.shown = bool(accountants or script.named(*_MECHANISMS))
+    findings.unknown("how users are drawn and how often is code of pfl's data sets")
     iterations = _everywhere(script, "central_num_iterations")
     everyone = options.population == _everywhere(script, "train_cohort_size")
     amplified = False
@@ -59,19 +66,19 @@ def _read_script(source: Source, script: Script, options: Options, reading: Read
         )
         amplified = amplified or ((probability or 1) < 1 and not everyone)
         if scale is not None and scale < 1:
-            reading.alarm("noise-scale", f"noise_scale is {scale:g}", _SCALE, call.line)
+            findings.alarm("noise-scale", f"noise_scale is {scale:g}", _SCALE, call.line)
         if planned and iterations > planned:
             message = f"num_compositions is {planned:g}, and {iterations:g} iterations are trained"
-            reading.alarm("overrun", message, "those beyond cost more", call.line)
+            findings.alarm("overrun", message, "those beyond cost more", call.line)
     for call in script.named("get_user_sampler"):
         kind = LIST.argument(script, call, "sample_type")
         if kind == "random":
-            reading.alarm("with-replacement", "users are drawn at random", _RANDOM, call.line)
+            findings.alarm("with-replacement", "users are drawn at random", _RANDOM, call.line)
         if kind == "minimize_reuse" and amplified:
-            reading.alarm("not-sampled", "users are taken in turn", _DRAWS, call.line)
+            findings.alarm("not-sampled", "users are taken in turn", _DRAWS, call.line)
     for call in script.named("WeightByDatapoints"):
-        reading.alarm("private-weights", "weights by datapoints", _WEIGHTS, call.line)
-    _judge_postprocessors(script, bool(accountants), reading)
+        findings.alarm("private-weights", "weights by datapoints", _WEIGHTS, call.line)
+    _judge_postprocessors(script, bool(accountants), findings)
 
 
 _READ = ("num_compositions", "sampling_probability", "noise_scale")
@@ -79,32 +86,32 @@ _READ = ("num_compositions", "sampling_probability", "noise_scale")
 
 def _everywhere(script: Script, name: str) -> float:
     """The one value of an argument in all calls that give it; 0 where there is none."""
-    arguments = [keyword for call in script.calls for keyword in call.node.keywords]
-    sizes = {number(script.value(one.value)) for one in arguments if one.arg == name}
+    keywords = [node for node in script.nodes if isinstance(node, ast.keyword)]
+    sizes = {number(script.value(node.value)) for node in keywords if node.arg == name}
     return (sizes.pop() or 0.0) if len(sizes) == 1 else 0.0
 
 
-def _judge_postprocessors(script: Script, accounted: bool, reading: Reading) -> None:
+def _judge_postprocessors(script: Script, accounted: bool, findings: Findings) -> None:
     """Whether the backend adds the noise, and to the sum of a cohort."""
     for call in script.named("SimulatedBackend"):
         chain = LIST.argument(script, call, "postprocessors", [])
         steps = chain if isinstance(chain, list) else [chain]
         names = [getattr(getattr(step, "call", None), "name", "") for step in steps]
         noisy = {name for name in names if name in (_CENTRAL, *_MECHANISMS)}
-        if all(names) and not noisy and reading.shown:
+        if all(names) and not noisy and findings.shown:
             cost = "the mechanism is made and not used: the releases have no noise"
-            reading.alarm("no-noise", "no postprocessor adds noise", cost, call.line)
+            findings.alarm("no-noise", "no postprocessor adds noise", cost, call.line)
         if accounted and noisy - {_CENTRAL}:
             cost = "each user adds noise that is accounted as that of a whole cohort"
-            reading.alarm("local-noise", "the mechanism is not central", cost, call.line)
+            findings.alarm("local-noise", "the mechanism is not central", cost, call.line)
 
 
-def _read_configuration(source: Source, options: Options, reading: Reading) -> None:
-    reading.shown = any("privacy" in key or "epsilon" in key for key in source.settings)
+def _read_configuration(source: Source, options: Options, findings: Findings) -> None:
+    findings.shown = any("privacy" in key or "epsilon" in key for key in source.settings)
     cohort, assumed = (number(source.settings.get(name)) for name in ("cohort_size", _ASSUMED))
     if cohort and assumed and cohort < assumed:
         message = f"the noise is scaled by {cohort / assumed:g}"
-        reading.alarm("noise-scale", message, _SCALE, source.line(_ASSUMED))
+        findings.alarm("noise-scale", message, _SCALE, source.line(_ASSUMED))
 
 
 _ASSUMED = "noise_cohort_size"
