@@ -80,7 +80,10 @@ class Syntax:
 
     def named(self, *names: str) -> list[Call]:
         """Calls of functions with one of these last names."""
-        return sum((self._by_name.get(name, []) for name in names), [])
+        calls: list[Call] = []
+        for name in names:
+            calls += self._by_name.get(name, [])
+        return calls
 
     def name_of(self, node: ast.Call) -> str:
         """The last part of a called function's path."""
@@ -132,7 +135,7 @@ class Syntax:
                 for name in node.names:
                     self.imports[name.asname or name.name] = f"{source}.{name.name}"
             case ast.Assign() | ast.AnnAssign():
-                for target in getattr(node, "targets", None) or [node.target]:
+                for target in getattr(node, "targets", [getattr(node, "target", node)]):
                     self._store(target, Binding(node, node.value))
             case ast.AugAssign() | ast.For() | ast.comprehension() | ast.NamedExpr():
                 self._store(node.target, Binding(self.statement[node]))
