@@ -138,13 +138,14 @@ def _release(script: Script, call: Call, options: Options, findings: Findings) -
     delta = findings.literal("delta", delta, questions[0].line if questions else 0, options.delta)
     records = findings.literal("records", None, 0, options.population)
     batches = math.ceil(records / batch) if batch else 0
-    steps = epochs * batches if epochs else None
+    steps = epochs and epochs * batches
     rounds = findings.literal("steps, one for each batch in all epochs", steps, 0, options.rounds)
     for text in _CONDITIONS:
         findings.condition(text)
     if noise and batches and rounds and delta:
-        law = SamplingLaw.POISSON
-        findings.mechanism = Mechanism("record", noise, law, 1 / batches, int(rounds), delta)
+        findings.mechanism = Mechanism(
+            "record", noise, SamplingLaw.POISSON, 1 / batches, int(rounds), delta
+        )
 
 
 def _epochs(script: Script, private: Call, findings: Findings) -> float | None:
