@@ -50,7 +50,9 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     show_default=True,
     help="Names with commas between: closed, ig, membership.",
 )
-@click.option("--algorithm", "algorithms", default="", help="Names with commas between.")
+@click.option(
+    "--algorithm", "algorithms", default="", help="Names with commas between."
+)
 @data_options
 @_count("--images", 50, "Attacked records.")
 @click.option(
@@ -69,7 +71,9 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
 )
 @_count("--steps", 1000, "Steps of the attack ig.")
 @_count("--shadows", 64, "Shadow runs of the membership attack.", least=64)
-@_count("--targets", 10, "Targets in each run of the membership attack, half of them in.")
+@_count(
+    "--targets", 10, "Targets in each run of the membership attack, half of them in."
+)
 @_count("--jobs", 1, "Runs of the membership attack at a time.")
 @SEED_OPTION
 @FORMAT
@@ -120,7 +124,9 @@ def command(
     for method in methods:
         if reconstructing:
             rounds = _rounds_of_plan(request, method, data, images, sums, factors, seed)
-            cases += [report.Case(name, one) for one in rounds for name in reconstructing]
+            cases += [
+                report.Case(name, one) for one in rounds for name in reconstructing
+            ]
         if MEMBERSHIP in names:
             members += _members(request, method, data, shadows, targets, factors, seed)
     for count in map(int, sums if reconstructing else ()):
@@ -136,14 +142,22 @@ def command(
     lines = [report.summary(result, seed) for result in results]
     found = []
     for attack in members:
-        with render.progress(f"membership, {attack.algorithm}, {attack.runs} runs") as progress:
+        with render.progress(
+            f"membership, {attack.algorithm}, {attack.runs} runs"
+        ) as progress:
             found.append(membership(attack, output, progress, jobs))
     title = f"Attacks on {source.name}"
     if cases:
         experiment = cases[0].attacked.experiment
         title += f": {experiment.data.name}, {experiment.model.name}"
         title += ", one record per client"
-    settings = {"images": images, "clients": sums, "noise": factors, "seed": seed, "steps": steps}
+    settings = {
+        "images": images,
+        "clients": sums,
+        "noise": factors,
+        "seed": seed,
+        "steps": steps,
+    }
     header = {"settings": settings, "membership": found}
     if form == "json":
         render.text(report.to_json({**header, "title": title, "rows": lines}).rstrip())
@@ -189,7 +203,9 @@ def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...
             value = 0.0
         if not 0 < value < 1e9 or (whole and not value.is_integer()):
             kind = "whole numbers" if whole else "numbers"
-            raise InputError.one(field, f"must be {kind} above 0 with commas between", word)
+            raise InputError.one(
+                field, f"must be {kind} above 0 with commas between", word
+            )
         found.append(value)
     return tuple(found)
 
@@ -205,7 +221,9 @@ def _of_plan(
     request = request_of(source, "", Path("attack"), options)
     names = [word.strip() for word in algorithms.split(",") if word.strip()]
     if not names:
-        raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
+        raise InputError.one(
+            "algorithm", "must be given for a plan, such as FedAvg", "nothing"
+        )
     refuse_unused_aggregation(request.plan, names)
     request.plan.spec.require("attacks", "plan.spec.sampling")
     found = list(dict.fromkeys(map(ALGORITHMS.name_of, names)))

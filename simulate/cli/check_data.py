@@ -32,7 +32,9 @@ MOST_LINES = 20  # most classes that are listed
 @click.argument("source", metavar="DATA", required=False)
 @click.option("--data", "stated", metavar="DATA", help="The same as the argument.")
 @own_data_options
-@click.option("--plan", type=click.Path(path_type=Path), help="Plan that the data must fit.")
+@click.option(
+    "--plan", type=click.Path(path_type=Path), help="Plan that the data must fit."
+)
 @own_model_options
 @FORMAT
 def command(
@@ -80,16 +82,24 @@ def command(
         kept = kind.get(str(data.records.dtype), "token ids")
         shape = f"{'x'.join(map(str, data.shape))} ({kept})"
         tested = "" if data.test is None else f" and {found['testing']} test records"
-        render.text(f"data: {data.name}, {len(data.records)} records{tested} of shape {shape}")
+        render.text(
+            f"data: {data.name}, {len(data.records)} records{tested} of shape {shape}"
+        )
         if data.test is None:
             shares = f"{found['training']} for training, {found['testing']} for testing"
-            render.text(f"split: {shares} (--test-share of each client's, --test for your own)")
+            render.text(
+                f"split: {shares} (--test-share of each client's, --test for your own)"
+            )
         render.text(_labels(data, found["classes"]))
         if data.clients is None:
-            render.text("clients: not named; --partition assigns the records to the plan's clients")
+            render.text(
+                "clients: not named; --partition assigns the records to the plan's clients"
+            )
         else:
             several = "give a person one name: for k clients of one person only k epsilon holds"
-            render.text(f"unit: a client, with all its records, or a record, as planned; {several}")
+            render.text(
+                f"unit: a client, with all its records, or a record, as planned; {several}"
+            )
         for name, group in sorted(found["groups"].items()):
             least = f"records: at least {group['least_records']} per client"
             render.text(f"group {name}: {group['clients']} clients, {least}")
@@ -109,7 +119,9 @@ def _labels(data: Data, counts: dict[str, int] | None) -> str:
         shape = "x".join(map(str, data.targets.shape[1:])) or "1"
         values = f"{float(data.targets.min()):.4g} to {float(data.targets.max()):.4g}"
         return f"task: {data.task}, {shape} targets per record, {values}"
-    shown = ", ".join(f"{name} {count}" for name, count in [*counts.items()][:MOST_LINES])
+    shown = ", ".join(
+        f"{name} {count}" for name, count in [*counts.items()][:MOST_LINES]
+    )
     more = f", and {len(counts) - MOST_LINES} more" if len(counts) > MOST_LINES else ""
     return f"classes: {len(counts)} (records of each: {shown}{more})"
 

@@ -53,7 +53,11 @@ def together(*options: Decorator) -> Decorator:
 
 SEED_OPTION: Decorator = click.option("--seed", type=SEED, default=0, show_default=True)
 FORMAT: Decorator = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
 )
 DATA_DIR: Decorator = click.option(
     "--data-dir",
@@ -61,12 +65,20 @@ DATA_DIR: Decorator = click.option(
     help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
 )
 DOWNLOAD: Decorator = click.option(
-    "--download", is_flag=True, help="Fetch missing data into that folder, or the user's cache."
+    "--download",
+    is_flag=True,
+    help="Fetch missing data into that folder, or the user's cache.",
 )
 PROXY_HELP = "Public or proxy data, never the data that need protection."
-proxy_options = together(click.option("--dataset", required=True, help=PROXY_HELP), DATA_DIR)
+proxy_options = together(
+    click.option("--dataset", required=True, help=PROXY_HELP), DATA_DIR
+)
 JOBS: Decorator = click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes."
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes.",
 )
 
 
@@ -85,7 +97,9 @@ PARTITIONS = (
 class _RegistryOption(click.Option):
     """An option whose help lists names: the project's, and entry points of other packages."""
 
-    def __init__(self, *args: Any, names: tuple[str, ...], group: str, **attributes: Any) -> None:
+    def __init__(
+        self, *args: Any, names: tuple[str, ...], group: str, **attributes: Any
+    ) -> None:
         super().__init__(*args, **attributes)
         self._names, self._group, self._template = names, group, str(self.help)
 
@@ -109,7 +123,10 @@ data_options = together(
     DATA_DIR,
     DOWNLOAD,
     click.option(
-        "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
     ),
     click.option(
         "--partition",
@@ -170,7 +187,9 @@ def seeds_from(first: int, count: int) -> range:
     from privplan.errors import InputError
 
     if first + count - 1 > LARGEST_SEED:
-        raise InputError.one("seeds", f"must end at {LARGEST_SEED} or before", first + count - 1)
+        raise InputError.one(
+            "seeds", f"must end at {LARGEST_SEED} or before", first + count - 1
+        )
     return range(first, first + count)
 
 
@@ -178,7 +197,10 @@ def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
     """Raises for ``--aggregation`` where none of the algorithms is scaled by it under the plan."""
     from simulate.algorithms.registry import ALGORITHMS
 
-    context, chosen = click.get_current_context(), [ALGORITHMS.get(name) for name in algorithms]
+    context, chosen = (
+        click.get_current_context(),
+        [ALGORITHMS.get(name) for name in algorithms],
+    )
     taken = any(one.takes_aggregation(plan) for one in chosen)
     if taken or not on_command_line(context, "aggregation"):
         return
@@ -209,7 +231,11 @@ def request_of(
         rest |= {"own_data": own.data, "own_model": own.model}
         rest |= {"loss": own.loss, "metric": own.metric}
         rest["dataset"] = rest["dataset"] if own.data is None else own.data.name
-    loaded = solve(plan) if not algorithm and plan.suffix in (".yaml", ".yml") else Plan.load(plan)
+    loaded = (
+        solve(plan)
+        if not algorithm and plan.suffix in (".yaml", ".yml")
+        else Plan.load(plan)
+    )
     return Request(loaded, algorithm, folder=output, hyperparameters=chosen, **rest)
 
 
@@ -223,10 +249,16 @@ own_data_options = together(
         help="multi-class, binary, multi-label, regression or next-token.",
     ),
     click.option(
-        "--label", metavar="NAME", help="Column or array of the labels; NAME,NAME for several."
+        "--label",
+        metavar="NAME",
+        help="Column or array of the labels; NAME,NAME for several.",
     ),
-    click.option("--client", metavar="NAME", help="Column or array of each record's client."),
-    click.option("--group", metavar="NAME", help="Column or array of the privacy groups."),
+    click.option(
+        "--client", metavar="NAME", help="Column or array of each record's client."
+    ),
+    click.option(
+        "--group", metavar="NAME", help="Column or array of the privacy groups."
+    ),
     click.option(
         "--groups",
         type=click.Path(path_type=Path),
@@ -248,7 +280,9 @@ own_data_options = together(
         help="File or folder with the test records, in the form of the data.",
     ),
     click.option(
-        "--test-share", type=float, help="Share of the records split off for testing.  [0.2]"
+        "--test-share",
+        type=float,
+        help="Share of the records split off for testing.  [0.2]",
     ),
 )
 
@@ -260,10 +294,16 @@ OWN_DATA_NAMES = (
 
 own_model_options = together(
     click.option(
-        "--model", metavar="MODULE:CLASS", help="Own torch.nn.Module, under the plan's model name."
+        "--model",
+        metavar="MODULE:CLASS",
+        help="Own torch.nn.Module, under the plan's model name.",
     ),
-    click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class."),
-    click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation."),
+    click.option(
+        "--model-args", metavar="JSON", help="Keyword arguments of the model's class."
+    ),
+    click.option(
+        "--fix", is_flag=True, help="Group normalisation for batch normalisation."
+    ),
 )
 own_options = together(
     click.option(
@@ -275,7 +315,9 @@ own_options = together(
     own_data_options,
     own_model_options,
     click.option(
-        "--loss", metavar="MODULE:NAME", help="Own loss of outputs and targets, a scalar."
+        "--loss",
+        metavar="MODULE:NAME",
+        help="Own loss of outputs and targets, a scalar.",
     ),
     click.option(
         "--metric",
@@ -302,7 +344,9 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
 
     loss, metric = given["loss"], given["metric"]
     loss = None if loss is None else imported("loss", loss)
-    if metric is not None and ":" in metric:  # a text without a colon is a name of the task's own
+    if (
+        metric is not None and ":" in metric
+    ):  # a text without a colon is a name of the task's own
         metric = imported("metric", metric)
     return OwnParts(data, model, loss, metric)
 
@@ -315,7 +359,9 @@ def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     words = options["features"]
     names = [
         word.strip()
-        for line in csv.reader([words or ""], skipinitialspace=True)  # a quoted name has a comma
+        for line in csv.reader(
+            [words or ""], skipinitialspace=True
+        )  # a quoted name has a comma
         for word in line
         if word.strip()
     ]

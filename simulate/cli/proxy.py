@@ -59,7 +59,9 @@ def command() -> None:
 )
 @SEED_OPTION
 @FORMAT
-@click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
+@click.option(
+    "-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out."
+)
 @click.pass_context
 def pilot(
     context: click.Context,
@@ -87,11 +89,15 @@ def pilot(
     if name is None:
         raise InputError.one("dataset", "is required without --data", "none")
     if own.metric is not None:
-        raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
+        raise InputError.one(
+            "metric", "must be left out: a pilot computes none", str(own.metric)
+        )
     before = read_text(spec, "spec")
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
-    pilot = Pilot(known, name, own_data=own.data, own_model=own.model, loss=own.loss, **options)
+    pilot = Pilot(
+        known, name, own_data=own.data, own_model=own.model, loss=own.loss, **options
+    )
     render.warn(
         "pilot: nothing here is private. Clients' updates are looked at one by one, without "
         "noise, and what is measured is written down: the data must be public, or stand in for "
@@ -115,16 +121,23 @@ def pilot(
         for name, number in measured.numbers.items()
     ]
     title = f"Pilot: {measured.source}"
-    render.table(title, ["constant", "value", "at least", "at most"], rows, "intervals of 95%")
+    render.table(
+        title, ["constant", "value", "at least", "at most"], rows, "intervals of 95%"
+    )
     render.text(f"wrote {output}")
 
 
 _TRAINED = together(
     click.argument("spec", type=click.Path(path_type=Path)),
     proxy_options,
-    click.option("--partition", default="iid", show_default=True, help="Who holds what."),
     click.option(
-        "--algorithm", default="planned", show_default=True, help="The algorithm to train."
+        "--partition", default="iid", show_default=True, help="Who holds what."
+    ),
+    click.option(
+        "--algorithm",
+        default="planned",
+        show_default=True,
+        help="The algorithm to train.",
     ),
 )
 """The spec, and what its runs on proxy data need."""
@@ -185,7 +198,9 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     columns = ["accuracy %", *names, ""]
     text = f"{found.evidence.runs} runs, which spent epsilon infinite of all who are in the data; "
     text += f"{found.evidence.seeds} seeds of the last rung"
-    render.table(f"Recipes on {setting.dataset} ({setting.partition})", columns, rows, text)
+    render.table(
+        f"Recipes on {setting.dataset} ({setting.partition})", columns, rows, text
+    )
     for line in found.warnings:
         render.warn(line)
     render.text(f"wrote {output}, {evidence}")
@@ -267,7 +282,9 @@ def forecast(
     if own.data is not None or own.model is not None:
         rule = "must be data for classification, with --data, where a model or a loss is given"
         if own.data is None or own.data.task != MULTI_CLASS or own.loss or own.metric:
-            raise InputError.one("data", rule, None if own.data is None else own.data.task)
+            raise InputError.one(
+                "data", rule, None if own.data is None else own.data.task
+            )
         dataset, classes = own.data.name, len(own.data.class_names())
     for text in partitions:
         if text != DRAWN:

@@ -70,7 +70,9 @@ def given_again(request: Request) -> dict[str, Any]:
     epilog="Example: privplan replay run --rounds 3",
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--rounds", metavar="K|all", default="5", show_default=True, help="To train.")
+@click.option(
+    "--rounds", metavar="K|all", default="5", show_default=True, help="To train."
+)
 @DATA_DIR
 @own_options
 @click.option(
@@ -114,7 +116,9 @@ def command(
     run_folder(run)
     own, most = own_of(ctx, options), number_of_rounds(rounds)
     with render.progress("rounds") as progress:
-        report = Replay(run, data_dir, own, noise_key).run(most, selection_seed, progress)
+        report = Replay(run, data_dir, own, noise_key).run(
+            most, selection_seed, progress
+        )
     known = report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))
@@ -125,15 +129,28 @@ def command(
             for one in report.comparisons
         ]
         trained = ", ".join(map(str, report.rounds))
-        chosen = "" if report.selection_seed is None else f"; selection {report.selection_seed}"
-        render.table("replay", columns, rows, f"rounds trained again: {trained or 'none'}{chosen}")
+        chosen = (
+            ""
+            if report.selection_seed is None
+            else f"; selection {report.selection_seed}"
+        )
+        render.table(
+            "replay",
+            columns,
+            rows,
+            f"rounds trained again: {trained or 'none'}{chosen}",
+        )
         for one in report.differences[:10]:
             render.text(f"round {one.round}: {one.name}: {one.detail}")
         render.text(f"{report.outcome.replace('_', ' ')}: {report.reason}")
     if known.outcome == "failed" and report.outcome != "failed":
-        render.text(f"NOT the same: an earlier replay of this run failed: {known.reason}")
+        render.text(
+            f"NOT the same: an earlier replay of this run failed: {known.reason}"
+        )
     elif len(known.rounds) > len(report.rounds):
-        render.text(f"replay.json keeps an earlier one: {len(known.rounds)} of {known.of} rounds")
+        render.text(
+            f"replay.json keeps an earlier one: {len(known.rounds)} of {known.of} rounds"
+        )
     ctx.exit(max(report.exit_code, known.exit_code if known.outcome == "failed" else 0))
 
 

@@ -39,7 +39,9 @@ NOISE = click.option(
 COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
 
 
-def _list_algorithms(context: click.Context, parameter: click.Parameter, form: str | None) -> None:
+def _list_algorithms(
+    context: click.Context, parameter: click.Parameter, form: str | None
+) -> None:
     """Print what can be trained, and end."""
     if form is None:
         return
@@ -51,11 +53,18 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
         known = entry.hyperparameters
         defaults = ", ".join(f"{name}={one.default:g}" for name, one in known.items())
         rows.append([entry.name, entry.unit, entry.released, entry.source, defaults])
-        named = {"algorithm": entry.name, "unit": entry.unit, "released": entry.released}
-        hyperparameters = {
-            n: {"default": one.default, "meaning": one.meaning} for n, one in known.items()
+        named = {
+            "algorithm": entry.name,
+            "unit": entry.unit,
+            "released": entry.released,
         }
-        plain.append({**named, "source": entry.source, "hyperparameters": hyperparameters})
+        hyperparameters = {
+            n: {"default": one.default, "meaning": one.meaning}
+            for n, one in known.items()
+        }
+        plain.append(
+            {**named, "source": entry.source, "hyperparameters": hyperparameters}
+        )
     if form == "json":
         render.data(plain)
     elif form == "markdown":
@@ -74,7 +83,9 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
     epilog="Example: privplan simulate plan.json --algorithm planned --seed 1 -o run",
 )
 @click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--algorithm", required=True, help="planned, GDPFed+, FedAvg, Local-only, ...")
+@click.option(
+    "--algorithm", required=True, help="planned, GDPFed+, FedAvg, Local-only, ..."
+)
 @click.option(
     "--algorithms",
     is_flag=False,
@@ -110,7 +121,13 @@ def _list_algorithms(context: click.Context, parameter: click.Parameter, form: s
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def simulate_command(
-    context: click.Context, /, plan: Path, algorithm: str, output: Path, form: str, **options: Any
+    context: click.Context,
+    /,
+    plan: Path,
+    algorithm: str,
+    output: Path,
+    form: str,
+    **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
 
@@ -147,7 +164,11 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
     if form == "json":
-        shown = {"folder": str(output), "reused": outcome.reused, "plot": str(output / PLOT)}
+        shown = {
+            "folder": str(output),
+            "reused": outcome.reused,
+            "plot": str(output / PLOT),
+        }
         shown |= {"unit": plan.unit, "relation": str(plan.spec.relation)}
         render.data({**shown, **record.model_dump(mode="json")})
         return
@@ -160,7 +181,9 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     )
     render.text(f"plot: {output / PLOT}")
     if request.key_file is not None:
-        render.text(f"key of the noise: {request.key_file}; whoever has it removes the noise")
+        render.text(
+            f"key of the noise: {request.key_file}; whoever has it removes the noise"
+        )
     again = "" if request.own_data is None else ", with the same --data and its options"
     render.text(f"what was spent: privplan verify {shlex.quote(str(output))}{again}")
 
@@ -208,7 +231,9 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     help="Runs per method that --tune spends on a fifth of the training records, which are held "
     "out; the first has the defaults.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("results")
+)
 @click.pass_context
 def compare_command(
     context: click.Context,
@@ -258,7 +283,9 @@ def compare_command(
     if not tune:
         refuse_options(context, ("trials",), "must be left out without --tune")
     elif recipe is not None:
-        raise InputError.one("recipe", "must be left out with --tune, which tunes it", recipe)
+        raise InputError.one(
+            "recipe", "must be left out with --tune, which tunes it", recipe
+        )
     own = own_of(context, options)
     base = request_of(plan, "", output, options, own)
     base = replace(base, plan=same_accountant(base.plan)) if tune else base
@@ -289,7 +316,9 @@ def compare_command(
     title = f"{counted(len(names), 'algorithm')}, {runs_each}"
     if tune:
         with render.progress(f"{title}, {trials} runs each to tune") as progress:
-            rows, values = tuned_comparison(base, names, chosen, trials, jobs, progress, status)
+            rows, values = tuned_comparison(
+                base, names, chosen, trials, jobs, progress, status
+            )
     else:
         with render.progress(title) as progress:
             rows = compare(base, names, chosen, jobs, progress, rows_of, status)
@@ -305,11 +334,19 @@ def compare_command(
         render.table(*given_table(rows))
         for row in rows:
             reached = None if tune else reached_line(base.plan, row.mean, base.dataset)
-            if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
+            if (
+                row.algorithm == "planned"
+                and metric == ACCURACY
+                and reached is not None
+            ):
                 render.text(f"planned: {reached}")
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     if own.data is not None:
-        trial = ((plan, of, tuned) for plan, of, _ in planned(rows_of, chosen, tuned) if tuned)
+        trial = (
+            (plan, of, tuned)
+            for plan, of, _ in planned(rows_of, chosen, tuned)
+            if tuned
+        )
         for line in together([*recorded(rows_of, chosen), *trial]):
             render.warn(f"spent: {line}")
     if book is not None:
@@ -321,7 +358,9 @@ def compare_command(
         judged = partial(judge, options={GIVEN: given_again(base)})
         for run in runs:
             add(address_of(book), booking_of(run, "", judged=judged))
-        render.status(f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}")
+        render.status(
+            f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}"
+        )
     if form == "table":
         plot = f"{output / PLOT} (.svg, .pdf)"
         render.text(f"tables {output / TABLE}, {output / LATEX}; plot {plot}")

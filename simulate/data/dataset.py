@@ -53,10 +53,14 @@ class Dataset:
         ):
             if len(x) != len(y) or not len(y):
                 found = f"{len(x)} records, {len(y)} labels"
-                raise InputError.one(f"dataset.{part}", "must have one label per record", found)
+                raise InputError.one(
+                    f"dataset.{part}", "must have one label per record", found
+                )
             if people is not None and len(people) != len(y):
                 found = f"{len(y)} records, {len(people)} people"
-                raise InputError.one(f"dataset.{part}", "must have one person per record", found)
+                raise InputError.one(
+                    f"dataset.{part}", "must have one person per record", found
+                )
             low, high = int(y.min()), int(y.max())
             most = len(self.classes if self.targets is None else self.targets)
             if low < 0 or high >= most:
@@ -181,17 +185,23 @@ def personal_test_records(
     if person is not None and data.test_people is not None:
         own = np.flatnonzero(data.test_people == person)
         if len(own):
-            chosen = own if len(own) <= most else generator.choice(own, most, replace=False)
+            chosen = (
+                own if len(own) <= most else generator.choice(own, most, replace=False)
+            )
             return np.sort(chosen)
     classes, labels = len(data.classes), data.test_labels.numpy()
-    trained = np.bincount(data.train_labels.numpy()[partition.records(client)], minlength=classes)
+    trained = np.bincount(
+        data.train_labels.numpy()[partition.records(client)], minlength=classes
+    )
     available = np.bincount(labels, minlength=classes)
     wanted = np.where(available > 0, trained, 0).astype(np.float64)
     if not wanted.sum():
         return np.empty(0, np.int64)
     share = wanted / wanted.sum()
     positive = share > 0
-    total = min(most, int(np.floor((available[positive] / share[positive]).min() + 1e-9)))
+    total = min(
+        most, int(np.floor((available[positive] / share[positive]).min() + 1e-9))
+    )
     exact = share * total
     counts = np.floor(exact + 1e-9).astype(np.int64)
     remainders = np.where(positive & (counts < available), exact - counts, -1.0)
@@ -232,8 +242,12 @@ def _images(images: Tensor, shape: tuple[int, ...]) -> Tensor:
             pixels = pixels.mean(1, keepdim=True)
         if pixels.shape[2:] != shape[1:]:
             size = (shape[1], shape[2])
-            pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
-        blocks.append(pixels.round().clamp(0, 255).to(torch.uint8).expand(-1, shape[0], -1, -1))
+            pixels = functional.interpolate(
+                pixels, size, mode="bilinear", antialias=True
+            )
+        blocks.append(
+            pixels.round().clamp(0, 255).to(torch.uint8).expand(-1, shape[0], -1, -1)
+        )
     return torch.cat(blocks)
 
 
@@ -272,7 +286,9 @@ def augmented(
     columns = (torch.arange(width) + moves[:, 1:]).clamp(0, width - 1)
     columns = torch.where((chances[:, 2] < flip).unsqueeze(1), columns.flip(1), columns)
     pixels = (lines.unsqueeze(2) * width + columns.unsqueeze(1)).flatten(1).to(x.device)
-    taken = images.flatten(2).gather(2, pixels.unsqueeze(1).expand(-1, images.shape[1], -1))
+    taken = images.flatten(2).gather(
+        2, pixels.unsqueeze(1).expand(-1, images.shape[1], -1)
+    )
     return taken.view(x.shape)
 
 

@@ -84,12 +84,16 @@ class Data:
         else:
             self.records, self.targets = targets_of(self.task, y, self.records)
             self._labels = np.zeros(len(self.targets), np.int64)
-        self.clients = None if self.client is None else names_of("data.client", self.client)
+        self.clients = (
+            None if self.client is None else names_of("data.client", self.client)
+        )
         if faults := _length_faults(self) or _value_faults(self):
             raise InputError(faults)
         self.groups = None if self.group is None else _groups(self.clients, self.group)
         if self.test is not None and self.test.task != self.task:
-            raise InputError.one("data.test", f"must be for {self.task}", self.test.task)
+            raise InputError.one(
+                "data.test", f"must be for {self.task}", self.test.task
+            )
         self.class_names()
 
     @classmethod
@@ -109,7 +113,9 @@ class Data:
     @property
     def kind(self) -> Literal["image", "tokens"]:
         """How ``Dataset`` reads the records: bytes and floating point are inputs, others tokens."""
-        return "image" if self.records.dtype in (torch.uint8, torch.float32) else "tokens"
+        return (
+            "image" if self.records.dtype in (torch.uint8, torch.float32) else "tokens"
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -125,7 +131,9 @@ class Data:
         labels = self._labels
         if self.test is not None:
             if (labels.dtype.kind == "i") != (self.test._labels.dtype.kind == "i"):
-                raise InputError.one("data.test", "must have labels of the same type", "others")
+                raise InputError.one(
+                    "data.test", "must have labels of the same type", "others"
+                )
             unseen = np.setdiff1d(self.test._labels, labels)
             if unseen.size:
                 rule = "must have classes of the training records, unless classes names them all"
@@ -140,7 +148,9 @@ class Data:
             numbers: np.ndarray = self._labels
         else:
             index = {name: number for number, name in enumerate(classes)}
-            numbers = np.array([index.get(str(name), -1) for name in self._labels], np.int64)
+            numbers = np.array(
+                [index.get(str(name), -1) for name in self._labels], np.int64
+            )
         wrong = np.flatnonzero((numbers < 0) | (numbers >= len(classes)))
         if wrong.size:
             rule = f"must be one of the {len(classes)} classes, row {wrong[0]}"
@@ -161,20 +171,28 @@ class Data:
             members = self._members(groups, self.clients[train_rows])
             order = np.concatenate(members)
             known = {str(name): number for number, name in enumerate(order)}
-            people = np.array([known[str(name)] for name in self.clients[train_rows]], np.int64)
+            people = np.array(
+                [known[str(name)] for name in self.clients[train_rows]], np.int64
+            )
             arguments["train_people"] = people
             if part.clients is not None:
                 names = [str(name) for name in part.clients[test_rows]]
                 group_of = self.groups or dict.fromkeys(known, groups[0].name)
-                owners = np.array([known.get(name, len(known)) for name in names], np.int64)
+                owners = np.array(
+                    [known.get(name, len(known)) for name in names], np.int64
+                )
                 arguments["test_people"] = owners
-                arguments["test_groups"] = np.array([group_of.get(name, "") for name in names])
+                arguments["test_groups"] = np.array(
+                    [group_of.get(name, "") for name in names]
+                )
                 if unknown := int((owners == len(known)).sum()):
                     text = "%d of %d test records are of clients that have no training records: "
                     text += "they count in the whole test score, in no group's"
                     _log.warning(text, unknown, len(owners))
             # Each client has its own records; groups are consecutive clients.
-            starts = np.concatenate([[0], np.cumsum(np.bincount(people))]).astype(np.int64)
+            starts = np.concatenate([[0], np.cumsum(np.bincount(people))]).astype(
+                np.int64
+            )
             cuts = np.cumsum([len(one) for one in members])[:-1]
             numbers = np.arange(len(order))
             partition = Partition(
@@ -197,7 +215,9 @@ class Data:
         train_x = self.records[torch.from_numpy(train_rows)]
         test_x = part.records[torch.from_numpy(test_rows)]
         parts = train_x, train_y, test_x, test_y
-        return Dataset(self.name, *parts, classes, kind=self.kind, **arguments), partition
+        return Dataset(
+            self.name, *parts, classes, kind=self.kind, **arguments
+        ), partition
 
     def split(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the training records here, and of the test records in their ``Data``."""
@@ -215,25 +235,39 @@ class Data:
         owners = np.zeros(len(everything), np.int64)
         if self.clients is not None:
             owners = np.unique(self.clients, return_inverse=True)[1]
-        chosen, order = np.zeros(len(everything), bool), np.argsort(owners, kind="stable")
+        chosen, order = (
+            np.zeros(len(everything), bool),
+            np.argsort(owners, kind="stable"),
+        )
         for rows in np.split(order, np.cumsum(np.bincount(owners))[:-1]):
             count = min(len(rows) - 1, int(share * len(rows) + generator.random()))
             chosen[generator.permutation(rows)[:count]] = True
         if not chosen.any():
-            rule = f"must leave a test record of {len(everything)}; raise it or give test"
+            rule = (
+                f"must leave a test record of {len(everything)}; raise it or give test"
+            )
             raise InputError.one("data.test_share", rule, share)
         return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
-    def _members(self, groups: Sequence[GroupPlan], clients: np.ndarray) -> list[np.ndarray]:
+    def _members(
+        self, groups: Sequence[GroupPlan], clients: np.ndarray
+    ) -> list[np.ndarray]:
         """Sorted names of the clients of each group of the plan."""
         names = np.unique(clients)
         if self.groups is None and len(groups) > 1:
             rule = f"is required with a plan of {len(groups)} groups"
             raise InputError.one("data.group", rule, "none")
         owner = self.groups or dict.fromkeys(names, groups[0].name)
-        members = [np.array([n for n in names if owner[str(n)] == group.name]) for group in groups]
+        members = [
+            np.array([n for n in names if owner[str(n)] == group.name])
+            for group in groups
+        ]
         faults = [
-            Fault("data.group", f"must have the plan's {group.clients} clients in {group.name}", n)
+            Fault(
+                "data.group",
+                f"must have the plan's {group.clients} clients in {group.name}",
+                n,
+            )
             for group, n in zip(groups, map(len, members), strict=True)
             if n != group.clients
         ]
@@ -267,25 +301,35 @@ def _value_faults(data: Data) -> list[Fault]:
     """Values that cannot be trained on, and options out of range."""
     faults, test = [], data.test
     if data.classes is not None and data.task != MULTI_CLASS:
-        faults.append(Fault("data.classes", f"is only for {MULTI_CLASS}", list(data.classes)))
+        faults.append(
+            Fault("data.classes", f"is only for {MULTI_CLASS}", list(data.classes))
+        )
     if data.records.is_floating_point():
         finite = data.records.flatten(1).isfinite().all(1)
         if not finite.all():
             row = int((~finite).nonzero()[0])
-            faults.append(Fault("data.x", "must be finite", f"NaN or infinity in row {row}"))
+            faults.append(
+                Fault("data.x", "must be finite", f"NaN or infinity in row {row}")
+            )
     if data._labels.dtype.kind == "i" and data.classes is None:
         low, high = int(data._labels.min()), int(data._labels.max())
         if low < 0 or high >= MOST_CLASSES:
             rule = f"must be numbers of classes from 0, below {MOST_CLASSES}"
             faults.append(Fault("data.y", rule, f"{low}..{high}"))
-    if data.classes is not None and len(set(map(str, data.classes))) != len(data.classes):
+    if data.classes is not None and len(set(map(str, data.classes))) != len(
+        data.classes
+    ):
         faults.append(Fault("data.classes", "must be unique names", list(data.classes)))
     if data.test_share is not None and not 0 < data.test_share < 1:
-        faults.append(Fault("data.test_share", "must be above 0 and below 1", data.test_share))
+        faults.append(
+            Fault("data.test_share", "must be above 0 and below 1", data.test_share)
+        )
     if test is None:
         return faults
     if data.test_share is not None:
-        faults.append(Fault("data.test_share", "must be left out with test", data.test_share))
+        faults.append(
+            Fault("data.test_share", "must be left out with test", data.test_share)
+        )
     if data.targets is not None and test.targets is not None:
         per_record = tuple(data.targets.shape[1:])
         if test.targets.shape[1:] != per_record:
@@ -305,14 +349,20 @@ def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
         known = {str(name): str(value) for name, value in group.items()}
         lacking = [name for name in present if str(name) not in known]
         if lacking:
-            raise InputError.one("data.group", "must name a group for each client", str(lacking[0]))
+            raise InputError.one(
+                "data.group", "must name a group for each client", str(lacking[0])
+            )
         return {str(name): known[str(name)] for name in present}
-    pairs = np.unique(np.stack([np.asarray(clients), names_of("data.group", group)]), axis=1)
+    pairs = np.unique(
+        np.stack([np.asarray(clients), names_of("data.group", group)]), axis=1
+    )
     names, counts = np.unique(pairs[0], return_counts=True)
     if (counts > 1).any():
         client = names[counts > 1][0]
         both = ", ".join(pairs[1][pairs[0] == client])
-        raise InputError.one("data.group", f"must be one per client; client {client}", both)
+        raise InputError.one(
+            "data.group", f"must be one per client; client {client}", both
+        )
     return {str(name): str(value) for name, value in pairs.T}
 
 
@@ -337,11 +387,17 @@ def pairs_of(source: Any) -> tuple[Any, Any]:
         raise InputError.one("data.x", rule, "others") from None
     shapes = {x.shape for x, _ in pairs}
     if len(shapes) != 1:
-        raise InputError.one("data.x", "must have records of one shape", sorted(shapes)[:3])
+        raise InputError.one(
+            "data.x", "must have records of one shape", sorted(shapes)[:3]
+        )
     try:
-        return np.stack([x for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
+        return np.stack([x for x, _ in pairs]), np.stack(
+            [np.asarray(y) for _, y in pairs]
+        )
     except ValueError:
-        raise InputError.one("data.y", "must have labels of one shape", "others") from None
+        raise InputError.one(
+            "data.y", "must have labels of one shape", "others"
+        ) from None
 
 
 def class_labels(where: str, values: Any) -> np.ndarray:
@@ -351,7 +407,11 @@ def class_labels(where: str, values: Any) -> np.ndarray:
         raise InputError.one(where, "must be one-dimensional", array.shape)
     if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
         array = array.astype(str)
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == array.round()).all():
+    if (
+        array.dtype.kind == "f"
+        and np.isfinite(array).all()
+        and (array == array.round()).all()
+    ):
         array = array.astype(np.int64)
     if array.dtype.kind in "biu":
         array = array.astype(np.int64)
@@ -387,11 +447,15 @@ def names_of(where: str, values: Any) -> np.ndarray:
     missing = [
         row
         for row, value in enumerate(array.ravel())
-        if value is None or value != value or (isinstance(value, str) and not value.strip())
+        if value is None
+        or value != value
+        or (isinstance(value, str) and not value.strip())
     ]
     if array.ndim != 1 or missing:
         rule = "must have one name or number per record"
-        raise InputError.one(where, rule, f"none in row {missing[0]}" if missing else array.shape)
+        raise InputError.one(
+            where, rule, f"none in row {missing[0]}" if missing else array.shape
+        )
     if array.dtype.kind == "f" and (array == array.round()).all():
         array = array.astype(np.int64)
     return array.astype(str)

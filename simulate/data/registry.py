@@ -111,7 +111,9 @@ def fetch(address: str, path: Path, published: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             urllib.request.urlopen(address, timeout=60) as answer,
-            tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file,
+            tempfile.NamedTemporaryFile(
+                dir=path.parent, suffix=".tmp", delete=False
+            ) as file,
         ):
             temporary = Path(file.name)
             while chunk := answer.read(CHUNK):
@@ -123,7 +125,9 @@ def fetch(address: str, path: Path, published: str) -> Path:
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except (urllib.error.URLError, OSError) as error:
-        raise MissingDataError(f"dataset: could not fetch {address} ({error})") from None
+        raise MissingDataError(
+            f"dataset: could not fetch {address} ({error})"
+        ) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -190,7 +194,9 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     if colon and base not in DATASETS and base.lower() not in ALIASES:
         base, colon = name, ""
     known = ALIASES.get(base.lower(), base)
-    if known not in DATASETS:  # sorted: the registry's order depends on what was imported first
+    if (
+        known not in DATASETS
+    ):  # sorted: the registry's order depends on what was imported first
         names = sorted(DATASETS)
         rule = f"must be one of {', '.join(names)}{did_you_mean(base, names)}"
         raise InputError.one("dataset", rule, name)
@@ -205,7 +211,9 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
 
 # --- Checked reading of files: one-line errors, numbers, and pickles that cannot run code. -------
 
-MOST_UNPACKED = 4 * 2**30  # bytes of an unpacked file; the largest known set has half of it
+MOST_UNPACKED = (
+    4 * 2**30
+)  # bytes of an unpacked file; the largest known set has half of it
 
 
 @contextmanager
@@ -244,7 +252,11 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, columns_first, content = state
-        if columns_first or not isinstance(kind, _Kind) or not isinstance(content, bytes):
+        if (
+            columns_first
+            or not isinstance(kind, _Kind)
+            or not isinstance(content, bytes)
+        ):
             raise pickle.UnpicklingError("only plain arrays of numbers are read")
         self.values = np.frombuffer(content, kind.dtype).reshape(shape).copy()
 

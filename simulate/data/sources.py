@@ -50,7 +50,9 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
         columns = {str(name): _plain(table[name][:]) for name in names}
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
         if len({str(name) for name in table.columns}) < len(table.columns):
-            raise InputError.one("data", "must have unique names of columns", list(table.columns))
+            raise InputError.one(
+                "data", "must have unique names of columns", list(table.columns)
+            )
         columns = {str(name): table[name].tolist() for name in table.columns}
     elif isinstance(table, Mapping):
         columns = {str(name): list(values) for name, values in table.items()}
@@ -66,7 +68,9 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
 def _plain(values: Any) -> Sequence[Any]:
     """Values of a column of a ``datasets`` table, also of one in the format of torch or NumPy."""
     if not hasattr(values, "tolist"):
-        return [value.tolist() if hasattr(value, "tolist") else value for value in values]
+        return [
+            value.tolist() if hasattr(value, "tolist") else value for value in values
+        ]
     plain: list[Any] = values.tolist()
     return plain
 
@@ -83,11 +87,17 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
         file = parquet.ParquetFile(BytesIO(content))
         groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
         columns = [one.column(at) for one in groups for at in range(one.num_columns)]
-        size = sum(max(c.total_uncompressed_size, VALUE_BYTES * c.num_values) for c in columns)
+        size = sum(
+            max(c.total_uncompressed_size, VALUE_BYTES * c.num_values) for c in columns
+        )
         texts = [one.name for one in file.schema_arrow if str(one.type) in _TEXTS]
-        if size <= most:  # texts stay in a dictionary until it is known how long they are
+        if (
+            size <= most
+        ):  # texts stay in a dictionary until it is known how long they are
             table = parquet.read_table(BytesIO(content), read_dictionary=texts)
-            size += sum(_letters(chunk) for one in table.columns for chunk in one.chunks)
+            size += sum(
+                _letters(chunk) for one in table.columns for chunk in one.chunks
+            )
         if size > most:
             raise InputError.one("data", f"must unpack to at most {most} bytes", size)
         return columns_of(table)
@@ -101,7 +111,9 @@ def _letters(column: Any) -> int:
     """Bytes of the texts of a column of dictionary indices; 0 of other columns."""
     from pyarrow import compute
 
-    if str(getattr(column.type, "value_type", "")) not in _TEXTS or not hasattr(column, "indices"):
+    if str(getattr(column.type, "value_type", "")) not in _TEXTS or not hasattr(
+        column, "indices"
+    ):
         return 0
     lengths = compute.take(compute.binary_length(column.dictionary), column.indices)
     return compute.sum(lengths).as_py() or 0
@@ -111,7 +123,9 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
     """The columns of a CSV file; its separator is the one that the header has most often."""
     import csv
 
-    text = read_text(path, field).removeprefix("\ufeff")  # a byte order mark, as spreadsheets write
+    text = read_text(path, field).removeprefix(
+        "\ufeff"
+    )  # a byte order mark, as spreadsheets write
     separator = max(",;\t", key=text.partition("\n")[0].count)
     content = StringIO(text, newline="")  # keeps line breaks in quoted fields
     rows = csv.reader(content, delimiter=separator, skipinitialspace=True, strict=True)
@@ -119,9 +133,13 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
         header = [name.strip() for name in next(rows, [])]
         lines = [(rows.line_num, line) for line in rows if line]
     except csv.Error as error:
-        raise InputError.one(field, f"must be a CSV file ({error})", str(path)) from None
+        raise InputError.one(
+            field, f"must be a CSV file ({error})", str(path)
+        ) from None
     if not header or not lines:
-        raise InputError.one(field, "must have a header and a line per record", str(path))
+        raise InputError.one(
+            field, "must have a header and a line per record", str(path)
+        )
     if len(set(header)) != len(header):
         raise InputError.one(field, "must have unique names of columns", header)
     for number, line in lines:
@@ -144,7 +162,9 @@ def read_statistics(path: Path) -> Statistics:
 def column(columns: Columns, role: str, name: str) -> Sequence[Any]:
     """The values of a column."""
     if name not in columns:
-        raise InputError.one(role, f"must be one of the columns {', '.join(columns)}", name)
+        raise InputError.one(
+            role, f"must be one of the columns {', '.join(columns)}", name
+        )
     return columns[name]
 
 
@@ -157,7 +177,9 @@ def text_column(columns: Columns, role: str, name: str) -> list[Any]:
 def numbers(columns: Columns, role: str, name: str) -> np.ndarray:
     """The values of a column of numbers [n], float32."""
     values = enumerate(_present(columns, role, name))
-    return np.array([_number(role, name, row, value) for row, value in values], np.float32)
+    return np.array(
+        [_number(role, name, row, value) for row, value in values], np.float32
+    )
 
 
 def _present(columns: Columns, role: str, name: str) -> Sequence[Any]:
@@ -165,7 +187,9 @@ def _present(columns: Columns, role: str, name: str) -> Sequence[Any]:
     values = column(columns, role, name)
     missing = [row for row, value in enumerate(values) if _is_missing(value)]
     if missing:
-        raise InputError.one(role, f"must not be missing in {name}", f"record {missing[0]}")
+        raise InputError.one(
+            role, f"must not be missing in {name}", f"record {missing[0]}"
+        )
     return values
 
 
@@ -182,20 +206,30 @@ def tokens(columns: Columns, names: Sequence[str]) -> np.ndarray | None:
         raise InputError.one("data", rule, sorted(lengths)[:3])
     found = np.array([list(value) for value in values])
     if found.ndim != 2 or found.dtype.kind not in "iu":
-        raise InputError.one("data", f"must have whole numbers in {names[0]}", str(values[0])[:40])
+        raise InputError.one(
+            "data", f"must have whole numbers in {names[0]}", str(values[0])[:40]
+        )
     return found.astype(np.int64)
 
 
-def encode(columns: Columns, features: Iterable[str], statistics: Statistics | None) -> np.ndarray:
+def encode(
+    columns: Columns, features: Iterable[str], statistics: Statistics | None
+) -> np.ndarray:
     """Inputs of the features' columns [n, inputs], float32, as the module's description says."""
     names = list(features)
     if statistics is None:
         rule = "must be given for a table: FILE.json with public mean and std or categories of "
         rule += "each column (fitted on private data they would be a release), or the word none "
-        raise InputError.one("statistics", rule + "where all columns are standardised", "nothing")
+        raise InputError.one(
+            "statistics", rule + "where all columns are standardised", "nothing"
+        )
     if not names:
         raise InputError.one("features", "must name a column", names)
-    absent = () if statistics is AS_THEY_ARE else [one for one in statistics if one not in columns]
+    absent = (
+        ()
+        if statistics is AS_THEY_ARE
+        else [one for one in statistics if one not in columns]
+    )
     rule = f"must be of a column of the table, which has {', '.join(columns)}"
     faults = [Fault(f"statistics.{name}", rule, name) for name in absent]
     for name in names:
@@ -209,27 +243,42 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
             faults += _statistics_faults(f"statistics.{name}", statistics[name])
     if faults:
         raise InputError(faults)
-    return np.concatenate([_encoded(name, columns[name], statistics[name]) for name in names], 1)
+    return np.concatenate(
+        [_encoded(name, columns[name], statistics[name]) for name in names], 1
+    )
 
 
 def _statistics_faults(where: str, found: Any) -> list[Fault]:
     """Faults of the statistics of one column."""
     if not isinstance(found, Mapping) or not (
-        {"mean", "std"} <= set(found) <= _NUMERIC or {"categories"} <= set(found) <= _CATEGORICAL
+        {"mean", "std"} <= set(found) <= _NUMERIC
+        or {"categories"} <= set(found) <= _CATEGORICAL
     ):
-        rule = "must have mean and std, or categories; and fill where values are missing"
+        rule = (
+            "must have mean and std, or categories; and fill where values are missing"
+        )
         return [Fault(where, rule, found)]
     if "categories" in found:
         categories = found["categories"]
-        if not isinstance(categories, list) or len(set(map(str, categories))) != len(categories):
-            return [Fault(f"{where}.categories", "must be a list of unique values", categories)]
+        if not isinstance(categories, list) or len(set(map(str, categories))) != len(
+            categories
+        ):
+            return [
+                Fault(
+                    f"{where}.categories", "must be a list of unique values", categories
+                )
+            ]
         if "fill" in found and str(found["fill"]) not in map(str, categories):
-            return [Fault(f"{where}.fill", "must be one of the categories", found["fill"])]
+            return [
+                Fault(f"{where}.fill", "must be one of the categories", found["fill"])
+            ]
         return []
     faults = [
         Fault(f"{where}.{key}", "must be a finite number", value)
         for key, value in found.items()
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
+        if isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
     ]
     if not faults and found["std"] <= 0:
         faults.append(Fault(f"{where}.std", "must be above 0", found["std"]))
@@ -245,7 +294,9 @@ def _encoded(name: str, values: Sequence[Any], known: Mapping[str, Any]) -> np.n
             float(fill) if _is_missing(value) else _number("data", name, row, value)
             for row, value in enumerate(values)
         ]
-        return np.asarray((np.array(numbers)[:, None] - known["mean"]) / known["std"], np.float32)
+        return np.asarray(
+            (np.array(numbers)[:, None] - known["mean"]) / known["std"], np.float32
+        )
     index = {str(value): number for number, value in enumerate(categories)}
     encoded = np.zeros((len(values), len(index)), np.float32)
     for row, value in enumerate(values):
@@ -264,7 +315,9 @@ def _number(field: str, name: str, row: int, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError.one(field, f"must have numbers in {name}, record {row}", str(value))
+        raise InputError.one(
+            field, f"must have numbers in {name}, record {row}", str(value)
+        )
     return number
 
 
@@ -279,12 +332,19 @@ def _is_missing(value: Any) -> bool:
 
 def _is_whole(text: str) -> bool:
     short = len(text) < 18
-    return short and text.isascii() and text.removeprefix("-").isdigit() and str(int(text)) == text
+    return (
+        short
+        and text.isascii()
+        and text.removeprefix("-").isdigit()
+        and str(int(text)) == text
+    )
 
 
 # --- Own data from the command line: a file, a folder of images, or a user's function. -----------
 
-FORMS = "FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function"
+FORMS = (
+    "FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function"
+)
 
 
 @dataclass(frozen=True)
@@ -294,8 +354,12 @@ class DataOptions:
     label: str | None = None  # several columns with commas between
     client: str | None = None
     group: str | None = None
-    groups: Path | None = None  # CSV file with columns client and group, instead of group
-    features: tuple[str, ...] = ()  # in the order of the inputs; all other columns when empty
+    groups: Path | None = (
+        None  # CSV file with columns client and group, instead of group
+    )
+    features: tuple[
+        str, ...
+    ] = ()  # in the order of the inputs; all other columns when empty
     statistics: Path | None = None  # JSON file of public statistics
     test: Path | None = None  # file or folder with the test records, of the same form
     test_share: float | None = None  # of each client's records
@@ -308,18 +372,28 @@ def load_own(source: str, options: DataOptions) -> Data:
     read = _folder if path.is_dir() else _READERS.get(path.suffix.lower())
     if read is not None:
         if options.group is not None and options.groups is not None:
-            rule = "must be left out with --groups, which names the group of each client"
+            rule = (
+                "must be left out with --groups, which names the group of each client"
+            )
             raise InputError.one("group", rule, options.group)
         if options.test is None:
             return read(path, options, None)
-        if not (options.test.is_dir() if path.is_dir() else options.test.suffix == path.suffix):
+        if not (
+            options.test.is_dir()
+            if path.is_dir()
+            else options.test.suffix == path.suffix
+        ):
             form = "a folder" if path.is_dir() else f"a {path.suffix} file"
-            raise InputError.one("test", f"must be {form}, like the data", str(options.test))
+            raise InputError.one(
+                "test", f"must be {form}, like the data", str(options.test)
+            )
         of_test = replace(options, test=None, test_share=None, groups=None)
         try:
             test = read(options.test, of_test, None)
         except InputError as error:
-            faults = [Fault(f"test.{one.field}", one.rule, one.found) for one in error.faults]
+            faults = [
+                Fault(f"test.{one.field}", one.rule, one.found) for one in error.faults
+            ]
             raise InputError(faults) from None
         return read(path, options, test)
     if ":" not in source or path.exists():
@@ -329,7 +403,9 @@ def load_own(source: str, options: DataOptions) -> Data:
         with importable(str(Path.cwd())):
             made = given() if callable(given) else given
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
-        raise InputError.one("data", "must be made without an error", error_line(error)) from None
+        raise InputError.one(
+            "data", "must be made without an error", error_line(error)
+        ) from None
     if not isinstance(made, Data):
         rule = f"must be a function that returns simulate.Data ({source})"
         raise InputError.one("data", rule, type(made).__name__)
@@ -347,10 +423,14 @@ def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
     values = dict(options)
     for name, value in options.items():
         if name not in known:
-            raise InputError.one("data", f"options must be among {', '.join(known)}", name)
+            raise InputError.one(
+                "data", f"options must be among {', '.join(known)}", name
+            )
         if name in ("groups", "statistics", "test") and value is not None:
             if not isinstance(value, str | Path):
-                raise InputError.one(name, "must be the path of a file", type(value).__name__)
+                raise InputError.one(
+                    name, "must be the path of a file", type(value).__name__
+                )
             values[name] = Path(value)
     if not Path(source).exists():
         raise InputError.one("data", "must be a file or folder", str(source))
@@ -360,21 +440,27 @@ def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
 def imported(field: str, text: str) -> Any:
     """The object that ``package.module:name`` names; also modules of the working directory."""
     module, _, name = text.partition(":")
-    if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
+    if not (
+        all(part.isidentifier() for part in module.split(".")) and name.isidentifier()
+    ):
         raise InputError.one(field, "must be package.module:name", text)
     folder = str(Path.cwd())
     try:
         with importable(folder):
             found = getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
-        raise InputError.one(field, f"must be importable as {text}", error_line(error)) from None
+        raise InputError.one(
+            field, f"must be importable as {text}", error_line(error)
+        ) from None
     OWN_MODULES.append((folder, module))
     return found
 
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.label is None and options.task != "next-token":
-        raise InputError.one("label", "is required for a table: the column of labels", "none")
+        raise InputError.one(
+            "label", "is required for a table: the column of labels", "none"
+        )
     columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
     path_of = options.statistics
     statistics: Statistics | None = None
@@ -401,13 +487,17 @@ def from_table(
     """``Data`` of a table with named columns, encoded as ``simulate.data.sources`` says."""
     columns = columns_of(table)
     labels = label.split(",") if isinstance(label, str) else list(label or ())
-    people = {role: name for role, name in (("client", client), ("group", group)) if name}
+    people = {
+        role: name for role, name in (("client", client), ("group", group)) if name
+    }
     values = {role: text_column(columns, role, name) for role, name in people.items()}
     if client is not None and client == group:
         raise InputError.one("group", "must be another column than client", group)
     named = [*labels, *people.values()]
     if len(set(named)) < len(named):
-        raise InputError.one("label", "must be another column than client and group", named)
+        raise InputError.one(
+            "label", "must be another column than client and group", named
+        )
     y = _labels(columns, labels, rest.get("task", MULTI_CLASS))
     inputs = list(features) or [name for name in columns if name not in named]
     for name, times in Counter(inputs).items():
@@ -424,7 +514,9 @@ def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
     """Labels from columns: names or whole numbers of classes, else numbers [n] or [n, labels]."""
     if task == MULTI_CLASS or not names:
         if len(names) > 1:
-            raise InputError.one("label", f"must be one column for {MULTI_CLASS}", ",".join(names))
+            raise InputError.one(
+                "label", f"must be one column for {MULTI_CLASS}", ",".join(names)
+            )
         return text_column(columns, "label", names[0]) if names else None
     found = [numbers(columns, "label", name) for name in names]
     return found[0] if len(found) == 1 and task != "multi-label" else np.stack(found, 1)
@@ -443,11 +535,15 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
         if name is None:
             return arrays.get(default)
         if name not in arrays:
-            raise InputError.one(role, f"must be one of the arrays {', '.join(arrays)}", name)
+            raise InputError.one(
+                role, f"must be one of the arrays {', '.join(arrays)}", name
+            )
         return arrays[name]
 
     if len(options.features) > 1:
-        raise InputError.one("features", "must name one array of an NPZ file", options.features)
+        raise InputError.one(
+            "features", "must name one array of an NPZ file", options.features
+        )
     x = array("features", options.features[0] if options.features else None, "x")
     y = array("label", options.label, "y")
     for field, default, value in (("features", "x", x), ("label", "y", y)):
@@ -487,7 +583,9 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         raise InputError.one("data", rule, f"{found} in {folder}")
     paths = by_client or by_class
     clients = [path.parent.parent.name for path in paths] if by_client else None
-    classes = {path.parent.name for path in paths} | set(test.class_names() if test else ())
+    classes = {path.parent.name for path in paths} | set(
+        test.class_names() if test else ()
+    )
     return Data(
         _images(paths),
         [path.parent.name for path in paths],
@@ -510,7 +608,11 @@ def _images(paths: Sequence[Path]) -> np.ndarray:
     most = most_unpacked(sum(path.stat().st_size for path in paths))
     for path in paths:
         rule = f"must be a PNG image of at most {MOST_PIXELS} pixels"
-        with reading(path, rule), opened(path) as file, Image.open(file, formats=("PNG",)) as image:
+        with (
+            reading(path, rule),
+            opened(path) as file,
+            Image.open(file, formats=("PNG",)) as image,
+        ):
             if image.width * image.height > MOST_PIXELS:
                 raise ValueError(f"{image.width} x {image.height}")
             grey = image.mode in ("L", "1")
@@ -536,7 +638,7 @@ def _groups_csv(options: DataOptions) -> dict[str, str] | None:
     return dict(zip(clients, groups, strict=True))
 
 
-_READERS: Mapping[str, Callable[[Path, DataOptions, Data | None], Data]] = MappingProxyType(
-    {".npz": _npz, ".csv": _table, ".parquet": _table}
+_READERS: Mapping[str, Callable[[Path, DataOptions, Data | None], Data]] = (
+    MappingProxyType({".npz": _npz, ".csv": _table, ".parquet": _table})
 )
 """Readers of files by suffix."""

@@ -42,7 +42,9 @@ def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Par
             case Conv():
                 saved.append((value,))
                 weight, bias = part
-                value = functional.conv2d(value, weight, bias, padding=layer.padding, groups=len(x))
+                value = functional.conv2d(
+                    value, weight, bias, padding=layer.padding, groups=len(x)
+                )
             case Pool():
                 maxima, where = _ops.max_pool2d_with_indices(value, 2)
                 saved.append((value, where))
@@ -107,7 +109,9 @@ def slope_before(layer: Layer, part: Parts, saved: Parts, slope: Tensor) -> Tens
         case Linear():
             x, grad = saved[1], slope @ part[0]
             if x.dim() == 4:  # [K, B, H * W * C] as x [B, K * C, H, W]
-                images = torch.unflatten(grad, 2, (*x.shape[2:], -1)).permute(1, 2, 3, 0, 4)
+                images = torch.unflatten(grad, 2, (*x.shape[2:], -1)).permute(
+                    1, 2, 3, 0, 4
+                )
                 grad = images.flatten(3).permute(0, 3, 1, 2)
     return grad
 
@@ -133,7 +137,9 @@ def _conv_backward(
 # is one matrix product with scaled slopes (ghost clipping: Li et al. 2022, "Large language models
 # can be strong differentially private learners").
 
-BLOCK = 16  # records whose gradients are in memory at a time: measured, they fit the caches
+BLOCK = (
+    16  # records whose gradients are in memory at a time: measured, they fit the caches
+)
 
 
 def clipped_sum(
@@ -144,22 +150,35 @@ def clipped_sum(
     each: Packed = []  # the parameters once per record of a block; dense ones are not copied
     for layer, part in zip(layers, packed, strict=True):
         if isinstance(layer, Conv):
-            weight = part[0].repeat(BLOCK, 1, 1, 1).contiguous(memory_format=torch.channels_last)
+            weight = (
+                part[0]
+                .repeat(BLOCK, 1, 1, 1)
+                .contiguous(memory_format=torch.channels_last)
+            )
             each.append((weight, part[1].repeat(BLOCK)))
         else:
             each.append(tuple(value.expand(BLOCK, -1, -1) for value in part))
     norms = [
         _add_block(layers, each, rows, labels, clipping_norm, total)
-        for rows, labels in zip(torch.split(x, BLOCK), torch.split(y, BLOCK), strict=True)
+        for rows, labels in zip(
+            torch.split(x, BLOCK), torch.split(y, BLOCK), strict=True
+        )
     ]
     return total, torch.cat(norms)
 
 
 def _add_block(
-    layers: Layers, each: Packed, x: Tensor, y: Tensor, clipping_norm: float, total: Packed
+    layers: Layers,
+    each: Packed,
+    x: Tensor,
+    y: Tensor,
+    clipping_norm: float,
+    total: Packed,
 ) -> Tensor:
     """Add the clipped gradients of at most one block of records to `total`; return norms [B]."""
-    repeated = [tuple(value[: len(value) // BLOCK * len(y)] for value in part) for part in each]
+    repeated = [
+        tuple(value[: len(value) // BLOCK * len(y)] for value in part) for part in each
+    ]
     gradients, norms = _by_record(layers, repeated, x, y)
     finite = norms.isfinite()
     if not finite.all():
@@ -180,7 +199,9 @@ def _add_block(
     return norms
 
 
-def _by_record(layers: Layers, each: Packed, x: Tensor, y: Tensor) -> tuple[Packed, Tensor]:
+def _by_record(
+    layers: Layers, each: Packed, x: Tensor, y: Tensor
+) -> tuple[Packed, Tensor]:
     """Factors of each record's gradient, and its norm [B], float64."""
     logits, saved = forward(layers, each, x[:, None])
     slope = slopes(logits, y[:, None])
@@ -195,7 +216,9 @@ def _by_record(layers: Layers, each: Packed, x: Tensor, y: Tensor) -> tuple[Pack
                 if needed:
                     slope = slope_before(layer, each[index], tensors, slope)
             case _:
-                slope, part = backward(layer, each[index], tensors, slope, needed=needed)
+                slope, part = backward(
+                    layer, each[index], tensors, slope, needed=needed
+                )
                 part = tuple(value.reshape(len(y), -1) for value in part)
                 squares += sum(map(_square, part))
         gradients.append(part)
@@ -233,7 +256,9 @@ class Chain:
         """The parameter tensors by name, in the order of `module().named_parameters()`."""
         with torch.device("meta"):
             plain = self.module()
-        return tuple((name, tuple(value.shape)) for name, value in plain.named_parameters())
+        return tuple(
+            (name, tuple(value.shape)) for name, value in plain.named_parameters()
+        )
 
     @property
     def parameters(self) -> int:
@@ -278,14 +303,18 @@ class Chain:
         """Parameters [K, d] as the packed tensors of each layer; always a copy."""
         packed: Packed = []
         shapes = input_shapes(self.layers, self._shape)
-        for layer, shape, part in zip(self.layers, shapes, split(self.layers, thetas), strict=True):
+        for layer, shape, part in zip(
+            self.layers, shapes, split(self.layers, thetas), strict=True
+        ):
             match layer:
                 case Conv():
                     weight = part[0].flatten(0, 1)
                     weight = weight.to(memory_format=torch.channels_last, copy=True)
                     packed.append((weight, part[1].flatten().clone()))
                 case Linear():
-                    weight = torch.unflatten(part[0], 2, shape).movedim(2, -1).flatten(2)
+                    weight = (
+                        torch.unflatten(part[0], 2, shape).movedim(2, -1).flatten(2)
+                    )
                     packed.append((weight.clone(), part[1].unsqueeze(1).clone()))
                 case _:
                     packed.append(())
@@ -300,7 +329,9 @@ class Chain:
                 case Conv():
                     flat += [part[0].reshape(clients, -1), part[1].view(clients, -1)]
                 case Linear():
-                    weight = torch.unflatten(part[0], 2, (*shape[1:], shape[0])).movedim(-1, 2)
+                    weight = torch.unflatten(
+                        part[0], 2, (*shape[1:], shape[0])
+                    ).movedim(-1, 2)
                     flat += [weight.reshape(clients, -1), part[1].view(clients, -1)]
         return torch.cat(flat, 1)
 
@@ -313,7 +344,9 @@ class Chain:
         pooled: Tensor | None = None
         for index in reversed(range(len(saved))):
             layer, part, tensors = self.layers[index], packed[index], saved[index]
-            before, part = backward(layer, part, tensors, slope, needed=index > 0, pooled=pooled)
+            before, part = backward(
+                layer, part, tensors, slope, needed=index > 0, pooled=pooled
+            )
             pooled = slope if isinstance(layer, Pool) else None
             slope = before
             result.append(part)
@@ -379,7 +412,9 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
     if _calls_only(module, nn.Sequential):
         for part in module.children():
             yield from _parts(part)
-    elif not (type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)):
+    elif not (
+        type(module) is nn.Identity or (type(module) is nn.Dropout and module.p == 0)
+    ):
         yield module
 
 
@@ -401,7 +436,9 @@ def _layer(part: nn.Module) -> Layer | None:
     if type(part) is nn.Linear and part.bias is not None:
         return Linear(part.in_features, part.out_features)
     if type(part) is nn.MaxPool2d and not part.ceil_mode and not part.return_indices:
-        sizes = [_pair(value) for value in (part.kernel_size, part.stride, part.padding)]
+        sizes = [
+            _pair(value) for value in (part.kernel_size, part.stride, part.padding)
+        ]
         plain = sizes == [(2, 2), (2, 2), (0, 0)] and _pair(part.dilation) == (1, 1)
         return Pool() if plain else None
     return _conv(part) if type(part) is nn.Conv2d else None

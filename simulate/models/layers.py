@@ -102,7 +102,9 @@ def split(layers: tuple[Layer, ...], theta: Tensor) -> list[tuple[Tensor, ...]]:
     """Views of a flat vector: one tuple (weight, bias) or () per layer."""
     wanted = [shapes(layer) for layer in layers]
     sizes = [math.prod(shape) for of_layer in wanted for shape in of_layer]
-    views = iter(torch.split(theta, sizes, -1))  # one step of the backward pass for all of them
+    views = iter(
+        torch.split(theta, sizes, -1)
+    )  # one step of the backward pass for all of them
     lead = theta.shape[:-1]
     return [tuple(next(views).view(*lead, *shape) for shape in one) for one in wanted]
 
@@ -163,7 +165,9 @@ def _forward_block(steps: list[Step], x: Tensor) -> Tensor:
                 weight = part[0].contiguous(memory_format=torch.channels_last)
                 x = functional.conv2d(x, weight, part[1], padding=layer.padding)
             case Pool():
-                x = functional.max_pool2d(x.contiguous(memory_format=torch.channels_last), 2)
+                x = functional.max_pool2d(
+                    x.contiguous(memory_format=torch.channels_last), 2
+                )
             case Relu(leak):
                 x = functional.leaky_relu(x, leak) if leak else x.relu()
             case Linear():
@@ -180,16 +184,23 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
         match layer:
             case Conv():
                 weight, bias = _as_images(part[0].flatten(0, 1)), part[1].flatten()
-                x = functional.conv2d(x, weight, bias, padding=layer.padding, groups=models)
+                x = functional.conv2d(
+                    x, weight, bias, padding=layer.padding, groups=models
+                )
             case Pool():
                 x = functional.max_pool2d(x, 2)
             case Relu(leak):
                 x = functional.leaky_relu(x, leak) if leak else x.relu()
             case Linear():
                 if images:
-                    x, images = torch.unflatten(x, 1, (models, -1)).transpose(0, 1), False
+                    x, images = (
+                        torch.unflatten(x, 1, (models, -1)).transpose(0, 1),
+                        False,
+                    )
                 weight, bias = part
-                x = torch.baddbmm(bias.unsqueeze(1), x.flatten(2), weight.transpose(1, 2))
+                x = torch.baddbmm(
+                    bias.unsqueeze(1), x.flatten(2), weight.transpose(1, 2)
+                )
     return x
 
 

@@ -65,7 +65,9 @@ class Modular:
     constants: Callable[[], dict[str, Tensor]] | None = None
     channels_last: bool = True  # whether the module computes with images in that format
     objective: Objective = CROSS_ENTROPY
-    stochastic: bool = False  # whether training draws random numbers; labels then carry seeds
+    stochastic: bool = (
+        False  # whether training draws random numbers; labels then carry seeds
+    )
     # The module as its user knows it, perhaps with frozen parameters; None when `module` is.
     export: Callable[[], nn.Module] | None = None
 
@@ -90,7 +92,9 @@ class Modular:
             raise InputError.one("model", rule, self.name)
         names = [name for name, _ in self.shapes]
         first = names.index(f"{dense[-1]}.weight")
-        end = first + (2 if f"{dense[-1]}.bias" in names else 1)  # the bias comes right after it
+        end = first + (
+            2 if f"{dense[-1]}.bias" in names else 1
+        )  # the bias comes right after it
         begin = sum(self._sizes[:first])
         return slice(begin, begin + sum(self._sizes[first:end]))
 
@@ -109,7 +113,9 @@ class Modular:
         blocks = torch.split(x, ROWS if x.device.type == "cpu" else max(1, len(x)))
         with self._forward():
             images = [_laid_out_images(block, self.channels_last) for block in blocks]
-            return torch.cat([outputs_of(functional_call(module, tensors, x)) for x in images])
+            return torch.cat(
+                [outputs_of(functional_call(module, tensors, x)) for x in images]
+            )
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
         """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
@@ -136,7 +142,10 @@ class Modular:
         """A copy of parameters [K, d]: one tensor [K, ...] per parameter, in the faster format."""
         parts = zip(self.shapes, torch.split(thetas, self._sizes, 1), strict=True)
         fast = self.channels_last
-        return [(_laid_out(part.view(len(part), *shape), fast),) for (_, shape), part in parts]
+        return [
+            (_laid_out(part.view(len(part), *shape), fast),)
+            for (_, shape), part in parts
+        ]
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
         """The inverse of `pack`: a fresh [K, d]."""
@@ -163,7 +172,9 @@ class Modular:
 
         def loss(flat: Tensor, record: Tensor, label: Tensor) -> Tensor:
             with self._forward():
-                logits = outputs_of(functional_call(module, self._all(flat), (record[None],)))
+                logits = outputs_of(
+                    functional_call(module, self._all(flat), (record[None],))
+                )
             return self.objective(logits, label[None])
 
         gradients = vmap(grad(loss), (None, 0, 0), randomness="different")
@@ -171,7 +182,9 @@ class Modular:
         size = min(BLOCK_RECORDS, max(1, BLOCK_VALUES // self.parameters))
         y, randomness = self._randomness(y)
         with randomness:
-            for records, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+            for records, labels in zip(
+                torch.split(x, size), torch.split(y, size), strict=True
+            ):
                 each = gradients(theta, records, labels)
                 norms.append(torch.linalg.vector_norm(each, dim=1, dtype=torch.float64))
                 factor = factors(norms[-1], clipping_norm)
@@ -196,7 +209,9 @@ class Modular:
         """The structure for one use in one thread: calls with other parameters change it."""
         copies: dict[str, nn.Module] = self._copies.__dict__
         if use not in copies:
-            copies[use] = copy.deepcopy(self._batched if use == "batched" else self._template)
+            copies[use] = copy.deepcopy(
+                self._batched if use == "batched" else self._template
+            )
         return copies[use]
 
     def _training_copy(self) -> tuple[nn.Module, list[nn.Parameter]]:
@@ -206,7 +221,11 @@ class Modular:
             module = copy.deepcopy(self._template).train(self.stochastic)
             for part in module.modules():  # Module.to_empty would load SymPy
                 for name, own in list(part.named_parameters(recurse=False)):
-                    setattr(part, name, nn.Parameter(torch.empty(own.shape, dtype=own.dtype)))
+                    setattr(
+                        part,
+                        name,
+                        nn.Parameter(torch.empty(own.shape, dtype=own.dtype)),
+                    )
             for name, value in self._constants.items():
                 place, _, last = name.rpartition(".")
                 module.get_submodule(place)._buffers[last] = value
@@ -226,7 +245,9 @@ class Modular:
             rule = "must compute the outputs of every batch of records"
             raise InputError.one("model", rule, error_line(error)) from error
 
-    def _randomness(self, y: Tensor) -> tuple[Tensor, SeededRandomness | nullcontext[None]]:
+    def _randomness(
+        self, y: Tensor
+    ) -> tuple[Tensor, SeededRandomness | nullcontext[None]]:
         """Labels [B] of one client's step without a seed, and the context of its forward pass."""
         if not self.stochastic:
             return y, nullcontext()
@@ -250,10 +271,14 @@ class Modular:
     def _all(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of a flat vector [d] and the buffers, by name."""
         parts = zip(self.shapes, torch.split(theta, self._sizes), strict=True)
-        constants = {name: value.to(theta.device) for name, value in self._constants.items()}
+        constants = {
+            name: value.to(theta.device) for name, value in self._constants.items()
+        }
         return {name: part.view(shape) for (name, shape), part in parts} | constants
 
-    def _gradient(self, tensors: list[Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    def _gradient(
+        self, tensors: list[Tensor], x: Tensor, y: Tensor
+    ) -> tuple[Tensor, ...]:
         """Gradient of the mean loss of one client's records; 0 without records."""
         if not len(y):
             return tuple(torch.zeros_like(part) for part in tensors)
@@ -360,7 +385,9 @@ def adapted(base: Model) -> Modular:
                     delattr(part, key)
                     part.register_buffer(key, value.detach())
         for site, width in widths.items():
-            network.set_submodule(site, AdaptedBlock(network.get_submodule(site), width))
+            network.set_submodule(
+                site, AdaptedBlock(network.get_submodule(site), width)
+            )
         return network
 
     def build() -> nn.Module:
@@ -369,7 +396,9 @@ def adapted(base: Model) -> Modular:
     def start() -> nn.Module:
         module = build()
         source = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
-        last = [part for key, part in module.named_parameters() if ".adapter." not in key]
+        last = [
+            part for key, part in module.named_parameters() if ".adapter." not in key
+        ]
         nn.utils.vector_to_parameters(base.initial(source)[base.head].clone(), last)
         return module
 
@@ -379,7 +408,9 @@ def adapted(base: Model) -> Modular:
         nn.utils.vector_to_parameters(values, network.parameters())
         return dict(adapt(network).named_buffers())
 
-    return Modular(name, base.input_shape, base.classes, build, start=start, constants=constants)
+    return Modular(
+        name, base.input_shape, base.classes, build, start=start, constants=constants
+    )
 
 
 def _widths(base: Model, head: set[str], name: str) -> dict[str, int]:
@@ -412,7 +443,8 @@ def _sites(network: nn.Module, head: set[str]) -> list[str]:
     for prefix, part in network.named_modules():
         if isinstance(part, nn.ModuleList | nn.Sequential):
             blocks = {
-                f"{prefix}.{key}" if prefix else key: one for key, one in part.named_children()
+                f"{prefix}.{key}" if prefix else key: one
+                for key, one in part.named_children()
             }
             sites = [
                 site
@@ -428,7 +460,9 @@ def _sites(network: nn.Module, head: set[str]) -> list[str]:
 # A folder contains what `save_pretrained` writes: `config.json` and the weights. Nothing is ever
 # downloaded. A head for another number of classes is initialised at random.
 
-TOKENS = 128  # default number of tokens of a record, the usual choice for sentence pairs
+TOKENS = (
+    128  # default number of tokens of a record, the usual choice for sentence pairs
+)
 
 
 class Vit(nn.Module):
@@ -462,7 +496,10 @@ class Roberta(nn.Module):
 
 
 def vit(
-    name: str, folder: str, shape: tuple[int, ...] | None = None, classes: int | None = None
+    name: str,
+    folder: str,
+    shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
 ) -> Modular:
     """A vision transformer."""
     config = _config(name, folder, "vit", classes)
@@ -473,7 +510,10 @@ def vit(
 
 
 def roberta(
-    name: str, folder: str, shape: tuple[int, ...] | None = None, classes: int | None = None
+    name: str,
+    folder: str,
+    shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
 ) -> Modular:
     """A RoBERTa that classifies sentences or pairs of them."""
     config = _config(name, folder, "roberta", classes)

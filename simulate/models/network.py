@@ -39,7 +39,9 @@ class Objective:
     """A loss over outputs of a model and labels of a mini-batch."""
 
     loss: Loss
-    targets: Tensor | None = None  # whose rows the labels name [n, ...]; None: labels are targets
+    targets: Tensor | None = (
+        None  # whose rows the labels name [n, ...]; None: labels are targets
+    )
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean loss of records with labels [B], none of them padding."""
@@ -196,7 +198,9 @@ class Hypernetwork:
         """Length P of its own parameter vector."""
         return self.hidden * (self.embedding + 1) + self.made * (self.hidden + 1)
 
-    def initial(self, start: Tensor, spreads: Tensor, generator: torch.Generator) -> Tensor:
+    def initial(
+        self, start: Tensor, spreads: Tensor, generator: torch.Generator
+    ) -> Tensor:
         """Fresh parameters [P] that generate usual initial networks.
 
         The hidden layer has PyTorch's default initialisation. The biases of the heads are a usual
@@ -214,10 +218,17 @@ class Hypernetwork:
     def generated(self, weights: Tensor, embeddings: Tensor) -> Tensor:
         """Parameters [K, n, D] from weights [K, P] and embeddings [K, n, E]."""
         layer, offsets, heads, biases = self._parts(weights)
-        return torch.baddbmm(biases, torch.baddbmm(offsets, embeddings, layer.mT).relu_(), heads.mT)
+        return torch.baddbmm(
+            biases, torch.baddbmm(offsets, embeddings, layer.mT).relu_(), heads.mT
+        )
 
     def pull_back(
-        self, weights: Tensor, embeddings: Tensor, slopes: Tensor, into: Tensor, factor: float
+        self,
+        weights: Tensor,
+        embeddings: Tensor,
+        slopes: Tensor,
+        into: Tensor,
+        factor: float,
     ) -> Tensor:
         """Gradient by the embeddings, of slopes [K, n, D]; adds that by the weights to ``into``."""
         layer, offsets, heads, _ = self._parts(weights)
@@ -284,7 +295,9 @@ def started(model: Model, initial: Initial | None, folder: Path | None = None) -
         return model
     values = _read(initial, None if folder is None else folder / COPY)
     if values.shape != (model.parameters,):
-        rule = f"must have one array of the {model.parameters} parameters of {model.name}"
+        rule = (
+            f"must have one array of the {model.parameters} parameters of {model.name}"
+        )
         found = "x".join(map(str, values.shape)) or "a single number"
         raise InputError.one(f"{FIELD}.file", rule, found)
     if initial.head == "drawn":

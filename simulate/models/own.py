@@ -18,15 +18,25 @@ from simulate.data.dataset import Dataset, error_line
 from simulate.data.own import Data
 from simulate.models.fast import Compiled, compiled
 from simulate.models.modular import Modular, outputs_of
-from simulate.models.network import CROSS_ENTROPY, Objective, SeededRandomness, fitted, with_seeds
+from simulate.models.network import (
+    CROSS_ENTROPY,
+    Objective,
+    SeededRandomness,
+    fitted,
+    with_seeds,
+)
 from simulate.tasks import MULTI_CLASS, objective_of
 
 # --- Checks of the user's module: every fault at once, each with its remedy. ---------------------
 
 PROBE_RECORDS = 3  # records on which a module is tried
 MOST_GROUPS = 32  # of a group normalisation for a batch normalisation (Wu and He 2018)
-COPY_RULE = "must be copied by copy.deepcopy; keep locks, files and computed tensors out of it"
-_TOLERANCE = 1e-4  # largest relative difference between equal computations in another order
+COPY_RULE = (
+    "must be copied by copy.deepcopy; keep locks, files and computed tensors out of it"
+)
+_TOLERANCE = (
+    1e-4  # largest relative difference between equal computations in another order
+)
 
 
 class Probe(NamedTuple):
@@ -50,7 +60,9 @@ def probe_of(data: Dataset) -> Probe:
     if data.kind == "tokens":
         return Probe(data.inputs(data.train_x[rows]), data.train_y[rows])
     generator = torch.Generator().manual_seed(0)
-    return Probe(torch.randn(PROBE_RECORDS, *data.shape, generator=generator), data.train_y[rows])
+    return Probe(
+        torch.randn(PROBE_RECORDS, *data.shape, generator=generator), data.train_y[rows]
+    )
 
 
 def without_batch_norm(module: nn.Module) -> nn.Module:
@@ -103,11 +115,17 @@ def structure_faults(module: nn.Module) -> Iterator[Fault]:
     if not parameters:
         yield Fault("model", "must have parameters", 0)
     elif not any(value.requires_grad for value in parameters.values()):
-        yield Fault("model", "must have trainable parameters; set requires_grad", "all frozen")
+        yield Fault(
+            "model", "must have trainable parameters; set requires_grad", "all frozen"
+        )
     every = module.named_parameters(remove_duplicate=False)
-    tied = [name for name, value in every if value.requires_grad and name not in parameters]
+    tied = [
+        name for name, value in every if value.requires_grad and name not in parameters
+    ]
     if tied:
-        yield Fault("model", "must have no tied parameters; give each its own", ", ".join(tied))
+        yield Fault(
+            "model", "must have no tied parameters; give each its own", ", ".join(tied)
+        )
 
 
 def behaviour(
@@ -116,7 +134,9 @@ def behaviour(
     """What a forward and a backward pass show."""
     try:
         module = copy.deepcopy(module)
-    except Exception as error:  # such as a lock, or a tensor that was computed from parameters
+    except (
+        Exception
+    ) as error:  # such as a lock, or a tensor that was computed from parameters
         return Behaviour(0, False, [Fault("model", COPY_RULE, error_line(error))])
     before = [value.clone() for value in module.buffers()]
     x = probe.x
@@ -131,10 +151,14 @@ def behaviour(
             module.train()
             trained, again = seeded(), seeded()
             after = zip(module.named_buffers(), before, strict=True)
-            changed = [name for (name, value), old in after if not torch.equal(value, old)]
+            changed = [
+                name for (name, value), old in after if not torch.equal(value, old)
+            ]
             given = x.clone()
             logits = outputs_of(module.eval()(given))
-            single = [outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))]
+            single = [
+                outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))
+            ]
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         shape = "x".join(map(str, x.shape[1:]))
         rule = f"must take records of shape {shape} (after the batch dimension)"
@@ -151,7 +175,9 @@ def behaviour(
         rule = "must draw random numbers with torch only, so that a run can be resumed"
         faults.append(Fault("model", rule, "other outputs from the same seed"))
     if not torch.equal(given, x):
-        rule = "must not change its inputs in place; set inplace=False in its first layers"
+        rule = (
+            "must not change its inputs in place; set inplace=False in its first layers"
+        )
         faults.append(Fault("model", rule, "changed records"))
     if not close(torch.cat(single), logits):
         rule = "must compute a record's outputs from that record only"
@@ -171,9 +197,13 @@ def _shape_fault(
     found, targets = tuple(logits.shape), objective.targets_of(probe.y)
     if classes is not None:
         rule = f"must return logits of shape ({count}, {classes}) for {count} records"
-        fits = logits.ndim == 2 and logits.shape[0] == count and logits.shape[1] >= classes
+        fits = (
+            logits.ndim == 2 and logits.shape[0] == count and logits.shape[1] >= classes
+        )
     elif targets.is_floating_point():
-        rule = f"must return outputs of shape {tuple(targets.shape)} for {count} records"
+        rule = (
+            f"must return outputs of shape {tuple(targets.shape)} for {count} records"
+        )
         fits = fitted(logits, targets).shape == targets.shape
     elif targets.ndim == 2:
         rule = f"must return logits of shape ({count}, {targets.shape[1]}, tokens)"
@@ -191,14 +221,28 @@ def loss_faults(
     try:
         loss = objective(outputs, y)
         if not isinstance(loss, Tensor) or loss.ndim:
-            found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            return [Fault("loss", "must return a scalar tensor, the mean over the records", found)]
+            found = (
+                tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            )
+            return [
+                Fault(
+                    "loss",
+                    "must return a scalar tensor, the mean over the records",
+                    found,
+                )
+            ]
         each = [
             float(objective(outputs[row : row + 1], y[row : row + 1]).detach())
             for row in range(len(y))
         ]
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
-        return [Fault("loss", "must take outputs and targets without an error", error_line(error))]
+        return [
+            Fault(
+                "loss",
+                "must take outputs and targets without an error",
+                error_line(error),
+            )
+        ]
     if not loss.requires_grad:
         return [Fault("loss", "must be differentiable in the outputs", "no gradient")]
     value, mean = float(loss.detach()), sum(each) / len(each)
@@ -210,25 +254,35 @@ def loss_faults(
     return []
 
 
-def _gradient_faults(module: nn.Module, probe: Probe, objective: Objective) -> list[Fault]:
+def _gradient_faults(
+    module: nn.Module, probe: Probe, objective: Objective
+) -> list[Fault]:
     """Parameters without a gradient, and a backward pass that fails."""
-    trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
+    trainable = {
+        name: part for name, part in module.named_parameters() if part.requires_grad
+    }
     if not trainable:
         return []
     try:
         with torch.enable_grad():
             logits = outputs_of(module(probe.x.clone()))
             weights = list(trainable.values())
-            found = torch.autograd.grad(logits.square().sum(), weights, allow_unused=True)
+            found = torch.autograd.grad(
+                logits.square().sum(), weights, allow_unused=True
+            )
     except RuntimeError as error:  # such as an operation in place
         rule = "must be differentiable; avoid operations in place"
         return [Fault("model", rule, error_line(error))]
-    unused = [name for name, value in zip(trainable, found, strict=True) if value is None]
+    unused = [
+        name for name, value in zip(trainable, found, strict=True) if value is None
+    ]
     if unused:
         rule = "must use all parameters; remove the unused ones"
         return [Fault("model", rule, ", ".join(unused))]
     with torch.enable_grad():
-        return loss_faults(logits.detach().requires_grad_(), probe.y, objective, by_record=False)
+        return loss_faults(
+            logits.detach().requires_grad_(), probe.y, objective, by_record=False
+        )
 
 
 def frozen_as_buffers(module: nn.Module) -> nn.Module:
@@ -256,7 +310,9 @@ Factory = Callable[..., nn.Module]  # a class or function that returns a fresh m
 class OwnModel:
     """A module class with its arguments, or a module whose parameters training starts from."""
 
-    source: Factory | nn.Module  # a class or function that returns a module, or a module
+    source: (
+        Factory | nn.Module
+    )  # a class or function that returns a module, or a module
     arguments: Mapping[str, Any]  # keyword arguments of the class or function
     label: str  # how the user named it
     fix: bool = False  # whether group normalisation replaces batch normalisation
@@ -265,7 +321,9 @@ class OwnModel:
         """A module with initial parameters, in training mode."""
         given = isinstance(self.source, nn.Module)
         try:
-            module = copy.deepcopy(self.source) if given else self.source(**self.arguments)
+            module = (
+                copy.deepcopy(self.source) if given else self.source(**self.arguments)
+            )
         except (Exception, SystemExit) as error:  # the user's code can fail in any way
             rule = COPY_RULE if given else "must be built without an error"
             raise InputError.one("model", rule, error_line(error)) from None
@@ -274,11 +332,15 @@ class OwnModel:
             raise InputError.one("model", rule, type(module).__name__)
         if faults := list(value_faults(module)):
             raise InputError(faults)
-        return (without_batch_norm(module) if self.fix else module).cpu().float().train()
+        return (
+            (without_batch_norm(module) if self.fix else module).cpu().float().train()
+        )
 
     def parameters(self) -> int:
         """Number of trainable parameters, which a plan calls ``model.parameters``."""
-        return sum(part.numel() for part in self._seeded().parameters() if part.requires_grad)
+        return sum(
+            part.numel() for part in self._seeded().parameters() if part.requires_grad
+        )
 
     def check(self, data: Data | None) -> None:
         """Raises what ``model`` would raise, as far as it is known before a plan."""
@@ -323,7 +385,9 @@ class OwnModel:
             export=lambda: copy.deepcopy(user),
         )  # fmt: skip
         if by_record:
-            logits = plain.logits(plain.initial(torch.Generator().manual_seed(0)), probe.x)
+            logits = plain.logits(
+                plain.initial(torch.Generator().manual_seed(0)), probe.x
+            )
             outputs = logits.detach().requires_grad_()
             if faults := loss_faults(outputs, probe.y, objective, by_record=True):
                 raise InputError(faults)
@@ -359,15 +423,21 @@ def _bytes(value: Tensor) -> bytes:
     return value.detach().flatten().contiguous().view(torch.uint8).numpy().tobytes()
 
 
-def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: bool) -> Modular:
+def _fastest(
+    model: Modular, module: nn.Module, probe: Probe, *, vectorised: bool
+) -> Modular:
     """The model in the format of images that computes the module's gradients."""
     theta = torch.cat([value.detach().flatten() for value in module.parameters()])
     labels: Tensor = probe.y
     if model.stochastic:
-        labels = with_seeds(labels[None, None], torch.zeros(1, 1, dtype=torch.int64))[0, 0]
+        labels = with_seeds(labels[None, None], torch.zeros(1, 1, dtype=torch.int64))[
+            0, 0
+        ]
 
     def gradient(tried: Modular) -> Tensor:
-        packed = tried.packed_gradients(tried.pack(theta[None]), probe.x[None], labels[None])
+        packed = tried.packed_gradients(
+            tried.pack(theta[None]), probe.x[None], labels[None]
+        )
         return tried.unpack(packed, 1)
 
     try:
@@ -377,7 +447,9 @@ def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: boo
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must work with torch.func.functional_call"
         rule += " and torch.func.vmap, which this run needs" if vectorised else ""
-        raise InputError.one("model", rule, error_line(error.__cause__ or error)) from None
+        raise InputError.one(
+            "model", rule, error_line(error.__cause__ or error)
+        ) from None
     if probe.x.ndim != 4:
         return model
     fast = replace(model, channels_last=True)

@@ -20,7 +20,15 @@ from torch.nn import functional
 from privplan.errors import InputError, did_you_mean
 from privplan.registry import Registry, function_of
 from simulate.models.fast import Chain
-from simulate.models.layers import Conv, Layer, Linear, Pool, Relu, features, input_shapes
+from simulate.models.layers import (
+    Conv,
+    Layer,
+    Linear,
+    Pool,
+    Relu,
+    features,
+    input_shapes,
+)
 from simulate.models.modular import PREFIX, PRETRAINED, WIDE, Modular, adapted
 from simulate.models.network import Model
 
@@ -28,12 +36,17 @@ from simulate.models.network import Model
 class Architecture(Protocol):
     """A function that builds a model for records of any shape and any number of classes."""
 
-    def __call__(self, name: str, *, shape: tuple[int, ...] = ..., classes: int = ...) -> Model:
+    def __call__(
+        self, name: str, *, shape: tuple[int, ...] = ..., classes: int = ...
+    ) -> Model:
         """The model of a name; shape of a record and number of logits have defaults."""
 
 
 MODELS: Registry[Architecture] = Registry(
-    "model.name", "privplan.models", "simulate.models", function_of("name, shape and classes")
+    "model.name",
+    "privplan.models",
+    "simulate.models",
+    function_of("name, shape and classes"),
 )
 
 
@@ -76,8 +89,12 @@ class ConvNet:
     """Convolutions, each with pooling, then a rectifier (on a quarter), and dense layers."""
 
     shape: tuple[int, ...]  # default shape of one record
-    convolutions: tuple[tuple[int, int, int], ...] = ()  # (output channels, kernel side, padding)
-    hidden: tuple[int, ...] = ()  # widths of the dense layers before the last, with rectifiers
+    convolutions: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # (output channels, kernel side, padding)
+    hidden: tuple[
+        int, ...
+    ] = ()  # widths of the dense layers before the last, with rectifiers
     leak: float = 0.0  # negative slope of the rectifiers
 
     def __call__(
@@ -92,7 +109,9 @@ class ConvNet:
             channels = outputs
         width = features(tuple(layers), shape)
         if min(map(min, input_shapes((*layers, Relu()), shape))) < 1:
-            raise InputError.one("model.name", f"must have records large enough for {name}", shape)
+            raise InputError.one(
+                "model.name", f"must have records large enough for {name}", shape
+            )
         for units in self.hidden:
             layers += [Linear(width, units), Relu(self.leak)]
             width = units
@@ -109,11 +128,15 @@ NETWORKS: Mapping[str, ConvNet] = MappingProxyType(
         "cnn-2-wide": ConvNet(GREY, ((32, 5, 0), (64, 5, 0))),
         "cnn-3": ConvNet(COLOUR, ((32, 3, 1), (16, 3, 1), (48, 3, 1)), (64,)),
         # DP2-FedSAM, Section 5.1, for CIFAR-10.
-        "cnn-dp2-fedsam": ConvNet(COLOUR, ((64, 3, 0), (128, 3, 0), (256, 3, 0)), (256, 128)),
+        "cnn-dp2-fedsam": ConvNet(
+            COLOUR, ((64, 3, 0), (128, 3, 0), (256, 3, 0)), (256, 128)
+        ),
         # HyperFL's appendix states channels, dense layers and activation; kernels and padding are
         # those of the work that it follows (Xu, Tong and Huang 2023).
         "cnn-hyperfl-2": ConvNet(GREY, ((16, 5, 0), (32, 5, 1)), (128,), LEAK),
-        "cnn-hyperfl-3": ConvNet(COLOUR, ((16, 5, 0), (32, 5, 1), (64, 3, 1)), (128,), LEAK),
+        "cnn-hyperfl-3": ConvNet(
+            COLOUR, ((16, 5, 0), (32, 5, 1), (64, 3, 1)), (128,), LEAK
+        ),
         # Small enough to train on scikit-learn's digits in seconds.
         "cnn-digits": ConvNet(DIGITS, ((16, 3, 1),)),
         "mlp-digits": ConvNet(DIGITS, hidden=(32,)),
@@ -148,7 +171,8 @@ class Block(nn.Module):
         self.norm2, self.shortcut = nn.GroupNorm(GROUPS, outputs), nn.Sequential()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(GROUPS, outputs)
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                nn.GroupNorm(GROUPS, outputs),
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -194,7 +218,9 @@ def resnet(
     imagenet: bool = False,
 ) -> Modular:
     """A residual network."""
-    return Modular(name, shape, classes, partial(ResNet, blocks, shape[0], classes, imagenet))
+    return Modular(
+        name, shape, classes, partial(ResNet, blocks, shape[0], classes, imagenet)
+    )
 
 
 for _layers, _blocks in ((10, (1, 1, 1, 1)), (18, (2, 2, 2, 2)), (34, (3, 4, 6, 3))):
@@ -238,8 +264,12 @@ class StepwiseLstm(Lstm):
         """Steps [B, T, EMBEDDING] through all layers to [B, T, UNITS]."""
         for layer in range(LAYERS):
             inner = getattr(self.lstm, f"weight_hh_l{layer}")
-            bias = getattr(self.lstm, f"bias_ih_l{layer}") + getattr(self.lstm, f"bias_hh_l{layer}")
-            inputs = functional.linear(x, getattr(self.lstm, f"weight_ih_l{layer}"), bias)
+            bias = getattr(self.lstm, f"bias_ih_l{layer}") + getattr(
+                self.lstm, f"bias_hh_l{layer}"
+            )
+            inputs = functional.linear(
+                x, getattr(self.lstm, f"weight_ih_l{layer}"), bias
+            )
             hidden = cell = torch.zeros_like(inputs[:, 0, :UNITS])
             steps = []
             for step in inputs.unbind(1):
@@ -251,9 +281,13 @@ class StepwiseLstm(Lstm):
         return x
 
 
-def lstm(name: str, *, shape: tuple[int, ...] = (80,), classes: int = ALPHABET) -> Modular:
+def lstm(
+    name: str, *, shape: tuple[int, ...] = (80,), classes: int = ALPHABET
+) -> Modular:
     """A network that predicts the next character of a record of `shape[0]` characters."""
-    return Modular(name, shape, classes, partial(Lstm, classes), partial(StepwiseLstm, classes))
+    return Modular(
+        name, shape, classes, partial(Lstm, classes), partial(StepwiseLstm, classes)
+    )
 
 
 MODELS.register("lstm", lstm)

@@ -23,7 +23,9 @@ from privplan.limits import most_unpacked
 from simulate.data import registry
 from simulate.data.dataset import Dataset, with_held_out
 
-Part = tuple[np.ndarray, np.ndarray]  # images [n, channels, height, width], uint8; labels [n]
+Part = tuple[
+    np.ndarray, np.ndarray
+]  # images [n, channels, height, width], uint8; labels [n]
 SIDE = 32  # height and width of colour images
 BYTES = 3 * SIDE**2
 
@@ -34,24 +36,35 @@ class ImageDataset:
 
     name: str
     location: registry.Location
-    read: Callable[[list[Path]], tuple[Part, Part]]  # training and test records of the files
-    sums: Mapping[str, str]  # files; SHA-256 sums of those that are published as they are
+    read: Callable[
+        [list[Path]], tuple[Part, Part]
+    ]  # training and test records of the files
+    sums: Mapping[
+        str, str
+    ]  # files; SHA-256 sums of those that are published as they are
     classes: tuple[str, ...] | Callable[[list[Path]], tuple[str, ...]]
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
-    address: str = ""  # URL of the files up to their names; empty when only in an archive
+    address: str = (
+        ""  # URL of the files up to their names; empty when only in an archive
+    )
     archive: registry.Archive | None = None
     suffix: str = ""  # of compressed files
 
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set, after a download of what is missing if allowed."""
         present = [
-            registry.find(self.location, data, name, name + self.suffix) for name in self.sums
+            registry.find(self.location, data, name, name + self.suffix)
+            for name in self.sums
         ]
         if self.archive is not None and download and None in present:
             registry.fetch_archive(self.archive, data / self.location.folders[0])
-        paths = registry.locate(self.location, data, self.sums, self.address, download, self.suffix)
-        train, test = ((torch.from_numpy(x), torch.from_numpy(y)) for x, y in self.read(paths))
+        paths = registry.locate(
+            self.location, data, self.sums, self.address, download, self.suffix
+        )
+        train, test = (
+            (torch.from_numpy(x), torch.from_numpy(y)) for x, y in self.read(paths)
+        )
         classes = self.classes(paths) if callable(self.classes) else self.classes
         return Dataset(self.name, *train, *test, classes, self.mean, self.std)
 
@@ -77,7 +90,9 @@ def fine_labels(paths: list[Path]) -> tuple[str, ...]:
     """Names of the 100 classes."""
     content = registry.read_pickle(paths[-1]).get(b"fine_label_names", [])
     with registry.reading(paths[-1], "must name 100 fine labels"):
-        names = [one.decode() if isinstance(one, bytes) else str(one) for one in content]
+        names = [
+            one.decode() if isinstance(one, bytes) else str(one) for one in content
+        ]
     if len(names) != 100:
         raise InputError.one("data", "must name 100 fine labels", str(paths[-1]))
     return tuple(names)
@@ -106,9 +121,13 @@ registry.DATASETS.register(
     "cifar-10",
     ImageDataset(
         "cifar-10",
-        registry.Location("CIFAR-10", ("cifar-10-batches-py",), "fetch 170 MB with --download"),
+        registry.Location(
+            "CIFAR-10", ("cifar-10-batches-py",), "fetch 170 MB with --download"
+        ),
         cifar_10,
-        dict.fromkeys((*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"), ""),
+        dict.fromkeys(
+            (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"), ""
+        ),
         CLASSES,
         mean=(0.4914 * 255, 0.4822 * 255, 0.4465 * 255),
         std=(0.2470 * 255, 0.2435 * 255, 0.2616 * 255),
@@ -123,7 +142,9 @@ registry.DATASETS.register(
     "cifar-100",
     ImageDataset(
         "cifar-100",
-        registry.Location("CIFAR-100", ("cifar-100-python",), "fetch 169 MB with --download"),
+        registry.Location(
+            "CIFAR-100", ("cifar-100-python",), "fetch 169 MB with --download"
+        ),
         cifar_100,
         dict.fromkeys(("train", "test", "meta"), ""),
         fine_labels,
@@ -154,13 +175,17 @@ def grey_images(paths: list[Path]) -> tuple[Part, Part]:
             rule = "must hold images of 28x28 bytes in IDX format"
             raise InputError.one("data", rule, str(images))
         with registry.reading(labels, "must hold labels in IDX format"):
-            parts.append((np.array(x[:, None]), registry.whole_numbers(read_idx(labels))))
+            parts.append(
+                (np.array(x[:, None]), registry.whole_numbers(read_idx(labels)))
+            )
     return parts[0], parts[1]
 
 
 def upright(paths: list[Path]) -> tuple[Part, Part]:
     """Images whose rows and columns are exchanged in the files."""
-    train, test = ((np.ascontiguousarray(x.swapaxes(2, 3)), y) for x, y in grey_images(paths))
+    train, test = (
+        (np.ascontiguousarray(x.swapaxes(2, 3)), y) for x, y in grey_images(paths)
+    )
     return train, test
 
 
@@ -175,7 +200,9 @@ def read_idx(path: Path) -> np.ndarray:
         kind = np.dtype({0x08: "u1", 0x0C: ">i4"}[content[2]])
         shape = [int(side) for side in np.frombuffer(content[4:start], ">u4")]
         if len(content) - start != math.prod(shape) * kind.itemsize:
-            raise InputError.one("data", "must be as long as its header says", str(path))
+            raise InputError.one(
+                "data", "must be as long as its header says", str(path)
+            )
         return np.frombuffer(content, kind, offset=start).reshape(shape)
 
 
@@ -186,7 +213,10 @@ CLOTHES = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
-MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255  # the customary ones, for EMNIST, too
+MNIST_MEAN, MNIST_STD = (
+    0.1307 * 255,
+    0.3081 * 255,
+)  # the customary ones, for EMNIST, too
 
 
 WRITERS_ADDRESS = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
@@ -207,23 +237,34 @@ class Mnist(ImageDataset):
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set; rows of the writers' files beyond MNIST's images are ignored."""
         found = super().__call__(data, download)
-        present = all(registry.find(self.location, data, name, f"{name}.gz") for name in WRITERS)
+        present = all(
+            registry.find(self.location, data, name, f"{name}.gz") for name in WRITERS
+        )
         if not (download or present):
             return found
-        paths = registry.locate(self.location, data, WRITERS, WRITERS_ADDRESS, download, ".gz")
+        paths = registry.locate(
+            self.location, data, WRITERS, WRITERS_ADDRESS, download, ".gz"
+        )
         people = []
         for path, y in zip(paths, (found.train_y, found.test_y), strict=True):
             table = read_idx(path)
             fits = table.ndim == 2 and table.shape[1] > 2 and len(table) >= len(y)
             if not fits or (table[: len(y), 0] != y.numpy()).any():
-                raise InputError.one("data", "must have a row for each MNIST label", str(path))
+                raise InputError.one(
+                    "data", "must have a row for each MNIST label", str(path)
+                )
             people.append(table[: len(y), 2].astype(np.int64))
         return replace(found, train_people=people[0], test_people=people[1])
 
 
 def _idx_files(*sums: str) -> dict[str, str]:
     """Sums of the files compressed with gzip, by their names without the suffix."""
-    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    names = (
+        "train-images-idx3",
+        "train-labels-idx1",
+        "t10k-images-idx3",
+        "t10k-labels-idx1",
+    )
     return {f"{name}-ubyte": one for name, one in zip(names, sums, strict=True)}
 
 
@@ -253,7 +294,9 @@ def by_writer(data: Path, download: bool) -> Dataset:
     found = registry.DATASETS.get("mnist")(data, download)
     if found.train_people is None:
         names = " and ".join(WRITERS)
-        raise MissingDataError(f"dataset: mnist-writers needs {names} beside mnist's files")
+        raise MissingDataError(
+            f"dataset: mnist-writers needs {names} beside mnist's files"
+        )
     held = np.zeros(len(found.train_people), dtype=bool)
     for person in np.unique(found.train_people):
         held[np.flatnonzero(found.train_people == person)[9::10]] = True
@@ -265,7 +308,9 @@ registry.DATASETS.register(
     "fashion-mnist",
     ImageDataset(
         "fashion-mnist",
-        registry.Location("Fashion-MNIST", ("FashionMNIST/raw",), "fetch 30 MB with --download"),
+        registry.Location(
+            "Fashion-MNIST", ("FashionMNIST/raw",), "fetch 30 MB with --download"
+        ),
         grey_images,
         _idx_files(
             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -274,7 +319,8 @@ registry.DATASETS.register(
             "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         ),
         CLOTHES,
-        mean=0.2860 * 255,  # of the training pixels; others: docs/evidence/gdpfed-readings.md
+        mean=0.2860
+        * 255,  # of the training pixels; others: docs/evidence/gdpfed-readings.md
         std=0.3530 * 255,
         address="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
         suffix=".gz",
@@ -324,7 +370,9 @@ def unpacked_matlab(path: Path) -> bytes:
         found.append(part)
         most -= len(part)
         if most < 0:
-            raise ValueError(f"must unpack to {most_unpacked(len(content))} bytes or less")
+            raise ValueError(
+                f"must unpack to {most_unpacked(len(content))} bytes or less"
+            )
         place += 8 + size
     return b"".join(found)
 
@@ -348,7 +396,9 @@ def matlab(paths: list[Path]) -> tuple[Part, Part]:
             )
             if x.dtype != np.uint8 or x.shape != (SIDE, SIDE, 3, len(y)):
                 raise InputError.one("data", rule, str(path))
-            parts.append((np.ascontiguousarray(x.transpose(3, 2, 0, 1)), np.where(y == 10, 0, y)))
+            parts.append(
+                (np.ascontiguousarray(x.transpose(3, 2, 0, 1)), np.where(y == 10, 0, y))
+            )
     return parts[0], parts[1]
 
 
@@ -398,9 +448,13 @@ def _table() -> np.ndarray:
     for folder in folders:
         file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
         if file.is_file():
-            values = gzip.decompress(file.read_bytes()).replace(b"\n", b",").rstrip(b",")
+            values = (
+                gzip.decompress(file.read_bytes()).replace(b"\n", b",").rstrip(b",")
+            )
             return np.array(values.split(b","), dtype=np.uint8).reshape(-1, 65)
-    raise MissingDataError("dataset: digits needs scikit-learn with its data; pip install it")
+    raise MissingDataError(
+        "dataset: digits needs scikit-learn with its data; pip install it"
+    )
 
 
 registry.DATASETS.register("digits", digits)

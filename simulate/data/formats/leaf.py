@@ -48,7 +48,9 @@ Split = Callable[[int], tuple[np.ndarray, np.ndarray]]
 """From a person's number of records to the indices for training and those for testing."""
 
 
-def split_people(people: Iterable[Person], split: Split) -> tuple[list[Person], list[Person]]:
+def split_people(
+    people: Iterable[Person], split: Split
+) -> tuple[list[Person], list[Person]]:
     """Each person's training and test records; people without a training record are left out."""
     train, test = [], []
     for person in people:
@@ -62,20 +64,28 @@ def split_people(people: Iterable[Person], split: Split) -> tuple[list[Person], 
 
 def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
     """Records, labels and people, numbered by name, as arguments of ``Dataset``."""
-    numbers = {name: row for row, name in enumerate(sorted({one.name for one in train + test}))}
+    numbers = {
+        name: row for row, name in enumerate(sorted({one.name for one in train + test}))
+    }
     arguments: dict[str, Any] = {}
     for part, people in (("train", train), ("test", test)):
         people = [person for person in people if len(person.y)]
         if not people:
             raise InputError.one("data", f"must have records for {part}ing", 0)
         try:
-            arguments[f"{part}_x"] = torch.from_numpy(np.concatenate([one.x for one in people]))
+            arguments[f"{part}_x"] = torch.from_numpy(
+                np.concatenate([one.x for one in people])
+            )
         except ValueError:
-            raise InputError.one("data", "must have records of one shape", part) from None
+            raise InputError.one(
+                "data", "must have records of one shape", part
+            ) from None
         labels = np.concatenate([person.y for person in people]).astype(np.int64)
         arguments[f"{part}_y"] = torch.from_numpy(labels)
         owners = [numbers[person.name] for person in people]
-        arguments[f"{part}_people"] = np.repeat(owners, [len(person.y) for person in people])
+        arguments[f"{part}_people"] = np.repeat(
+            owners, [len(person.y) for person in people]
+        )
     return arguments
 
 
@@ -100,18 +110,29 @@ class LeafDataset:
         """Read the data set; ``download`` has no effect, since LEAF's scripts make the files."""
         records = assemble(*self._people(data))
         return Dataset(
-            self.name, **records, classes=self.classes, kind=self.kind, mean=self.mean, std=self.std
+            self.name,
+            **records,
+            classes=self.classes,
+            kind=self.kind,
+            mean=self.mean,
+            std=self.std,
         )
 
     def _people(self, data: Path) -> tuple[list[Person], list[Person]]:
         """Training and test records of all people."""
         parts = ("train", "test", "all_data")
         train, test, whole = (find(self.location, data, part) for part in parts)
-        roles = find(self.location, data, "roles.json", "roles.json.gz") if self.roles else None
+        roles = (
+            find(self.location, data, "roles.json", "roles.json.gz")
+            if self.roles
+            else None
+        )
         if roles is not None and train is None and whole is None:
             return split_people(read_roles(roles), self.split)
         if train is not None and test is not None:
-            return list(read_people(train, self.encode)), list(read_people(test, self.encode))
+            return list(read_people(train, self.encode)), list(
+                read_people(test, self.encode)
+            )
         if whole is None:
             raise missing(self.location, data, "train and test, or all_data")
         return split_people(read_people(whole, self.encode), self.split)
@@ -127,7 +148,11 @@ def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
         with reading(path, "must be in LEAF's format"):
             for name in content["users"]:
                 x, y = (content["user_data"][name][key] for key in ("x", "y"))
-                if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+                if (
+                    not isinstance(x, list)
+                    or not isinstance(y, list)
+                    or len(x) != len(y)
+                ):
                     raise ValueError(f"x and y of {name} must be lists of one length")
                 people.append(Person(str(name), *encode(x, y)))
         yield from people
@@ -159,7 +184,9 @@ def split_tenths(records: int) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+CHARACTERS = (
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+)
 """LEAF's 80 characters; the position of a character is its token and its label."""
 WINDOW = 80  # characters of a record of Shakespeare
 REMEDY = "make it with LEAF's preprocess.sh"
@@ -186,7 +213,9 @@ def sliding_windows(text: str) -> tuple[np.ndarray, np.ndarray]:
     encoded = tokens(text)
     if len(encoded) <= WINDOW:
         return np.empty((0, WINDOW), np.uint8), np.empty(0, np.uint8)
-    return np.lib.stride_tricks.sliding_window_view(encoded, WINDOW)[:-1], encoded[WINDOW:]
+    return np.lib.stride_tricks.sliding_window_view(encoded, WINDOW)[:-1], encoded[
+        WINDOW:
+    ]
 
 
 def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
@@ -198,7 +227,9 @@ def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
 def read_roles(path: Path) -> Iterator[Person]:
     """The people of a file with the text of each role."""
     texts = read_json(path).get("text")
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+    if not isinstance(texts, dict) or not all(
+        isinstance(text, str) for text in texts.values()
+    ):
         raise InputError.one("data", "must have the text of each role", str(path))
     return (Person(name, *sliding_windows(text)) for name, text in texts.items())
 
@@ -215,7 +246,9 @@ for _row in (
     ),
     LeafDataset(
         "shakespeare",
-        Location("Shakespeare", ("shakespeare/data", "shakespeare", "Shakespeare"), REMEDY),
+        Location(
+            "Shakespeare", ("shakespeare/data", "shakespeare", "Shakespeare"), REMEDY
+        ),
         tuple(CHARACTERS),
         encode_windows,
         split_windows,

@@ -59,7 +59,9 @@ class Partition:
     members: tuple[np.ndarray, ...]
     people: np.ndarray | None = None  # the person that each client is [clients], if any
     seats: tuple[int, ...] = ()
-    names: tuple[np.ndarray, ...] | None = None  # of the clients of each group; None for numbers
+    names: tuple[np.ndarray, ...] | None = (
+        None  # of the clients of each group; None for numbers
+    )
 
     def records(self, client: int) -> np.ndarray:
         """As ``ClientPartition.records``."""
@@ -80,7 +82,9 @@ class Partition:
     ) -> np.ndarray:
         """As ``ClientPartition.label_distribution``, counted."""
         records = np.concatenate([self.records(client) for client in clients])
-        shares: np.ndarray = np.bincount(labels[records], minlength=classes) / len(records)
+        shares: np.ndarray = np.bincount(labels[records], minlength=classes) / len(
+            records
+        )
         return shares
 
 
@@ -117,7 +121,9 @@ class LazyPartition:
 
 def seated(partition: ClientPartition, plan: Plan) -> ClientPartition:
     """The partition with the turns of its clients: of their names, or of their numbers in it."""
-    names = getattr(partition, "names", None) or [range(len(one)) for one in partition.members]
+    names = getattr(partition, "names", None) or [
+        range(len(one)) for one in partition.members
+    ]
     groups = zip(plan.groups, names, strict=True)
     found = [plan.law_of(group).law.seated(group.name, own) for group, own in groups]
     seats, orders = zip(*found, strict=True)

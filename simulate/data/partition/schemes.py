@@ -81,7 +81,10 @@ class SchemeKind:
 
 
 PARTITIONS: Registry[SchemeKind] = Registry(
-    "partition", "privplan.partitions", "simulate.data.partition", instance_of(SchemeKind)
+    "partition",
+    "privplan.partitions",
+    "simulate.data.partition",
+    instance_of(SchemeKind),
 )
 
 
@@ -117,7 +120,9 @@ def partition(
     people: np.ndarray | None = None,
 ) -> ClientPartition:
     """Assign records to the clients of a plan."""
-    shuffled = stream(seed, Purpose.GROUPS).permutation(sum(group.clients for group in groups))
+    shuffled = stream(seed, Purpose.GROUPS).permutation(
+        sum(group.clients for group in groups)
+    )
     cuts = np.cumsum([group.clients for group in groups])[:-1]
     members = tuple(np.sort(part) for part in np.split(shuffled, cuts))
     names = tuple(group.name for group in groups)
@@ -136,7 +141,9 @@ def even_starts(records: int, parts: int) -> np.ndarray:
     return np.arange(parts + 1, dtype=np.int64) * records // parts
 
 
-def require_disjoint(algorithm: str, chosen: Scheme, assigned: ClientPartition, total: int) -> None:
+def require_disjoint(
+    algorithm: str, chosen: Scheme, assigned: ClientPartition, total: int
+) -> None:
     """Refuse clients that share records, for algorithms with one budget per client's records."""
     record = first_shared_record(assigned, total)
     if record is not None:
@@ -175,14 +182,20 @@ def assign_natural(request: PartitionRequest) -> Partition:
         rule = f"must not exceed the {len(names)} people of the data set's training records"
         raise InputError.one("groups.clients", rule, request.clients)
     chosen = request.generator().permutation(len(names))[: request.clients]
-    records = np.split(np.argsort(person, kind="stable"), np.cumsum(np.bincount(person))[:-1])
-    return replace(request.stored([records[one] for one in chosen]), people=names[chosen])
+    records = np.split(
+        np.argsort(person, kind="stable"), np.cumsum(np.bincount(person))[:-1]
+    )
+    return replace(
+        request.stored([records[one] for one in chosen]), people=names[chosen]
+    )
 
 
 # --- Labels that only the clients of one privacy group hold: the strongest correlation of budgets.
 
 
-def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int, ...]) -> Partition:
+def assign_by_class(
+    request: PartitionRequest, group: str, exclusive: tuple[int, ...]
+) -> Partition:
     """Only one group holds some labels; other labels fill it up to its share of all records."""
     request.require_records()
     labels, clients, generator = request.labels, request.clients, request.generator()
@@ -224,7 +237,10 @@ def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
     labels, generator = request.labels, request.generator()
     names = np.unique(labels)
     pools = [generator.permutation(np.flatnonzero(labels == name)) for name in names]
-    used, sizes = np.zeros(len(names), np.int64), np.array([len(pool) for pool in pools])
+    used, sizes = (
+        np.zeros(len(names), np.int64),
+        np.array([len(pool) for pool in pools]),
+    )
     starts = even_starts(len(labels), request.clients)
     order = np.empty(len(labels), np.int64)
     for client in range(request.clients):
@@ -243,7 +259,9 @@ def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
     return Partition(order, starts, request.members)
 
 
-def assign_pathological(request: PartitionRequest, clients: int | None, classes: int) -> Partition:
+def assign_pathological(
+    request: PartitionRequest, clients: int | None, classes: int
+) -> Partition:
     """Exactly ``classes`` classes per client; each class is cut evenly among its clients.
 
     A class has clients in proportion to its records, so clients are nearly equal in size when
@@ -269,7 +287,9 @@ def assign_pathological(request: PartitionRequest, clients: int | None, classes:
         own = np.lexsort((generator.random(len(names)), -holders))[:classes]
         holders[own] -= 1
         records.append(np.concatenate([pieces[index][holders[index]] for index in own]))
-    return request.stored([records[one] for one in generator.permutation(request.clients)])
+    return request.stored(
+        [records[one] for one in generator.permutation(request.clients)]
+    )
 
 
 def _holders(sizes: np.ndarray, clients: int, classes: int) -> np.ndarray | None:
@@ -297,7 +317,10 @@ def dominant_sets(classes: int) -> list[np.ndarray]:
     """Sets of dominant classes: three from every second class on, or the kinds of characters."""
     if classes == 62:
         return [np.array(kind) for kind in CHARACTERS]
-    return [np.unique(np.arange(first, first + 3) % classes) for first in range(0, classes, 2)]
+    return [
+        np.unique(np.arange(first, first + 3) % classes)
+        for first in range(0, classes, 2)
+    ]
 
 
 def assign_dominant(request: PartitionRequest, share: float) -> Partition:
@@ -320,13 +343,21 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
         rest = mixed[uniform * request.clients :]
         classes = labels[rest]
         rows: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in dominant]
-        for label in np.unique(classes):  # each record goes to one of the sets with its class
+        for label in np.unique(
+            classes
+        ):  # each record goes to one of the sets with its class
             containing = [index for index, kind in enumerate(dominant) if label in kind]
             for turn, index in enumerate(containing):
-                rows[index].append(np.flatnonzero(classes == label)[turn :: len(containing)])
+                rows[index].append(
+                    np.flatnonzero(classes == label)[turn :: len(containing)]
+                )
         parts = [rest[np.sort(np.concatenate(part))] for part in rows]
         needed = users * (size - uniform)
-        return parts if all(len(p) >= n for p, n in zip(parts, needed, strict=True)) else None
+        return (
+            parts
+            if all(len(p) >= n for p, n in zip(parts, needed, strict=True))
+            else None
+        )
 
     low, high = 0, len(labels) // request.clients
     while low < high:
@@ -351,7 +382,9 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
 def _parse(name: str, rest: str) -> Assignment:
     match name:
         case "iid":
-            return partial(assign_drawn, size=positive_int(rest)) if rest else assign_even
+            return (
+                partial(assign_drawn, size=positive_int(rest)) if rest else assign_even
+            )
         case "natural" if not rest:
             return assign_natural
         case "by-class":
@@ -390,7 +423,10 @@ for _form, _meaning in (
         "dirichlet:ALPHA",
         "label mixes from a Dirichlet distribution, ALPHA above 0; the smaller, the more skewed",
     ),
-    ("pathological:N,S or pathological:S", "each of the plan's N clients holds S classes, no more"),
+    (
+        "pathological:N,S or pathological:S",
+        "each of the plan's N clients holds S classes, no more",
+    ),
     (
         "dominant:S%",
         "S percent of a client's records are from all classes, the rest from its dominant ones",
@@ -398,4 +434,6 @@ for _form, _meaning in (
 ):
     _name = re.split("[: ]", _form)[0]
     _disjoint = (lambda rest: not rest) if _name == "iid" else (lambda rest: True)
-    PARTITIONS.register(_name, SchemeKind(_form, _meaning, partial(_parse, _name), _disjoint))
+    PARTITIONS.register(
+        _name, SchemeKind(_form, _meaning, partial(_parse, _name), _disjoint)
+    )
