@@ -35,7 +35,7 @@ from simulate.parallel import (
     all_gather,
     on_all_ranks,
 )
-from simulate.runs.checkpoint import load, save
+from simulate.runs import checkpoint
 from simulate.runs.evidence_writer import EvidenceWriter
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger, check_finished
 from simulate.runs.request import Request, prepare
@@ -290,9 +290,10 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
         plan.save(folder / PLAN)
     if before is not None and before.status == "complete":
         check_finished(folder, before)
+        checkpoint.remove(folder)  # a run that was killed after its record was complete
         return _OpenedFolder(before, None, RemoteLedger())
     keep(plan.spec.model.initial, folder)
-    progress = load(folder, experiment.device) or initial_state(experiment)
+    progress = checkpoint.load(folder, experiment.device) or initial_state(experiment)
     ledger = FileLedger(folder, plan.digest, progress.chain)
     witness = None
     if request.witnessing is not None:
@@ -337,7 +338,7 @@ def _train(
                 callback.on_round(state)
         now = time.monotonic()
         if not 0 <= now - saved < pause:  # a clock that was set back must not delay saving
-            save(folder, progress)
+            checkpoint.save(folder, progress, experiment.rounds)
             saved = time.monotonic()
             _log.debug("%s: saved round %d in %.3f s", folder, progress.round, saved - now)
             pause = max(SAVE_SECONDS, (saved - now) / SAVE_SHARE)
@@ -350,17 +351,18 @@ def _train(
     try:
         end = train(experiment, opened.ledger, start, after, opened.witness)
     except (KeyboardInterrupt, LostRankError) as stop:
-        save(folder, latest)
+        checkpoint.save(folder, latest, experiment.rounds)
         record_at(latest).save(folder)
         done = f"{latest.round} of {experiment.rounds} rounds are saved in {folder}"
         if isinstance(stop, LostRankError):
             raise LostRankError(done) from None
         raise InterruptedRunError(f"interrupted: {done}; the same command resumes") from None
-    save(folder, end)
+    checkpoint.save(folder, end, experiment.rounds)
     if opened.witness is not None:
         opened.witness.end(end.chain)
     spent = spent_by_group(folder, plan)
     finished = write_finished(folder, experiment, end, record_at(end), spent)
+    checkpoint.remove(folder)
     for callback in callbacks:
         callback.on_end(finished, spent)
     return finished
