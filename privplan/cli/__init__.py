@@ -33,6 +33,7 @@ COMMANDS = {
     "what-if": ("plan", "plan", "Solve a spec with some of its numbers varied."),
     "explain": ("plan", "plan", "Show each term of the bounds, formula and number."),
     "verify": ("plan", "verify", "Say what a run really spent, and whether it kept the plan."),
+    "publish": ("publish", "verify", "Write what may be published of a run, computed anew."),
     "book": ("book", "verify", "What groups have spent over all runs, and what is left."),
     "account": ("account", "ask", "What a mechanism costs, by every accountant."),
     "calibrate": ("account", "ask", "Find the one parameter that meets a budget."),
@@ -163,8 +164,9 @@ class SuggestingGroup(click.Group):
 def _with_contributed(command: click.Command) -> click.Command:
     """The command with the options that optional parts declare for it; each sets ``ctx.meta``."""
     taken = {word for param in command.params for word in param.opts}
+    named = getattr(command, "options_of", command.name)  # whose options it takes
     for point in _extensions(OPTIONS).values():
-        if point.name.startswith(f"{command.name}."):
+        if point.name.startswith(f"{named}."):
             try:
                 options = [one for one in point.load() if taken.isdisjoint(one.opts)]
             except (ImportError, AttributeError, TypeError) as error:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.cli import in_section
 from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
+if TYPE_CHECKING:
+    from simulate.own_parts import OwnParts
+
 GIVEN = "simulate.replay"
 """Key of ``click.Context.meta``: data folder and own parts that ``verify`` was given."""
+PARTS = "simulate.own_parts"
+"""Key of the same for own parts that Python gives, as ``OwnParts``."""
 
 
 def execute(
@@ -26,25 +31,43 @@ def execute(
     """
     from privplan.cli import render
     from privplan.errors import InputError, MissingDataError
+    from privplan.verification.verify import SELECTION, STATE
     from simulate.replay.replay import Replay
 
-    given = dict(meta.get(GIVEN, {}))
-    data_dir = given.pop("data_dir", None)
+    given = meta.get(GIVEN, {})
     named = any(given.get(one) is not None for one in ("data", "model"))
     try:
-        own = own_of(click.get_current_context(), given) if named else None
+        own, data_dir = given_parts(meta)
         replay = Replay(folder, data_dir, own, meta.get("noise_key"))
     except InputError as error:
         if named:  # no reason to judge without, but a mistake of who asks
             raise click.UsageError(str(error)) from None
         raise
     with render.progress("rounds executed again") as progress:
-        report = replay.run(rounds, None, progress, seconds)
+        report = replay.run(rounds, meta.get(SELECTION), progress, seconds)
     if report.rounds or report.outcome != "not shown":
         report.save(folder)
+    if report.outcome == "passed" and replay.final is not None and STATE in meta:
+        meta[STATE]["final"] = replay.final
     if report.outcome == "not shown":
         raise MissingDataError(report.reason.removeprefix("missing: "))
     return len(report.rounds)
+
+
+def given_parts(meta: Mapping[str, Any]) -> tuple[OwnParts, Path | None]:
+    """Own data, model, loss and metric that options of ``verify`` name, and the data folder.
+
+    Python gives the parts themselves, under ``PARTS``.
+    """
+    from simulate.own_parts import OwnParts
+
+    given = dict(meta.get(GIVEN, {}))
+    data_dir = given.pop("data_dir", None)
+    if PARTS in meta:
+        return meta[PARTS], data_dir
+    if any(given.get(one) is not None for one in ("data", "model")):
+        return own_of(click.get_current_context(), given), data_dir
+    return OwnParts(), data_dir
 
 
 @in_section("verify")

@@ -221,6 +221,7 @@ class Outcome:
     record: RunRecord
     folder: Path
     reused: bool  # whether the run was already finished
+    end: Progress | None = None  # the state after the last round; None for a reused run
 
 
 Report = Callable[[int, int], None]  # number of completed rounds, number of all rounds
@@ -247,8 +248,8 @@ def run_prepared(
         if found.progress is None:
             return Outcome(found.record, request.folder, reused=True)
         called = stack.enter_context(opened(request.track, request.folder, callbacks))
-        record = _train(request.folder, experiment, found, report, called)
-    return Outcome(record, request.folder, reused=False)
+        record, end = _train(request.folder, experiment, found, report, called)
+    return Outcome(record, request.folder, reused=False, end=end)
 
 
 def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
@@ -308,7 +309,7 @@ def _train(
     opened: _OpenedFolder,
     report: Report,
     callbacks: Sequence[Callback],
-) -> RunRecord:
+) -> tuple[RunRecord, Progress]:
     """Train to the last round and write the record; save the state when interrupted."""
     assert opened.progress is not None
     start, plan = opened.progress, experiment.algorithm.plan
@@ -365,4 +366,4 @@ def _train(
     checkpoint.remove(folder)
     for callback in callbacks:
         callback.on_end(finished, spent)
-    return finished
+    return finished, end
