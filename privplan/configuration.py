@@ -42,6 +42,10 @@ class Configuration(Value):
     noise: Literal["secure", "secure-discrete"] | None = None  # seeded when absent
     noise_commitment: Hash | None = None  # of the secret key of cohorts and noise
     own_data: Literal[True] | None = None
+    # Whose the test records of own data are: of people who are no clients, as the user says.
+    test: Literal["others"] | None = None
+    # Whether hyperparameters were chosen by scores on clients' records, which no epsilon counts.
+    tuned: Literal[True] | None = None
     own_model: Hash | None = None  # digest of the module's code and parameters
     # What a deployment records of each round beside the release.
     evidence: Literal["internal", "public"] | None = None

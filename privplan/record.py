@@ -22,11 +22,13 @@ from privplan.values import (
     HashOrNone,
     Label,
     Name,
+    NameOrNone,
     Natural,
     NonNegative,
     Real,
     Scale,
     Title,
+    TitleOrNone,
     Value,
     digest,
     is_empty,
@@ -192,7 +194,7 @@ class Mask(Value):
 class Executed(Value):
     """What the executed algorithm said of itself before it saw any data."""
 
-    aggregator: Title | Literal[""]  # the rule by which sums become a step
+    aggregator: TitleOrNone  # the rule by which sums become a step
     coordinates: Count  # length of the global vector (d)
     shared: Natural  # how many of its coordinates are not personal, so that they may leave a client
     # random masks that narrow them further in each round
@@ -239,11 +241,11 @@ class RunRecord(Checked):
     schema_version: Literal[1] = 1
     plan_digest: Hash
     algorithm: Title
-    dataset: Name | Literal[""] = Field("", exclude_if=is_empty)
-    partition: Title | Literal[""] = Field("", exclude_if=is_empty)
-    model: Name | Literal[""] = Field("", exclude_if=is_empty)
+    dataset: NameOrNone = Field("", exclude_if=is_empty)
+    partition: TitleOrNone = Field("", exclude_if=is_empty)
+    model: NameOrNone = Field("", exclude_if=is_empty)
     seed: Natural | None = Field(None, exclude_if=is_none)
-    device: Label | Literal[""] = Field("", exclude_if=is_empty)
+    device: TitleOrNone = Field("", exclude_if=is_empty)
     configuration: dict[str, Any]
     versions: dict[Literal["python", "privplan", "torch", "numpy"], Label]
     status: Literal["running", "complete", "stopped"]
@@ -302,6 +304,17 @@ class RunRecord(Checked):
     def metric(self) -> str:
         """Name of the metric of the scores."""
         return str(self.configuration.get(METRIC, ACCURACY))
+
+    @property
+    def scores_are_of_members(self) -> bool:
+        """Whether scores may be of clients' own records: a release that no budget pays for.
+
+        They are for the trainer's eyes. They are in no bundle, and a report for others leaves
+        them out. Scores on registered public data, and on test records of people who are no
+        clients, as the user said, may be shown.
+        """
+        own_data = bool(self.configuration.get("own_data"))
+        return self.seed is not None and own_data and self.configuration.get("test") != "others"
 
     @property
     def simulation_seed(self) -> int:

@@ -70,6 +70,10 @@ def text_of(pattern: str, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _printable_or_empty(value: str) -> str:
+    return _printable(value) if value else value
+
+
 LEAST = 1e-30  # least positive number that a field takes
 LARGEST = 1e40  # largest positive number that a field takes; products of several stay finite
 
@@ -95,14 +99,13 @@ Label = Annotated[
     str, text_of("[A-Za-z0-9_.+<>-]{1,60}", "up to 60 letters, digits and _ . + < > -")
 ]
 """A name of code: of a hyperparameter, a task, a version."""
-Title = Annotated[
-    str,
-    text_of(
-        "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;()/<>-]{0,99}",
-        "up to 100 letters, digits, spaces and _ + . , : ; ( ) / < > -",
-    ),
-]
-"""A name with few signs: of an algorithm, a partition, a metric."""
+_TITLE = "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;%()/<>-]{0,99}"
+_TITLE_IN_WORDS = "up to 100 letters, digits, spaces and _ + . , : ; % ( ) / < > -"
+Title = Annotated[str, text_of(_TITLE, _TITLE_IN_WORDS)]
+"""A name with few signs: of an algorithm, a metric, an aggregation rule."""
+TitleOrNone = Annotated[str, text_of(f"({_TITLE})?", _TITLE_IN_WORDS)]
+NameOrNone = Annotated[str, Field(max_length=200), AfterValidator(_printable_or_empty)]
+"""The same, and a ``Name``, or empty for what there is none of."""
 Hash = Annotated[str, text_of("[0-9a-f]{64}", "64 hexadecimal digits")]
 """SHA-256."""
 HashOrNone = Annotated[str, text_of("([0-9a-f]{64})?", "64 hexadecimal digits, or empty")]

@@ -47,7 +47,7 @@ from simulate.tracking import Callback, opened
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
 _CONFIGURATION = (
     "aggregation", "numbers", "data", "canaries", "own_model", "metric", "task",
-    "noise", "noise_commitment",
+    "noise", "noise_commitment", "test", "tuned",
 )  # fmt: skip
 
 
@@ -111,6 +111,10 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         configuration["noise_commitment"] = experiment.key.commitment
     if request.own_data is not None:
         configuration["own_data"] = True
+        if request.own_data.test_of_others:
+            configuration["test"] = "others"
+        if request.tuned:
+            configuration["tuned"] = True
     if request.own_model is not None:
         configuration["own_model"] = request.own_model.digest()
         if request.task != MULTI_CLASS:
