@@ -210,6 +210,7 @@ class Executed(Value):
         return min(self.shared, *masked, self.coordinates)
 
 
+_Device = Annotated[str, text_of("[a-z]{0,12}", "a kind of device, such as cpu")]
 _Item = TypeVar("_Item")
 _ByName = Annotated[dict[Name, _Item], Field(max_length=MOST_NAMED)]
 
@@ -245,7 +246,7 @@ class RunRecord(Checked):
     partition: TitleOrNone = Field("", exclude_if=is_empty)
     model: NameOrNone = Field("", exclude_if=is_empty)
     seed: Natural | None = Field(None, exclude_if=is_none)
-    device: TitleOrNone = Field("", exclude_if=is_empty)
+    device: _Device = Field("", exclude_if=is_empty)
     configuration: dict[str, Any]
     versions: dict[Literal["python", "privplan", "torch", "numpy"], Label]
     status: Literal["running", "complete", "stopped"]
