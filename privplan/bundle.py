@@ -1,9 +1,13 @@
-"""A bundle: what is published of a run. Plan, certificate, verdict and model, and nothing else.
+"""A bundle: what is published of a run, and nothing else.
 
-Every value of a bundle is computed by the verifier. Nothing is copied from what a run wrote about
-itself, so that neither a free field nor a gap in a file has a way out. Equal runs give equal bytes.
+It holds the plan, its certificate, the verdict and the model.
 
-The model is a file in the format of safetensors: eight bytes of length, a header in JSON, and the
+Every value of a bundle is computed by the verifier. Nothing is copied from what a run
+wrote about itself, so that neither a free field nor a gap in a file has a way out.
+Equal runs give equal bytes.
+
+The model is a file in the format of safetensors: eight bytes of length, a header in
+    JSON, and the
 parameters as float32, little-endian, tiled without gaps. Reading it executes no code.
 """
 
@@ -13,11 +17,12 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import Relation, SamplingLaw, Unit
@@ -39,7 +44,6 @@ from privplan.values import (
     Shown,
     Title,
     Value,
-    is_none,
     parse,
 )
 
@@ -54,7 +58,7 @@ Parameters = Mapping[str, np.ndarray]
 
 
 class GroupPromise(Value):
-    """What was promised to a group's clients, and what the run spent; epsilons at ``delta``."""
+    """What a group's clients were promised, and what the run spent, at ``delta``."""
 
     group: Name
     clients: Count
@@ -69,22 +73,22 @@ class GroupPromise(Value):
 
 
 class PublishedVerdict(Value):
-    """The verdict of a bundle (``verdict.json``). No field depends on a record of the data.
+    """The verdict of a bundle, of which no field depends on a record of the data.
 
     Attributes:
         plan: digest of the plan, to be compared with the approved one.
         unit: whom the budgets protect.
-        level: ``executed`` where rounds were executed again and agree; ``recorded`` where the
-            verdict rests on what the run recorded.
+        level: ``executed`` where rounds were executed again and agree; ``recorded``
+            where the verdict rests on what the run recorded.
         noise: ``seeded`` noise can be drawn again: a simulation on public data.
         executed: how many rounds were executed again when the bundle was made.
-        model: the parameters in the bundle: ``all``; ``shared``, those that clients do not keep
-            for themselves; ``none`` for a deployment.
-        initial: where the model began: ``seed``, drawn again from it; ``plan``, parameters whose
-            digest the plan names; ``module``, an own module with values of its own, of which
-            nothing is known; None without a model.
-        tuned: whether hyperparameters were chosen by scores on members' records, which no epsilon
-            counts.
+        model: the parameters in the bundle: ``all``; ``shared``, those that clients do
+            not keep for themselves; ``none`` for a deployment.
+        initial: where the model began: ``seed``, drawn again from it; ``plan``,
+            parameters whose digest the plan names; ``module``, an own module with
+            values of its own, of which nothing is known; None without a model.
+        tuned: whether hyperparameters were chosen by scores on members' records, which
+            no epsilon counts.
     """
 
     schema_version: Literal[1] = 1
@@ -101,26 +105,26 @@ class PublishedVerdict(Value):
     model: Literal["all", "shared", "none"]
     initial: Literal["seed", "plan", "module"] | None = None
     tuned: bool = False
-    # What deviations within the tolerance of a replay could carry beyond ``realised_upper``.
-    tolerance_epsilon: NonNegative | None = Field(None, exclude_if=is_none)
     privplan: Label  # version that made the bundle
     groups: Annotated[tuple[GroupPromise, ...], AfterValidator(Named)]
 
     @property
     def line(self) -> str:
         """What it says, in one sentence."""
-        how = "as recorded" if self.level == "recorded" else f"{self.executed} of {self.rounds}"
-        done = how if self.level == "recorded" else f"executed again ({how} rounds)"
+        checked = "as recorded"
+        if self.level == "executed":
+            checked = f"executed again ({self.executed} of {self.rounds} rounds)"
         spent = ", ".join(
-            f"{one.group}: at most {one.realised_upper:g} of {one.budget:g} at delta "
-            f"{one.delta:.3g} ({one.sampling}, {self.relation}, {one.accountant})"
-            for one in self.groups
+            f"{promise.group}: at most {promise.realised_upper:g} of {promise.budget:g} at "
+            f"delta {promise.delta:.3g} ({promise.sampling}, {self.relation}, "
+            f"{promise.accountant})"
+            for promise in self.groups
         )
-        return f"kept, {done}: {self.algorithm} under plan {self.plan[:12]}; {spent}"
+        return f"kept, {checked}: {self.algorithm} under plan {self.plan[:12]}; {spent}"
 
 
 class PublishedCertificate(Value):
-    """The certificate of a bundle (``certificate.json``): computed anew from the plan."""
+    """The certificate of a bundle, computed anew from the plan."""
 
     schema_version: Literal[1] = 1
     plan: Hash
@@ -128,9 +132,10 @@ class PublishedCertificate(Value):
 
 
 class Bundle(Shown):
-    """A bundle as read: the plan, its certificate, the verdict and the model's parameters.
+    """A bundle as read: plan, certificate, verdict and the model's parameters.
 
-    Only who has the run folder can execute the run again: a bundle says what its publisher found.
+    Only who has the run folder can execute the run again: a bundle says what its
+        publisher found.
     """
 
     def __init__(
@@ -140,7 +145,9 @@ class Bundle(Shown):
         verdict: PublishedVerdict,
         parameters: Parameters | None,
     ) -> None:
-        self.plan, self.certificate, self.verdict = plan, certificate, verdict
+        self.plan = plan
+        self.certificate = certificate
+        self.verdict = verdict
         self.parameters = parameters  # arrays by name, float32; None without a model
 
     def contents(self) -> dict[str, bytes]:
@@ -159,8 +166,8 @@ class Bundle(Shown):
         """Read a bundle, which holds these files and nothing else.
 
         Raises:
-            InputError: for another file, an unknown field, files of different plans, or a file
-                that is not written as ``privplan publish`` writes it.
+            InputError: for another file, an unknown field, files of different plans, or
+                a file that is not written as ``privplan publish`` writes it.
         """
         folder = Path(folder)
         if not is_bundle(folder):
@@ -201,12 +208,14 @@ def parse_certificate(data: Any) -> PublishedCertificate:
     return parse(PublishedCertificate, data)
 
 
-# --- The model's file. ---------------------------------------------------------------------------
+# --- The model's file. ---------------------------------------------------------------
 
 
 def model_bytes(parameters: Parameters) -> bytes:
     """The parameters as a file: in their order, float32, one behind the other."""
-    header, parts, end = dict[str, Any](), list[bytes](), 0
+    header: dict[str, Any] = {}
+    parts: list[bytes] = []
+    end = 0
     for name, values in parameters.items():
         part = np.ascontiguousarray(values, "<f4").tobytes()
         offsets = [end, end + len(part)]
@@ -230,14 +239,17 @@ def read_model(path: Path) -> dict[str, np.ndarray]:
     except OSError as error:
         rule = f"must be readable ({error.strerror})"
         raise InputError.one("bundle.model", rule, str(path)) from None
-    try:
-        found = _parameters(content)
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError):
-        found = None
-    if found is None or model_bytes(found) != content:
+    parameters: dict[str, np.ndarray] | None = None
+    with suppress(*_FAULTS):
+        parameters = _parameters(content)
+    if parameters is None or model_bytes(parameters) != content:
         rule = "must hold float32 parameters by name and shape, one behind the other"
         raise InputError.one("bundle.model", rule, str(path))
-    return found
+    return parameters
+
+
+_FAULTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
+"""What reading a header of another form can raise."""
 
 
 def _parameters(content: bytes) -> dict[str, np.ndarray]:
@@ -246,11 +258,13 @@ def _parameters(content: bytes) -> dict[str, np.ndarray]:
     if length > min(MOST_HEADER, len(content)):
         raise ValueError("a header longer than the file")
     header = load_json(content[8 : 8 + length].decode())
-    values, found, begin = content[8 + length :], dict[str, np.ndarray](), 0
+    values = content[8 + length :]
+    parameters: dict[str, np.ndarray] = {}
+    begin = 0
     for name, entry in header.items():
         shape = [int(size) for size in entry["shape"]]
         size = 4 * math.prod(shape)
         part = np.frombuffer(values[begin : begin + size], "<f4")
-        found[name] = part.reshape(shape)
+        parameters[name] = part.reshape(shape)
         begin += size
-    return found
+    return parameters

@@ -1,7 +1,7 @@
 """The closed schema of ``record.configuration``: every key, and what each value may be.
 
-A record keeps it as plain data, because records of earlier versions have fewer entries. No entry
-is free text: names have few letters and a pattern, numbers have bounds.
+A record keeps it as plain data, because records of earlier versions have fewer entries.
+No entry is free text: names have few letters and a pattern, numbers have bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _few(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 class Configuration(Value):
-    """What a run was given, besides the fields of its record. Absent entries are None."""
+    """What a run was given, besides its record's fields; None for what is absent."""
 
     # How sums are scaled in the step, and values of hyperparameters by name.
     aggregation: Literal["paper", "mean"] | None = None
@@ -42,19 +42,21 @@ class Configuration(Value):
     noise: Literal["secure", "secure-discrete"] | None = None  # seeded when absent
     noise_commitment: Hash | None = None  # of the secret key of cohorts and noise
     own_data: Literal[True] | None = None
-    # Whose the test records of own data are: of people who are no clients, as the user says.
+    # Whose the test records of own data are: of people who are no clients, as the user
+    # says.
     test: Literal["others"] | None = None
-    # Whether hyperparameters were chosen by scores on clients' records, which no epsilon counts.
+    # Whether hyperparameters were chosen by scores on clients' records, which no
+    # epsilon counts.
     tuned: Literal[True] | None = None
     own_model: Hash | None = None  # digest of the module's code and parameters
     # What a deployment records of each round beside the release.
     evidence: Literal["internal", "public"] | None = None
 
 
-def configuration_faults(found: dict[str, Any]) -> Iterator[Fault]:
-    """The faults of a configuration: unknown entries, and values that an entry cannot have."""
+def configuration_faults(configuration: dict[str, Any]) -> Iterator[Fault]:
+    """Unknown entries of a configuration, and values that an entry cannot have."""
     try:
-        parse(Configuration, found)
+        parse(Configuration, configuration)
     except InputError as error:
         for fault in error.faults:
             yield Fault(f"{FIELD}.{fault.field}", fault.rule, fault.found)

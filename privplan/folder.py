@@ -1,13 +1,13 @@
 """The files of a run folder: which ones privplan writes there, and what each one is.
 
-Whatever else lies in a run folder was put there by somebody else. No verdict says anything of it,
-so a verdict names it.
+Whatever else lies in a run folder was put there by somebody else. No verdict says
+anything of it, so a verdict names it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from privplan.auditing import AUDIT
@@ -17,17 +17,15 @@ from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT
 
 PLOT = "accuracy.png"
 INITIAL = "initial.npy"  # a copy of the initial parameters that the plan names
-ATTESTATION = "attestation.jsonl"
-ANCHORS = "anchors.jsonl"
 TRACKING = "tracking"  # folder of the trackers, whose files have formats of other programs
 GUARD = "guard"  # folder of a deployment: released sums and models, and the open draw
 
 FILES = frozenset(
-    {
-        PLAN, RECORD, LEDGER, EVIDENCE, NOISE_EVIDENCE, VECTORS, CLIENTS, AUDIT, INITIAL, PLOT,
-        VERDICT, REPLAY, CHECKPOINT, ATTESTATION, ANCHORS, LOCK,
-    }
-)  # fmt: skip
+    (
+        *(PLAN, RECORD, LEDGER, AUDIT, INITIAL, PLOT, VERDICT, REPLAY, CHECKPOINT, LOCK),
+        *(EVIDENCE, NOISE_EVIDENCE, VECTORS, CLIENTS),
+    )
+)
 """Files that privplan writes into a run folder."""
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[A-Za-z0-9_]+\.tmp")
@@ -35,19 +33,20 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[A-Za-z0-9_]+\.tmp")
 _OF_GUARD = re.compile(r"(draw\.json|reserved|(release|model)-\d+\.bin)(\.tmp)?")
 
 
-def unknown_files(folder: Path) -> Iterator[str]:
+def unknown_files(folder: Path, optional: Collection[str] = ()) -> Iterator[str]:
     """Names of files in a run folder that privplan does not write, in order.
 
-    Temporary files of writers that were killed are known by their name. Trackers' files are known
-    by their folder alone.
+    Temporary files of writers that were killed are known by their name. Trackers' files
+    are known by their folder alone.
     """
     for path in sorted(folder.iterdir()):
         if path.name == TRACKING and path.is_dir():
             continue
         if path.name == GUARD and path.is_dir():
-            inner = (one.name for one in sorted(path.iterdir()))
-            yield from (f"{GUARD}/{name}" for name in inner if not _is_of_guard(name))
-        elif not _is_of_run(path.name) or path.is_dir():
+            for inner in sorted(path.iterdir()):
+                if not _is_of_guard(inner.name):
+                    yield f"{GUARD}/{inner.name}"
+        elif path.is_dir() or not _is_of_run(path.name, optional):
             yield path.name
 
 
@@ -57,8 +56,9 @@ def _final_name(name: str) -> str:
     return name if temporary is None else temporary["name"]
 
 
-def _is_of_run(name: str) -> bool:
-    return _final_name(name) in FILES
+def _is_of_run(name: str, optional: Collection[str]) -> bool:
+    final = _final_name(name)
+    return final in FILES or final in optional
 
 
 def _is_of_guard(name: str) -> bool:

@@ -16,8 +16,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from privplan.accounting.accountant import fast_accountants, outwards
+from privplan.accounting.accountant import Interval, accountant, fast_accountants, outwards
 from privplan.accounting.certificate import CertificateRow, certify
+from privplan.accounting.release import Relation
 from privplan.bundle import (
     DIGITS,
     Bundle,
@@ -75,22 +76,26 @@ def publish(
 ) -> Published:
     """Write the bundle of a run that kept its plan into a new folder.
 
-    The rounds that are executed again follow from plan and ledger, so that equal calls write equal
-    bytes. Whoever writes a ledger knows them in advance: fewer than all rounds are no test of
-    somebody who cheats.
+    The rounds that are executed again follow from plan and ledger, so that equal calls
+    write equal bytes. Whoever writes a ledger knows them in advance: fewer than all
+    rounds are no test of somebody who cheats.
 
     Args:
         run: a run folder, or what ``load_run`` or ``simulate.train`` returned.
         output: the new folder.
-        rounds: how many rounds are executed again; 0 publishes a run that is kept as recorded.
+        rounds: how many rounds are executed again; 0 publishes a run that is kept as
+            recorded.
         plan: the plan that was approved; a run of another one is broken.
-        options: what the executor is given, such as data and model of a run on own ones.
+        options: what the executor is given, such as data and model of a run on own
+            ones.
         trusted: what the reader of the run trusts.
-        noise_key: file with the key of cohorts and noise; the one beside the folder when None.
+        noise_key: file with the key of cohorts and noise; the one beside the folder
+            when None.
 
     Raises:
         BrokenRunError: when the verdict is broken.
-        UnverifiedRunError: when it is unverified, or the run is a rehearsal on own data.
+        UnverifiedRunError: when it is unverified, or the run is a rehearsal on own
+            data.
         InputError: when the model cannot be computed, or the folder is not new.
     """
     output = Path(output)
@@ -98,15 +103,15 @@ def publish(
         raise InputError.one("output", "must be a new folder", str(output))
     loaded = load_run(run_folder(run))
     approved = () if plan is None else (Plan.load(plan),)
-    given = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
-    verdict = judged(loaded, str(rounds), given, (*approved, *trusted), noise_key)
+    chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
+    verdict = judged(loaded, str(rounds), chosen, (*approved, *trusted), noise_key)
     _refuse(verdict)
     notes = [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
     model = None
     if loaded.record.seed is None:
         notes.append(DEPLOYMENT)
     else:
-        model = _computed_model(loaded, given)
+        model = _computed_model(loaded, chosen)
     bundle = _bundle(loaded, verdict, model)
     _write(output, bundle.contents())
     _log.info("%s: bundle of plan %s", output, loaded.plan.digest)
@@ -114,7 +119,7 @@ def publish(
 
 
 def _selection_seed(run: Run) -> int:
-    """The seed of the rounds that are executed again: of the plan and the ledger's last line."""
+    """The seed that selects rounds: of the plan and the ledger's last line."""
     text = f"privplan publish v1\n{run.plan.digest}\n{run.ledger.chain}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
@@ -149,8 +154,13 @@ def _computed_model(run: Run, options: Mapping[str, Any]) -> PublishedModel:
 
 def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
     """The bundle of a run that was judged."""
-    plan, record = run.plan, run.record
-    groups = zip(plan.groups, verdict.groups, strict=True)
+    plan = run.plan
+    record = run.record
+    rows: list[CertificateRow] = []
+    promises: list[GroupPromise] = []
+    for group, spent in zip(plan.groups, verdict.groups, strict=True):
+        rows += _rows(plan, group)
+        promises.append(_promise(plan, group, spent))
     published = PublishedVerdict(
         plan=plan.digest,
         algorithm=record.algorithm,
@@ -164,23 +174,27 @@ def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
         initial=None if model is None else model.initial,
         tuned=bool(record.configuration.get("tuned")),
         privplan=version("privplan"),
-        groups=tuple(_promise(plan, group, found) for group, found in groups),
+        groups=tuple(promises),
     )
-    rows = [row for group in plan.groups for row in _rows(plan, group)]
     certificate = PublishedCertificate(plan=plan.digest, rows=tuple(rows))
     return Bundle(plan, certificate, published, None if model is None else model.parameters)
 
 
 def _rows(plan: Plan, group: GroupPlan) -> list[CertificateRow]:
-    """What each accountant of this project says of a group's planned history, computed anew."""
-    history, relation = plan.history(group), plan.spec.relation
-    how: dict[str, Any] = {"group": group.name, "delta": group.delta, "relation": relation}
-    rows = certify(history, accountants=fast_accountants(), unit=plan.unit, **how)
+    """What each accountant says of a group's planned history, computed anew."""
+    rows = certify(
+        plan.history(group),
+        group=group.name,
+        delta=group.delta,
+        relation=plan.spec.relation,
+        accountants=fast_accountants(),
+        unit=plan.unit,
+    )
     return [_outwards(row) for row in rows]
 
 
 def _outwards(row: CertificateRow) -> CertificateRow:
-    """The row with bounds rounded outwards, so that they do not follow the processor."""
+    """The row with bounds rounded outwards: last digits follow the processor."""
     lower = outwards(row.epsilon_lower, False, DIGITS)
     upper = outwards(row.epsilon_upper, True, DIGITS)
     return row.model_copy(update={"epsilon_lower": lower, "epsilon_upper": upper})
@@ -188,18 +202,7 @@ def _outwards(row: CertificateRow) -> CertificateRow:
 
 def _promise(plan: Plan, group: GroupPlan, verdict: GroupVerdict) -> GroupPromise:
     """What the verdict says of a group, with bounds rounded outwards."""
-    history, by = plan.history(group), plan.guarantee
-    if by == GUARANTEE:
-        [row] = certify(
-            history,
-            group=group.name,
-            delta=group.delta,
-            relation=plan.spec.relation,
-            accountants=[GUARANTEE],
-        )
-        lower, upper = row.epsilon_lower, row.epsilon_upper
-    else:  # the budget is of more than one run, such as the best of several
-        lower, upper = 0.0, GUARANTEES.get(by)(plan, history, group.delta)
+    certified = _certified(plan, group)
     realised = verdict.realised_upper
     if realised is None:
         raise UnverifiedRunError(f"run: must have a finite epsilon, as {group.name} has not")
@@ -210,28 +213,39 @@ def _promise(plan: Plan, group: GroupPlan, verdict: GroupVerdict) -> GroupPromis
         delta=group.delta,
         sampling=verdict.sampling,
         accountant=verdict.accountant,
-        certified_lower=outwards(lower, False, DIGITS),
-        certified_upper=outwards(upper, True, DIGITS),
+        certified_lower=outwards(certified.lower, False, DIGITS),
+        certified_upper=outwards(certified.upper, True, DIGITS),
         realised_lower=outwards(verdict.realised_lower or 0.0, False, DIGITS),
         realised_upper=outwards(realised, True, DIGITS),
     )
+
+
+def _certified(plan: Plan, group: GroupPlan) -> Interval:
+    """Bounds on the epsilon that the plan guarantees to a group, computed anew."""
+    history = plan.history(group)
+    if plan.guarantee == GUARANTEE:
+        relation = Relation(plan.spec.relation)
+        return accountant(GUARANTEE).epsilon(history, group.delta, relation)
+    # The budget is of more than one run, such as the best of several.
+    bound = GUARANTEES.get(plan.guarantee)
+    return Interval(0.0, bound(plan, history, group.delta))
 
 
 def _write(output: Path, files: Mapping[str, bytes]) -> None:
     """Write the files into a folder beside the output, which is then renamed."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+        unfinished = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
     except OSError as error:
         rule = f"must be writable ({error.strerror})"
         raise InputError.one("output", rule, str(output)) from None
     try:
         for name, content in files.items():
-            write_bytes(beside / name, content)
-        beside.chmod(0o755)
-        os.rename(beside, output)
+            write_bytes(unfinished / name, content)
+        unfinished.chmod(0o755)
+        os.rename(unfinished, output)
     except OSError as error:
         rule = f"must be a new folder that can be written ({error.strerror})"
         raise InputError.one("output", rule, str(output)) from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)

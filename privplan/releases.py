@@ -110,7 +110,7 @@ def stored_releases(folder: Path, plan: Plan, ledger: LedgerText | None = None) 
 
 
 def stores_releases(folder: Path, plan_digest: str) -> bool:
-    """Whether the evidence in a run folder says that the releases of all rounds are stored."""
+    """Whether a run folder stores the releases of all rounds, as its evidence says."""
     evidence = read_evidence(folder, plan_digest, keep=False)
     header = None if evidence is None else evidence.header
     return isinstance(header, EvidenceHeader) and header.stored

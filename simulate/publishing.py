@@ -1,4 +1,4 @@
-"""The model that is published of a run: computed from its releases, without its data."""
+"""The model that is published of a run, computed from its releases, without data."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
         options: data and own parts, as ``privplan verify`` takes them.
 
     Raises:
-        InputError: for an own model that is not given, an algorithm whose global vector is no
-            model, or a run that does not store its releases.
+        InputError: for an own model that is not given, an algorithm whose global vector
+            is no model, or a run that does not store its releases.
     """
-    plan, record = Plan.load(folder / PLAN), RunRecord.load(folder)
-    own, built = record.configuration.get("own_model") is not None, None
-    if own:
+    plan = Plan.load(folder / PLAN)
+    record = RunRecord.load(folder)
+    is_module = record.configuration.get("own_model") is not None
+    built: Model | None = None
+    if is_module:
         parts, data_dir = given_parts(options)
         if parts.model is None:
             rule = "must be given again to publish a run of an own model, with --data and --model"
@@ -46,15 +48,17 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
         vector = state.released(algorithm)
     else:
         final = final_vector(folder, built)
-        algorithm, vector = final.algorithm, final.vector
+        algorithm = final.algorithm
+        vector = final.vector
     model = built or model_of(record, plan, folder, len(vector), None)
-    initial: Literal["seed", "plan", "module"] = "module" if own else "seed"
+    initial: Literal["seed", "plan", "module"] = "module" if is_module else "seed"
     if plan.spec.model.initial is not None:
         initial = "plan"
     named = named_parameters(algorithm, model, vector)
     kind: Literal["all", "shared"] = "all"
     if algorithm.personalisation.per_client:
-        named, kind = shared_only(algorithm, model, named), "shared"
+        named = shared_only(algorithm, model, named)
+        kind = "shared"
     return PublishedModel(named, kind, initial)
 
 
@@ -64,7 +68,8 @@ def named_parameters(algorithm: Algorithm, model: Model, vector: Tensor) -> dict
         rule = "must train one vector of the model's parameters to be published"
         raise InputError.one("algorithm", rule, algorithm.name)
     theta = vector.detach().cpu().numpy().astype(np.float32)
-    named, begin = dict[str, np.ndarray](), 0
+    named: dict[str, np.ndarray] = {}
+    begin = 0
     for name, shape in model.shapes:
         size = int(np.prod(shape, dtype=np.int64))
         named[name] = theta[begin : begin + size].reshape(shape)
@@ -81,9 +86,10 @@ def shared_only(
         return named
     leaves = np.zeros(model.parameters, dtype=bool)
     leaves[shared.numpy()] = True
-    kept, begin = dict[str, np.ndarray](), 0
+    sent: dict[str, np.ndarray] = {}
+    begin = 0
     for name, values in named.items():
         if leaves[begin : begin + values.size].all():
-            kept[name] = values
+            sent[name] = values
         begin += values.size
-    return kept
+    return sent

@@ -49,9 +49,9 @@ def publish_command(
 ) -> None:
     """Write what may be published of RUN (a run folder) into a new folder.
 
-    Plan, certificate, verdict and model are computed anew from the run's releases; nothing else
-    leaves the run folder, which is the trainer's workplace. Exit code 4: the run is broken. 5: it
-    is unverified, or a rehearsal. In both nothing is written.
+    Plan, certificate, verdict and model are computed anew from the run's releases;
+    nothing else leaves the run folder, which is the trainer's workplace. Exit code 4:
+    the run is broken. 5: it is unverified, or a rehearsal. In both nothing is written.
     """
     from privplan.publishing import publish
 

@@ -1,8 +1,9 @@
 """Checkpoint files: the state of training on disk, while a run is not finished.
 
-A checkpoint holds what no budget pays for: personal parameters of clients and, under correlated
-noise, the last clear sums. Only its owner may read it, it holds no more than the next round needs,
-and it is removed as soon as the run is finished.
+A checkpoint holds what no budget pays for: personal parameters of clients and, under
+    correlated
+noise, the last clear sums. Only its owner may read it, it holds no more than the next
+round needs, and it is removed as soon as the run is finished.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def save(folder: Path, progress: Progress, rounds: int) -> None:
     Args:
         folder: the run folder.
         progress: the state of training.
-        rounds: of the plan. After the last one nothing is released, so the mechanism's state,
-            the clear sums of earlier rounds, is left out.
+        rounds: of the plan. After the last one nothing is released, so the mechanism's
+            state, the clear sums of earlier rounds, is left out.
     """
     data: dict[str, object] = {
         "version": VERSION,
@@ -65,7 +66,7 @@ def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _personal_rows(personal: PersonalState) -> dict[str, torch.Tensor]:
-    """Clients in order, and a row of personal parameters for each; empty without any."""
+    """Clients in order, each with a row of personal parameters; empty without any."""
     clients = sorted(personal)
     if not clients:
         return {}
@@ -76,7 +77,7 @@ def _personal_rows(personal: PersonalState) -> dict[str, torch.Tensor]:
 
 
 def load(folder: Path, device: torch.device) -> Progress | None:
-    """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it."""
+    """The state in ``checkpoint.pt``, or None; executes no code from the file."""
     path = folder / CHECKPOINT
     try:
         with open(path, "rb", opener=regular(sys.maxsize)) as file:
@@ -116,8 +117,9 @@ def load(folder: Path, device: torch.device) -> Progress | None:
 
 
 def _whole(data: object) -> bool:
-    """Whether no tensor has more numbers than are stored, so that copies are no larger."""
+    """Whether no tensor has more numbers than are stored: copies are no larger."""
     if isinstance(data, torch.Tensor):
         return data.numel() * data.element_size() <= data.untyped_storage().nbytes()
-    parts = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return all(map(_whole, parts))
+    if isinstance(data, dict):
+        return all(map(_whole, data.values()))
+    return not isinstance(data, list) or all(map(_whole, data))

@@ -1,7 +1,7 @@
-"""What a run must not leave in its files: clear sums, personal vectors and training records.
+"""What a run must not leave in its files: clear sums, personal vectors, records.
 
-``watched`` notes them while a run trains, as the loop computes them, and ``traces`` looks for their
-bytes, as float32 and float64, at every offset of every file.
+``watched`` notes them while a run trains, as the loop computes them, and ``traces``
+looks for their bytes, as float32 and float64, at every offset of every file.
 """
 
 import io
@@ -50,30 +50,33 @@ def window_of(vector):
 @contextmanager
 def watched():
     """Note every clear sum and every personal vector of the runs in the block."""
-    secrets, sums, updates = Secrets(), loop.group_sums, loop.client_updates
+    secrets = Secrets()
+    sums = loop.group_sums
+    updates = loop.client_updates
 
     def noted_sums(experiment, context):
-        found, personal = sums(experiment, context)
-        secrets.sums += [part.total.detach().numpy().ravel().copy() for part in found]
-        secrets.personal += [one.numpy().ravel().copy() for one in personal.values()]
-        note_records(experiment)
-        return found, personal
+        parts, personal = sums(experiment, context)
+        secrets.sums += [part.total.detach().numpy().ravel().copy() for part in parts]
+        note(experiment, personal)
+        return parts, personal
 
     def noted_updates(experiment, context):
-        found, personal = updates(experiment, context)
-        secrets.personal += [one.numpy().ravel().copy() for one in personal.values()]
-        note_records(experiment)
-        return found, personal
+        sent, personal = updates(experiment, context)
+        note(experiment, personal)
+        return sent, personal
 
-    def note_records(experiment):
+    def note(experiment, personal):
+        secrets.personal += [row.numpy().ravel().copy() for row in personal.values()]
         if not secrets.records:
             rows = experiment.data.train_x[:RECORDS].numpy()
             secrets.records += [row.ravel().astype(float) / row.max() for row in rows if row.max()]
             secrets.records += [row.ravel().astype(float) for row in rows]
 
-    with patch.object(loop, "group_sums", noted_sums):
-        with patch.object(loop, "client_updates", noted_updates):
-            yield secrets
+    with (
+        patch.object(loop, "group_sums", noted_sums),
+        patch.object(loop, "client_updates", noted_updates),
+    ):
+        yield secrets
 
 
 def contents(folder):
@@ -90,9 +93,10 @@ def contents(folder):
 
 def traces(folder, secrets):
     """Names of files that hold a secret, each with the kinds that it holds."""
-    needles, found = list(secrets.needles()), {}
+    needles = list(secrets.needles())
+    holding = {}
     for name, content in contents(folder):
         kinds = {kind for kind, needle in needles if needle in content}
         if kinds:
-            found[name] = found.get(name, set()) | kinds
-    return found
+            holding[name] = holding.get(name, set()) | kinds
+    return holding

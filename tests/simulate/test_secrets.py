@@ -1,4 +1,4 @@
-"""No clear sum, personal vector or training record is in a byte of a run's folder or bundle."""
+"""No clear sum, personal vector or record is in a byte of a folder or bundle."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def _plan(law, unit="client"):
     record = {"records": 20} if unit == "record" else {}
     groups = [{"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS]
     data = {
-        "name": "tiny", "groups": [{**one, **record} for one in groups], "rounds": ROUNDS,
+        "name": "tiny", "groups": [{**group, **record} for group in groups], "rounds": ROUNDS,
         "sampling": law, "clipping_norm": 0.3, "unit": unit,
         "model": {"name": "mlp-digits", "parameters": 2410}, "delta": 1e-3,
         "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
@@ -45,7 +45,7 @@ CASES = [
     ("CENTAUR", "poisson", "client"),
     ("PPSGD", "poisson", "client"),
     ("CENTAUR", "poisson", "record"),
-    ("DP-FedAvg", "poisson", "record"),
+    ("DPFedAvg", "poisson", "record"),
 ]
 QUICK = {CASES[0], CASES[4], CASES[8]}
 
@@ -55,7 +55,8 @@ QUICK = {CASES[0], CASES[4], CASES[8]}
 )
 def test_no_secret_is_left(case, tmp_path, monkeypatch):
     name, law, unit = case
-    folder, bundle = tmp_path / "run", tmp_path / "bundle"
+    folder = tmp_path / "run"
+    bundle = tmp_path / "bundle"
     request = Request(_plan(law, unit), name, "digits", folder, seed=3, noise="secure")
     monkeypatch.setattr(run, "SAVE_SECONDS", 0.0)  # a checkpoint after every round
     with watched() as secrets:
@@ -80,7 +81,7 @@ def test_a_secret_is_found_wherever_it_is_written(tmp_path):
         execute(Request(_plan("poisson"), "DP2-FedSAM", "digits", folder, seed=3))
     assert traces(folder, secrets) == {}
     for kind in ("sums", "personal", "records"):
-        vectors = [one for one in getattr(secrets, kind) if window_of(one) is not None]
+        vectors = [row for row in getattr(secrets, kind) if window_of(row) is not None]
         (folder / VERDICT).write_bytes(b"odd" + vectors[0].astype("<f8").tobytes())
         assert traces(folder, secrets) == {VERDICT: {kind}}
         np.savez_compressed(folder / "sums.npz", a=vectors[-1].astype("<f4"))

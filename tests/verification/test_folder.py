@@ -1,4 +1,4 @@
-"""A run folder is closed: what privplan does not write there is named, and so is free text."""
+"""A run folder is closed: other files are named, and free text is refused."""
 
 import json
 

@@ -1,5 +1,6 @@
-"""Checkpoints: readable by their owner only, as small as the next round allows, and removed."""
+"""Checkpoints: private, as small as the next round allows, and removed."""
 
+import os
 import shutil
 
 import pytest
@@ -31,15 +32,15 @@ def test_only_its_owner_may_read_it(short_plan, tmp_path):
 
 def test_a_private_file_is_so_from_its_first_byte(tmp_path, monkeypatch):
     seen = []
-    replace = run.checkpoint.write_bytes.__globals__["os"].replace
-    monkeypatch.setattr("os.replace", lambda *of: (seen.append(_mode(_path(of))), replace(*of)))
+    rename = os.replace
+
+    def noted(source, target):
+        seen.append(_mode(source))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", noted)
     write_bytes(tmp_path / "file", b"secret", private=True)
     assert (seen, _mode(tmp_path / "file")) == ([0o600], 0o600)
-
-
-def _path(names):
-    source, _ = names
-    return source
 
 
 def test_nothing_is_left_of_a_finished_run(short_plan, tmp_path):
@@ -52,7 +53,8 @@ def test_nothing_is_left_of_a_finished_run(short_plan, tmp_path):
     names = [path.name for path in (tmp_path / "run").iterdir()]
     assert not [name for name in names if CHECKPOINT in name]
 
-    # A run that was killed after its record was complete leaves one; opening the run removes it.
+    # A run that was killed after its record was complete leaves one; opening the run
+    # removes it.
     shutil.copy(left, tmp_path / "run")
     assert execute(request).reused
     assert not (tmp_path / "run" / CHECKPOINT).exists()
