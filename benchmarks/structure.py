@@ -47,10 +47,10 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values names registry files limits processes visible",
     "laws accounting",
-    "spec plan record ledger evidence releases streams discrete_gaussian",
+    "spec plan record configuration ledger evidence releases streams discrete_gaussian",
     "planning",
     "forecast",
-    "verification auditing book",
+    "verification auditing folder bundle publishing book",
     "guard",
     "report",
     "api",

@@ -106,6 +106,12 @@ class BrokenRunError(PrivplanError):
     exit_code = 4
 
 
+class UnverifiedRunError(PrivplanError):
+    """A run of which nothing can be published: unverified, a rehearsal, or without a model."""
+
+    exit_code = 5
+
+
 class UnsupportedError(PrivplanError):
     """An accountant was asked for a cell (law, relation) that it cannot answer."""
 

@@ -66,12 +66,17 @@ def refuse_overwriting(inputs: Iterable[Path | str], outputs: Iterable[Path | st
             raise InputError.one("output", "must be another file than what is read", str(output))
 
 
-def write_bytes(path: Path | str, content: bytes) -> None:
+def write_bytes(path: Path | str, content: bytes, *, private: bool = False) -> None:
     """Replace a file atomically: a reader sees the old content or the new one, never a part.
 
     The content is written to a temporary file in the same folder, which is then renamed.
     Temporary files of writers that were killed are removed. Of a link the file it leads to is
     replaced; a device or a pipe is not a file to replace: the content is written into it.
+
+    Args:
+        path: the file.
+        content: what it holds afterwards.
+        private: whether only its owner may read it (mode 600), from the first byte on.
     """
     path, temporary = Path(os.path.realpath(path)), None
     try:
@@ -88,7 +93,8 @@ def write_bytes(path: Path | str, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~_umask())
+            if not private:  # temporary files have mode 600
+                temporary.chmod(0o666 & ~_umask())
             os.replace(temporary, path)
         _remove_temporary_files(path)
     except OSError as error:
@@ -105,6 +111,15 @@ def _remove_temporary_files(path: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size:  # an empty one may not be locked yet
                 part.unlink(missing_ok=True)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file of ``write_bytes`` with what killed writers left of it; it may be absent."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError.one("output", f"must be removable ({error.strerror})", str(path)) from None
+    _remove_temporary_files(path)
 
 
 def write_text(path: Path | str, content: str) -> None:

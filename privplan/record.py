@@ -5,28 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, Release, SamplingLaw
+from privplan.configuration import configuration_faults
 from privplan.errors import Fault, InputError
 from privplan.files import read_json, write_text
 from privplan.limits import refuse_strange
 from privplan.values import (
     Checked,
     Count,
+    Hash,
+    HashOrNone,
+    Label,
+    Name,
+    NameOrNone,
     Natural,
     NonNegative,
     Real,
     Scale,
+    Title,
+    TitleOrNone,
     Value,
     digest,
     is_empty,
     is_none,
     parse,
     rule,
+    text_of,
 )
 
 LEDGER = "ledger.jsonl"
@@ -40,6 +49,14 @@ STREAMS = 3  # how cohorts and noise of new runs follow from the seed: 1, old, f
 METRIC = "metric"  # entry of the configuration that names another metric
 
 
+LETTERS = 24  # length of the fingerprint of a stream, or of coordinates
+Fingerprint = Annotated[
+    str, text_of(f"([0-9a-f]{{{LETTERS}}})?", f"{LETTERS} hexadecimal digits, or empty")
+]
+"""A short hash, of a generator's state or of coordinates; empty where there is none."""
+MOST_REASON = 200  # letters of the reason why a round of a deployment was never released
+MOST_MASKS = 16  # more masks than any algorithm composes
+MOST_NAMED = 10_000  # most scores by name, more than classes of any data set
 _Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
 """A position in a group; strict, so that long tuples are validated quickly."""
 
@@ -49,7 +66,7 @@ class GroupShare(Value):
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
 
-    group: str  # name of the group
+    group: Name  # name of the group
     clients: Count  # how many clients the group has
     sampling: SamplingLaw  # the law by which the cohort was drawn
     sampling_ratio: NonNegative  # the ratio that the law used
@@ -118,13 +135,13 @@ class ReleaseRecord(Value):
     # sum of squares of the noise that was drawn; evidence, None where it is not recorded
     noise_sum_squares: NonNegative | None = None
     # hash of the generator's state before the draw; evidence that no noise is used twice
-    noise_state: str = ""
+    noise_state: Fingerprint = ""
     # hash of the coordinates that were released; empty for all of them
-    support: str = Field("", exclude_if=is_empty)
+    support: Fingerprint = Field("", exclude_if=is_empty)
     # what a measurement outside the mechanism found; evidence
     residual: Residual | None = Field(None, exclude_if=is_none)
     # why a round of a deployment was never released; empty for a release
-    failure: str = Field("", exclude_if=is_empty)
+    failure: Annotated[str, Field(max_length=MOST_REASON)] = Field("", exclude_if=is_empty)
     shares: tuple[GroupShare, ...]  # the groups whose clients are in the sum
 
     def release_for(self, share: GroupShare) -> Release:
@@ -170,17 +187,18 @@ class Mask(Value):
     """A uniform random mask of a fixed size."""
 
     index: Natural  # its place among the transforms, which selects the random stream
-    name: str  # name of the transform
+    name: Title  # name of the transform
     size: Count  # number of coordinates in the mask
 
 
 class Executed(Value):
     """What the executed algorithm said of itself before it saw any data."""
 
-    aggregator: str  # the rule by which sums become a step
+    aggregator: TitleOrNone  # the rule by which sums become a step
     coordinates: Count  # length of the global vector (d)
     shared: Natural  # how many of its coordinates are not personal, so that they may leave a client
-    masks: tuple[Mask, ...] = ()  # random masks that narrow them further in each round
+    # random masks that narrow them further in each round
+    masks: Annotated[tuple[Mask, ...], Field(max_length=MOST_MASKS)] = ()
     # how many of its coordinates are appended to every update, such as the count of an adaptive
     # clipping norm; no mask selects among these
     appended: Natural = Field(0, exclude_if=lambda count: count == 0)
@@ -190,6 +208,11 @@ class Executed(Value):
         """Most coordinates that leave a client in a round."""
         masked = (mask.size + self.appended for mask in self.masks)
         return min(self.shared, *masked, self.coordinates)
+
+
+_Device = Annotated[str, text_of("[a-z]{0,12}", "a kind of device, such as cpu")]
+_Item = TypeVar("_Item")
+_ByName = Annotated[dict[Name, _Item], Field(max_length=MOST_NAMED)]
 
 
 class RunRecord(Checked):
@@ -217,27 +240,27 @@ class RunRecord(Checked):
     """
 
     schema_version: Literal[1] = 1
-    plan_digest: str
-    algorithm: str
-    dataset: str = Field("", exclude_if=is_empty)
-    partition: str = Field("", exclude_if=is_empty)
-    model: str = Field("", exclude_if=is_empty)
+    plan_digest: Hash
+    algorithm: Title
+    dataset: NameOrNone = Field("", exclude_if=is_empty)
+    partition: TitleOrNone = Field("", exclude_if=is_empty)
+    model: NameOrNone = Field("", exclude_if=is_empty)
     seed: Natural | None = Field(None, exclude_if=is_none)
-    device: str = Field("", exclude_if=is_empty)
+    device: _Device = Field("", exclude_if=is_empty)
     configuration: dict[str, Any]
-    versions: dict[str, str]
+    versions: dict[Literal["python", "privplan", "torch", "numpy"], Label]
     status: Literal["running", "complete", "stopped"]
     rounds_done: Natural
     metrics: tuple[RoundMetrics, ...] = ()
     accuracy: Real | None = None
-    accuracy_by_class: dict[str, float] = Field(default_factory=dict)
-    accuracy_by_group: dict[str, float] = Field(default_factory=dict)
-    weights: dict[str, NonNegative] = Field(default_factory=dict, exclude_if=is_empty)
+    accuracy_by_class: _ByName[Real] = Field(default_factory=dict)
+    accuracy_by_group: _ByName[Real] = Field(default_factory=dict)
+    weights: _ByName[NonNegative] = Field(default_factory=dict, exclude_if=is_empty)
     wall_seconds: NonNegative = 0.0
-    chain: str = ""
+    chain: HashOrNone = ""
     executed: Executed | None = None
-    audit: str = ""
-    parts: dict[str, tuple[Natural, ...]] = Field(default_factory=dict, exclude_if=is_empty)
+    audit: HashOrNone = ""
+    parts: _ByName[tuple[Natural, ...]] = Field(default_factory=dict, exclude_if=is_empty)
     noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=lambda noise: noise == "seeded")
 
     @rule
@@ -261,6 +284,11 @@ class RunRecord(Checked):
             yield Fault("record.configuration.streams", text, found)
 
     @rule
+    def _configuration_is_closed(self) -> Iterator[Fault]:
+        """No entry is free text, and none is unknown."""
+        yield from configuration_faults(self.configuration)
+
+    @rule
     def _configuration_is_json(self) -> Iterator[Fault]:
         """A number such as 1e999 is read as an infinite one, which JSON cannot hold."""
         try:
@@ -277,6 +305,17 @@ class RunRecord(Checked):
     def metric(self) -> str:
         """Name of the metric of the scores."""
         return str(self.configuration.get(METRIC, ACCURACY))
+
+    @property
+    def scores_are_of_members(self) -> bool:
+        """Whether scores may be of clients' own records: a release that no budget pays for.
+
+        They are for the trainer's eyes. They are in no bundle, and a report for others leaves
+        them out. Scores on registered public data, and on test records of people who are no
+        clients, as the user said, may be shown.
+        """
+        own_data = bool(self.configuration.get("own_data"))
+        return self.seed is not None and own_data and self.configuration.get("test") != "others"
 
     @property
     def simulation_seed(self) -> int:

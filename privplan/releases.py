@@ -109,6 +109,13 @@ def stored_releases(folder: Path, plan: Plan, ledger: LedgerText | None = None) 
     return StoredReleases(folder, evidence.header, rounds)
 
 
+def stores_releases(folder: Path, plan_digest: str) -> bool:
+    """Whether a run folder stores the releases of all rounds, as its evidence says."""
+    evidence = read_evidence(folder, plan_digest, keep=False)
+    header = None if evidence is None else evidence.header
+    return isinstance(header, EvidenceHeader) and header.stored
+
+
 def stored_fault(
     folder: Path,
     header: EvidenceHeader,

@@ -21,7 +21,7 @@ import numpy as np
 
 from privplan.errors import InputError, UnsupportedError
 from privplan.files import read_secret, write_secret
-from privplan.record import Mask
+from privplan.record import LETTERS, Mask
 
 # --- Cryptographic random streams, whose key comes from the operating system and is in no record. -
 # A stream is SHAKE-256 (FIPS 202), a sponge with a capacity of 512 bits, keyed by a prefix as in
@@ -31,7 +31,6 @@ from privplan.record import Mask
 # fingerprint: both are hashes, from which the key cannot be found.
 
 KEY_BYTES = 32
-LETTERS = 24  # length of the fingerprint of a stream
 _FIRST, _LAST = 10, 20  # logs of the sizes of the first and of the largest block, in bytes
 
 

@@ -58,6 +58,22 @@ def _printable(value: str) -> str:
     return value
 
 
+def text_of(pattern: str, what: str) -> AfterValidator:
+    """A validator of text that a pattern matches as a whole; ``what`` says so in words."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if compiled.fullmatch(value) is None:
+            raise ValueError(f"must be {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _printable_or_empty(value: str) -> str:
+    return _printable(value) if value else value
+
+
 LEAST = 1e-30  # least positive number that a field takes
 LARGEST = 1e40  # largest positive number that a field takes; products of several stay finite
 
@@ -79,6 +95,20 @@ MOST = 10**15  # largest count: exact as a float, and so are sums and ratios of 
 _NUMBER = BeforeValidator(_not_a_bool)
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 PathName = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_printable)]
+Label = Annotated[
+    str, text_of("[A-Za-z0-9_.+<>-]{1,60}", "up to 60 letters, digits and _ . + < > -")
+]
+"""A name of code: of a hyperparameter, a task, a version."""
+_TITLE = "[A-Za-z0-9_<][A-Za-z0-9_ +.,:;%()/<>-]{0,99}"
+_TITLE_IN_WORDS = "up to 100 letters, digits, spaces and _ + . , : ; % ( ) / < > -"
+Title = Annotated[str, text_of(_TITLE, _TITLE_IN_WORDS)]
+"""A name with few signs: of an algorithm, a metric, an aggregation rule."""
+TitleOrNone = Annotated[str, text_of(f"({_TITLE})?", _TITLE_IN_WORDS)]
+NameOrNone = Annotated[str, Field(max_length=200), AfterValidator(_printable_or_empty)]
+"""The same, and a ``Name``, or empty for what there is none of."""
+Hash = Annotated[str, text_of("[0-9a-f]{64}", "64 hexadecimal digits")]
+"""SHA-256."""
+HashOrNone = Annotated[str, text_of("([0-9a-f]{64})?", "64 hexadecimal digits, or empty")]
 Count = Annotated[int, _NUMBER, Field(ge=1, le=MOST)]
 Natural = Annotated[int, _NUMBER, Field(ge=0, le=2**64 - 1)]
 Positive = Annotated[float, _NUMBER, Field(gt=0, le=LARGEST), AfterValidator(_no_less)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
+from privplan.bundle import Bundle
 from privplan.errors import InputError, checked_call
 from privplan.plan import Plan
+from privplan.publishing import publish
 from privplan.record import RunRecord
+from privplan.releases import stores_releases
 from privplan.report.plots import comparison_panels
 from privplan.report.show import View
 from privplan.values import Shown
@@ -23,10 +27,11 @@ from simulate.algorithms.registry import Hyperparameters
 from simulate.cli.replay import GIVEN, given_again
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
+from simulate.engine.loop import Progress
 from simulate.models.fast import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
-from simulate.runs import checkpoint
+from simulate.replay.model import final_vector
 from simulate.runs import compare as chapter
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import Report, run_prepared
@@ -41,7 +46,9 @@ class TrainedRun(Shown):
     folder: Path  # the run folder
     reused: bool  # whether the folder held the finished run, so that nothing was trained
     _experiment: Experiment = field(repr=False)
-    _given: Mapping[str, Any] = field(default_factory=dict, repr=False)  # data and own parts
+    _request: Request = field(repr=False)
+    # The state of training after the last round; None where the run was reused.
+    _end: Progress | None = field(default=None, repr=False)
 
     @property
     def metric(self) -> str:
@@ -72,24 +79,25 @@ class TrainedRun(Shown):
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict of ``privplan verify``, with rounds executed again from what was given."""
-        return judge(load_run(self.folder), options={GIVEN: self._given})
+        return judge(load_run(self.folder), options={GIVEN: given_again(self._request)})
 
     def model(self) -> nn.Module:
         """The trained global model as a PyTorch module on the CPU, in evaluation mode.
 
+        It is computed from the releases in the run folder, as a verifier computes it. A run whose
+        releases are too large to be stored hands out the model that it has in memory, with a
+        warning that nothing has verified it.
+
         Raises:
-            InputError: when the algorithm trains one model per client, or the folder lacks the
-                checkpoint.
+            InputError: when the algorithm trains one model per client, or the releases are not in
+                the folder of a run that was finished before.
         """
         experiment = self._experiment
         algorithm = experiment.algorithm
         if algorithm.personalisation.per_client:
             rule = "must train one global model; this one trains a model per client"
             raise InputError.one("algorithm", rule, algorithm.name)
-        end = checkpoint.load(self.folder, experiment.device)
-        if end is None:
-            raise InputError.one("checkpoint", "must be in the run folder", str(self.folder))
-        released = algorithm.server.released(end.theta, end.server)
+        released = self._released()
         theta = algorithm.split.use(experiment.model, released, None, np.arange(0)).cpu()
         trained = experiment.model
         general = trained.source if isinstance(trained, Compiled) else trained
@@ -100,6 +108,36 @@ class TrainedRun(Shown):
             parameter.data = theta[begin : begin + parameter.numel()].view(shape).clone()
             begin += parameter.numel()
         return module.eval()
+
+    def _released(self) -> Tensor:
+        """The global vector that is released [d], computed from the stored releases."""
+        try:
+            return final_vector(self.folder, self._experiment.model).vector
+        except InputError as error:
+            if self._end is None or stores_releases(self.folder, self.plan.digest):
+                raise
+            warnings.warn(f"unverified model, as trained: {error}", stacklevel=3)
+        server = self._experiment.algorithm.server
+        return server.released(self._end.theta, self._end.server).cpu()
+
+    def publish(self, folder: Path | str, *, rounds: int | str = "all") -> Bundle:
+        """Write what may be published of the run into a new folder, and return it.
+
+        Plan, certificate, verdict and model, each computed from the run's releases, after so many
+        rounds were executed again.
+
+        Raises:
+            BrokenRunError: when the verdict is broken.
+            UnverifiedRunError: when it is unverified, or the run is a rehearsal on own data.
+        """
+        published = publish(
+            self,
+            folder,
+            rounds=rounds,
+            options={GIVEN: given_again(self._request)},
+            noise_key=self._request.noise_key_file,
+        )
+        return published.bundle
 
 
 @checked_call
@@ -181,7 +219,7 @@ def train(
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(
-        outcome.record, outcome.folder, outcome.reused, experiment, given_again(request)
+        outcome.record, outcome.folder, outcome.reused, experiment, request, outcome.end
     )
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "what-if": ("plan", "plan", "Solve a spec with some of its numbers varied."),
     "explain": ("plan", "plan", "Show each term of the bounds, formula and number."),
     "verify": ("plan", "verify", "Say what a run really spent, and whether it kept the plan."),
+    "publish": ("publish", "verify", "Write what may be published of a run, computed anew."),
     "book": ("book", "verify", "What groups have spent over all runs, and what is left."),
     "account": ("account", "ask", "What a mechanism costs, by every accountant."),
     "calibrate": ("account", "ask", "Find the one parameter that meets a budget."),

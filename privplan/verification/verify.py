@@ -493,6 +493,11 @@ def load_run(folder: Any) -> Run:
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)
 
 
+SELECTION = "privplan.selection_seed"
+"""Key among the options of an executor: the seed of its selection of rounds; fresh if absent."""
+STATE = "privplan.state"
+"""Key of a mapping into which an executor of all rounds puts the state that they end in, where the
+run stores no releases from which it can be computed."""
 SECONDS = 10.0  # time for executing rounds again where their number is left out
 EXECUTORS = "privplan.executors"
 """Entry points of functions that execute rounds of a run again and store what they found.

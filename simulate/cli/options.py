@@ -280,6 +280,14 @@ own_data_options = together(
         help="File or folder with the test records, in the form of the data.",
     ),
     click.option(
+        "--test-of-others",
+        is_flag=True,
+        help=(
+            "The people of --test are no clients, so that scores on their records "
+            "may be shown."
+        ),
+    ),
+    click.option(
         "--test-share",
         type=float,
         help="Share of the records split off for testing.  [0.2]",
@@ -288,7 +296,8 @@ own_data_options = together(
 
 
 OWN_DATA_NAMES = (
-    "task", "label", "client", "group", "groups", "features", "statistics", "test", "test_share"
+    "task", "label", "client", "group", "groups", "features", "statistics", "test",
+    "test_of_others", "test_share",
 )  # fmt: skip
 """Names of the options that say how own data are read."""
 

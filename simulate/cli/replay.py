@@ -14,6 +14,7 @@ from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
 if TYPE_CHECKING:
     from privplan.evidence import ReplayReport
+    from simulate.own_parts import OwnParts
     from simulate.runs.request import Request
 
 GIVEN = "simulate.replay"
@@ -33,23 +34,24 @@ def execute(
     """
     from privplan.cli import render
     from privplan.errors import InputError, MissingDataError
+    from privplan.verification.verify import SELECTION, STATE
     from simulate.replay.replay import Replay
 
-    given = dict(meta.get(GIVEN, {}))
-    data_dir = given.pop("data_dir", None)
+    given = meta.get(GIVEN, {})
     named = any(given.get(one) is not None for one in ("data", "model"))
     try:
-        own = given.pop("own", None)
-        own = own_of(click.get_current_context(), given) if named else own
+        own, data_dir = given_parts(meta)
         replay = Replay(folder, data_dir, own, meta.get("noise_key"))
     except InputError as error:
         if named:  # no reason to judge without, but a mistake of who asks
             raise click.UsageError(str(error)) from None
         raise
     with render.progress("rounds executed again") as progress:
-        report = replay.run(rounds, None, progress, seconds)
+        report = replay.run(rounds, meta.get(SELECTION), progress, seconds)
     if report.rounds or report.outcome != "not shown":
         report.save(folder)
+    if report.outcome == "passed" and replay.final is not None and STATE in meta:
+        meta[STATE]["final"] = replay.final
     if report.outcome == "not shown":
         raise MissingDataError(report.reason.removeprefix("missing: "))
     return report
@@ -61,6 +63,23 @@ def given_again(request: Request) -> dict[str, Any]:
 
     own = OwnParts(request.own_data, request.own_model, request.loss, request.metric)
     return {"data_dir": request.data_dir, "own": own}
+
+
+def given_parts(meta: Mapping[str, Any]) -> tuple[OwnParts, Path | None]:
+    """Own data, model, loss and metric that options of ``verify`` name, and the data folder.
+
+    Python gives the parts themselves, as ``given_again`` does.
+    """
+    from simulate.own_parts import OwnParts
+
+    given = dict(meta.get(GIVEN, {}))
+    data_dir = given.pop("data_dir", None)
+    parts = given.pop("own", None)
+    if parts is not None:
+        return parts, data_dir
+    if any(given.get(one) is not None for one in ("data", "model")):
+        return own_of(click.get_current_context(), given), data_dir
+    return OwnParts(), data_dir
 
 
 @in_section("verify")

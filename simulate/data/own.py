@@ -41,6 +41,9 @@ class Data:
         group: the privacy group of each record [n], or a mapping from clients to groups. Names
             are those of the plan's groups; may be left out when the plan has one group.
         test: test records, another ``Data``; its groups are not used.
+        test_of_others: whether you say that the people of ``test`` are no clients. Scores on
+            clients' records are a release that no budget pays for, so no report for others has
+            them; scores on other people's may be shown.
         test_share: share of each client's records that is split off for testing when ``test`` is
             None; 0.2 by default. A client keeps at least one record for training.
         classes: names of the classes in the order of the model's outputs; by default all whole
@@ -68,6 +71,7 @@ class Data:
     mean: float | tuple[float, ...] = 0.0
     std: float | tuple[float, ...] = PIXEL_SCALE
     task: str = MULTI_CLASS
+    test_of_others: bool = False
     records: Tensor = field(init=False, repr=False)
     clients: np.ndarray | None = field(init=False, repr=False)
     groups: dict[str, str] | None = field(init=False, repr=False)
@@ -324,12 +328,20 @@ def _value_faults(data: Data) -> list[Fault]:
         faults.append(
             Fault("data.test_share", "must be above 0 and below 1", data.test_share)
         )
+    if data.test_of_others and test is None:
+        rule = "needs test, the records of people who are no clients"
+        faults.append(Fault("data.test_of_others", rule, True))
     if test is None:
         return faults
     if data.test_share is not None:
         faults.append(
             Fault("data.test_share", "must be left out with test", data.test_share)
         )
+    if data.test_of_others and data.clients is not None and test.clients is not None:
+        members = sorted({*map(str, data.clients)} & {*map(str, test.clients)})
+        if members:
+            rule = "must hold records of people who are no clients"
+            faults.append(Fault("data.test", rule, members[0]))
     if data.targets is not None and test.targets is not None:
         per_record = tuple(data.targets.shape[1:])
         if test.targets.shape[1:] != per_record:

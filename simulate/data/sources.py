@@ -362,6 +362,8 @@ class DataOptions:
     ] = ()  # in the order of the inputs; all other columns when empty
     statistics: Path | None = None  # JSON file of public statistics
     test: Path | None = None  # file or folder with the test records, of the same form
+    # whether the people of the test records are no clients, as the user says
+    test_of_others: bool = False
     test_share: float | None = None  # of each client's records
     task: str = MULTI_CLASS
 
@@ -377,7 +379,7 @@ def load_own(source: str, options: DataOptions) -> Data:
             )
             raise InputError.one("group", rule, options.group)
         if options.test is None:
-            return read(path, options, None)
+            return _of_others(read(path, options, None), options)
         if not (
             options.test.is_dir()
             if path.is_dir()
@@ -387,7 +389,9 @@ def load_own(source: str, options: DataOptions) -> Data:
             raise InputError.one(
                 "test", f"must be {form}, like the data", str(options.test)
             )
-        of_test = replace(options, test=None, test_share=None, groups=None)
+        of_test = replace(
+            options, test=None, test_share=None, groups=None, test_of_others=False
+        )
         try:
             test = read(options.test, of_test, None)
         except InputError as error:
@@ -395,7 +399,7 @@ def load_own(source: str, options: DataOptions) -> Data:
                 Fault(f"test.{one.field}", one.rule, one.found) for one in error.faults
             ]
             raise InputError(faults) from None
-        return read(path, options, test)
+        return _of_others(read(path, options, test), options)
     if ":" not in source or path.exists():
         raise InputError.one("data", f"must be {FORMS}", source)
     given = imported("data", source)
@@ -454,6 +458,11 @@ def imported(field: str, text: str) -> Any:
         ) from None
     OWN_MODULES.append((folder, module))
     return found
+
+
+def _of_others(data: Data, options: DataOptions) -> Data:
+    """The data, with what the user says of the people of their test records."""
+    return replace(data, test_of_others=True) if options.test_of_others else data
 
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:

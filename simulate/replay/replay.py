@@ -109,6 +109,8 @@ class Replay:
         self.claimed = ""
         self.world: World | None = None
         self.algorithm: Algorithm | None = None
+        # The state after the last round, where all rounds were executed one after another.
+        self.final: ModelState | None = None
         key = NoiseKey.of_run(folder, self.record.configuration.get("noise_commitment"), noise_key)
         if self.record.algorithm not in ALGORITHMS.names():
             self.missing = f"{self.record.algorithm} cannot be executed again: it is unknown here"
@@ -350,8 +352,10 @@ class Replay:
             state = step(algorithm, state, releases, coordinates)
             scorer.see(state)
         show(last, last)
-        if len(trained) == self.plan.spec.rounds and self.missing == NOT_STORED:
-            self.missing = ""
+        if len(trained) == self.plan.spec.rounds:
+            self.final = state
+            if self.missing == NOT_STORED:
+                self.missing = ""
         return trained
 
     def _compare(self, round_: int, replayed: Replayed, recorded: Recorded) -> None:

@@ -1,4 +1,10 @@
-"""Checkpoint files: the state of training on disk, while a run is not finished."""
+"""Checkpoint files: the state of training on disk, while a run is not finished.
+
+A checkpoint holds what no budget pays for: personal parameters of clients and, under
+    correlated
+noise, the last clear sums. Only its owner may read it, it holds no more than the next
+round needs, and it is removed as soon as the run is finished.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +12,72 @@ import io
 import sys
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from privplan.errors import InputError
-from privplan.files import write_bytes
+from privplan.files import remove_file, write_bytes
 from privplan.limits import regular
 from privplan.record import CHECKPOINT, RoundMetrics
 from simulate.engine.loop import Progress
+from simulate.engine.round import PersonalState
 
 VERSION = 3
 
 
-def save(folder: Path, progress: Progress) -> None:
-    """Write ``checkpoint.pt``; equal states give equal bytes."""
-    content, scores, personal = io.BytesIO(), progress.canary_scores, progress.personal
-    clients = sorted(personal)
-    rows = {
-        "clients": torch.tensor(clients, dtype=torch.int64),
-        "rows": torch.stack([personal[client] for client in clients]),
-    } if clients else {}  # fmt: skip
-    data = {
+def save(folder: Path, progress: Progress, rounds: int) -> None:
+    """Write ``checkpoint.pt``; equal states give equal bytes.
+
+    Args:
+        folder: the run folder.
+        progress: the state of training.
+        rounds: of the plan. After the last one nothing is released, so the mechanism's
+            state, the clear sums of earlier rounds, is left out.
+    """
+    data: dict[str, object] = {
         "version": VERSION,
         "round": progress.round,
         "theta": progress.theta.cpu().clone(),
-        "server": {name: value.cpu().clone() for name, value in progress.server.items()},
-        "personal": rows,
+        "server": _on_cpu(progress.server),
+        "personal": _personal_rows(progress.personal),
         "metrics": [point.model_dump() for point in progress.metrics],
         "chain": progress.chain,
-        "audit": None if scores is None else torch.from_numpy(scores),
+        "audit": None,
     }
-    if progress.mechanism:
-        state = progress.mechanism.items()
-        data["mechanism"] = {name: value.cpu().clone() for name, value in state}
+    if progress.canary_scores is not None:
+        data["audit"] = torch.from_numpy(progress.canary_scores)
+    if progress.mechanism and progress.round < rounds:
+        data["mechanism"] = _on_cpu(progress.mechanism)
+    content = io.BytesIO()
     torch.save(data, content)
-    write_bytes(folder / CHECKPOINT, content.getvalue())
+    write_bytes(folder / CHECKPOINT, content.getvalue(), private=True)
+
+
+def remove(folder: Path) -> None:
+    """Remove ``checkpoint.pt`` with what killed writers left of it."""
+    remove_file(folder / CHECKPOINT)
+
+
+def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies on the CPU."""
+    return {name: value.cpu().clone() for name, value in state.items()}
+
+
+def _personal_rows(personal: PersonalState) -> dict[str, torch.Tensor]:
+    """Clients in order, each with a row of personal parameters; empty without any."""
+    clients = sorted(personal)
+    if not clients:
+        return {}
+    return {
+        "clients": torch.tensor(clients, dtype=torch.int64),
+        "rows": torch.stack([personal[client] for client in clients]),
+    }
 
 
 def load(folder: Path, device: torch.device) -> Progress | None:
-    """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it."""
+    """The state in ``checkpoint.pt``, or None; executes no code from the file."""
     path = folder / CHECKPOINT
     try:
         with open(path, "rb", opener=regular(sys.maxsize)) as file:
@@ -85,8 +117,9 @@ def load(folder: Path, device: torch.device) -> Progress | None:
 
 
 def _whole(data: object) -> bool:
-    """Whether no tensor has more numbers than are stored, so that copies are no larger."""
+    """Whether no tensor has more numbers than are stored: copies are no larger."""
     if isinstance(data, torch.Tensor):
         return data.numel() * data.element_size() <= data.untyped_storage().nbytes()
-    parts = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return all(map(_whole, parts))
+    if isinstance(data, dict):
+        return all(map(_whole, data.values()))
+    return not isinstance(data, list) or all(map(_whole, data))

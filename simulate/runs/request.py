@@ -58,6 +58,8 @@ class Request:
     witnessing: Witnessing | None = None  # opens what testifies to the run
     # share of the training records that stand in for the test records, in tuning
     validation_share: float | None = None
+    # whether hyperparameters were chosen by scores on other runs' data
+    tuned: bool = False
     # whether a method that protects records may plan by itself under a plan that protects clients
     own_unit: bool = False
 

@@ -35,7 +35,7 @@ from simulate.parallel import (
     all_gather,
     on_all_ranks,
 )
-from simulate.runs.checkpoint import load, save
+from simulate.runs import checkpoint
 from simulate.runs.evidence_writer import EvidenceWriter
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger, check_finished
 from simulate.runs.request import Request, prepare
@@ -47,7 +47,7 @@ from simulate.tracking import Callback, opened
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
 _CONFIGURATION = (
     "aggregation", "numbers", "data", "canaries", "own_model", "metric", "task",
-    "noise", "noise_commitment",
+    "noise", "noise_commitment", "test", "tuned",
 )  # fmt: skip
 
 
@@ -111,6 +111,10 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         configuration["noise_commitment"] = experiment.key.commitment
     if request.own_data is not None:
         configuration["own_data"] = True
+        if request.own_data.test_of_others:
+            configuration["test"] = "others"
+        if request.tuned:
+            configuration["tuned"] = True
     if request.own_model is not None:
         configuration["own_model"] = request.own_model.digest()
         if request.task != MULTI_CLASS:
@@ -221,6 +225,7 @@ class Outcome:
     record: RunRecord
     folder: Path
     reused: bool  # whether the run was already finished
+    end: Progress | None = None  # the state after the last round; None for a reused run
 
 
 Report = Callable[[int, int], None]  # number of completed rounds, number of all rounds
@@ -247,8 +252,8 @@ def run_prepared(
         if found.progress is None:
             return Outcome(found.record, request.folder, reused=True)
         called = stack.enter_context(opened(request.track, request.folder, callbacks))
-        record = _train(request.folder, experiment, found, report, called)
-    return Outcome(record, request.folder, reused=False)
+        record, end = _train(request.folder, experiment, found, report, called)
+    return Outcome(record, request.folder, reused=False, end=end)
 
 
 def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
@@ -290,9 +295,10 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
         plan.save(folder / PLAN)
     if before is not None and before.status == "complete":
         check_finished(folder, before)
+        checkpoint.remove(folder)  # a run that was killed after its record was complete
         return _OpenedFolder(before, None, RemoteLedger())
     keep(plan.spec.model.initial, folder)
-    progress = load(folder, experiment.device) or initial_state(experiment)
+    progress = checkpoint.load(folder, experiment.device) or initial_state(experiment)
     ledger = FileLedger(folder, plan.digest, progress.chain)
     witness = None
     if request.witnessing is not None:
@@ -307,7 +313,7 @@ def _train(
     opened: _OpenedFolder,
     report: Report,
     callbacks: Sequence[Callback],
-) -> RunRecord:
+) -> tuple[RunRecord, Progress]:
     """Train to the last round and write the record; save the state when interrupted."""
     assert opened.progress is not None
     start, plan = opened.progress, experiment.algorithm.plan
@@ -337,7 +343,7 @@ def _train(
                 callback.on_round(state)
         now = time.monotonic()
         if not 0 <= now - saved < pause:  # a clock that was set back must not delay saving
-            save(folder, progress)
+            checkpoint.save(folder, progress, experiment.rounds)
             saved = time.monotonic()
             _log.debug("%s: saved round %d in %.3f s", folder, progress.round, saved - now)
             pause = max(SAVE_SECONDS, (saved - now) / SAVE_SHARE)
@@ -350,17 +356,18 @@ def _train(
     try:
         end = train(experiment, opened.ledger, start, after, opened.witness)
     except (KeyboardInterrupt, LostRankError) as stop:
-        save(folder, latest)
+        checkpoint.save(folder, latest, experiment.rounds)
         record_at(latest).save(folder)
         done = f"{latest.round} of {experiment.rounds} rounds are saved in {folder}"
         if isinstance(stop, LostRankError):
             raise LostRankError(done) from None
         raise InterruptedRunError(f"interrupted: {done}; the same command resumes") from None
-    save(folder, end)
+    checkpoint.save(folder, end, experiment.rounds)
     if opened.witness is not None:
         opened.witness.end(end.chain)
     spent = spent_by_group(folder, plan)
     finished = write_finished(folder, experiment, end, record_at(end), spent)
+    checkpoint.remove(folder)
     for callback in callbacks:
         callback.on_end(finished, spent)
-    return finished
+    return finished, end

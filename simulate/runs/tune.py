@@ -194,7 +194,7 @@ def tuned_request(base: Request, found: Tuned) -> Request:
         spec = Spec.parse(without_recipe(plan.spec.model_dump(mode="json")))
         plan = plan.model_copy(update={"spec": spec})
     plan = retuned(plan, found.point)
-    return replace(base, algorithm=found.algorithm, plan=plan, hyperparameters=chosen)
+    return replace(base, algorithm=found.algorithm, plan=plan, hyperparameters=chosen, tuned=True)
 
 
 # --- A comparison in which each method trains with values that were tuned for it. ----------------

@@ -23,7 +23,7 @@ import yaml
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
-from simulate.runs import run
+from simulate.runs import checkpoint, run
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.command import refused
@@ -149,7 +149,7 @@ DAMAGED = {
     "random": lambda sound, path: random.Random(6).randbytes(5000),
     "pickle bomb": lambda sound, path: pickle.dumps(Bomb(path)),
     "bomb in a checkpoint": lambda sound, path: _bytes_of(
-        {"version": run.VERSION, "round": Bomb(path)}
+        {"version": checkpoint.VERSION, "round": Bomb(path)}
     ),
     "another version": lambda sound, path: _bytes_of({"version": 0}),
     "no mapping": lambda sound, path: _bytes_of([1, 2]),

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from privplan.evidence import EVIDENCE, VECTORS
 from privplan.planning.solver import solve
 from privplan.planning.sweep import JOURNAL, TABLE
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD
@@ -67,7 +68,7 @@ def _run_is_sound(folder, whole):
 
 def run_is_same(folder, whole):
     """But for the seconds that it took."""
-    _equal(folder, whole, CHECKPOINT, LEDGER, PLAN)
+    _equal(folder, whole, EVIDENCE, VECTORS, LEDGER, PLAN)
     records = [json.loads((one / RECORD).read_text()) for one in (folder, whole)]
     for record in records:
         del record["wall_seconds"]

@@ -6,10 +6,12 @@ import torch
 
 from privplan.evidence import EVIDENCE, VECTORS
 from privplan.planning.solver import solve
-from privplan.record import CHECKPOINT, LEDGER, RunRecord
+from privplan.record import LEDGER, RunRecord
 from privplan.spec.training import Averaging, ServerOptimiser
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.evaluation import measure
+from simulate.engine.loop import train
+from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute, run_prepared
 from simulate.server import SERVER_OPTIMISERS, add, averaged
@@ -98,7 +100,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
     execute(once)
     interrupt(twice, 2)
     execute(twice)
-    for name in (CHECKPOINT, EVIDENCE, LEDGER, VECTORS):
+    for name in (EVIDENCE, LEDGER, VECTORS):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     first, second = (RunRecord.load(tmp_path / name) for name in ("one", "two"))
     assert first.accuracy == second.accuracy
@@ -110,8 +112,8 @@ def test_the_average_is_evaluated_and_released(tmp_path):
     request = Request(plan, "planned", "digits", tmp_path / "run")
     experiment = prepare(request)
     record = run_prepared(request, experiment).record
-    state = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)
-    average = state["server"]["averaged_model"]
+    end = train(experiment, MemoryLedger(experiment.algorithm.plan.digest))
+    average = end.server["averaged_model"]
     assert record.accuracy == measure(experiment.model, average, experiment.data).accuracy
-    last = measure(experiment.model, state["theta"], experiment.data)
+    last = measure(experiment.model, end.theta, experiment.data)
     assert last.loss != record.metrics[-1].loss

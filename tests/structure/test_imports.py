@@ -103,6 +103,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "what-if": ("what-if spec.yaml --vary=rounds=10:20:2 --workers=1", {"matplotlib"}),
     "export": ("export plan.json --to flower -o project", {"sqlalchemy"}),
     "verify": ("verify run --rounds=0", set()),
+    "publish": ("publish run --rounds=0 -o bundle", {"torch"}),
     "reproduce": ("reproduce gdpfed-plus-table-1", set()),
     "report": ("report plan.json", {"matplotlib"}),
     "lint": ("lint train.py --of=opacus --population=1000", set()),

@@ -13,7 +13,9 @@ from privplan.evidence import (
 )
 from privplan.ledger import chained
 from privplan.planning.error import RULES
+from privplan.record import LETTERS
 from privplan.spec.spec import Spec
+from privplan.values import digest
 from tests.planning.problems import given_plan
 
 DIMENSION = 400
@@ -54,7 +56,7 @@ def releases(the_plan, seed=1):
                 record.ReleaseRecord(
                     round=number, family="gaussian", noise_std=std, dimension=DIMENSION,
                     noise_sum_squares=float((noise**2).sum()),
-                    noise_state=f"{seed} {number} {group.name}",
+                    noise_state=digest([seed, number, group.name])[:LETTERS],
                     shares=(share,), residual=record.Residual(
                         sum_squares=float((noise**2).sum()), along_sum=noise[0]),
                 )

@@ -150,7 +150,7 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
         "coordinates", "410 coordinates left the clients, 400 may",
     ),
     "other coordinates": (
-        _one(_set(support="others"), -1), "coordinates",
+        _one(_set(support="0" * 24), -1), "coordinates",
         "other coordinates than in the first round",
     ),
 }  # fmt: skip

@@ -104,8 +104,15 @@ def _logs(run: Run) -> list[LocalLog | TimeStamps]:
     return [log for log in run.trusted if isinstance(log, LocalLog | TimeStamps)]
 
 
-SIGNED = RunCheck(attestation, order=170, applies=_signed, of_signers=True)
-ANCHORED = RunCheck(anchored, order=171, applies=lambda run: bool(_logs(run) or _anchors(run)))
+SIGNED = RunCheck(
+    attestation, order=170, applies=_signed, of_signers=True, files=frozenset({ATTESTATION})
+)
+ANCHORED = RunCheck(
+    anchored,
+    order=171,
+    applies=lambda run: bool(_logs(run) or _anchors(run)),
+    files=frozenset({ANCHORS}),
+)
 
 
 @dataclass

@@ -276,6 +276,7 @@ class RunCheck:
     )  # whether a verdict on a run lists the check
     # largest rate at which it fails on an honest run; 0 without a random test
     false_alarm: float = 0.0
+    files: frozenset[str] = frozenset()  # of a run folder, which no other part writes
     of_signers: bool = False  # whether it verifies what the plan's signers signed
 
 

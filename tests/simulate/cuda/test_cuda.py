@@ -6,25 +6,29 @@ import torch
 import privplan
 from privplan.ledger import read_ledger
 from simulate.engine.experiment import exact_products
+from simulate.engine.loop import train
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.registry import model
-from simulate.runs import checkpoint
-from simulate.runs.request import Request
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def _theta(folder):
-    return checkpoint.load(folder, torch.device("cpu")).theta
+def _theta(request):
+    """The last model of a run of the request, trained in memory."""
+    experiment = prepare(request)
+    return train(experiment, MemoryLedger(experiment.algorithm.plan.digest)).theta.cpu()
 
 
 @pytest.mark.parametrize("algorithm", ["planned", "GDPFed+", "DP-FedAvg"])
 def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
     for device in ("cpu", "cuda"):
         execute(Request(short_plan, algorithm, "digits", tmp_path / device, 1, device))
-    cpu, gpu = (_theta(tmp_path / device) for device in ("cpu", "cuda"))
+    named = (Request(short_plan, algorithm, "digits", tmp_path, 1, one) for one in ("cpu", "cuda"))
+    cpu, gpu = map(_theta, named)
     assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
     folders = (tmp_path / device for device in ("cpu", "cuda"))
     ledgers = [read_ledger(folder, short_plan.digest).records for folder in folders]
@@ -38,9 +42,8 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_bits(short_plan, tmp_path):
-    for name in ("one", "two"):
-        execute(Request(short_plan, "planned", "digits", tmp_path / name, 1, "cuda"))
-    assert torch.equal(_theta(tmp_path / "one"), _theta(tmp_path / "two"))
+    request = Request(short_plan, "planned", "digits", tmp_path, 1, "cuda")
+    assert torch.equal(_theta(request), _theta(request))
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

@@ -51,7 +51,7 @@ def _played(world, rounds, folder=None):
     for _ in range(rounds):
         now = run_round(world, now, ledger)
         if folder is not None:  # as a run that is interrupted after each round
-            checkpoint.save(folder, now)
+            checkpoint.save(folder, now, ROUNDS + 1)
             now = checkpoint.load(folder, world.device)
     return now, ledger
 

@@ -10,15 +10,17 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
+from privplan.evidence import VECTORS
 from privplan.ledger import read_ledger
 from privplan.planning.solver import solve
-from privplan.record import CHECKPOINT, LEDGER, RunRecord
+from privplan.record import LEDGER, RunRecord
 from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
@@ -85,11 +87,8 @@ def _environment():
 def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_path):
     execute(Request(plan, name, "digits", tmp_path / "one", seed=5, own_unit=True))
     folders = (distributed_folder / name, tmp_path / "one")
-    states = [torch.load(folder / CHECKPOINT, weights_only=True) for folder in folders]
-    _close(states[0]["theta"], states[1]["theta"])
-    assert states[0]["personal"].keys() == states[1]["personal"].keys()
-    for key, found in states[0]["personal"].items():
-        _close(found, states[1]["personal"][key])
+    stored = [torch.from_numpy(np.fromfile(folder / VECTORS, "<f4")) for folder in folders]
+    _close(stored[0], stored[1])
     records = [RunRecord.load(folder) for folder in folders]
     assert [record.configuration["processes"] for record in records] == [2, 1]
     assert records[0].accuracy == pytest.approx(records[1].accuracy, abs=0.01)
@@ -159,7 +158,7 @@ def test_a_process_that_is_killed(victim, tmp_path):
         assert ("rounds are saved in" in line) == (victim == 1)
     assert RunRecord.load(broken).status == "running"
     subprocess.run(command, env=_environment(), check=True)
-    for name in (CHECKPOINT, LEDGER):
+    for name in (VECTORS, LEDGER):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
 

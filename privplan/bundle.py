@@ -1,0 +1,270 @@
+"""A bundle: what is published of a run, and nothing else.
+
+It holds the plan, its certificate, the verdict and the model.
+
+Every value of a bundle is computed by the verifier. Nothing is copied from what a run
+wrote about itself, so that neither a free field nor a gap in a file has a way out.
+Equal runs give equal bytes.
+
+The model is a file in the format of safetensors: eight bytes of length, a header in
+    JSON, and the
+parameters as float32, little-endian, tiled without gaps. Reading it executes no code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator
+
+from privplan.accounting.certificate import CertificateRow
+from privplan.accounting.release import Relation, SamplingLaw, Unit
+from privplan.errors import InputError
+from privplan.files import load_json, read_json, read_text
+from privplan.limits import refuse_strange, regular
+from privplan.plan import Plan
+from privplan.record import PLAN, VERDICT
+from privplan.values import (
+    Count,
+    Hash,
+    Label,
+    Name,
+    Named,
+    Natural,
+    NonNegative,
+    Positive,
+    Probability,
+    Shown,
+    Title,
+    Value,
+    parse,
+)
+
+CERTIFICATE = "certificate.json"
+MODEL = "model.safetensors"
+FILES = frozenset({PLAN, CERTIFICATE, VERDICT, MODEL})
+DIGITS = 6  # significant digits of a bound on epsilon in a bundle, rounded outwards
+ALIGNED = 8  # bytes to which the format pads its header
+MOST_HEADER = 2**24  # bytes of a header that is read
+MOST_MODEL = 2**36  # bytes of a model that is read
+Parameters = Mapping[str, np.ndarray]
+
+
+class GroupPromise(Value):
+    """What a group's clients were promised, and what the run spent, at ``delta``."""
+
+    group: Name
+    clients: Count
+    budget: Positive
+    delta: Probability
+    sampling: SamplingLaw
+    accountant: Label
+    certified_lower: NonNegative  # of the plan
+    certified_upper: NonNegative
+    realised_lower: NonNegative  # of the run, from its ledger
+    realised_upper: NonNegative
+
+
+class PublishedVerdict(Value):
+    """The verdict of a bundle, of which no field depends on a record of the data.
+
+    Attributes:
+        plan: digest of the plan, to be compared with the approved one.
+        unit: whom the budgets protect.
+        level: ``executed`` where rounds were executed again and agree; ``recorded``
+            where the verdict rests on what the run recorded.
+        noise: ``seeded`` noise can be drawn again: a simulation on public data.
+        executed: how many rounds were executed again when the bundle was made.
+        model: the parameters in the bundle: ``all``; ``shared``, those that clients do
+            not keep for themselves; ``none`` for a deployment.
+        initial: where the model began: ``seed``, drawn again from it; ``plan``,
+            parameters whose digest the plan names; ``module``, an own module with
+            values of its own, of which nothing is known; None without a model.
+        tuned: whether hyperparameters were chosen by scores on members' records, which
+            no epsilon counts.
+    """
+
+    schema_version: Literal[1] = 1
+    kind: Literal["bundle"] = "bundle"
+    plan: Hash
+    algorithm: Title
+    unit: Unit
+    relation: Relation
+    outcome: Literal["kept"] = "kept"
+    level: Literal["executed", "recorded"]
+    noise: Literal["seeded", "secure"]
+    rounds: Count
+    executed: Natural
+    model: Literal["all", "shared", "none"]
+    initial: Literal["seed", "plan", "module"] | None = None
+    tuned: bool = False
+    privplan: Label  # version that made the bundle
+    groups: Annotated[tuple[GroupPromise, ...], AfterValidator(Named)]
+
+    @property
+    def line(self) -> str:
+        """What it says, in one sentence."""
+        checked = "as recorded"
+        if self.level == "executed":
+            checked = f"executed again ({self.executed} of {self.rounds} rounds)"
+        spent = ", ".join(
+            f"{promise.group}: at most {promise.realised_upper:g} of {promise.budget:g} at "
+            f"delta {promise.delta:.3g} ({promise.sampling}, {self.relation}, "
+            f"{promise.accountant})"
+            for promise in self.groups
+        )
+        return f"kept, {checked}: {self.algorithm} under plan {self.plan[:12]}; {spent}"
+
+
+class PublishedCertificate(Value):
+    """The certificate of a bundle, computed anew from the plan."""
+
+    schema_version: Literal[1] = 1
+    plan: Hash
+    rows: tuple[CertificateRow, ...]
+
+
+class Bundle(Shown):
+    """A bundle as read: plan, certificate, verdict and the model's parameters.
+
+    Only who has the run folder can execute the run again: a bundle says what its
+        publisher found.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        certificate: PublishedCertificate,
+        verdict: PublishedVerdict,
+        parameters: Parameters | None,
+    ) -> None:
+        self.plan = plan
+        self.certificate = certificate
+        self.verdict = verdict
+        self.parameters = parameters  # arrays by name, float32; None without a model
+
+    def contents(self) -> dict[str, bytes]:
+        """The content of each file by name."""
+        files = {
+            PLAN: self.plan.to_json().encode(),
+            CERTIFICATE: json_bytes(self.certificate),
+            VERDICT: json_bytes(self.verdict),
+        }
+        if self.parameters is not None:
+            files[MODEL] = model_bytes(self.parameters)
+        return files
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Bundle:
+        """Read a bundle, which holds these files and nothing else.
+
+        Raises:
+            InputError: for another file, an unknown field, files of different plans, or
+                a file that is not written as ``privplan publish`` writes it.
+        """
+        folder = Path(folder)
+        if not is_bundle(folder):
+            raise InputError.one("bundle", "must be a folder that publish wrote", str(folder))
+        refuse_strange(folder)
+        names = {path.name for path in folder.iterdir()}
+        verdict = parse(PublishedVerdict, read_json(folder / VERDICT, "verdict"))
+        expected = FILES if verdict.model != "none" else FILES - {MODEL}
+        if names != expected:
+            rule = f"must hold {', '.join(sorted(expected))}, and nothing else"
+            raise InputError.one("bundle", rule, ", ".join(sorted(names)))
+        plan = Plan.load(folder / PLAN)
+        certificate = parse_certificate(read_json(folder / CERTIFICATE, "certificate"))
+        parameters = read_model(folder / MODEL) if MODEL in expected else None
+        bundle = cls(plan, certificate, verdict, parameters)
+        for name, content in bundle.contents().items():
+            if name != MODEL and read_text(folder / name, name).encode() != content:
+                raise InputError.one(f"bundle.{name}", "must be as publish writes it", "other text")
+        for name, digest in (("certificate", certificate.plan), ("verdict", verdict.plan)):
+            if digest != plan.digest:
+                raise InputError.one(f"bundle.{name}.plan", f"must be {plan.digest}", digest)
+        return bundle
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder is a bundle, and no run folder."""
+    return folder.is_dir() and (folder / CERTIFICATE).exists() and (folder / VERDICT).exists()
+
+
+def json_bytes(value: Value) -> bytes:
+    """The text of a value of a bundle."""
+    data = value.model_dump(mode="json")
+    return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
+
+
+def parse_certificate(data: Any) -> PublishedCertificate:
+    """A certificate from plain data."""
+    return parse(PublishedCertificate, data)
+
+
+# --- The model's file. ---------------------------------------------------------------
+
+
+def model_bytes(parameters: Parameters) -> bytes:
+    """The parameters as a file: in their order, float32, one behind the other."""
+    header: dict[str, Any] = {}
+    parts: list[bytes] = []
+    end = 0
+    for name, values in parameters.items():
+        part = np.ascontiguousarray(values, "<f4").tobytes()
+        offsets = [end, end + len(part)]
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": offsets}
+        parts.append(part)
+        end += len(part)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNED)
+    return struct.pack("<Q", len(text)) + text + b"".join(parts)
+
+
+def read_model(path: Path) -> dict[str, np.ndarray]:
+    """The parameters in a file by name, float32.
+
+    Raises:
+        InputError: when the file is not one that ``model_bytes`` makes, to the byte.
+    """
+    try:
+        with open(path, "rb", opener=regular(MOST_MODEL)) as file:
+            content = file.read()
+    except OSError as error:
+        rule = f"must be readable ({error.strerror})"
+        raise InputError.one("bundle.model", rule, str(path)) from None
+    parameters: dict[str, np.ndarray] | None = None
+    with suppress(*_FAULTS):
+        parameters = _parameters(content)
+    if parameters is None or model_bytes(parameters) != content:
+        rule = "must hold float32 parameters by name and shape, one behind the other"
+        raise InputError.one("bundle.model", rule, str(path))
+    return parameters
+
+
+_FAULTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
+"""What reading a header of another form can raise."""
+
+
+def _parameters(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays that the header describes; ValueError where it cannot be right."""
+    [length] = struct.unpack("<Q", content[:8])
+    if length > min(MOST_HEADER, len(content)):
+        raise ValueError("a header longer than the file")
+    header = load_json(content[8 : 8 + length].decode())
+    values = content[8 + length :]
+    parameters: dict[str, np.ndarray] = {}
+    begin = 0
+    for name, entry in header.items():
+        shape = [int(size) for size in entry["shape"]]
+        size = 4 * math.prod(shape)
+        part = np.frombuffer(values[begin : begin + size], "<f4")
+        parameters[name] = part.reshape(shape)
+        begin += size
+    return parameters

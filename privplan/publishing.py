@@ -1,0 +1,251 @@
+"""Publishing a run: judge it, compute what is published, and write the bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from privplan.accounting.accountant import Interval, accountant, fast_accountants, outwards
+from privplan.accounting.certificate import CertificateRow, certify
+from privplan.accounting.release import Relation
+from privplan.bundle import (
+    DIGITS,
+    Bundle,
+    GroupPromise,
+    PublishedCertificate,
+    PublishedVerdict,
+)
+from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
+from privplan.files import write_bytes
+from privplan.plan import GroupPlan, Plan
+from privplan.record import run_folder
+from privplan.verification.checks.check import Run
+from privplan.verification.verify import (
+    GUARANTEE,
+    GUARANTEES,
+    SELECTION,
+    STATE,
+    GroupVerdict,
+    Verdict,
+    judged,
+    load_run,
+)
+
+DEPLOYMENT = "a deployment's model is not in its folder: only plan, certificate and verdict"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """The model of a run as the verifier computed it."""
+
+    parameters: Mapping[str, np.ndarray]  # float32, by name, in the order of the model
+    kind: Literal["all", "shared"]
+    initial: Literal["seed", "plan", "module"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A bundle that was written, and what its publisher should know."""
+
+    bundle: Bundle
+    folder: Path
+    notes: tuple[str, ...]  # why no round was executed again, or why it has no model
+
+
+def publish(
+    run: Any,
+    output: Path | str,
+    *,
+    rounds: int | str = "all",
+    plan: Any = None,
+    options: Mapping[str, Any] | None = None,
+    trusted: Iterable[object] = (),
+    noise_key: Path | None = None,
+) -> Published:
+    """Write the bundle of a run that kept its plan into a new folder.
+
+    The rounds that are executed again follow from plan and ledger, so that equal calls
+    write equal bytes. Whoever writes a ledger knows them in advance: fewer than all
+    rounds are no test of somebody who cheats.
+
+    Args:
+        run: a run folder, or what ``load_run`` or ``simulate.train`` returned.
+        output: the new folder.
+        rounds: how many rounds are executed again; 0 publishes a run that is kept as
+            recorded.
+        plan: the plan that was approved; a run of another one is broken.
+        options: what the executor is given, such as data and model of a run on own
+            ones.
+        trusted: what the reader of the run trusts.
+        noise_key: file with the key of cohorts and noise; the one beside the folder
+            when None.
+
+    Raises:
+        BrokenRunError: when the verdict is broken.
+        UnverifiedRunError: when it is unverified, or the run is a rehearsal on own
+            data.
+        InputError: when the model cannot be computed, or the folder is not new.
+    """
+    output = Path(output)
+    if output.exists():
+        raise InputError.one("output", "must be a new folder", str(output))
+    loaded = load_run(run_folder(run))
+    approved = () if plan is None else (Plan.load(plan),)
+    chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
+    verdict = judged(loaded, str(rounds), chosen, (*approved, *trusted), noise_key)
+    _refuse(verdict)
+    notes = [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
+    model = None
+    if loaded.record.seed is None:
+        notes.append(DEPLOYMENT)
+    else:
+        model = _computed_model(loaded, chosen)
+    bundle = _bundle(loaded, verdict, model)
+    _write(output, bundle.contents())
+    _log.info("%s: bundle of plan %s", output, loaded.plan.digest)
+    return Published(bundle, output, tuple(notes))
+
+
+def _selection_seed(run: Run) -> int:
+    """The seed that selects rounds: of the plan and the ledger's last line."""
+    text = f"privplan publish v1\n{run.plan.digest}\n{run.ledger.chain}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _refuse(verdict: Verdict) -> None:
+    """Raise for a run that did not keep its plan, or of which that is not shown."""
+    if verdict.outcome == "kept":
+        return
+    if verdict.failed:
+        check = verdict.failed[0]
+        raise BrokenRunError(
+            f"run: must be kept to be published; broken: {check.name}: {check.reason}"
+        )
+    if verdict.outcome == "rehearsal":
+        rule = "must have secure noise to be published; a rehearsal protected nobody"
+        raise UnverifiedRunError(f"run: {rule}")
+    check = verdict.not_shown[0]
+    raise UnverifiedRunError(
+        f"run: must be verified to be published; not shown: {check.name}: {check.reason}"
+    )
+
+
+def _computed_model(run: Run, options: Mapping[str, Any]) -> PublishedModel:
+    """The model of a simulation, from its releases."""
+    try:
+        chapter = import_module("simulate.publishing")
+    except ImportError as error:
+        rule = "needs the simulator: pip install 'privplan[simulate]'"
+        raise InputError.one("publish", rule, str(error)) from None
+    return cast(PublishedModel, chapter.published_model(run.folder, options))
+
+
+def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
+    """The bundle of a run that was judged."""
+    plan = run.plan
+    record = run.record
+    rows: list[CertificateRow] = []
+    promises: list[GroupPromise] = []
+    for group, spent in zip(plan.groups, verdict.groups, strict=True):
+        rows += _rows(plan, group)
+        promises.append(_promise(plan, group, spent))
+    published = PublishedVerdict(
+        plan=plan.digest,
+        algorithm=record.algorithm,
+        unit=plan.unit,
+        relation=plan.spec.relation,
+        level="executed" if verdict.executed else "recorded",
+        noise=record.noise,
+        rounds=plan.spec.rounds,
+        executed=verdict.executed,
+        model="none" if model is None else model.kind,
+        initial=None if model is None else model.initial,
+        tuned=bool(record.configuration.get("tuned")),
+        privplan=version("privplan"),
+        groups=tuple(promises),
+    )
+    certificate = PublishedCertificate(plan=plan.digest, rows=tuple(rows))
+    return Bundle(plan, certificate, published, None if model is None else model.parameters)
+
+
+def _rows(plan: Plan, group: GroupPlan) -> list[CertificateRow]:
+    """What each accountant says of a group's planned history, computed anew."""
+    rows = certify(
+        plan.history(group),
+        group=group.name,
+        delta=group.delta,
+        relation=plan.spec.relation,
+        accountants=fast_accountants(),
+        unit=plan.unit,
+    )
+    return [_outwards(row) for row in rows]
+
+
+def _outwards(row: CertificateRow) -> CertificateRow:
+    """The row with bounds rounded outwards: last digits follow the processor."""
+    lower = outwards(row.epsilon_lower, False, DIGITS)
+    upper = outwards(row.epsilon_upper, True, DIGITS)
+    return row.model_copy(update={"epsilon_lower": lower, "epsilon_upper": upper})
+
+
+def _promise(plan: Plan, group: GroupPlan, verdict: GroupVerdict) -> GroupPromise:
+    """What the verdict says of a group, with bounds rounded outwards."""
+    certified = _certified(plan, group)
+    realised = verdict.realised_upper
+    if realised is None:
+        raise UnverifiedRunError(f"run: must have a finite epsilon, as {group.name} has not")
+    return GroupPromise(
+        group=group.name,
+        clients=group.clients,
+        budget=group.epsilon,
+        delta=group.delta,
+        sampling=verdict.sampling,
+        accountant=verdict.accountant,
+        certified_lower=outwards(certified.lower, False, DIGITS),
+        certified_upper=outwards(certified.upper, True, DIGITS),
+        realised_lower=outwards(verdict.realised_lower or 0.0, False, DIGITS),
+        realised_upper=outwards(realised, True, DIGITS),
+    )
+
+
+def _certified(plan: Plan, group: GroupPlan) -> Interval:
+    """Bounds on the epsilon that the plan guarantees to a group, computed anew."""
+    history = plan.history(group)
+    if plan.guarantee == GUARANTEE:
+        relation = Relation(plan.spec.relation)
+        return accountant(GUARANTEE).epsilon(history, group.delta, relation)
+    # The budget is of more than one run, such as the best of several.
+    bound = GUARANTEES.get(plan.guarantee)
+    return Interval(0.0, bound(plan, history, group.delta))
+
+
+def _write(output: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files into a folder beside the output, which is then renamed."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+    except OSError as error:
+        rule = f"must be writable ({error.strerror})"
+        raise InputError.one("output", rule, str(output)) from None
+    try:
+        for name, content in files.items():
+            write_bytes(unfinished / name, content)
+        unfinished.chmod(0o755)
+        os.rename(unfinished, output)
+    except OSError as error:
+        rule = f"must be a new folder that can be written ({error.strerror})"
+        raise InputError.one("output", rule, str(output)) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

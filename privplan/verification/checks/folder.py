@@ -1,0 +1,40 @@
+"""The check that a run folder holds what privplan writes into it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from privplan.folder import unknown_files
+from privplan.record import CHECKPOINT
+from privplan.verification.checks.check import CHECKS, Check, Run, RunCheck, first
+from privplan.visible import printable
+
+MOST_NAMES = 5  # unknown files that a verdict names
+
+
+def folder(run: Run) -> Check:
+    """Every file is one that privplan writes, and no state of training is left."""
+    return first((), "folder", "no file but those that privplan writes", _strange(run))
+
+
+def _strange(run: Run) -> Iterator[str]:
+    """What no verdict says anything of, as missing evidence."""
+    if run.folder is None:
+        return
+    optional = frozenset[str]().union(*(check.files for _, check in CHECKS.items()))
+    unknown = list(unknown_files(run.folder, optional))
+    if unknown:
+        names = ", ".join(map(printable, unknown[:MOST_NAMES]))
+        if len(unknown) > MOST_NAMES:
+            names += f" and {len(unknown) - MOST_NAMES} more"
+        yield f"what {names} may be: privplan writes no such file; take it out of the folder"
+    if run.record.status == "complete" and (run.folder / CHECKPOINT).exists():
+        yield (
+            f"the end of the run: {CHECKPOINT} holds the state of its clients; the command that "
+            "ran it removes it"
+        )
+
+
+CHECKS.register(
+    "folder", RunCheck(folder, order=16, applies=lambda run: run.folder is not None)
+)

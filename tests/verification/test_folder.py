@@ -1,0 +1,103 @@
+"""A run folder is closed: other files are named, and free text is refused."""
+
+import json
+
+import pytest
+
+from privplan.errors import InputError
+from privplan.folder import unknown_files
+from privplan.record import CHECKPOINT, RECORD, RunRecord
+from privplan.verification.verify import judge, load_run
+from tests.verification import honest_run
+
+SUMS = "9f3a" * 40  # as if clear sums, in hexadecimal digits
+
+
+@pytest.fixture
+def folder(tmp_path):
+    honest_run.write_run(tmp_path)
+    return tmp_path
+
+
+def _check(folder):
+    verdict = judge(load_run(folder))
+    by_name = {check.name: check for check in verdict.checks}
+    return by_name["folder"], verdict.outcome
+
+
+def test_what_privplan_writes_is_known(folder):
+    (folder / "tracking" / "mlflow").mkdir(parents=True)
+    (folder / "tracking" / "mlflow" / "meta.yaml").touch()
+    (folder / ".record.json.8a_x.tmp").touch()
+    (folder / ".lock").touch()
+    assert _check(folder)[0].passed
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sums.npy", "record.json.bak", ".hidden", "guard.txt", "tracking", "guard/x.bin", "x/y.bin"],
+)
+def test_an_unknown_file_is_named_and_the_run_is_unverified(name, folder):
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"clear sums")
+    check, outcome = _check(folder)
+    assert (check.outcome, check.required, outcome) == ("not shown", True, "unverified")
+    named = name if name.startswith("guard/") else name.partition("/")[0]
+    assert list(unknown_files(folder)) == [named]
+    assert named in check.reason
+
+
+def test_many_unknown_files_are_counted(folder):
+    for number in range(12):
+        (folder / f"sum-{number:02}").touch()
+    assert "sum-04 and 7 more" in _check(folder)[0].reason
+
+
+def test_the_state_of_training_beside_a_finished_run_is_named(folder):
+    (folder / CHECKPOINT).write_bytes(b"personal parameters")
+    check, outcome = _check(folder)
+    assert "holds the state of its clients" in check.reason
+    assert outcome == "unverified"
+
+
+# Places of a record that once took free text, and what would be written there.
+FREE = {
+    "an unknown entry": lambda record: record["configuration"].update(note=SUMS),
+    "numbers by name": lambda record: record["configuration"].update(numbers={SUMS: 1.0}),
+    "many numbers": lambda record: record["configuration"].update(
+        numbers={f"n{number}": number for number in range(33)}
+    ),
+    "metric": lambda record: record["configuration"].update(metric=SUMS),
+    "task": lambda record: record["configuration"].update(task="t\x1b[2J"),
+    "aggregation": lambda record: record["configuration"].update(aggregation=SUMS),
+    "data": lambda record: record["configuration"].update(data=f"{SUMS}"),
+    "own model": lambda record: record["configuration"].update(own_model="my model"),
+    "versions": lambda record: record["versions"].update(mine=SUMS),
+    "a version": lambda record: record["versions"].update(numpy=SUMS),
+    "chain": lambda record: record.update(chain=SUMS),
+    "audit": lambda record: record.update(audit="none"),
+    "algorithm": lambda record: record.update(algorithm="FedAvg\nkept"),
+    "partition": lambda record: record.update(partition=SUMS),
+    "device": lambda record: record.update(device="cpu and so on"),
+    "aggregator": lambda record: record["executed"].update(aggregator=SUMS),
+    "masks": lambda record: record["executed"].update(
+        masks=[{"index": number, "name": "m", "size": 5} for number in range(17)]
+    ),
+    "scores by class": lambda record: record.update(
+        accuracy_by_class={f"c{number}": 0.5 for number in range(10_001)}
+    ),
+    "a score": lambda record: record.update(accuracy_by_class={"c": 1e101}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", FREE)
+def test_a_record_takes_no_free_text(place, folder):
+    record = json.loads((folder / RECORD).read_text())
+    record["executed"] = {"aggregator": "mean", "coordinates": 400, "shared": 400, "masks": []}
+    (folder / RECORD).write_text(json.dumps(record))
+    RunRecord.load(folder)
+    FREE[place](record)
+    (folder / RECORD).write_text(json.dumps(record))
+    with pytest.raises(InputError):
+        RunRecord.load(folder)
