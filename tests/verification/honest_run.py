@@ -12,7 +12,7 @@ from privplan.evidence import (
     vector_digest,
 )
 from privplan.ledger import chained
-from privplan.planning.error import RULES
+from privplan.planning.factors import RULES
 from privplan.spec.spec import Spec
 from tests.planning.problems import given_plan
 
