@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import softshrink
 
 from privplan.plan import Clipping, GroupPlan, Plan
-from privplan.planning import error as weights
+from privplan.planning import factors
 from simulate.components import Aggregator, Received, State
 from simulate.models.network import EMBEDDING, Hypernetwork
 from simulate.server import pseudo_gradient_step
@@ -36,7 +36,7 @@ def weighted_sum(releases: Sequence[Received], theta: Tensor, state: State) -> t
 
 def mean() -> Aggregator:
     """Every sum times 1 / sum_m s_m r_m, one factor for all groups of scales s_m."""
-    return Aggregator("mean", weights.mean, weighted_sum)
+    return Aggregator("mean", factors.mean, weighted_sum)
 
 
 def literal() -> Aggregator:
@@ -45,12 +45,12 @@ def literal() -> Aggregator:
     The factors on a client's mean update add up to sum_m w_m r_m / (q n), which is below 1
     (1/3 for three equal groups): the server's step is that much shorter than a mean.
     """
-    return Aggregator("literal", weights.literal, weighted_sum)
+    return Aggregator("literal", factors.literal, weighted_sum)
 
 
 def normalised() -> Aggregator:
     """Each group's sum times w_m / r_m: the weights on mean updates add up to 1."""
-    return Aggregator("normalised", weights.normalised, weighted_sum)
+    return Aggregator("normalised", factors.normalised, weighted_sum)
 
 
 def by_epsilon() -> Aggregator:

@@ -118,8 +118,9 @@ def solve_command(
     """
     from privplan.files import read_text, refuse_overwriting, spec_mapping
     from privplan.forecast.target import forecast_lines
+    from privplan.planning.alternatives import alternatives, attention_lines
     from privplan.planning.choices import replaced_lines
-    from privplan.planning.explain import alternatives, attention_lines, unspent_lines
+    from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import (
         alternatives_table,
         answer,
@@ -210,7 +211,7 @@ def solve_command(
         if others and (details or model is not None):
             render.table(*alternatives_table(others, plan))
         if any(group.risk is not None for group in plan.spec.groups):
-            from privplan.planning.explain import risks_of
+            from privplan.planning.risks import risks_of
 
             render.table(*risk_table(risks_of(plan), plan))
         for line in (*(plan_lines(plan) if details else ()), *forecast_lines(plan)):
@@ -263,7 +264,7 @@ def explain_command(plan: str, form: str) -> None:
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
     if solved.guarantee == PLD:  # these are of a single run
         from privplan.errors import UnsupportedError
-        from privplan.planning.explain import risks_of
+        from privplan.planning.risks import risks_of
         from privplan.report.tables import risk_table
 
         try:

@@ -164,7 +164,7 @@ _BAD = "border-left:0.4rem solid #d55e00;padding:0.4rem 0.8rem"
 def plan_html(shown: Shown) -> str:
     """The plan in sentences and a table, or why there is none."""
     from privplan.forecast.target import forecast_lines
-    from privplan.planning.explain import attention_lines
+    from privplan.planning.alternatives import attention_lines
 
     if shown.plan is None:
         why = in_html(shown.faults.get("", "see beside the number"))
@@ -179,7 +179,7 @@ def plan_html(shown: Shown) -> str:
 
 def more_html(shown: Shown) -> str:
     """What one more epsilon of each group buys; nothing of plans without an objective."""
-    from privplan.planning.explain import budget_values
+    from privplan.planning.reasons import budget_values
 
     values = budget_values(shown.plan, more_by=1) if shown.plan else ()
     cells = [[one.group, _change(one.objective_gain), _change(one.noise_gain)] for one in values]

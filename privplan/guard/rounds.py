@@ -18,7 +18,7 @@ from privplan.guard.open_round import GroupTotal
 from privplan.guard.storage import keep_largest
 from privplan.ledger import history_of
 from privplan.plan import GroupPlan, Plan
-from privplan.planning.error import RULES
+from privplan.planning.factors import RULES
 from privplan.record import GroupShare, ReleaseRecord, Residual
 from privplan.streams import KEY_BYTES, SecureStream
 

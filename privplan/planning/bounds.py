@@ -2,7 +2,7 @@
 
 Bounds that their papers state with O(.) have every hidden constant set to 1 and say so in their
 source. sympy is imported when a bound is made. Objectives add bounds of their own
-(``privplan.planning.objectives``); ``privplan.planning.explain`` lists all of them.
+(``privplan.planning.objectives``); ``privplan.planning.explain`` lists them all.
 """
 
 from __future__ import annotations

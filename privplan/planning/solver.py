@@ -60,7 +60,7 @@ def solve(
     spec = given_spec(spec)
     if not any(group.risk for group in spec.groups):
         return _solved(spec, second_opinion)
-    from privplan.planning.explain import STATEMENTS, of_risk, restated
+    from privplan.planning.risks import STATEMENTS, of_risk, restated
 
     try:
         plan = _solved(spec, second_opinion)

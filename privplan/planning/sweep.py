@@ -160,8 +160,8 @@ def solve_point(
 ) -> list[dict[str, Any]]:
     """Rows of a spec at one point: one per group, or one with the reason for no plan."""
     from privplan.accounting.calibrate import PLD
-    from privplan.planning.explain import risks_of
     from privplan.planning.noise import upper_bounds_only
+    from privplan.planning.risks import risks_of
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 

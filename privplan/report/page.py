@@ -22,7 +22,7 @@ from privplan.errors import InputError, UnsupportedError
 from privplan.forecast.target import forecast_lines, reached_line
 from privplan.ledger import history_of
 from privplan.plan import Plan
-from privplan.planning.explain import GroupRisk, risks_of
+from privplan.planning.risks import GroupRisk, risks_of
 from privplan.record import PLAN, RECORD, RunRecord
 from privplan.report import plots, reproduce, scores, tables
 from privplan.report.style import DARK, LIGHT, Panel

@@ -23,8 +23,9 @@ from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.verify import Verdict
 
 if TYPE_CHECKING:
-    from privplan.planning.explain import Alternative, GroupRisk
+    from privplan.planning.alternatives import Alternative
     from privplan.planning.frontier import FrontierPoint
+    from privplan.planning.risks import GroupRisk
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
@@ -176,8 +177,8 @@ def _rate(place: int, risk: GroupRisk) -> str:
 def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
     """Upper bounds on every attack on one unit's data under a plan, one row per group."""
     cells: dict[str, Cell] = {"group": lambda one: one.group}
-    if any(one.asked is not None for one in risks):
-        cells["asked"] = lambda one: one.asked or "-"
+    if any(one.stated_risk is not None for one in risks):
+        cells["asked"] = lambda one: one.stated_risk or "-"
     cells["advantage"] = lambda one: f"{math.ceil(1e4 * one.curve.advantage) / 1e4:.4f}"
     cells |= {f"TPR at FPR {level:g}": partial(_rate, at) for at, level in enumerate(LEVELS)}
     cells["mu down to delta"] = lambda r: "-" if math.isinf(r.curve.mu) else f"{r.curve.mu:.4g}"
@@ -216,7 +217,7 @@ def alternatives_table(found: Sequence[Alternative], plan: Plan) -> Table:
 def explanation(plan: Plan) -> list[str]:
     """A plan in sentences: what each group pays and gains, what was decided, and forecasts."""
     from privplan.forecast.target import forecast_lines
-    from privplan.planning.explain import reasons
+    from privplan.planning.reasons import reasons
 
     lines = reasons(plan) if plan.guarantee == PLD else []  # these are of a single run
     free = [line for line in plan.warnings if line.startswith("planning.free: ")]

@@ -10,7 +10,7 @@ import numpy as np
 from privplan.accounting.release import SamplingLaw
 from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan
-from privplan.planning.error import rule_of
+from privplan.planning.factors import rule_of
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.streams import SecureStream, mask_digest
 from simulate.replay.draws import (

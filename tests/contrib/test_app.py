@@ -10,7 +10,7 @@ import yaml
 
 from privplan import preset, solve
 from privplan.contrib import app
-from privplan.planning.explain import budget_values
+from privplan.planning.reasons import budget_values
 from privplan.report.tables import answer
 from tests.command import refused
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from privplan.planning.alternatives import alternatives, attention_lines
 from privplan.planning.choices import relative_noise
-from privplan.planning.explain import alternatives, attention_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 

@@ -7,7 +7,8 @@ import sympy
 
 from privplan.plan import Plan
 from privplan.planning.bounds import missing, symbol
-from privplan.planning.explain import budget_values, explain, reasons, symbolic_bounds
+from privplan.planning.explain import explain, symbolic_bounds
+from privplan.planning.reasons import budget_values, reasons
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec

@@ -7,8 +7,8 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.explain import risks_of
 from privplan.planning.inverse import Unknown, solve_for, tried, with_uploads
+from privplan.planning.risks import risks_of
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import members
@@ -202,4 +202,4 @@ def test_risks_hold_and_are_used_up(risky):
     assert 0.15 * 0.99 < a.advantage <= 0.15
     assert 0.08 * 0.99 < b.true_positives[1] <= 0.08
     assert 0.1 * 0.99 < c.true_positives[0] <= 0.1
-    assert risks_of(risky)[0].asked == "advantage 0.15"
+    assert risks_of(risky)[0].stated_risk == "advantage 0.15"

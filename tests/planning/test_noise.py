@@ -14,7 +14,6 @@ from privplan.accounting.pld import accountant as pld_accountant
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.errors import TooLittleNoiseError
 from privplan.planning.budget import Budget, history_of
-from privplan.planning.explain import unspent_lines
 from privplan.planning.noise import least_noise, root, upper_bounds_only
 from privplan.planning.noise_curves import (
     NoiseCurves,
@@ -26,6 +25,7 @@ from privplan.planning.noise_jumps import covered_ratio
 from privplan.planning.problem import Limits
 from privplan.planning.solver import solve
 from privplan.planning.sweep import parse_vary, solve_point, sweep
+from privplan.planning.unspent import unspent_lines
 from privplan.spec.spec import Spec
 from tests.planning.problems import calibrated, keeps_every_budget, make_problem, spec_data
 

@@ -7,8 +7,8 @@ import pytest
 from privplan.accounting.calibrate import noise_multiplier
 from privplan.errors import UnsupportedError
 from privplan.planning.baselines import optimised, strictest, uniform
-from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
+from privplan.planning.unspent import unspent_lines
 from tests.planning.problems import keeps_every_budget, make_spec, members
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from privplan.plan import Plan
-from privplan.planning.explain import risks_of
+from privplan.planning.risks import risks_of
 from privplan.planning.solver import solve
 from privplan.report.page import page_of
 from privplan.report.style import Panel

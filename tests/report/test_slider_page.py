@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from privplan.planning.explain import risks_of
+from privplan.planning.risks import risks_of
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan

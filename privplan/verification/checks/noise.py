@@ -84,7 +84,10 @@ def noise_drawn(run: check.Run) -> check.Check:
                 yield f"all rounds: {math.sqrt(squares / drawn):.6g} times the recorded deviation"
 
     coordinates = sum(release.dimension for release in releases)
-    reason = f"chi-square over {coordinates} coordinates, false alarms at most {check.FALSE_ALARM:g}"
+    reason = (
+        f"chi-square over {coordinates} coordinates, "
+        f"false alarms at most {check.FALSE_ALARM:g}"
+    )
     squares = check.lacking(
         "sums of squares", (one.noise_sum_squares is None for one in releases)
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from privplan.planning.error import rule_of
+from privplan.planning.factors import rule_of
 from privplan.planning.solver import solve
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import groups_in_round
