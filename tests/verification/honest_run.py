@@ -12,12 +12,8 @@ from privplan.evidence import (
     vector_digest,
 )
 from privplan.ledger import chained
-<<<<<<< HEAD
-from privplan.planning.error import RULES
-from privplan.record import LETTERS
-=======
 from privplan.planning.factors import RULES
->>>>>>> main
+from privplan.record import LETTERS
 from privplan.spec.spec import Spec
 from privplan.values import digest
 from tests.planning.problems import given_plan
