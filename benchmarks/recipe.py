@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from privplan.files import load_yaml, write_text
-from privplan.laws.law import SamplingLaw
+from privplan.laws.sampling_law import SamplingLaw
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord

@@ -12,7 +12,7 @@ from scipy.stats import binom, chisquare, kstest
 
 from privplan.discrete_gaussian import LARGEST, Uniform, discrete_gaussian, grid_of, scale_for
 from privplan.errors import InputError, UnsupportedError
-from privplan.laws.law import SamplingLaw
+from privplan.laws.sampling_law import SamplingLaw
 from privplan.streams import NoiseKey, fingerprint, private_seed, stream, streams
 
 LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])

@@ -34,7 +34,7 @@ from privplan.accounting.release import (
 )
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import Fault, InputError, UnsupportedError, checked_call
-from privplan.laws.law import known_laws
+from privplan.laws.sampling_law import known_laws
 from privplan.values import LARGEST, LEAST, Named, Shown
 
 # Two intervals are only called apart when the gap is more than rounding in either.

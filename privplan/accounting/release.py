@@ -15,7 +15,7 @@ from typing import Literal
 
 from privplan.errors import Fault, InputError
 from privplan.laws.law import Relation as Relation
-from privplan.laws.law import SamplingLaw as SamplingLaw
+from privplan.laws.sampling_law import SamplingLaw as SamplingLaw
 from privplan.values import Shown
 
 SHORT = 12  # letters of a plan's digest in tables and answers

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from privplan.accounting.families import NOISE_FAMILIES
-from privplan.laws import law as laws
+from privplan.laws import sampling_law as laws
 from privplan.laws.law import LAWS
 from privplan.verification.checks.check import CHECKS
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
