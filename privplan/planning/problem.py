@@ -1,7 +1,8 @@
 """The planning problem as numbers: constants, limits and feasible cohorts of a spec.
 
-A ``Problem`` holds what the planner may not change, ``Limits`` the bounds on its decisions.
-Cohorts of one sampling ratio, and cohorts that the sampling law can draw, follow from them.
+A ``Problem`` holds what the planner may not change, ``Limits`` the bounds on its
+decisions. Cohorts of one sampling ratio, and cohorts that the sampling law can draw,
+follow from them.
 """
 
 from __future__ import annotations
@@ -19,43 +20,60 @@ from privplan.accounting.release import Relation, SamplingLaw, Unit
 from privplan.errors import InfeasibleError
 from privplan.planning.bounds import StepConstants, step_constants
 from privplan.planning.error import Allocation, fill, mean_noise_multiplier
-from privplan.spec.planning import LEAST_SHARE as FAIR
+from privplan.spec.planning import LEAST_SHARE as LEAST_SHARE_OF_SPECS
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
-LEAST_SHARE = (
-    1e-3  # least cohort of a group without a floor over an equal share of the cohort
-)
+# Least cohort of a group without a floor, over an equal share of the cohort.
+LEAST_SHARE = 1e-3
+# Sums of shares that differ from 1 by less are 1, but for rounding.
+_ROUNDING_OF_SHARES = 1e-12
+# Whole cohorts that miss a limit by less miss it by rounding.
+_ROUNDING_OF_CLIENTS = 1e-9
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the planner may not change. Sequences have one entry per group, in the spec's order."""
+    """What the planner may not change. Sequences have one entry per group, in order.
+
+    Attributes:
+        names: names of the groups.
+        clients: clients that a round can draw on average (N_m).
+        epsilons: budgets.
+        deltas: budgets.
+        rounds: those in which one client can be drawn (T); the most of all groups.
+        cohort: expected clients per round (q n).
+        sampling: law of the spec.
+        relation: which data sets are neighbours.
+        clipping_norm: C.
+        dimension: number of model parameters (d).
+        constants: those of Theorem 3 that local training decides.
+        calibration: how noise multipliers are found, as in ``Planning.calibration``.
+        unit: what is protected.
+        fixed_noise: noise multipliers, None where calibrated; empty when all are.
+        laws: with the persons of each group; empty for ``sampling``.
+        rounds_by_group: empty for ``rounds``.
+        members: clients that each group has; empty for ``clients``.
+    """
 
     names: tuple[str, ...]
-    clients: tuple[float, ...]  # that a round can draw on average (N_m)
+    clients: tuple[float, ...]
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
-    rounds: int  # those in which one client can be drawn (T); the most of all groups
-    cohort: float  # expected clients per round (q n)
+    rounds: int
+    cohort: float
     sampling: SamplingLaw
     relation: Relation
-    clipping_norm: float  # C
-    dimension: int  # number of model parameters (d)
-    constants: StepConstants  # those of Theorem 3 that local training decides
-    calibration: str = (
-        "exact"  # how noise multipliers are found, as in ``Planning.calibration``
-    )
+    clipping_norm: float
+    dimension: int
+    constants: StepConstants
+    calibration: str = "exact"
     unit: Unit = "client"
-    fixed_noise: tuple[
-        float | None, ...
-    ] = ()  # None where calibrated; empty when all are
-    laws: tuple[
-        SamplingLaw, ...
-    ] = ()  # with the persons of each group; empty for ``sampling``
-    rounds_by_group: tuple[int, ...] = ()  # empty for ``rounds``
-    members: tuple[int, ...] = ()  # clients that each group has; empty for ``clients``
+    fixed_noise: tuple[float | None, ...] = ()
+    laws: tuple[SamplingLaw, ...] = ()
+    rounds_by_group: tuple[int, ...] = ()
+    members: tuple[int, ...] = ()
 
     @property
     def population(self) -> float:
@@ -67,10 +85,9 @@ class Problem:
         return self.rounds_by_group[group] if self.rounds_by_group else self.rounds
 
     def ratios(self, cohorts: Floats) -> Floats:
-        """Sampling ratios of expected cohorts, shape (groups,)."""
-        return np.asarray(
-            np.minimum(cohorts / np.asarray(self.clients, dtype=float), 1.0)
-        )
+        """Sampling ratios of expected cohorts, at most 1, shape (groups,)."""
+        clients = np.asarray(self.clients, dtype=float)
+        return np.asarray(np.minimum(cohorts / clients, 1.0))
 
     @property
     def shares(self) -> Floats:
@@ -80,13 +97,15 @@ class Problem:
 
     @property
     def closed_form_factors(self) -> tuple[float, ...]:
-        """c_m of Theorem 1, where sigma_m^2 = c_m q_m^2: 7 T (eps + 2 log(1/delta)) / eps^2."""
-        return tuple(
-            7 * self.rounds_of(m) * (epsilon + 2 * math.log(1 / delta)) / epsilon**2
-            for m, (epsilon, delta) in enumerate(
-                zip(self.epsilons, self.deltas, strict=True)
-            )
-        )
+        """c_m of Theorem 1, where sigma_m^2 = c_m q_m^2.
+
+        c_m = 7 T (epsilon_m + 2 log(1 / delta_m)) / epsilon_m^2 (GDPFed+, Theorem 1).
+        """
+        factors: list[float] = []
+        for group, epsilon in enumerate(self.epsilons):
+            spent = epsilon + 2 * math.log(1 / self.deltas[group])
+            factors.append(7 * self.rounds_of(group) * spent / epsilon**2)
+        return tuple(factors)
 
 
 def problem_of(spec: Spec) -> Problem:
@@ -125,9 +144,15 @@ def respecified(
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on the decisions, shape (groups,)."""
+    """Bounds on the decisions, shape (groups,).
 
-    min_cohorts: Floats  # least expected cohorts, positive
+    Attributes:
+        min_cohorts: least expected cohorts, positive.
+        max_cohorts: largest expected cohorts.
+        min_weights: least weights.
+    """
+
+    min_cohorts: Floats
     max_cohorts: Floats
     min_weights: Floats
 
@@ -135,85 +160,120 @@ class Limits:
 def limits_of(spec: Spec, problem: Problem) -> Limits:
     """The limits that a spec sets on cohorts and weights.
 
-    A group without ``min_sampling_ratio`` still expects at least one participation over the
-    whole run and a thousandth of an equal share of the cohort; below a ratio of delta / T its
-    budget would need no noise at all. Where ``min_weight`` of some groups leaves less than
-    ``planning.least_share`` to the others, these share it by their clients.
+    A group without ``min_sampling_ratio`` still expects at least one participation over
+    the whole run and a thousandth of an equal share of the cohort; below a ratio of
+    delta / T its budget would need no noise at all. Where ``min_weight`` of some groups
+    leaves less than ``planning.least_share`` to the others, these share it by their
+    clients.
+
+    Raises:
+        InfeasibleError: naming the limit that cannot hold, with the nearest that can.
     """
     clients = np.asarray(problem.clients, dtype=float)
-    most_ratio = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
-    floors = np.array([group.min_weight or 0.0 for group in spec.groups])
+    requested = np.array([spec.least_cohort(group) for group in spec.groups])
+    ceilings = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
+    upper = ceilings * clients
     groups = len(clients)
     implied = max(1 / problem.rounds, LEAST_SHARE * problem.cohort / groups)
     implied = min(implied, problem.cohort / groups)
-    least, most = np.array([*map(spec.least_cohort, spec.groups)]), most_ratio * clients
     if problem.sampling.law.whole_cohorts:
-        least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
+        requested = np.ceil(requested - _ROUNDING_OF_CLIENTS)
+        upper = np.floor(upper + _ROUNDING_OF_CLIENTS)
         implied = 1.0
-    requested = least.copy()
-    least = np.minimum(np.maximum(least, implied), np.maximum(most, requested))
-    _check_feasible(problem, floors, requested, least, most)
+    # What is implied gives way to a group's ceiling, what a spec asks for does not.
+    lower = np.maximum(requested, implied)
+    lower = np.minimum(lower, np.maximum(upper, requested))
+
+    floors = np.array([group.min_weight or 0.0 for group in spec.groups])
+    _check_floors(floors)
+    _check_ratios(problem, requested, upper)
+    _check_cohort(problem, lower, upper)
     if spec.weighting == "optimal":
         if spec.release == "joint":
             _check_left_weight(problem, floors)
-        share = FAIR if spec.planning.least_share is None else spec.planning.least_share
-        by_number, none = problem.shares, np.zeros(groups)
-        possible = fill(none, by_number, floors, np.ones(groups), 1.0)[1]
-        floors = np.maximum(floors, min(share, possible) * by_number)
-    return Limits(least, most, floors)
+        floors = _with_least_share(spec, problem, floors)
+    return Limits(lower, upper, floors)
 
 
-def _check_feasible(
-    problem: Problem, floors: Floats, requested: Floats, least: Floats, most: Floats
-) -> None:
-    if floors.sum() > 1 + 1e-12:
+def _with_least_share(spec: Spec, problem: Problem, floors: Floats) -> Floats:
+    """Floors that give each group its least share, as far as the floors leave it."""
+    shares = problem.shares
+    none = np.zeros_like(shares)
+    _, possible = fill(none, shares, floors, np.ones_like(shares), 1.0)
+    least_share = spec.planning.least_share
+    if least_share is None:
+        least_share = LEAST_SHARE_OF_SPECS
+    return np.maximum(floors, min(least_share, possible) * shares)
+
+
+def _check_floors(floors: Floats) -> None:
+    """Raise InfeasibleError where least weights sum to more than 1."""
+    if floors.sum() > 1 + _ROUNDING_OF_SHARES:
         raise InfeasibleError(
-            f"groups.*.min_weight: the least weights sum to {floors.sum():.6g}, above 1; the "
-            f"nearest that fit are {1 / floors.sum():.6g} of each"
+            f"groups.*.min_weight: the least weights sum to {floors.sum():.6g}, above 1; "
+            f"the nearest that fit are {1 / floors.sum():.6g} of each"
         )
-    each = zip(problem.names, problem.clients, requested, most, strict=True)
-    for name, clients, low, high in each:
+
+
+def _check_ratios(problem: Problem, requested: Floats, upper: Floats) -> None:
+    """Raise InfeasibleError where a group's ceiling allows too few clients."""
+    groups = zip(problem.names, problem.clients, requested, upper, strict=True)
+    for name, clients, low, high in groups:
         if 0 < high < LEAST_RATIO * clients:
             raise InfeasibleError(
-                f"groups.{name}.max_sampling_ratio: must be {LEAST_RATIO:g} or more, found "
-                f"{high / clients:.6g}"
+                f"groups.{name}.max_sampling_ratio: must be {LEAST_RATIO:g} or more, "
+                f"found {high / clients:.6g}"
             )
-        if high <= 0 or low > high * (1 + 1e-12):
+        if high <= 0 or low > high * (1 + _ROUNDING_OF_SHARES):
             raise InfeasibleError(
-                f"groups.{name}.max_sampling_ratio: allows {high:g} clients per round, below the "
-                f"{max(low, 1.0):g} that the group needs"
+                f"groups.{name}.max_sampling_ratio: allows {high:g} clients per round, "
+                f"below the {max(low, 1.0):g} that the group needs"
             )
-    if least.sum() > problem.cohort * (1 + 1e-12):
+
+
+def _check_cohort(problem: Problem, lower: Floats, upper: Floats) -> None:
+    """Raise InfeasibleError where groups' limits do not allow the cohort."""
+    fewest = lower.sum()
+    largest = upper.sum()
+    if fewest > problem.cohort * (1 + _ROUNDING_OF_SHARES):
         raise InfeasibleError(
-            f"groups.*.min_sampling_ratio: the least cohorts sum to {least.sum():.6g}, above the "
-            f"cohort of {problem.cohort:g}; the nearest feasible cohort is {least.sum():.6g}"
+            f"groups.*.min_sampling_ratio: the least cohorts sum to {fewest:.6g}, above "
+            f"the cohort of {problem.cohort:g}; the nearest feasible cohort is "
+            f"{fewest:.6g}"
         )
-    if most.sum() < problem.cohort * (1 - 1e-12):
+    if largest < problem.cohort * (1 - _ROUNDING_OF_SHARES):
         raise InfeasibleError(
-            f"groups.*.max_sampling_ratio: the largest cohorts sum to {most.sum():.6g}, below the "
-            f"cohort of {problem.cohort:g}; the nearest feasible cohort is {most.sum():.6g}"
+            f"groups.*.max_sampling_ratio: the largest cohorts sum to {largest:.6g}, below "
+            f"the cohort of {problem.cohort:g}; the nearest feasible cohort is "
+            f"{largest:.6g}"
         )
 
 
 def _check_left_weight(problem: Problem, floors: Floats) -> None:
     """Raise InfeasibleError where a group would have weight 0 in one sum of all."""
-    if np.all(floors > 0) or 1 - floors.sum() > 1e-12:
+    if np.all(floors > 0) or 1 - floors.sum() > _ROUNDING_OF_SHARES:
         return
-    first, without = int(np.argmax(floors)), problem.names[int(np.argmin(floors))]
-    name = problem.names[first] if np.sum(floors > 0) == 1 else "*"
+    without = problem.names[int(np.argmin(floors))]
+    name = "*"
+    if np.sum(floors > 0) == 1:
+        name = problem.names[int(np.argmax(floors))]
     raise InfeasibleError(
-        f"groups.{name}.min_weight: must leave group {without} a weight in one sum of all groups, "
-        f"found {floors.sum():.6g} in all; lower it or choose planning.release: per_group"
+        f"groups.{name}.min_weight: must leave group {without} a weight in one sum of all "
+        f"groups, found {floors.sum():.6g} in all; lower it or choose planning.release: "
+        "per_group"
     )
 
 
 def uniform_cohorts(problem: Problem) -> Floats:
-    """Expected cohort of each group when all sampling ratios that can be planned are equal."""
+    """Expected cohorts when all sampling ratios that can be planned are equal.
+
+    Groups of which everyone takes part have no ratio to plan. Shape (groups,).
+    """
     clients = np.asarray(problem.clients, dtype=float)
     laws = problem.laws or [problem.sampling] * len(clients)
     drawn = clients * [not law.law.everyone for law in laws]
-    left = problem.cohort - sum(clients - drawn)
-    return np.where(drawn > 0, left * drawn / (sum(drawn) or 1.0), clients)
+    drawn_cohort = problem.cohort - sum(clients - drawn)
+    return np.where(drawn > 0, drawn_cohort * drawn / (sum(drawn) or 1.0), clients)
 
 
 def drawable(problem: Problem, cohorts: Floats) -> Floats:
@@ -225,12 +285,16 @@ def drawable(problem: Problem, cohorts: Floats) -> Floats:
 
 
 def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
-    """Rounds cohorts to whole numbers in [1, N_m] that sum to ``total``, by largest remainder."""
+    """Whole numbers in [1, N_m] that sum to ``total``, by largest remainder.
+
+    Raises:
+        InfeasibleError: with the nearest total that can be.
+    """
     if not len(cohorts) <= total <= clients.sum():
+        nearest = int(np.clip(total, len(cohorts), clients.sum()))
         raise InfeasibleError(
             f"cohort: {total} clients per round cannot be one or more from each of "
-            f"{len(cohorts)} groups; the nearest that can is "
-            f"{int(np.clip(total, len(cohorts), clients.sum()))}"
+            f"{len(cohorts)} groups; the nearest that can is {nearest}"
         )
     whole = np.clip(np.floor(cohorts), 1, clients)
     while whole.sum() != total:
@@ -245,72 +309,80 @@ def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
 def noise_provision(spec: Spec) -> float:
     """Factor on the noise variance beyond what the noise multipliers ask for.
 
-    With dropout tolerance x, the noise shares of a fraction x of the cohort may be missing, so
-    every share is larger by 1 / (1 - x); with adaptive clipping, the noisy count of updates
-    below the clipping norm takes a share a of the precision, and the sum gets 1 / (1 - a).
+    With dropout tolerance x, the noise shares of a fraction x of the cohort may be
+    missing, so every share is larger by 1 / (1 - x); with adaptive clipping, the noisy
+    count of updates below the clipping norm takes a share a of the precision, and the
+    sum gets 1 / (1 - a).
     """
     clipping = spec.planning.clipping
-    counted = 0.0 if clipping is None else clipping.share
-    return 1 / ((1 - spec.planning.dropout_tolerance) * (1 - counted))
+    count_share = 0.0 if clipping is None else clipping.share
+    return 1 / ((1 - spec.planning.dropout_tolerance) * (1 - count_share))
 
 
-def provisioned_noise_multiplier(spec: Spec, found: Allocation) -> float:
-    """Noise multiplier of the weighted mean update per coordinate, with all provisions."""
-    nu = mean_noise_multiplier(found.weights, found.cohorts, found.noise, found.release)
+def provisioned_noise_multiplier(spec: Spec, allocation: Allocation) -> float:
+    """Noise multiplier of the weighted mean update per coordinate, with provisions."""
+    nu = mean_noise_multiplier(
+        allocation.weights, allocation.cohorts, allocation.noise, allocation.release
+    )
     return nu * math.sqrt(noise_provision(spec))
 
 
-# --- What a spec's limits on a whole run allow: rounds and client uploads. -----------------------
+# What a spec's limits on a whole run allow: rounds and client uploads.
 
-ROUNDING = 1e-9  # by how much uploads may exceed their limit, relatively, by rounding
+# By how much uploads may exceed their limit, relatively, by rounding.
+ROUNDING = 1e-9
 
 
 def check_limits(spec: Spec) -> None:
-    """Raises InfeasibleError for a cohort or rounds beyond their limits."""
-    planning, cohort = spec.planning, spec.expected_cohort
+    """Raise InfeasibleError for a cohort or rounds beyond their limits."""
+    planning = spec.planning
     if planning.max_rounds is not None and spec.rounds > planning.max_rounds:
         raise InfeasibleError(
-            f"planning.max_rounds: {planning.max_rounds} is below the {spec.rounds} rounds; the "
-            f"nearest feasible value is {spec.rounds}"
+            f"planning.max_rounds: {planning.max_rounds} is below the {spec.rounds} "
+            f"rounds; the nearest feasible value is {spec.rounds}"
         )
+    if planning.max_uploads is None:
+        return
+    cohort = spec.expected_cohort
     uploads = spec.rounds * cohort
-    if planning.max_uploads is not None and uploads > planning.max_uploads * (
-        1 + ROUNDING
-    ):
+    if uploads > planning.max_uploads * (1 + ROUNDING):
         raise InfeasibleError(
-            f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
-            f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
-            f"{above(uploads)}"
+            f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} "
+            f"uploads of {spec.rounds} rounds with {cohort:g} clients; the nearest "
+            f"feasible value is {above(uploads)}"
         )
 
 
 def above(value: float, digits: int = 6) -> str:
-    """Some digits of a value, rounded up, so that a limit of what is printed is enough."""
+    """Some digits of a value, rounded up: a limit of what is shown is enough."""
     shown = f"{value:.{digits}g}"
-    return (
-        shown
-        if float(shown) >= value
-        else f"{value * (1 + 5 * 10.0**-digits):.{digits}g}"
-    )
+    if float(shown) >= value:
+        return shown
+    return f"{value * (1 + 5 * 10.0**-digits):.{digits}g}"
 
 
 def largest_cohort(spec: Spec, rounds: int) -> float:
-    """The largest cohort within the limits, where it is free; at least ``fewest_clients``."""
-    ceilings = sum(
-        (one.max_sampling_ratio or 1.0) * spec.drawable(one) for one in spec.groups
-    )
-    most = min(ceilings, (spec.planning.max_uploads or math.inf) / rounds)
+    """The largest free cohort within the limits; at least ``fewest_clients``."""
+    ceiling = 0.0
+    for group in spec.groups:
+        ceiling += (group.max_sampling_ratio or 1.0) * spec.drawable(group)
+    largest = min(ceiling, (spec.planning.max_uploads or math.inf) / rounds)
     if spec.sampling.law.whole_cohorts:
-        most = math.floor(most * (1 + ROUNDING))
-    return max(most, fewest_clients(spec, rounds))
+        largest = math.floor(largest * (1 + ROUNDING))
+    return max(largest, fewest_clients(spec, rounds))
 
 
 def fewest_clients(spec: Spec, rounds: int) -> float:
-    """The smallest cohort that is planned: client of each group, and the least ratios of groups."""
-    least = [*map(spec.least_cohort, spec.groups)]
+    """The smallest cohort that is planned: a client of each group, and least ratios.
+
+    Groups without a least ratio get what ``limits_of`` implies for them.
+    """
+    requested = [spec.least_cohort(group) for group in spec.groups]
     if spec.sampling.law.whole_cohorts:
-        return float(sum(max(math.ceil(one - 1e-9), 1) for one in least))
-    one_each = float(len(spec.groups))
-    if not any(least):
-        return one_each
-    return max(sum(max(one, 1 / rounds) for one in least) / (1 - LEAST_SHARE), one_each)
+        whole = [math.ceil(cohort - _ROUNDING_OF_CLIENTS) for cohort in requested]
+        return float(sum(max(cohort, 1) for cohort in whole))
+    client_of_each = float(len(spec.groups))
+    if not any(requested):
+        return client_of_each
+    participations = sum(max(cohort, 1 / rounds) for cohort in requested)
+    return max(participations / (1 - LEAST_SHARE), client_of_each)

@@ -1,9 +1,10 @@
 """Solves a spec: spec -> problem -> decisions -> certified plan.
 
-The road of a plan for clients, in ``_solved``: ``decide_free_choices`` settles rounds, cohort and
-clipping norm; ``problem_of`` states the numbers that are left; ``decide`` finds ratios, noise
-multipliers and weights, by an objective's search or by a fixed rule; ``assemble`` certifies them;
-``with_server`` adds what the default recipe leaves to the plan's noise.
+The road of a plan for clients, in ``_solved``: ``decide_free_choices`` settles rounds,
+cohort and clipping norm; ``problem_of`` states the numbers that are left; ``decide``
+finds ratios, noise multipliers and weights, by an objective's search or by a fixed
+rule; ``assemble`` certifies them; ``with_server`` adds what the default recipe leaves
+to the plan's noise.
 """
 
 from __future__ import annotations
@@ -44,15 +45,19 @@ def solve(
     """Returns the plan of a spec, with its certificate.
 
     Args:
-        spec: the planning problem, its data as a mapping, or the path of its YAML file. Free
-            rounds, cohort and clipping norm are decided first; the plan's own spec holds the
-            decisions.
-        second_opinion: whether the certificate has rows of prv-accountant, which takes longer
-            to load than a plan to solve; None when the spec's accountant is ``prv`` only.
+        spec: the planning problem, its data as a mapping, or the path of its YAML file.
+            Free
+            rounds, cohort and clipping norm are decided first; the plan's own spec
+            holds the decisions.
+        second_opinion: whether the certificate has rows of prv-accountant, which takes
+            longer
+            to load than a plan to solve; None when the spec's accountant is ``prv``
+            only.
 
     Raises:
         InfeasibleError: naming the constraint that cannot hold.
-        UnsupportedError: when the spec's accountant does not cover its law and relation.
+        UnsupportedError: when the spec's accountant does not cover its law and
+            relation.
 
     >>> privplan.solve(privplan.preset("digits")).groups["strict"].clients
     100
@@ -62,9 +67,10 @@ def solve(
         return _solved(spec, second_opinion)
     from privplan.planning.risks import STATEMENTS, of_risk, restated
 
+    # Budgets that state a risk become the weakest that the risk allows.
     try:
         plan = _solved(spec, second_opinion)
-        for _ in range(STATEMENTS):  # at the weakest budgets that the risks allow
+        for _ in range(STATEMENTS):
             weaker = restated(plan)
             if weaker is None:
                 break
@@ -74,19 +80,24 @@ def solve(
     return plan
 
 
-def given_spec(given: Any) -> Spec:
-    """The spec that is given as such, as data or as a file."""
-    if isinstance(given, Spec):
-        return given
-    if isinstance(given, Mapping):
-        return Spec.parse(dict(given))
-    if isinstance(given, Path | str):
-        return Spec.load(given)
+def given_spec(spec: Any) -> Spec:
+    """The spec that is given as such, as data or as the path of a file.
+
+    Raises:
+        InputError: for anything else.
+    """
+    if isinstance(spec, Spec):
+        return spec
+    if isinstance(spec, Mapping):
+        return Spec.parse(dict(spec))
+    if isinstance(spec, Path | str):
+        return Spec.load(spec)
     rule = "must be a Spec, a mapping of its fields, or the path of its file"
-    raise InputError.one("spec", rule, type(given).__name__)
+    raise InputError.one("spec", rule, type(spec).__name__)
 
 
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
+    """The road of a plan."""
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
         from privplan.planning.records import solve_records
@@ -95,64 +106,74 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     else:
         decided, notes = decide_free_choices(spec)
         problem = problem_of(decided)
-        chosen = decide(decided, problem)
-        plan = with_server(assemble(decided, problem, chosen, notes, second_opinion))
+        decisions = decide(decided, problem)
+        plan = assemble(decided, problem, decisions, notes, second_opinion)
+        plan = with_server(plan)
     _log.info("solved %s: %s", spec.name, plan.status)
     return plan
 
 
 def decide(spec: Spec, problem: Problem) -> Decisions:
-    """Ratios, noise multipliers and weights of a spec without free rounds, cohort or clipping."""
-    return (optimised if is_objective(spec.planning.ratios) else rule_based)(
-        spec, problem
-    )
+    """Ratios, noise and weights of a spec without free rounds, cohort or clipping."""
+    if is_objective(spec.planning.ratios):
+        return optimised(spec, problem)
+    return rule_based(spec, problem)
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:
-    """Returns ratios and weights by spec's rules, and the least noise that keeps the budgets."""
+    """Ratios and weights by the spec's rules, with the least noise for the budgets."""
     cohorts, status = _cohorts(spec, problem)
     noise = calibrated(problem, problem.ratios(cohorts), spec.planning.accountant)
-    weight = weights(spec.weighting, cohorts, noise, problem.members)
-    kept = kept_fractions(spec, problem, cohorts, noise, weight)
-    sparsified = spec.planning.sparsification != "none"
-    value = closed_form_value(problem, cohorts, sparsified)
+    group_weights = weights(spec.weighting, cohorts, noise, problem.members)
+    fractions = kept_fractions(spec, problem, cohorts, noise, group_weights)
+    value = closed_form_value(problem, cohorts, _is_sparsified(spec))
+    bound = published_terms(
+        problem, group_weights, cohorts, noise, fractions, spec.release
+    )
     return Decisions(
         cohorts=cohorts,
         noise=noise,
-        weights=weight,
-        kept_fractions=kept,
+        weights=group_weights,
+        kept_fractions=fractions,
         release=spec.release,
         objective=ObjectiveValue(name="gdpfed_plus", value=value),
-        bound=published_terms(problem, weight, cohorts, noise, kept, spec.release),
+        bound=bound,
         status=status,
         warnings=tuple(_warnings(spec, problem, cohorts, noise)),
     )
 
 
+def _is_sparsified(spec: Spec) -> bool:
+    return spec.planning.sparsification != "none"
+
+
 def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
-    """Expected cohorts by ``planning.ratios``, shape (groups,), and the status of the plan."""
+    """Expected cohorts by ``planning.ratios``, shape (groups,), and a status."""
     if spec.planning.ratios == "given":
-        given = [
-            (group.sampling_ratio or 0.0) * spec.drawable(group)
-            for group in spec.groups
-        ]
-        return np.array(given), "evaluated: the ratios are given"
+        cohorts = []
+        for group in spec.groups:
+            cohorts.append((group.sampling_ratio or 0.0) * spec.drawable(group))
+        return np.array(cohorts), "evaluated: the ratios are given"
     if problem.cohort == problem.population:
         everybody = np.asarray(problem.clients, dtype=float)
         return everybody, "evaluated: everybody takes part in every round"
     if spec.planning.ratios == "uniform":
-        cohorts = drawable(problem, uniform_cohorts(problem))
-        return cohorts, "evaluated: the ratios are uniform"
-    found = solve_published(problem, spec.planning.sparsification != "none")
-    cohorts = drawable(problem, found.cohorts)
-    rounded = not np.allclose(cohorts, found.cohorts, rtol=1e-9)
-    return cohorts, found.status + "; then rounded to whole cohorts" * rounded
+        equal = drawable(problem, uniform_cohorts(problem))
+        return equal, "evaluated: the ratios are uniform"
+    solution = solve_published(problem, _is_sparsified(spec))
+    drawn = drawable(problem, solution.cohorts)
+    status = solution.status
+    if not np.allclose(drawn, solution.cohorts, rtol=1e-9):
+        status += "; then rounded to whole cohorts"
+    return drawn, status
 
 
 def _warnings(
     spec: Spec, problem: Problem, cohorts: Floats, noise: Floats
 ) -> list[str]:
-    planning, lines = spec.planning, []
+    """What a plan by rules leaves to say."""
+    planning = spec.planning
+    lines: list[str] = []
     if planning.accountant == "closed_form":
         lines += failed_conditions(problem, cohorts, noise)
     if planning.ratios != "gdpfed_plus" or problem.cohort == problem.population:
