@@ -162,7 +162,7 @@ class RandomAllocation(base.Law):
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
         """One for each whole block of its part, and perhaps one in a block not complete."""
         total = sum(rounds.values())
-        mean = np.zeros(2 + total // self.turns)
+        mean = np.zeros(2 + self.rounds_of_client(total))
         for part in range(self.parts):
             whole, rest = divmod(len(range(part, total, self.parts)), self.block)
             mean[whole] += (1 - rest / self.block) / self.parts

@@ -93,6 +93,8 @@ def test_evidence_of_choices_within_turns():
     assert law.most_of_client([1, 4, 7, 2, 5, 8, 11]) == 2
     assert law.participations({1.0: 6}).tolist() == [0, 1]
     assert law.participations({1.0: 2}) == pytest.approx([2 / 3, 1 / 3])
+    # After four rounds one turn of three has a whole block, and two have half of one.
+    assert law.participations({1.0: 4}) == pytest.approx([1 / 3, 2 / 3])
 
 
 @pytest.mark.parametrize("name", [SEPARATION, ALLOCATION])
