@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.record import Residual
+from privplan.record import ReleaseRecord, Residual
 from simulate.replay.clipping import ClippedSum
 from simulate.replay.draws import CLIENT, poisson_batches
-from simulate.replay.lines import Line
+from simulate.replay.lines import Line, Part
 from simulate.replay.sums import Release
 from simulate.replay.tolerance import ROUNDINGS, TINY, rounding_of
 from simulate.replay.training import (
@@ -29,52 +28,124 @@ from simulate.replay.training import (
 from simulate.replay.world import World
 
 
+class ClientTraining:
+    """The DP-SGD of one client in a round.
+
+    Args:
+        world: the run.
+        line: the ledger line of the client's release.
+        start: what it starts from.
+    """
+
+    def __init__(self, world: World, line: Line, start: Start) -> None:
+        self._world = world
+        self._round = line.record.round
+        [self._part] = line.parts
+        self._client = int(self._part.clients[0])
+        self._theta = start.of_client(self._client)
+        steps = line.record.steps
+        source = world.source(CLIENT, self._round, self._client)
+        records = world.parts.partition.records(self._client)
+        ratio = self._part.share.sampling_ratio
+        self.batches = poisson_batches(records, steps, ratio, source)
+        # Divides each noisy sum; a plan has it for each group that protects records.
+        self.size = self._part.group.record_batch or 1.0
+        generator = world.source(*line.stream)
+        std = line.record.noise_std
+        self.noise = [
+            torch.from_numpy(generator.standard_normal(len(self._theta)) * std)
+            for _ in range(steps)
+        ]
+        self.factors, self.share = step_factors(world, steps)
+        self.clipped = ClippedSum(world.plan.spec.clipping_norm)
+
+    def movement(self) -> Tensor:
+        """The movement of the client's parameters [d]."""
+        batches = mini_batches(self._world, self._round, [self._client], [self.batches])
+        examples = list(batches)
+
+        def slope(now: Tensor, step: int, moves: Tensor | bool) -> Tensor:
+            """The noisy sum of clipped gradients of single records, over the batch."""
+            self.clipped.total = self.noise[step]
+            for record in _single_records(examples[step]):
+                self.clipped.add(gradients(self._world, now[None], record)[0])
+            return (self.clipped.total / self.size).float() * moves
+
+        return descended(self._world.plan, self._round, self._theta, slope, self.factors)
+
+    def movement_of_noise(self) -> Tensor:
+        """What the noise alone moves, times the batch [d]; SGD is linear in it."""
+        still = torch.zeros_like(self._theta, dtype=torch.float64)
+
+        def slope(now: Tensor, step: int, moves: Tensor | bool) -> Tensor:
+            return self.noise[step] * moves
+
+        return descended(self._world.plan, self._round, still, slope, self.factors)
+
+
 def client_release(world: World, line: Line, start: Start) -> tuple[Release, Tensor | None]:
     """The release of one client, and what it keeps [d]; None where it keeps nothing."""
-    [part], [client], plan = line.parts, line.parts[0].clients.tolist(), world.plan
-    round_, steps, size = line.record.round, line.record.steps, part.group.record_batch or 1.0
-    theta, coordinates = start.of_client(client), torch.from_numpy(world.released(round_))
-    source, records = world.source(CLIENT, round_, client), world.parts.partition.records(client)
-    batches = poisson_batches(records, steps, part.share.sampling_ratio, source)
-    generator, clipped = world.source(*line.stream), ClippedSum(plan.spec.clipping_norm)
-    std = line.record.noise_std
-    noise = [torch.from_numpy(generator.standard_normal(len(theta)) * std) for _ in range(steps)]
-    examples = list(mini_batches(world, round_, [client], [batches]))
-    factors, share = step_factors(world, steps)
-
-    def slope(now: Tensor, step: int, moves: Tensor | bool) -> Tensor:
-        """The noisy sum of the clipped gradients of single records, over the batch size."""
-        clipped.total = noise[step]
-        for record in _single_records(examples[step]):
-            clipped.add(gradients(world, now[None], record)[0])
-        return (clipped.total / size).float() * moves
-
-    movement = descended(plan, round_, theta, slope, factors)
-    update = (movement * share)[coordinates]
-    finite = bool(update.isfinite().all())
-    vector = update if finite else torch.zeros_like(update)
-    kept = theta - start.theta + movement * (1 - share) if world.recipe.personal else None
-
-    # The same steps of the noise alone give what the noise moves: linear, as SGD with
-    # momentum is.
-    still = torch.zeros_like(theta, dtype=torch.float64)
-    of_noise = descended(plan, round_, still, lambda _, step, moves: noise[step] * moves, factors)
-    sent_noise = (of_noise * share)[coordinates]
-    rest = (sent_noise - vector.double() * size) / learning_rate(plan, round_)
-    of_share = {**clipped.evidence, "cohort": sum(map(len, batches))}
-    of_share["excluded"] += not finite
-    squares = Residual(sum_squares=float(rest @ rest), along_sum=None)
-    drawn = [one[coordinates].numpy() for one in noise]
-    changes = {
-        "noise_sum_squares": float(sum(np.square(one).sum() for one in drawn)),
-        "residual": squares if vector.any() else None,
-        "shares": (part.share.model_copy(update=of_share),),
-    }
-    record = line.record.model_copy(update=changes)
+    training = ClientTraining(world, line, start)
+    movement = training.movement()
+    coordinates = torch.from_numpy(world.released(line.record.round))
+    vector = (movement * training.share)[coordinates]
+    finite = bool(vector.isfinite().all())
+    if not finite:
+        vector = torch.zeros_like(vector)
+    sent_noise = (training.movement_of_noise() * training.share)[coordinates]
+    record = _with_evidence(world, line, training, vector, sent_noise, not finite)
     # The noise of a coordinate of what is sent: the root mean square of what was drawn.
-    unit = max(float(sent_noise.norm()) / size / math.sqrt(len(sent_noise)), TINY)
-    limit = ROUNDINGS * rounding_of(vector, clipped.summed_norms / size, unit)
-    return Release(vector, record, clipped.near, unit, limit), kept
+    root_mean_square = float(sent_noise.norm()) / math.sqrt(len(sent_noise))
+    unit = max(root_mean_square / training.size, TINY)
+    summed_norms = training.clipped.summed_norms / training.size
+    limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
+    release = Release(vector, record, training.clipped.near, unit, limit)
+    return release, kept_by(world, start, line.parts[0], movement * (1 - training.share))
+
+
+def _with_evidence(
+    world: World,
+    line: Line,
+    training: ClientTraining,
+    vector: Tensor,
+    sent_noise: Tensor,
+    excluded: bool,
+) -> ReleaseRecord:
+    """The ledger line with what training and noise give.
+
+    Args:
+        world: the run.
+        line: the ledger line so far.
+        training: of the client.
+        vector: what it sends [k].
+        sent_noise: the noise in it, times the batch [k].
+        excluded: whether its update was not finite.
+    """
+    [part] = line.parts
+    coordinates = torch.from_numpy(world.released(line.record.round))
+    without_noise = sent_noise - vector.double() * training.size
+    without_noise = without_noise / learning_rate(world.plan, line.record.round)
+    residual = None
+    if vector.any():
+        squares = float(without_noise @ without_noise)
+        residual = Residual(sum_squares=squares, along_sum=None)
+    evidence = training.clipped.evidence
+    evidence["cohort"] = sum(map(len, training.batches))
+    evidence["excluded"] += excluded
+    drawn = [float(noise[coordinates].square().sum()) for noise in training.noise]
+    changes = {
+        "noise_sum_squares": sum(drawn),
+        "residual": residual,
+        "shares": (part.share.model_copy(update=evidence),),
+    }
+    return line.record.model_copy(update=changes)
+
+
+def kept_by(world: World, start: Start, part: Part, movement: Tensor) -> Tensor | None:
+    """What a client keeps for itself after its own part moved [d]; None for nothing."""
+    if not world.recipe.personal:
+        return None
+    return start.of_client(int(part.clients[0])) - start.theta + movement
 
 
 def _single_records(batch: Batch) -> list[Batch]:

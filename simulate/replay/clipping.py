@@ -22,7 +22,7 @@ def unchanged(sent: Tensor, exceeds: bool) -> Tensor:
 
 
 class ClippedSum:
-    """The sum [d] of vectors, each clipped, and the evidence of clipping for a ledger share.
+    """The sum [d] of clipped vectors, and the evidence of clipping for a ledger share.
 
     Args:
         bound: the largest norm; infinite without clipping.
@@ -30,7 +30,8 @@ class ClippedSum:
     """
 
     def __init__(self, bound: float, finish: Finish = unchanged) -> None:
-        self.bound, self.finish = bound, finish
+        self.bound = bound
+        self.finish = finish
         self.total = torch.zeros((), dtype=torch.float64)
         self.near = 0  # vectors of which rounding decides whether they are clipped
         self.clipped = 0

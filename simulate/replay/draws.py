@@ -1,4 +1,4 @@
-"""Random draws of a run, generated again from its seed: cohorts, mini-batches and masks.
+"""Random draws of a run, made again from its seed: cohorts, mini-batches and masks.
 
 A stream is a Philox generator keyed by ``SeedSequence(seed, spawn_key=(purpose,
 *indices))``.
@@ -46,20 +46,21 @@ OWN_DRAWS = re.compile(r"full|poisson|fixed_size|cyclic_poisson:\d+")
 def drawn_cohort(
     law: str, source: np.random.Generator, clients: int, ratio: float, round_: int
 ) -> np.ndarray:
-    """Sorted positions: by poisson, cyclic_poisson, fixed_size, full, or another law's own draw."""
+    """Sorted positions, drawn here for ``OWN_DRAWS``, else by the law itself."""
     if not OWN_DRAWS.fullmatch(law):
         return SamplingLaw(law).law.draw(source, clients, ratio, round_)
     sizes = tuple[int, ...](getattr(clients, "parts", (clients,)))
     part = (round_ - 1) % len(sizes)
-    own, places = sizes[part], sum(sizes[:part]) + np.arange(sizes[part])
+    members = sizes[part]
+    places = sum(sizes[:part]) + np.arange(members)
     if law == "full":
         return places
-    size = round(own * ratio) if law == "fixed_size" else source.binomial(own, ratio)
-    return places[np.sort(source.choice(own, size=int(size), replace=False, shuffle=False))]
+    size = round(members * ratio) if law == "fixed_size" else source.binomial(members, ratio)
+    return places[np.sort(source.choice(members, size=int(size), replace=False, shuffle=False))]
 
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:
-    """The sampling ratio of a law; a cohort of fixed size has a whole number of clients."""
+    """The ratio of a law; a cohort of fixed size has a whole number of clients."""
     whole = round(clients * ratio) / clients
     if law == "full":
         return 1.0
@@ -69,13 +70,13 @@ def executed_ratio(law: str, clients: int, ratio: float) -> float:
 
 
 def turn(clients: int, ratio: float, round_: int) -> np.ndarray:
-    """Sorted positions of the participants when clients take turns, clients * ratio per round."""
+    """Sorted positions where clients take turns, clients * ratio of them per round."""
     first, last = (math.floor(clients * ratio * number + 1e-9) for number in (round_ - 1, round_))
     return np.sort(np.arange(first, last) % clients)
 
 
 def epochs(records: np.ndarray, steps: int, size: int, source: np.random.Generator) -> Batches:
-    """Records of each of ``steps`` mini-batches: shuffled epochs, cut into batches of ``size``."""
+    """Records of each of ``steps`` mini-batches: shuffled epochs, cut into batches."""
     batches: Batches = []
     while len(batches) < steps:
         order = source.permutation(records)
@@ -86,5 +87,5 @@ def epochs(records: np.ndarray, steps: int, size: int, source: np.random.Generat
 def poisson_batches(
     records: np.ndarray, steps: int, ratio: float, source: np.random.Generator
 ) -> Batches:
-    """Records of each of ``steps`` mini-batches: each record with probability ``ratio``."""
+    """Records of each of ``steps`` mini-batches: each with probability ``ratio``."""
     return [records[source.random(len(records)) < ratio] for _ in range(steps)]

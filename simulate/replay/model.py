@@ -57,7 +57,7 @@ class FinalVector:
 
 
 def final_vector(folder: Path, model: Model | None = None) -> FinalVector:
-    """The final vector of a finished run, from its plan, record, ledger and stored releases.
+    """The final vector of a finished run, from plan, record, ledger and releases.
 
     It is the server's released vector after the last round: the global model, or the
     average of models where the plan asks for one. No data are read, and nothing that
@@ -78,7 +78,8 @@ def final_vector(folder: Path, model: Model | None = None) -> FinalVector:
             wrote them), or the stored vectors are not those that evidence and ledger
             name.
     """
-    plan, record = Plan.load(folder / PLAN), RunRecord.load(folder)
+    plan = Plan.load(folder / PLAN)
+    record = RunRecord.load(folder)
     if record.status != "complete":
         raise InputError.one("record.status", "must be complete", record.status)
     ledger = read_ledger(folder, plan.digest)
@@ -101,8 +102,8 @@ def algorithm_of(plan: Plan, record: RunRecord) -> Algorithm:
 
 def settings_of(record: RunRecord) -> Hyperparameters:
     """The hyperparameters of a run, completed by the defaults of its algorithm."""
-    given = record.configuration
-    numbers, aggregation = given.get("numbers", {}), given.get("aggregation", "paper")
+    numbers = record.configuration.get("numbers", {})
+    aggregation = record.configuration.get("aggregation", "paper")
     sound = isinstance(numbers, dict) and all(
         isinstance(value, int | float) for value in numbers.values()
     )
@@ -114,7 +115,7 @@ def settings_of(record: RunRecord) -> Hyperparameters:
 
 
 class UnknownModule:
-    """An own module that was not given: its length is known from the evidence, nothing else."""
+    """An own module that was not given, of which only the length is known."""
 
     name = "own module"
 
@@ -128,12 +129,12 @@ class UnknownModule:
 
 
 def model_of(
-    record: RunRecord, plan: Plan, folder: Path, parameters: int, given: Model | None
+    record: RunRecord, plan: Plan, folder: Path, parameters: int, module: Model | None
 ) -> Model:
-    """The model of a run: as given, registered, or one of which only the length is known."""
+    """The model of a run: its own module, a registered one, or only a length."""
     initial = plan.spec.model.initial
-    if given is not None:
-        return started(given, initial, folder)
+    if module is not None:
+        return started(module, initial, folder)
     if record.configuration.get("own_model") is not None:
         return UnknownModule(parameters)  # type: ignore[return-value]
     return started(registered(record.model), initial, folder)
@@ -142,23 +143,21 @@ def model_of(
 def first_vector(
     algorithm: Algorithm, model: Model, record: RunRecord, stored: StoredReleases
 ) -> tuple[Tensor, Literal["recomputed", "declared"]]:
-    """The first global vector [d]: drawn again from the seed, or as the run stored it."""
+    """The first global vector [d]: drawn again from the seed, or as stored."""
     declared = torch.from_numpy(stored.initial().copy())
     if isinstance(model, UnknownModule):
         return declared, "declared"
     drawn = initial_vector(algorithm, model, record.simulation_seed)
-    if drawn.shape != declared.shape or not bool((declared - drawn).norm() <= _most(drawn)):
+    same = drawn.shape == declared.shape
+    limit = INITIAL_TOLERANCE * float(drawn.norm())
+    if not same or not bool((declared - drawn).norm() <= limit):
         rule = "must be the initial model that the run's seed draws"
         raise InputError.one("vectors.initial", rule, "another vector")
     return drawn, "recomputed"
 
 
-def _most(drawn: Tensor) -> float:
-    return INITIAL_TOLERANCE * float(drawn.norm())
-
-
 def members_of(folder: Path, plan: Plan) -> list[np.ndarray]:
-    """Numbers of the clients of each group, by their place in it, as the run assigned them.
+    """Numbers of the clients of each group, by place in it, as the run assigned them.
 
     They name the sender of a release only where each client releases for itself.
     """
@@ -171,7 +170,7 @@ def members_of(folder: Path, plan: Plan) -> list[np.ndarray]:
 def round_releases(
     stored: StoredReleases, ledger: LedgerText, algorithm: Algorithm, members: list[np.ndarray]
 ) -> Iterator[RoundReleases]:
-    """The stored releases of each round, with their senders where clients release one by one."""
+    """The stored releases of each round, with the senders of single clients' ones."""
     by_round: dict[int, list[ReleaseRecord]] = {}
     for line in ledger.records:
         by_round.setdefault(line.round, []).append(line)
@@ -193,6 +192,7 @@ def _sender(line: ReleaseRecord, places: dict[str, int], members: list[np.ndarra
     if len(line.shares) != 1 or len(named) != 1 or place is None:
         rule = f"must name the one client of each release in round {line.round}"
         raise InputError.one("ledger", rule, share.group)
-    known = members[place] if place < len(members) else np.empty(0, np.int64)
-    client = int(known[named[0]]) if named[0] < len(known) else named[0]
-    return Sender(share.group, client)
+    position = named[0]
+    if place < len(members) and position < len(members[place]):
+        return Sender(share.group, int(members[place][position]))
+    return Sender(share.group, position)

@@ -42,11 +42,11 @@ def start_of(state: ModelState, before: Replayed | None) -> Start:
         state: the model and the server's state before the round.
         before: the round before, executed again; None where nothing of it is needed.
     """
-    norm, last = state.server.get(NORM), state.server.get(LAST_STEP)
+    norm = state.server.get(NORM)
     return Start(
         theta=state.theta,
         clipping_norm=None if norm is None else float(norm),
-        last_step=last,
+        last_step=state.server.get(LAST_STEP),
         past=() if before is None else before.past,
         personal={} if before is None or before.personal is None else before.personal,
     )
@@ -56,14 +56,15 @@ def replay_round(
     world: World, round_: int, start: Start, recorded: Recorded, workers: int
 ) -> Replayed:
     """Execute a round again: its releases, from what its clients start from."""
-    lines, personal = planned_lines(world, round_, recorded.lines), dict(start.personal)
+    lines = planned_lines(world, round_, recorded.lines)
+    personal = dict(start.personal)
     if world.recipe.release == "per_client":
         results = in_threads(lambda line: client_release(world, line, start), lines, workers)
         releases = list[Release]()
-        for line, (release, kept) in zip(lines, results, strict=True):
+        for line, (release, own_part) in zip(lines, results, strict=True):
             releases.append(release)
-            if kept is not None:
-                personal[line.parts[0].clients.item()] = kept
+            if own_part is not None:
+                personal[line.parts[0].clients.item()] = own_part
         return Replayed(releases, (), personal)
     releases = []
     for place, line in enumerate(lines):

@@ -46,44 +46,62 @@ class Scores:
 @torch.no_grad()
 def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> Scores:
     """Scores of parameters [d] on the test records with some indices."""
-    chosen, data, model = torch.from_numpy(rows), parts.data, parts.model
-    blocks = torch.split(chosen, BATCH)
-    logits = torch.cat([model.logits(theta, data.inputs(data.test_x[rows])) for rows in blocks])
-    labels = data.test_y[chosen]
+    data = parts.data
+    blocks = torch.split(torch.from_numpy(rows), BATCH)
+    outputs = [parts.model.logits(theta, data.inputs(data.test_x[block])) for block in blocks]
+    logits = torch.cat(outputs)
+    labels = data.test_y[rows]
     if parts.metric is not None:
         return _by_metric(parts, parts.metric, logits, labels, rows)
     best = logits.topk(2).values
-    hits = (logits.argmax(1) == labels).double().numpy()
-    near = (best[:, 0] - best[:, 1] <= NEAR * logits.abs().amax(1)).double().numpy()
-    found = Scores(
-        score=(float(hits.mean()), float(near.mean())),
+    hits = logits.argmax(1) == labels
+    near = best[:, 0] - best[:, 1] <= NEAR * logits.abs().amax(1)
+    # Whether each record is right, and whether rounding decides it [records, 2].
+    counts = torch.stack([hits, near], 1).double().numpy()
+    scores = Scores(
+        score=_pair(counts.mean(0)),
         loss=float(cross_entropy(logits.double(), labels)),
-        ties=float(near.mean()),
+        ties=float(counts[:, 1].mean()),
     )
-    pairs, tested = np.stack([hits, near], 1), np.unique(labels.numpy())
-    means = np.array([pairs[labels.numpy() == label].mean(0) for label in tested])
+    tested = np.unique(labels.numpy())
+    means = np.array([counts[labels.numpy() == label].mean(0) for label in tested])
     for label, mean in zip(tested, means, strict=True):
-        found.by_class[data.classes[label]] = (float(mean[0]), float(mean[1]))
-    train_labels, classes = data.train_labels.numpy(), len(data.classes)
+        scores.by_class[data.classes[label]] = _pair(mean)
+    scores.by_group.update(_by_group(parts, plan, tested, means))
+    return scores
+
+
+def _by_group(
+    parts: RunParts, plan: Plan, tested: np.ndarray, means: np.ndarray
+) -> dict[str, Score]:
+    """Means over classes [classes, 2], with each group's shares of them in training."""
+    labels = parts.data.train_labels.numpy()
+    classes = len(parts.data.classes)
+    by_group = dict[str, Score]()
     for group, members in zip(plan.groups, parts.partition.members, strict=True):
-        shares = parts.partition.label_distribution(members, train_labels, classes)
+        shares = parts.partition.label_distribution(members, labels, classes)
         weights = shares[tested]
-        mean = weights @ means / (weights.sum() or 1.0)
-        found.by_group[group.name] = (float(mean[0]), float(mean[1]))
-    return found
+        by_group[group.name] = _pair(weights @ means / (weights.sum() or 1.0))
+    return by_group
+
+
+def _pair(means: np.ndarray) -> Score:
+    """A score and its share of ties, from an array of two."""
+    return float(means[0]), float(means[1])
 
 
 def _by_metric(
     parts: RunParts, metric: Metric, logits: Tensor, labels: Tensor, rows: np.ndarray
 ) -> Scores:
     """The run's metric, also by the groups that the test records name."""
-    objective, groups = parts.model.objective, parts.data.test_groups
+    objective = parts.model.objective
     targets = objective.targets_of(labels)
-    found = Scores((float(metric(logits, targets)), 0.0), float(objective(logits, labels)))
-    if groups is None:
-        return found
-    named = groups[rows]
+    score = float(metric(logits, targets))
+    scores = Scores((score, 0.0), float(objective(logits, labels)))
+    if parts.data.test_groups is None:
+        return scores
+    named = parts.data.test_groups[rows]
     for name in np.unique(named):
         chosen = torch.from_numpy(named == name)
-        found.by_group[str(name)] = (float(metric(logits[chosen], targets[chosen])), 0.0)
-    return found
+        scores.by_group[str(name)] = (float(metric(logits[chosen], targets[chosen])), 0.0)
+    return scores

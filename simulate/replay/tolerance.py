@@ -1,4 +1,4 @@
-"""How far a released vector is from the replayed one, in units of its noise, and what agrees.
+"""How far a release is from the replayed one, in units of its noise, and what agrees.
 
 A deviation is divided by the standard deviation of the release's noise, which the plan
 gives and the replay draws, or without noise by the root mean square of the replayed
@@ -40,7 +40,7 @@ class Deviation:
 
 
 def deviation(run: ArrayLike, replay: ArrayLike, unit: float) -> Deviation:
-    """The deviation of a run's vector from the replayed one; infinite for another length.
+    """The deviation of a run's vector from the replayed one; infinite for another size.
 
     Args:
         run: the vector of the run [k].

@@ -34,20 +34,22 @@ class World:
     discrete: bool = False  # whether sums and noise are on a grid
     scheme: object = 3  # how cohorts and noise follow from the seed: 1 is from it alone
 
-    def source(self, purpose: int, *at: int) -> Any:
+    def source(self, purpose: int, *indices: int) -> Any:
         """The generator of a private stream, from its start."""
         if self.key:
-            return self.key.stream(purpose, *at)
-        name = self.plan.groups[at[1]].name if purpose == SAMPLING else ""
-        return stream(self.seed if self.scheme == 1 else self._private[name], purpose, *at)
+            return self.key.stream(purpose, *indices)
+        if self.scheme == 1:
+            return stream(self.seed, purpose, *indices)
+        name = self.plan.groups[indices[1]].name if purpose == SAMPLING else ""
+        return stream(self._private[name], purpose, *indices)
 
     @cached_property
     def _private(self) -> dict[str, int]:
-        """Seeds of cohorts by group, and of noise: 128 bits of a hash of seed, spec and name."""
+        """Seeds of cohorts by group, and of noise: 128 bits of a hash, by name."""
         text = f"privplan private seed v3\n{self.seed}\n{self.plan.spec_digest}\n"
-        names = ("", *(one.name for one in self.plan.groups))
+        names = ("", *(group.name for group in self.plan.groups))
         hashes = {name: hashlib.sha256(f"{text}{name}".encode()).hexdigest() for name in names}
-        return {name: int(found[:32], 16) for name, found in hashes.items()}
+        return {name: int(digest[:32], 16) for name, digest in hashes.items()}
 
     @property
     def clips(self) -> bool:
@@ -56,30 +58,41 @@ class World:
 
     def released(self, round_: int) -> np.ndarray:
         """The coordinates that leave clients in a round, sorted."""
-        size, head = self.parts.model.parameters, self.parts.model.head
+        size = self.parts.model.parameters
         if self.recipe.masked:
             count = max(1, round(self.numbers["kept"] * size))
             drawn = stream(self.seed, MASK, round_, 0)
             return np.sort(drawn.choice(size, size=count, replace=False, shuffle=False))
         shared = np.arange(size)
-        return np.delete(shared, shared[head]) if self.recipe.local == "head" else shared
+        if self.recipe.local == "head":
+            return np.delete(shared, shared[self.parts.model.head])
+        return shared
 
     @property
     def before(self) -> int:
-        """How many earlier rounds a round depends on beside the model and the server's state."""
+        """How many earlier rounds a round builds on, beside the server's state."""
         rounds = self.plan.spec.rounds
         return rounds if self.recipe.personal else len(mixture(self.plan)) - 1
 
 
 def mixture(plan: Plan, round_: int = 1) -> tuple[float, ...]:
-    """Factors on the last B sums: the plan's, if those on one sum have norm 1 at most."""
-    own, norms = _mixtures(plan.spec.sampling, plan.spec.server_momentum, plan.spec.rounds)
-    at = min(round_, len(own)) - 1
-    return tuple(one / norms[max(0, at - k)] for k, one in enumerate(own[at]))
+    """Factors on the last B sums: the plan's, cut where those on one exceed norm 1."""
+    spec = plan.spec
+    factors, norms = _mixtures(spec.sampling, spec.server_momentum, spec.rounds)
+    index = min(round_, len(factors)) - 1
+    return tuple(factor / norms[max(0, index - lag)] for lag, factor in enumerate(factors[index]))
 
 
 @lru_cache
-def _mixtures(law: SamplingLaw, momentum: float, rounds: int) -> tuple[list[Any], list[float]]:
-    own = [law.law.mixture(momentum, rounds, at + 1) for at in range(rounds)]
-    columns = ([row[k] for k, row in enumerate(own[u : u + len(own[0])])] for u in range(rounds))
-    return own, [max(1.0, math.hypot(*one)) for one in columns]
+def _mixtures(
+    law: SamplingLaw, momentum: float, rounds: int
+) -> tuple[list[tuple[float, ...]], list[float]]:
+    """A law's factors in each round, and the norm of the factors on each sum, or 1."""
+    factors = [law.law.mixture(momentum, rounds, number) for number in range(1, rounds + 1)]
+    bands = len(factors[0])
+    norms = list[float]()
+    for first in range(rounds):
+        later = factors[first : first + bands]
+        on_sum = [row[lag] for lag, row in enumerate(later)]
+        norms.append(max(1.0, math.hypot(*on_sum)))
+    return factors, norms

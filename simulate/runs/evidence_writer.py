@@ -1,7 +1,7 @@
-"""Writer of a run's evidence for its replay: ``evidence.jsonl``, ``vectors.bin``, ``clients.npz``.
+"""Writer of a run's evidence: ``evidence.jsonl``, ``vectors.bin``, ``clients.npz``.
 
-The writer is not part of training: no result depends on it. Models are not written: they are
-functions of the releases (``simulate.postprocessing``).
+The writer is not part of training: no result depends on it. Models are not written:
+they are functions of the releases (``simulate.postprocessing``).
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from simulate.engine.loop import Progress
 
 
 class EvidenceWriter:
-    """Appends each round's evidence; the rounds after the checkpoint's are written anew.
+    """Appends each round's evidence; rounds after the checkpoint's are written anew.
 
     Args:
         folder: the run folder.
         experiment: the run.
-        done: the last round of the checkpoint from which the run goes on; 0 for a new run.
+        done: last round of the checkpoint from which the run goes on; 0 for a new run.
     """
 
     def __init__(self, folder: Path, experiment: Experiment, done: int) -> None:
         self._folder = folder
-        plan, start = experiment.algorithm.plan, experiment.start.numpy()
+        plan = experiment.algorithm.plan
+        start = experiment.start.numpy()
         clients = client_arrays(experiment.partition)
         header = EvidenceHeader(
             data=experiment.data.digest,
@@ -63,7 +64,9 @@ class EvidenceWriter:
         for line in lines:
             written, self._chain = chained(line, self._chain, "evidence")
             text += written
-        size = FLOAT_BYTES * len(start) + sum(line.size for line in lines) * header.stored
+        size = FLOAT_BYTES * len(start)
+        if header.stored:
+            size += sum(line.size for line in lines)
         _cut(folder / VECTORS, size, _bytes(start))
         content = io.BytesIO()
         np.savez_compressed(content, **clients)  # type: ignore[arg-type]
@@ -71,7 +74,7 @@ class EvidenceWriter:
         write_text(folder / EVIDENCE, text)
 
     def append(self, progress: Progress) -> None:
-        """Write the evidence of a round, on disk before the round can be in a checkpoint."""
+        """Write the evidence of a round to the disk, before its checkpoint."""
         releases = [_array(vector) for vector in progress.releases]
         evidence = RoundEvidence(
             round=progress.round,
@@ -87,7 +90,7 @@ class EvidenceWriter:
 
 
 def expected_bytes(experiment: Experiment) -> float:
-    """Expected size of the releases of all rounds: per client, per group, or of one sum."""
+    """Expected size of the releases of all rounds."""
     algorithm = experiment.algorithm
     releases = 1.0 if algorithm.mechanism.joint else float(len(algorithm.plan.groups))
     if algorithm.mechanism.release_client is not None:
@@ -99,22 +102,24 @@ def expected_bytes(experiment: Experiment) -> float:
 def _written(
     folder: Path, plan_digest: str, header: EvidenceHeader, done: int
 ) -> list[RoundEvidence]:
-    """The evidence of the rounds up to ``done`` that is whole, with its vectors; none otherwise."""
+    """The whole evidence of the rounds up to ``done``; none without its vectors."""
     before = None
     with suppress(InputError):
         before = read_evidence(folder, plan_digest)
     if before is None or before.header != header:
         return []
     lines = [line for line in before.of_releases.values() if line.round <= done]
-    needed = FLOAT_BYTES * header.parameters + sum(line.size for line in lines) * header.stored
+    size = FLOAT_BYTES * header.parameters
+    if header.stored:
+        size += sum(line.size for line in lines)
     with suppress(OSError):
-        if (folder / VECTORS).stat().st_size >= needed:
+        if (folder / VECTORS).stat().st_size >= size:
             return lines
     return []
 
 
 def _cut(path: Path, size: int, start: bytes) -> None:
-    """Cut the file of vectors to a size; with no more than the initial vector it is written."""
+    """Cut the file of vectors to a size; the initial vector alone is written."""
     try:
         if size == len(start):
             write_bytes(path, start)

@@ -53,7 +53,8 @@ OF_THE_RUN = ("model.py", "replay.py", "rounds.py")
 
 def test_what_precedes_a_release_shares_nothing_with_the_run():
     """Only the model after a release is computed by the run's own function."""
-    shared = ("simulate.postprocessing", "simulate.algorithm", "simulate.aggregators")
+    names = ("postprocessing", "algorithm", "algorithms", "aggregators")
+    shared = [f"from simulate.{name}" for name in names]
     for path in PACKAGE.glob("*.py"):
         text = path.read_text()
         assert path.name in OF_THE_RUN or not any(name in text for name in shared), path.name
