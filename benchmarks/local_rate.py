@@ -35,7 +35,7 @@ from torch import Tensor
 
 from benchmarks.recipe import LAST, spec_data
 from privplan.plan import Plan
-from privplan.planning.choices import DECAY, STEP_LENGTH, relative_noise
+from privplan.planning.recipe import DECAY, STEP_LENGTH, relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.spec.training import UNIT

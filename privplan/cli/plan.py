@@ -119,7 +119,7 @@ def solve_command(
     from privplan.files import read_text, refuse_overwriting, spec_mapping
     from privplan.forecast.target import forecast_lines
     from privplan.planning.alternatives import alternatives, attention_lines
-    from privplan.planning.choices import replaced_lines
+    from privplan.planning.recipe import replaced_lines
     from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import (
         alternatives_table,

@@ -14,7 +14,7 @@ from pydantic import Field
 from privplan.errors import Fault, InputError
 from privplan.files import TABLE, read_json, refuse_other_kind, write_text
 from privplan.plan import Plan
-from privplan.planning.choices import DECAY, default_rate, relative_noise
+from privplan.planning.recipe import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec
 from privplan.spec.training import Augmentation
 from privplan.values import (

@@ -10,9 +10,10 @@ from typing import Any
 
 from privplan.errors import PrivplanError
 from privplan.plan import Forecast, Plan
-from privplan.planning.choices import relative_noise, task_of
+from privplan.planning.choices import task_of
 from privplan.planning.error import Allocation
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.recipe import relative_noise
 from privplan.planning.search import estimated
 from privplan.planning.solver import solve
 from privplan.spec.planning import LEAST_SHARE, is_objective

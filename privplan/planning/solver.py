@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from privplan.errors import InfeasibleError, InputError, checked_call
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
-from privplan.planning.choices import decide_free_choices, optimised, with_server
+from privplan.planning.choices import decide_free_choices, optimised
 from privplan.planning.error import weights
 from privplan.planning.noise import calibrated
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
@@ -31,6 +31,7 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
+from privplan.planning.recipe import with_server
 from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 

@@ -15,8 +15,8 @@ from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
 from privplan.book.spending import Remaining, Spending, full_name
 from privplan.plan import Plan, book_lines
-from privplan.planning.choices import recipe_lines, relative_noise
 from privplan.planning.objectives import objective_of
+from privplan.planning.recipe import recipe_lines, relative_noise
 from privplan.planning.sweep import CHANCES, DECIDED
 from privplan.record import ACCURACY
 from privplan.spec.planning import FIXED_RATIOS

@@ -2,7 +2,7 @@
 
 A spec that leaves the clipping norm and the server open asks for the default recipe, which is
 decided without any data. Clipping norm and local learning rate follow from local training alone,
-so they are filled in when the spec is read; ``privplan.planning.choices`` decides the rest when the
+so they are filled in when the spec is read; ``privplan.planning.recipe`` decides the rest when the
 plan is solved. A solved spec names the decided fields in ``recipe.decides``, so that solving it
 again gives the same plan, and baselines can leave the recipe out.
 """

@@ -27,8 +27,8 @@ from privplan.errors import InputError, PrivplanError
 from privplan.files import Convert, edited, load_yaml
 from privplan.forecast.features import Coverage, ProxyRun, ProxyTable, client_shares, plan_features
 from privplan.plan import Plan
-from privplan.planning.choices import relative_noise
 from privplan.planning.problem import fewest_clients
+from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec

@@ -18,7 +18,7 @@ from privplan import processes
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
 from privplan.files import write_bytes, write_text
-from privplan.planning.choices import relative_noise
+from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, RECORD, RunRecord

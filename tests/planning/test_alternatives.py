@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privplan.planning.alternatives import alternatives, attention_lines
-from privplan.planning.choices import relative_noise
+from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 

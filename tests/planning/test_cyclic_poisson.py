@@ -6,8 +6,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privplan.errors import InputError
-from privplan.planning.choices import relative_noise
 from privplan.planning.inverse import solve_for, with_uploads
+from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import members

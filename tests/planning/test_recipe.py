@@ -9,7 +9,7 @@ import pytest
 from privplan.plan import Plan
 from privplan.planning.alternatives import attention_lines
 from privplan.planning.baselines import strictest, uniform
-from privplan.planning.choices import NOT_TUNED, recipe_lines, relative_noise
+from privplan.planning.recipe import NOT_TUNED, recipe_lines, relative_noise
 from privplan.planning.records import record_level
 from privplan.planning.solver import solve
 from privplan.planning.sweep import with_point

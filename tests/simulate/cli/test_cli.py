@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.plan import Plan
-from privplan.planning.choices import relative_noise
+from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from simulate.algorithms.registry import ALGORITHMS

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from privplan.planning.choices import recipe_lines
+from privplan.planning.recipe import recipe_lines
 from privplan.spec.groups import Model as Network
 from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm

@@ -11,7 +11,7 @@ import torch
 
 from privplan.forecast.features import ProxyTable
 from privplan.forecast.model import Forecaster
-from privplan.planning.choices import relative_noise
+from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec

@@ -11,7 +11,7 @@ import torch
 from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.planning.baselines import uniform
-from privplan.planning.choices import recipe_lines
+from privplan.planning.recipe import recipe_lines
 from privplan.planning.solver import solve
 from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
