@@ -30,6 +30,7 @@ from privplan.files import (
     refuse_yaml_of_other_kind,
     write_text,
 )
+from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
 from privplan.values import (
@@ -220,6 +221,13 @@ class Forecast(Value):
     proxy: str  # digest of the table of proxy runs
 
 
+def _same(stored: Any, computed: Any) -> bool:
+    """Whether a stored value is the computed one; numbers may differ in the last digits."""
+    if isinstance(stored, float) and isinstance(computed, int | float):
+        return math.isclose(stored, computed, rel_tol=1e-9)
+    return bool(stored == computed)
+
+
 class Plan(Shown, Checked):
     """A solved spec. Made by ``privplan.solve``; kept as ``plan.json``.
 
@@ -277,18 +285,80 @@ class Plan(Shown, Checked):
         return {**data, "spec": put_back(data["spec"], self._removed)} if self._removed else data
 
     @rule
-    def _groups_fit_spec(self) -> Iterator[Fault]:
-        """The groups' parts cover the spec's rounds, and have the fields of its unit."""
-        of_records = self.spec.unit == "record"
-        names, wanted = ([one.name for one in groups] for groups in (self.groups, self.spec.groups))
+    def _names_are_those_of_the_spec(self) -> Iterator[Fault]:
+        """The groups and the rows of the certificate are of the spec's groups, in order."""
+        names = [group.name for group in self.groups]
+        wanted = [group.name for group in self.spec.groups]
         if names != wanted:
             text = f"must be those of the spec ({', '.join(wanted)})"
             yield Fault("groups", text, ", ".join(names) or "none")
-        for group, own in zip(self.groups, self.spec.groups, strict=False):
+        for row in self.certificate:
+            if row.group not in wanted:
+                yield Fault("certificate.group", f"must be one of {', '.join(wanted)}", row.group)
+
+    @rule
+    def _groups_follow_from_the_spec(self) -> Iterator[Fault]:
+        """What the spec says of a group is in the plan as the spec says it."""
+        for group, stated in zip(self.groups, self.spec.groups, strict=False):
             where = f"groups.{group.name}"
-            for field in ("contributions", "sampling"):
-                if (found := getattr(group, field)) != (asked := getattr(own, field)):
-                    yield Fault(f"{where}.{field}", f"must be the spec's, {asked}", found)
+            expected: dict[str, Any] = {
+                "clients": stated.clients,
+                "epsilon": stated.epsilon,
+                "delta": self.spec.delta_of(stated),
+                "contributions": stated.contributions,
+                "sampling": stated.sampling,
+                "expected_cohort": group.sampling_ratio * self.spec.drawable(stated),
+            }
+            if self.spec.unit == "record":
+                expected |= self._parts_of_records(group, stated)
+            for field, value in expected.items():
+                stored = getattr(group, field)
+                if not _same(stored, value):
+                    shown = f"{value:.12g}" if isinstance(value, float) else value
+                    yield Fault(f"{where}.{field}", f"must be the spec's, {shown}", stored)
+
+    def _parts_of_records(self, group: GroupPlan, stated: Group) -> dict[str, Any]:
+        """Cohort, records, batches and steps of a group whose records are protected."""
+        batch = self.spec.batch_size_of(stated)
+        records = stated.records or 1
+        return {
+            # clients take turns, so that a round has so many of them by the ratio
+            "expected_cohort": group.sampling_ratio * stated.clients,
+            "records": stated.records,
+            "record_sampling_ratio": batch / records,
+            # E_i = K ceil(N / b): steps of a client in a round
+            "steps": (self.spec.local.epochs or 1) * math.ceil(records / batch),
+        }
+
+    @rule
+    def _certificate_is_of_the_groups(self) -> Iterator[Fault]:
+        """Each row has delta, relation and unit of the plan; one row of a group guarantees."""
+        groups = {group.name: group for group in self.groups}
+        for row in self.certificate:
+            if row.group not in groups:
+                continue
+            expected = {
+                "delta": groups[row.group].delta,
+                "relation": self.spec.relation,
+                "unit": self.spec.unit,
+            }
+            for field, value in expected.items():
+                stored = getattr(row, field)
+                if not _same(stored, value):
+                    where = f"certificate.{row.group}.{row.accountant}.{field}"
+                    yield Fault(where, f"must be the plan's, {value}", stored)
+        guaranteed = [row.group for row in self.certificate if row.guarantee]
+        for name in groups if self.certificate else ():
+            if guaranteed.count(name) != 1:
+                rule_ = "must have one row that guarantees"
+                yield Fault(f"certificate.{name}", rule_, guaranteed.count(name))
+
+    @rule
+    def _fields_fit_the_unit(self) -> Iterator[Fault]:
+        """Segments cover the rounds; records have fields where records are protected."""
+        of_records = self.spec.unit == "record"
+        for group in self.groups:
+            where = f"groups.{group.name}"
             if group.segments is not None:
                 rounds = sum(segment.rounds for segment in group.segments)
                 if rounds != self.spec.rounds:

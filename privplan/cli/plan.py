@@ -244,8 +244,9 @@ def explain_command(plan: str, form: str) -> None:
     from privplan.plan import Plan
     from privplan.planning.explain import explain
     from privplan.report.tables import explanation
+    from privplan.verification.promise import require_certified
 
-    solved = Plan.load(plan)
+    solved = require_certified(Plan.load(plan))
     rows = explain(solved)
     if form == "json":
         render.data([vars(row) for row in rows])
@@ -311,13 +312,14 @@ def verify_command(
     from privplan.plan import Plan
     from privplan.record import ACCURACY
     from privplan.report import tables
+    from privplan.verification.promise import require_certified
     from privplan.verification.verify import load_run
 
     judged = judging(ctx, plan, rounds, noise_key)
     if run.is_file():
         if run.suffix in (".zip", ".tar", ".gz", ".tgz", ".jsonl"):
             raise InputError.one("run", "must be a run folder, unpacked, or a plan", run.name)
-        line = tables.promise_line(Plan.load(run))
+        line = tables.promise_line(require_certified(Plan.load(run)))
         if form == "json":
             render.data({"outcome": "unverified", "reason": line})
         else:

@@ -27,6 +27,7 @@ from privplan.record import PLAN, RECORD, RunRecord
 from privplan.report import plots, reproduce, scores, tables
 from privplan.report.style import DARK, LIGHT, Panel
 from privplan.verification.checks.check import Run
+from privplan.verification.promise import require_certified
 from privplan.verification.verify import Verdict, judge, load_run
 from privplan.visible import KEPT_LINES, printable
 
@@ -99,7 +100,7 @@ def page_of(source: Path | str, judged: Callable[[Run], Verdict] = judge) -> str
     """
     where = Path(source)
     if where.is_file():
-        content = _of_plan(Plan.load(where))
+        content = _of_plan(require_certified(Plan.load(where)))
     elif (where / RECORD).is_file():
         content = _of_run(load_run(where), judged)
     else:

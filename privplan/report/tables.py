@@ -513,10 +513,27 @@ def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
     lines = [
         f"plan {verdict.plan_digest[:SHORT]}, protects each {whom}: {asked}",
         f"evidence: {levels}{noise if verdict.simulation_only else ''}",
+        *_unchecked_lines(verdict),
     ]
     if scores:
         reached = score(verdict.metric, verdict.accuracy) or no_score(verdict)
         lines.append(f"test {verdict.metric} {reached} ({run_name(verdict)})")
+    return lines
+
+
+def _unchecked_lines(verdict: Verdict) -> list[str]:
+    """What the epsilon of a run does not count and no check can see, one line each."""
+    lines = []
+    if verdict.own_model:
+        lines.append(
+            "own module: its initial values and buffers are declared public; nothing checks "
+            "that they do not come from private records"
+        )
+    if verdict.tuned and verdict.own_data:
+        lines.append(
+            "tuned: numbers of this run were chosen by looking at members' records, which "
+            "this epsilon does not count"
+        )
     return lines
 
 

@@ -27,7 +27,7 @@ from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, run_folder
-from privplan.registry import Registry, points
+from privplan.registry import points
 from privplan.streams import NoiseKey
 from privplan.values import Named, Shown, Value, is_none
 from privplan.verification.checks.check import (
@@ -45,13 +45,13 @@ from privplan.verification.checks.check import (
     unreleased,
 )
 from privplan.verification.checks.ledger import claimed_rounds
-
-GUARANTEE = "pld"
-GUARANTEES: Registry[Callable[[Plan, History, float], float]] = Registry(
-    "certificate.accountant", "privplan.guarantees"
+from privplan.verification.promise import (
+    GUARANTEE,
+    GUARANTEES,
+    promised,
+    require_certified,
 )
-"""Upper bounds on epsilon by what guarantees a plan, where that is not this project's PLD
-accountant: functions of the plan, the releases of one run, and delta."""
+
 Outcome = Literal["kept", "broken", "unverified", "rehearsal"]
 """A rehearsal is a run on own data whose noise everybody can remove who has its seed."""
 Strength = Literal["executed", "recorded", "rehearsal", "unverified", "broken"]
@@ -130,6 +130,8 @@ class Verdict(Shown, Value):
         metric: what the accuracies of the verdict are; records of other tasks name another.
         not_finite: whether the score was measured and is not a finite number.
         own_data: whether the run says that its data are no registered public ones.
+        own_model: whether it says that its model is a module of the user.
+        tuned: whether it says that numbers were chosen by training on its people before.
         plan_digest: of the plan that the run executed; compare it with the approved one.
         unit: whom the budgets protect.
         rounds: of the plan.
@@ -152,6 +154,8 @@ class Verdict(Shown, Value):
     metric: str = Field(ACCURACY, exclude_if=lambda metric: metric == ACCURACY)
     not_finite: bool = Field(False, exclude_if=lambda found: not found)
     own_data: bool = Field(False, exclude_if=lambda own: not own)
+    own_model: bool = Field(False, exclude_if=lambda own: not own)
+    tuned: bool = Field(False, exclude_if=lambda tuned: not tuned)
     plan_digest: str
     unit: Unit
     rounds: int
@@ -337,13 +341,12 @@ def _group_verdict(
         if one.group == group.name
     ]
     audit = audits[0] if audits else ()
-    certified = [
-        row for row in run.plan.certificate if row.guarantee and row.group == group.name
-    ]
+    certified = any(row.group == group.name for row in run.plan.certificate)
+    planned = bounds(lambda: promised(run.plan, group)).upper if certified else None
     shared = {
         "group": group.name,
         "budget": group.epsilon,
-        "planned": _finite(certified[0].epsilon_upper) if certified else None,
+        "planned": None if planned is None else _finite(planned),
         "realised_lower": _finite(worst_off.lower),
         "delta": group.delta,
         "sampling": run.plan.law_of(group),
@@ -445,7 +448,10 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
         checks=tuple(checks), accuracy=run.record.accuracy,
         accuracy_by_class=run.record.accuracy_by_class, metric=run.record.metric,
         not_finite=run.record.accuracy is None and bool(last) and last[0].accuracy is None,
-        own_data=bool(run.record.configuration.get("own_data")), plan_digest=run.plan.digest,
+        own_data=bool(run.record.configuration.get("own_data")),
+        own_model="own_model" in run.record.configuration,
+        tuned=bool(run.record.configuration.get("tuned")),
+        plan_digest=run.plan.digest,
         unit=run.plan.unit, rounds=run.plan.spec.rounds, executed=executed,
         earlier=0 if executed else claimed_rounds(run), not_executed=not_executed,
         claimed=run.executed.claimed if executed and run.executed is not None else "",
@@ -474,6 +480,7 @@ def load_run(folder: Any) -> Run:
     if plan.spec.population > MOST_CLIENTS:
         rule = f"must have at most {MOST_CLIENTS} clients to be verified"
         raise InputError.one("plan.groups", rule, plan.spec.population)
+    require_certified(plan)
     record = RunRecord.load(folder)
     if (
         record.status == "running"

@@ -377,11 +377,20 @@ def _plan(pilot: Pilot, total: int) -> Plan:
         )
         for group, size, cohort, share in zip(spec.groups, sizes, cohorts, shares, strict=True)
     )
-    plain = {"contributions": 1, "sampling": None}
+    # The spec of the pilot, whose groups have as many clients as the data set has records for.
+    pilot_groups = []
+    for group, planned in zip(spec.groups, groups, strict=True):
+        change = {
+            "contributions": 1,
+            "sampling": None,
+            "clients": planned.clients,
+            "delta": planned.delta,
+        }
+        pilot_groups.append(group.model_copy(update=change))
     kept = spec.planning.ratios == "given" or spec.cohort == round(spec.cohort or 0.5)
     changes = {
         "sampling": SamplingLaw.FIXED_SIZE,
-        "groups": tuple(group.model_copy(update=plain) for group in spec.groups),
+        "groups": tuple(pilot_groups),
         "cohort": spec.cohort if kept else float(min(cohorts.sum(), spec.population)),
     }
     return Plan(

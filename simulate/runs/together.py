@@ -9,7 +9,8 @@ from privplan.accounting.certificate import laws
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, named_law
 from privplan.ledger import history_of
 from privplan.plan import Plan
-from privplan.verification.verify import GUARANTEE, load_run
+from privplan.verification.promise import GUARANTEE
+from privplan.verification.verify import load_run
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs.compare import request_for
 from simulate.runs.request import Request, prepare

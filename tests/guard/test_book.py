@@ -46,9 +46,14 @@ def train(plan, folder, book=None, population=""):
 
 def longer(plan, rounds):
     """The plan with more rounds of the same noise, and room for them in its own epsilon."""
-    groups = tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in plan.groups)
-    spec_ = plan.spec.model_copy(update={"rounds": rounds})
-    return plan.model_copy(update={"spec": spec_, "groups": groups})
+
+    def with_room(groups):
+        return tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in groups)
+
+    changes = {"rounds": rounds, "groups": with_room(plan.spec.groups)}
+    spec_ = plan.spec.model_copy(update=changes)
+    wider = {"spec": spec_, "groups": with_room(plan.groups), "certificate": ()}
+    return plan.model_copy(update=wider)
 
 
 @pytest.fixture(scope="module")

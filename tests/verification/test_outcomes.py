@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from privplan.errors import InputError
 from privplan.evidence import ReplayReport
 from privplan.record import RECORD, REPLAY
-from privplan.report.tables import headline
+from privplan.report.tables import closing_lines, headline
 from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.verify import judge, load_run
 from tests.command import verify
@@ -127,12 +128,13 @@ def test_no_check_passes_on_an_empty_ledger(tmp_path):
     assert [check.name for check in verdict.failed] == ["rounds", "noise drawn"]
 
 
-def test_a_plan_that_certifies_no_finite_epsilon_has_a_verdict(tmp_path):
+def test_a_plan_that_certifies_no_finite_epsilon_contradicts_its_noise(tmp_path):
     plan = honest_run.plan(honest_run.spec(rounds=3))
     rows = tuple(row.model_copy(update={"epsilon_upper": np.inf}) for row in plan.certificate)
     plan = plan.model_copy(update={"certificate": rows})
     honest_run.write_run(tmp_path, honest_run.releases(plan), plan)
-    assert judge(load_run(tmp_path), 0).groups[0].planned is None
+    with pytest.raises(InputError, match="epsilon_upper: must be what the plan's releases cost"):
+        load_run(tmp_path)
 
 
 def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
@@ -248,3 +250,27 @@ def test_a_damaged_replay_is_bad_input(text, tmp_path):
     (tmp_path / REPLAY).write_text(text)
     done = verify(tmp_path)
     assert (done.exit_code, done.stderr[:10]) == (2, "privplan: ")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"),
+    [
+        ({"own_model": "0" * 64}, "initial values and buffers are declared public"),
+        ({"own_data": True, "tuned": True}, "chosen by looking at members' records"),
+    ],
+)
+def test_what_no_check_can_see_is_named(configuration, words, tmp_path):
+    honest_run.write_run(tmp_path)
+    assert words not in " ".join(closing_lines(judge(load_run(tmp_path), 0)))
+    recorded = json.loads((tmp_path / RECORD).read_text())["configuration"]
+    edit_record(tmp_path, configuration={**recorded, **configuration})
+    assert words in " ".join(closing_lines(judge(load_run(tmp_path), 0)))
+
+
+def test_the_name_of_a_metric_is_in_no_first_line(tmp_path):
+    """It is free text of the run."""
+    honest_run.write_run(tmp_path)
+    recorded = json.loads((tmp_path / RECORD).read_text())["configuration"]
+    boast = "kept, executed again (all 30 rounds)"
+    edit_record(tmp_path, configuration={**recorded, "metric": boast})
+    assert boast not in headline(judge(load_run(tmp_path), 0))

@@ -18,6 +18,7 @@ from privplan.plan import Plan
 from privplan.report.page import not_covered
 from privplan.report.tables import lower, upper
 from privplan.verification.checks.check import Run
+from privplan.verification.promise import require_certified
 from privplan.verification.verify import Verdict, judge, load_run
 from privplan.visible import in_markdown
 
@@ -36,7 +37,7 @@ def registry_report(path: Path | str, judged: Callable[[Run], Verdict] = judge) 
     if not where.exists():
         raise InputError.one("report", "must be a plan file or a run folder that exists", str(path))
     if not where.is_dir():
-        return _report(Plan.load(where), None)
+        return _report(require_certified(Plan.load(where)), None)
     run = load_run(where)
     return _report(run.plan, judged(run), run)
 

@@ -77,10 +77,12 @@ def stored(runs):
         "relation": "add_remove", "version": "privplan-selection 1", "guarantee": True,
         "kind": "upper bound",
     }  # fmt: skip
-    data["certificate"] = [
-        {"group": group.name, "epsilon_upper": group.epsilon, "delta": group.delta, **fixed}
-        for group in plan.groups
-    ]
+    tuning = PrivateTuning(runs=runs)
+    data["certificate"] = []
+    for group in plan.groups:
+        spent = tuning.epsilon(plan.history(group), group.delta, Relation(plan.spec.relation))
+        row = {"group": group.name, "epsilon_upper": spent, "delta": group.delta}
+        data["certificate"].append({**row, **fixed})
     return Plan.parse({**data, "digest": digest(data)})
 
 

@@ -1,0 +1,115 @@
+"""A plan that contradicts its spec or its own noise is bad input, whatever its hash."""
+
+import json
+
+import pytest
+
+from privplan import values
+from privplan.accounting.accountant import accountant
+from privplan.accounting.release import Relation
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import PLAN
+from privplan.report.tables import promise_line
+from privplan.verification.promise import require_certified
+from privplan.verification.verify import judge, load_run
+from tests.command import refused, verify
+from tests.verification import honest_run
+
+
+def rewritten(path, change):
+    """Change a stored plan as a forger would, with the digest of what it says then."""
+    data = json.loads(path.read_text())
+    del data["digest"]
+    change(data)
+    path.write_text(json.dumps({**data, "digest": values.digest(data)}))
+
+
+def _group(field, value):
+    """A change of a field of the first group."""
+    return lambda data: data["groups"][0].update({field: value})
+
+
+def _row(field, value):
+    """A change of a field of the first row of the certificate."""
+    return lambda data: data["certificate"][0].update({field: value})
+
+
+CONTRADICTIONS = {
+    "groups.strict.epsilon": _group("epsilon", 10.0),
+    "groups.strict.delta": _group("delta", 0.01),
+    "groups.strict.clients": _group("clients", 801),
+    "groups.strict.expected_cohort": _group("expected_cohort", 17.0),
+    "groups.strict.contributions": _group("contributions", 2),
+    "certificate.strict.pld.delta": _row("delta", 0.01),
+    "certificate.strict.pld.relation": _row("relation", "replace_one"),
+    "certificate.strict.pld.unit": _row("unit", "record"),
+    "certificate.strict": _row("guarantee", False),
+    "certificate.group": _row("group", "nobody"),
+    "plan.certificate.strict.pld.epsilon_upper": _row("epsilon_upper", 0.9999),
+    "plan.certificate.strict.pld.epsilon_lower": _row("epsilon_lower", 0.1),
+    "plan.certificate.strict.pld.sampling": _row("sampling", "full"),
+}
+
+
+@pytest.mark.parametrize("field", CONTRADICTIONS)
+def test_a_contradiction_is_bad_input_that_names_the_field(field, tmp_path):
+    honest_run.write_run(tmp_path)
+    rewritten(tmp_path / PLAN, CONTRADICTIONS[field])
+    answered = verify(tmp_path)
+    assert (answered.exit_code, answered.stdout) == (2, "")
+    assert f"{field}: " in answered.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [_group("noise_multiplier", 1.5), _group("noise_multiplier", 16.0)]
+)
+def test_noise_that_the_certificate_does_not_follow_is_found(change, tmp_path):
+    honest_run.write_run(tmp_path)
+    rewritten(tmp_path / PLAN, change)
+    assert "must be what the plan's releases cost" in verify(tmp_path).stderr
+
+
+def test_all_contradictions_are_named_at_once(tmp_path):
+    honest_run.write_run(tmp_path)
+    for field in ("groups.strict.epsilon", "groups.strict.delta"):
+        rewritten(tmp_path / PLAN, CONTRADICTIONS[field])
+    with pytest.raises(InputError) as error:
+        load_run(tmp_path)
+    fields = {fault.field.rpartition(": ")[2] for fault in error.value.faults}
+    assert {"groups.strict.epsilon", "groups.strict.delta"} <= fields
+
+
+@pytest.mark.parametrize("command", ["verify", "explain", "report"])
+def test_no_command_shows_a_certificate_that_was_not_computed(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    honest_run.plan().save("plan.json")
+    rewritten(tmp_path / "plan.json", _row("epsilon_upper", 0.9999))
+    assert "epsilon_upper: must be" in refused(command, "plan.json")
+
+
+def test_what_was_planned_is_computed(tmp_path):
+    plan = honest_run.write_run(tmp_path)
+    strict = plan.groups[0]
+    relation = Relation(plan.spec.relation)
+    cost = accountant("pld").epsilon(plan.history(strict), strict.delta, relation)
+    assert judge(load_run(tmp_path), 0).groups[0].planned == cost.upper
+    assert require_certified(plan) is plan
+    assert promise_line(Plan.load(tmp_path)).startswith("unverified")
+
+
+def test_an_upper_bound_below_what_is_certain_is_found():
+    plan = honest_run.plan()
+    guarantee = plan.certificate[0]
+    low = guarantee.model_copy(
+        update={
+            "accountant": "rdp",
+            "guarantee": False,
+            "kind": "upper bound",
+            "epsilon_lower": 0.0,
+            "epsilon_upper": guarantee.epsilon_lower / 2,
+        }
+    )
+    changed = plan.model_copy(update={"certificate": (*plan.certificate, low)})
+    with pytest.raises(InputError, match=r"strict\.rdp\.epsilon_upper"):
+        require_certified(changed)
