@@ -31,14 +31,13 @@ from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
 from privplan.record import run_folder
 from privplan.verification.checks.check import Run
+from privplan.verification.promise import GUARANTEE, GUARANTEES
 from privplan.verification.verify import (
-    GUARANTEE,
-    GUARANTEES,
     SELECTION,
     STATE,
     GroupVerdict,
     Verdict,
-    judged,
+    judge,
     load_run,
 )
 
@@ -104,7 +103,13 @@ def publish(
     loaded = load_run(run_folder(run))
     approved = () if plan is None else (Plan.load(plan),)
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
-    verdict = judged(loaded, str(rounds), chosen, (*approved, *trusted), noise_key)
+    verdict = judge(
+        loaded,
+        rounds,
+        options=chosen,
+        trusted=(*approved, *trusted),
+        noise_key=noise_key,
+    )
     _refuse(verdict)
     notes = [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
     model = None
