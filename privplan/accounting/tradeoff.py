@@ -26,8 +26,8 @@ from privplan.errors import UnsupportedError
 from privplan.values import Shown
 
 if TYPE_CHECKING:
-    from privplan.accounting.pld.accountant import Direction
     from privplan.accounting.pld.convolution import Composed
+    from privplan.accounting.pld.direction import Direction
 
 Floats = NDArray[np.float64]
 Profile = Callable[

@@ -28,7 +28,8 @@ from privplan.accounting.calibrate import (
     noise_multiplier_by_bisection,
 )
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld.accountant import PldAccountant, Reading, compose
+from privplan.accounting.pld.accountant import PldAccountant, compose
+from privplan.accounting.pld.direction import EvaluationPlan
 from privplan.accounting.pld.inversion import estimate
 from privplan.accounting.pld.pairs import LARGEST_SHIFT
 from privplan.accounting.release import History
@@ -155,7 +156,7 @@ def root(
         slope = budget.steepness(log_noise)
 
     previous: _Point | None = None
-    plan: Reading | None = None
+    plan: EvaluationPlan | None = None
     for _ in range(_MOST_STEPS):
         log_excess, plan = _log_excess(budget, ratio, log_noise, accountant, plan)
         point = _Point(log_noise, log_excess)
@@ -191,8 +192,8 @@ def _log_excess(
     ratio: float,
     log_noise: float,
     accountant: str,
-    plan: Reading | None,
-) -> tuple[float, Reading | None]:
+    plan: EvaluationPlan | None,
+) -> tuple[float, EvaluationPlan | None]:
     """Log of the epsilon spent over the budget, and the plan by which it was evaluated.
 
     It is infinite where no epsilon is finite, and minus infinity where nothing is

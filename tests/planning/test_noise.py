@@ -83,7 +83,7 @@ def test_points_of_a_sweep_do_not_depend_on_what_is_known():
     caches: list[Any] = [
         _coarse_curve,
         pld_accountant._bounds,
-        pld_accountant.reading_at,
+        pld_accountant.evaluation_plan,
     ]
     for cached in caches:
         cached.cache_clear()

@@ -1,12 +1,13 @@
-"""The accountant of privacy loss distributions, and the composed loss that it evaluates."""
+"""The accountant of privacy loss distributions, and the composed loss behind it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.metadata import version
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,530 +18,490 @@ from privplan.accounting.accountant import (
     checked_relation,
 )
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import inversion, moments
-from privplan.accounting.pld import pairs as one_round
-from privplan.accounting.pld.convolution import (
-    MOST_POINTS,
-    Composed,
-    Part,
-    best_tilt,
-    compose_at,
-    cumulant,
-    cumulants,
-    tilted_moments,
+from privplan.accounting.pld import inversion, moments, pairs
+from privplan.accounting.pld.convolution import Part, compose_at, cumulants
+from privplan.accounting.pld.direction import (
+    Direction,
+    EvaluationPlan,
+    coarse_parts,
+    evaluation_plan,
 )
-from privplan.accounting.pld.lattice import (
-    EVEN,
-    Spacing,
-    discretise,
-    lower,
-    second_moment,
-    upper,
-)
-from privplan.accounting.pld.pairs import (
-    LARGEST_SHIFT,
-    Array,
-    Rows,
-    loss,
-    tail_outcomes,
-)
+from privplan.accounting.pld.pairs import LARGEST_SHIFT, Array
 from privplan.accounting.release import History, Relation
 from privplan.errors import TooLittleNoiseError, UnsupportedError
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
 
-# --- One direction of a history, discretised: pairs in, lattices and a plan of evaluation out. ---
-
-_CHUNK = 256  # most pairs whose lattices are in memory as one array
-_COARSE = 0.3
-_COARSE_GROWTH = 0.06
-"""Step of the lattice that is planned with, in deviations of a round, and how it widens."""
-_SPREAD_OUT = (
-    0.4  # how much wider points are far from the tilted loss, per step and deviation
-)
-_COARSENING = 1.1
-_ROUNDING = 1e-15
-_LEAST_TAIL = 1e-20
-_SHARE = 0.35  # share of the tolerance that the lattice of one bound takes
-
-
-@dataclass(frozen=True)
-class Direction:
-    """Pairs of one direction, with how often each is composed; upper or lower bound."""
-
-    pairs: tuple[tuple[AnyPair, int], ...]
-    from_above: bool
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds."""
-        return sum(count for _, count in self.pairs)
-
-    def parts(self, step: float, tail: float, spacing: Spacing = EVEN) -> list[Part]:
-        """The lattices of at most ``_CHUNK`` pairs; a round may leave out ``tail`` at each end."""
-        made = []
-        for rows, counts in self._chunks():
-            if self.from_above:
-                one = upper(rows, step, tail, spacing)
-            else:  # all rounds of one pair may take as much off delta as all tails of its share
-                share = tail * self.rounds / (len(self.pairs) * counts)
-                one = lower(rows, step, tail, spacing, share)
-            made.append((one, counts))
-        for pair, count in self._discrete():
-            one = discretise(pair, step, from_above=self.from_above)
-            made.append((one, np.array([float(count)])))
-        return made
-
-    def deviation(self) -> float:
-        """Root mean square of the loss of a typical round."""
-        total = 0.0
-        for rows, counts in self._chunks():
-            total += float(counts @ _second_moments(rows))
-        for pair, count in self._discrete():
-            total += count * second_moment(pair)
-        return math.sqrt(total / self.rounds)
-
-    def variation(self) -> float:
-        """Upper bound on the total variation of all rounds, the chance of ever taking part at most.
-
-        A maximal coupling of every round differs with a chance of at most ``1 - prod(1 - TV)``.
-        """
-        kept = 0.0
-        for pair, count in self.pairs:
-            one = one_round.delta_of(pair, 0.0)[1]
-            kept += count * math.log1p(-one) if one < 1 else -math.inf
-        return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + self.rounds)))
-
-    def _chunks(self) -> Iterator[tuple[Rows, Array]]:
-        """Gaussian pairs of one kind, sampled or not, ``_CHUNK`` at most, with their counts."""
-        gaussian = [
-            (pair, count) for pair, count in self.pairs if isinstance(pair, Pair)
-        ]
-        for kind, everyone in sorted(
-            {(pair.kind, pair.ratio == 1) for pair, _ in gaussian}
-        ):
-            same = [
-                (pair, count)
-                for pair, count in gaussian
-                if (pair.kind, pair.ratio == 1) == (kind, everyone)
-            ]
-            for first in range(0, len(same), _CHUNK):
-                chunk = same[first : first + _CHUNK]
-                counts = np.array([float(count) for _, count in chunk])
-                shift = np.array([[pair.shift] for pair, _ in chunk])
-                ratio = np.array([[pair.ratio] for pair, _ in chunk])
-                yield Rows(kind, shift, ratio), counts
-
-    def _discrete(self) -> list[tuple[DiscretePair, int]]:
-        return [
-            (pair, count)
-            for pair, count in self.pairs
-            if isinstance(pair, DiscretePair)
-        ]
-
-
-def _second_moments(rows: Rows) -> Array:
-    """Second moment of the loss under P, by a midpoint rule; only a scale, never a bound."""
-    if rows.kind == Kind.STITCHED:
-        rows = rows.halves()[0]
-    low, high = tail_outcomes(rows, 1e-12)
-    outcome = np.linspace(low[:, 0], high[:, 0], 120, axis=1)
-    density = (1 - rows.p_ratio) * np.exp(-(outcome**2) / 2)
-    density += rows.p_ratio * np.exp(-((outcome - rows.shift) ** 2) / 2)
-    found: Array = (density * loss(rows, outcome) ** 2).sum(axis=1) / density.sum(
-        axis=1
-    )
-    return found
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How to evaluate a direction at one place: where to tilt, how finely, what to leave out."""
-
-    tilt: float  # of Chernoff's bound there
-    step: float  # lattice step at which the bounds should be within the tolerance
-    tail: float  # mass that each round may leave out at either end
-    spacing: Spacing  # where the points may stand further apart, at that step
-    spread: float  # standard deviation of the tilted composed loss
-
-
-@lru_cache(maxsize=64)
-def reading_at(direction: Direction, delta: float, tolerance: float) -> Reading:
-    """Plan to evaluate epsilon at ``delta`` within a relative ``tolerance``; only a plan.
-
-    A lattice of step s adds ``s^2 / 6`` to the variance of a round from above and takes
-    ``s^2 / 12`` from below; a change dv of the composed variance moves epsilon by
-    ``(1 + tilt) dv / 2``, since the mean moves with it. Rounds whose loss varies less than the step
-    cost less, as they lie on a point; but from below they say nothing, so they may only make up a
-    part of ``change``. Points are dense where the tilted loss lies.
-    """
-    delta = max(delta, 1e-200)  # so that no tail underflows
-    parts = _coarse(direction, 1e-4 * delta / direction.rounds)
-    tilt = best_tilt(parts, math.log(1 / delta))
-    moments = tilted_moments(parts, tilt)
-    spread = moments.spread
-    prefactor = max(math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread), 0.0)
-    epsilon = (cumulant(parts, tilt) + math.log(1 / delta) - prefactor) / tilt
-    change = _SHARE * tolerance * max(epsilon, 0.05 * spread) / (1 + tilt)
-    tail = (
-        min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3)
-        * delta
-        / direction.rounds
-    )
-    least = 1e-3 * tilted_moments(parts, 0.0).spread
-    typical = max(moments.spread, least) / math.sqrt(direction.rounds)
-    step = math.sqrt(4 * change / direction.rounds)
-    while step < typical:
-        coarser = _COARSENING * step
-        if (
-            moments.counts @ np.minimum(coarser, moments.deviations) * coarser / 4
-            > change
-        ):
-            break
-        step = coarser
-    order = np.argsort(moments.deviations)
-    shares = np.cumsum((moments.counts * moments.deviations**2)[order])
-    spared = int(np.searchsorted(shares, change / 4))
-    smallest = float(moments.deviations[order][min(spared, len(order) - 1)])
-    step = min(step, 0.5 * typical, max(smallest, 1e-3 * typical))
-    step = max(step, 30 * moments.spread / MOST_POINTS, 1e-6 * typical)
-    growth = _SPREAD_OUT * step / typical
-    low, high = moments.means.min() - 2.5 * typical, moments.means.max() + 2.5 * typical
-    return Reading(
-        tilt, step, tail, Spacing(float(low), float(high), growth), moments.spread
-    )
-
-
-def _coarse(direction: Direction, tail: float) -> list[Part]:
-    step = _COARSE * direction.deviation()
-    above = Direction(direction.pairs, from_above=True)
-    return above.parts(step, tail, Spacing(0.0, 0.0, _COARSE_GROWTH))
-
-
-def composed_at(
-    direction: Direction, reading: Reading, scale: float
-) -> Composed | None:
-    """The direction composed for a plan at ``scale`` times its step; None if out of memory."""
-    spacing = replace(reading.spacing, growth=reading.spacing.growth * scale)
-    return compose_at(
-        direction.parts(reading.step * scale, reading.tail, spacing), reading.tilt
-    )
-
-
-# --- The accountant of privacy loss distributions, and the composed loss that it evaluates. ------
-
 TOLERANCE = 1e-4
-_REFINEMENTS = 7
-_RETRIES = 6
-_FLOOR = 0.01  # the tolerance is of this share of the spread of the loss at least
-_ACCOUNTANT_COARSE = (
-    3.0  # step of a direction that probably spends less, in steps of the first
-)
-_HOPELESS = 0.8  # a step that leaves more than this share of the gap ends the search
+"""Gap of the bounds on epsilon over the upper one, to aim at."""
 DELTA_TOLERANCE = 1e-3
-_LEAST_RESOLVED = (
-    1e-19  # below it a delta has an upper bound only: Chernoff's and all tails
-)
+"""Gap of the bounds on delta over the upper one, to aim at."""
+
+# Refinements of a step before the bounds are returned as they are.
+_REFINEMENTS = 7
+# Tries with coarser steps, where memory is short, or with smaller tilts.
+_RETRIES = 6
+# The tolerance of epsilon is of this share of the spread of the loss at least.
+_LEAST_EPSILON_SHARE = 0.01
+# Step of a direction that probably spends less, in steps of the first.
+_LESSER_SCALE = 3.0
+# A step that leaves more than this share of the gap ends the search.
+_HOPELESS = 0.8
+# The next step is a little finer than the gap tells, and within these factors.
+_FINER = 0.85
+_MAX_FINER = 0.7
+_MIN_FINER = 0.02
+# Below it a delta has an upper bound only, Chernoff's with all tails: rounding hides
+# more than a lower bound would tell.
+_LEAST_RESOLVED = 1e-19
+_LEAST_TAIL = 1e-20
+# Tilts that are tried for delta, over that of the plan.
 _TILTS: Array = np.exp2(np.arange(-6.0, 2.0))
+# Tilts of Chernoff's bound on delta, from next to none to far beyond any deviation.
+_CHERNOFF_TILTS: Array = 2.0 ** np.arange(-20.0, 30.0)
+# Factor between the tolerances of delta and of the epsilon by whose plan it is found,
+# at least. It grows with log(1 / delta), as delta's slope in epsilon does.
 _SHARPER = 30.0
-"""Factor between the tolerances of delta and of the epsilon by whose plan it is found, at least."""
-_ESTIMATE_TOLERANCE = (
-    3e-4  # where a calibration starts: thrice as fast as a certificate's
-)
-_VERY_MANY, _KINDS, _SELDOM, _SMALL, _EFFORT, _AS_CLOSE = (
-    100_000,
-    6,
-    20.0,
-    1e-3,
-    5e7,
-    5e-4,
-)
-"""Rounds and kinds of sampled ones from which a transform is inverted first; how often a client
-takes part, and with what ratio, up to which it is; its limit of work; the gap that is kept."""
-_SAME_SHIFT = (
-    1e-5  # relative distance of shifts that moves epsilon by less than the tolerance
-)
+_SHARPER_PER_LOG = 3
+# Where a calibration starts: thrice as fast as a certificate's bounds.
+_ESTIMATE_TOLERANCE = 3e-4
+# Relative distance of shifts that moves epsilon by less than the tolerance.
+_SAME_SHIFT = 1e-5
 
+# The transform is inverted first from so many rounds, or kinds of sampled ones, on.
+_MANY_ROUNDS = 100_000
+_MANY_KINDS = 6
+# So it is where a client takes part less often than this, and in no round with a larger
+# ratio: convolutions then lose digits.
+_SELDOM = 20.0
+_SMALL_RATIO = 1e-3
+# Its limit of work, in evaluations of an integrand.
+_EFFORT = 5e7
+# Its bounds on epsilon are kept where they are so close, whatever the tolerance.
+_CLOSE_GAP = 5e-4
+# A gap of delta is met within a tenth.
+_MET = 1.1
 
+Counted = list[tuple[AnyPair, int]]
 Directions = tuple[tuple[Direction, Direction], ...]
 """Pairs from above and from below, for each direction."""
 
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """The composed privacy loss of a history: epsilon at any delta, delta at any epsilon."""
+    """The composed privacy loss of a history: epsilon at any delta, and the reverse.
 
-    mu: (
-        float | None
-    )  # of the Gaussian that the history is, when nobody was sampled; else None
-    directions: (
-        Directions  # pairs from above and from below, of each direction, when sampled
-    )
-    tolerance: float  # relative distance of the bounds on epsilon that is aimed at
-    unbounded: bool = False  # whether something was released without noise
-    least: float = (
-        0.0  # of the rounds without sampling, from below: it bounds epsilon from below
-    )
+    Attributes:
+        mu: of the Gaussian mechanism that the history is, when nobody was sampled.
+        directions: pairs from above and from below, of each direction, when sampled.
+        tolerance: gap of the bounds on epsilon over the upper one, to aim at.
+        unbounded: whether something was released without noise.
+        unsampled_mu: mu of the rounds without sampling, from below. Other rounds only
+            add to their epsilon.
+    """
+
+    mu: float | None
+    directions: Directions
+    tolerance: float
+    unbounded: bool = False
+    unsampled_mu: float = 0.0
 
     def epsilon(
         self, delta: float, decide: float | None = None, *, invert: bool = True
     ) -> Interval:
-        """Bounds on epsilon at ``delta``; only until they are on one side of ``decide``, if given.
+        """Bounds on epsilon at ``delta``.
 
-        An upper bound up to it ends the search, without a lower one. Without ``invert`` by
-        convolutions only.
+        Args:
+            delta: in (0, 1).
+            decide: a budget. Bounds on the same side of it are close enough: an upper
+                bound up to it ends the search, without a lower one.
+            invert: whether the transform may be inverted; by convolutions only if not.
         """
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
-            lower = one_round.gaussian_epsilon(self.least, delta)[0]
-            return Interval(lower, one_round.gaussian_epsilon(self.mu, delta)[1])
+            lower = pairs.gaussian_epsilon(self.unsampled_mu, delta)[0]
+            return Interval(lower, pairs.gaussian_epsilon(self.mu, delta)[1])
+
+        # A total variation of delta or less makes epsilon 0.
         if all(above.variation() <= delta for above, _ in self.directions):
             return Interval(0.0, 0.0)
-        least = one_round.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
-        lower, upper, gap = 0.0, math.inf, 1.0
+
+        lower = 0.0
+        if self.unsampled_mu:
+            lower = pairs.gaussian_epsilon(self.unsampled_mu, delta)[0]
+
+        # By the inverted transform, where that is faster or closer.
+        inverted = _UNBOUNDED
         if invert:
-            lower, upper, gap = _inverted(self.directions, None, delta, self.tolerance)
-        close = gap <= max(_AS_CLOSE, self.tolerance)
-        if close or (decide is not None and not lower <= decide < upper):
-            return Interval(lower, upper)
-        found = _between(
-            self.directions, delta, self.tolerance, max(least, lower), decide
-        )
-        return Interval(found.lower, min(upper, found.upper))
+            inverted = _inverted(self.directions, None, delta, self.tolerance)
+        if inverted.gap <= max(_CLOSE_GAP, self.tolerance):
+            return Interval(inverted.lower, inverted.upper)
+        if decide is not None and not inverted.lower <= decide < inverted.upper:
+            return Interval(inverted.lower, inverted.upper)
+
+        lower = max(lower, inverted.lower)
+        composed = _between(self.directions, delta, self.tolerance, lower, decide)
+        return Interval(composed.lower, min(inverted.upper, composed.upper))
 
     def estimate(
-        self, delta: float, plan: Reading | None = None
-    ) -> tuple[float, Reading | None]:
+        self, delta: float, plan: EvaluationPlan | None = None
+    ) -> tuple[float, EvaluationPlan | None]:
         """Epsilon at ``delta`` within some 1e-4, and the plan by which it was computed.
 
-        An upper bound of one direction: that in which the client is removed, where the other one
-        is its turned form, which spends less; of all directions otherwise. Not for guarantees.
-        The plan of a loss nearby saves half of the time.
+        An upper bound of one direction: that in which the client is removed, where the
+        other one is its turned form, which spends less; of all directions otherwise.
+        Not for guarantees. The plan of a loss nearby saves half of the time.
         """
         if self.unbounded or self.mu is not None:
             return self.epsilon(delta).upper, None
-        distinct = list(dict.fromkeys(above for above, _ in self.directions))
+        distinct = _distinct(self.directions)
         if all(isinstance(pair, Pair) for pair, _ in distinct[0].pairs):
             distinct = distinct[:1]
         if plan is None or len(distinct) > 1:
-            plan = _reading(distinct[0], delta, _ESTIMATE_TOLERANCE)
-        return max(
-            _epsilon(direction, delta, plan, 1.0) for direction in distinct
-        ), plan
+            plan = _plan(distinct[0], delta, _ESTIMATE_TOLERANCE)
+        epsilons = [_epsilon(direction, delta, plan, 1.0) for direction in distinct]
+        return max(epsilons), plan
 
     def delta(self, epsilon: float, tolerance: float = DELTA_TOLERANCE) -> Interval:
-        """Bounds on delta at ``epsilon``; their relative distance is aimed to be ``tolerance``.
+        """Bounds on delta at ``epsilon``.
 
-        The direction with the largest upper bound is composed ever more finely, as for epsilon.
+        The direction with the largest upper bound is composed ever more finely, as for
+        epsilon. A delta below ``_LEAST_RESOLVED`` has the lower bound 0.
+
+        Args:
+            epsilon: 0 or more.
+            tolerance: gap of the bounds over the upper one, to aim at.
         """
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
-            lower = one_round.gaussian_delta(self.least, epsilon)[0]
-            return Interval(lower, one_round.gaussian_delta(self.mu, epsilon)[1])
-        uppers = {above: _most_delta(above, epsilon) for above, _ in self.directions}
-        near = max(uppers.values())
-        if near >= _LEAST_RESOLVED and epsilon > 0:
-            lower, upper, gap = _inverted(
-                self.directions, epsilon, min(near, 0.5), tolerance
-            )
-            if gap <= 1.1 * tolerance:
-                return Interval(lower, upper)
-        plans: dict[
-            Direction, tuple[float, float]
-        ] = {}  # delta to be sharp at, scale of the step
-        lower, gaps = 0.0, dict.fromkeys(uppers, math.inf)
+            lower = pairs.gaussian_delta(self.unsampled_mu, epsilon)[0]
+            return Interval(lower, pairs.gaussian_delta(self.mu, epsilon)[1])
+
+        # Chernoff's bound tells where to be sharp.
+        candidates = []
+        for above in _distinct(self.directions):
+            bound = _chernoff_delta(above, epsilon)
+            candidates.append(_Refined(above, bound, 1.0, near=bound))
+        upper = _worst(candidates).upper
+
+        # By the inverted transform, where that is faster or closer.
+        if upper >= _LEAST_RESOLVED and epsilon > 0:
+            near = min(upper, 0.5)
+            inverted = _inverted(self.directions, epsilon, near, tolerance)
+            if inverted.gap <= _MET * tolerance:
+                return Interval(inverted.lower, inverted.upper)
+
+        lower = 0.0
         for _ in range(3 * _REFINEMENTS):
-            worst = max(uppers, key=lambda direction: uppers[direction])
-            if worst.rounds > 1 and uppers[worst] < _LEAST_RESOLVED:
+            worst = _worst(candidates)
+            if worst.direction.rounds > 1 and worst.upper < _LEAST_RESOLVED:
                 break
-            near, scale = plans.get(worst, (uppers[worst], 1.0))
-            uppers[worst] = min(
-                uppers[worst], _delta(worst, epsilon, near, tolerance, scale)
-            )
+
+            # Both bounds of the worst direction, sharp near the last one.
+            near = worst.near
+            scale = worst.scale
+            refined = _delta(worst.direction, epsilon, near, tolerance, scale)
+            worst.upper = min(worst.upper, refined)
             for above, below in self.directions:
-                if above == worst:
-                    lower = max(lower, _delta(below, epsilon, near, tolerance, scale))
-            if uppers[worst] < near / 2:
-                plans[worst] = uppers[worst], 1.0
+                if above == worst.direction:
+                    bound = _delta(below, epsilon, near, tolerance, scale)
+                    lower = max(lower, bound)
+
+            # Far below: be sharp there instead.
+            if worst.upper < near / 2:
+                worst.near = worst.upper
+                worst.scale = 1.0
                 continue
-            upper = max(uppers.values())
+
+            upper = _worst(candidates).upper
             gap = upper - lower
-            if gap <= tolerance * upper or gap > _HOPELESS * gaps[worst]:
+            if gap <= tolerance * upper or gap > _HOPELESS * worst.gap:
                 break
-            gaps[worst] = gap
-            finer = min(0.7, max(0.02, 0.85 * math.sqrt(tolerance * upper / gap)))
-            plans[worst] = near, scale * finer
-        return Interval(min(lower, max(uppers.values())), max(uppers.values()))
+            worst.gap = gap
+            worst.scale = scale * _finer(tolerance * upper, gap)
+        upper = _worst(candidates).upper
+        return Interval(min(lower, upper), upper)
+
+
+@dataclass
+class _Refined:
+    """The upper bound of a direction, as it is composed ever more finely.
+
+    Attributes:
+        direction: from above.
+        upper: the smallest bound so far.
+        scale: the step of the next one, in steps of its plan.
+        gap: to the lower bound, at the last step.
+        near: the delta at which a bound on delta is to be sharp.
+    """
+
+    direction: Direction
+    upper: float
+    scale: float
+    gap: float = math.inf
+    near: float = 1.0
+
+
+def _worst(candidates: list[_Refined]) -> _Refined:
+    return max(candidates, key=lambda candidate: candidate.upper)
+
+
+def _distinct(directions: Directions) -> list[Direction]:
+    """The directions from above, each once."""
+    return list(dict.fromkeys(above for above, _ in directions))
+
+
+def _finer(tolerated: float, gap: float) -> float:
+    """Factor of the next step: the gap shrinks with its square."""
+    shrink = math.sqrt(tolerated / gap) if math.isfinite(gap) else 0.5
+    return min(_MAX_FINER, max(_MIN_FINER, _FINER * shrink))
 
 
 def _between(
     directions: Directions,
     delta: float,
     tolerance: float,
-    least: float = 0.0,
+    lower: float = 0.0,
     decide: float | None = None,
 ) -> Interval:
-    """Bounds on epsilon: the worst direction is composed ever more finely until they are close.
+    """Bounds on epsilon: the worst direction is composed ever more finely.
 
-    Epsilon is known to be ``least`` or more; a budget to ``decide`` on ends the search early.
+    A direction that is not the worst is only composed coarsely, by the plan of the
+    first, and needs no lower bound. Where the lower pairs are others than the upper
+    ones, the gap is that of the cell and cannot be closed; but where they differ by
+    rounding, as of the discrete Gaussian, the upper bound is that which equal ones
+    have, so that a ledger meets the certificate of its plan.
 
-    The gap shrinks with the square of the step, which tells the next step. A direction that is
-    not the worst is only composed coarsely, by the plan of the first, and needs no lower bound.
-    Where the lower pairs are others than the upper ones, the gap is that of the cell and cannot be
-    closed; but where they differ by rounding, as of the discrete Gaussian, the upper bound is that
-    which equal ones have, so that a ledger meets the certificate of its plan.
+    Args:
+        directions: what is composed.
+        delta: in (0, 1).
+        tolerance: gap of the bounds over the upper one, to aim at.
+        lower: a lower bound on epsilon that is proven already.
+        decide: a budget; bounds on the same side of it end the search.
     """
     equal = tuple((above, Direction(above.pairs, False)) for above, _ in directions)
     if equal != directions and all(
         _nearly_equal(above, below) for above, below in directions
     ):
         upper = _between(equal, delta, tolerance).upper
-        plans = [(below, _reading(below, delta, tolerance)) for _, below in directions]
-        lower = max(_epsilon(below, delta, plan, 1.0) for below, plan in plans)
+        lower = max(
+            _epsilon(below, delta, _plan(below, delta, tolerance), 1.0)
+            for _, below in directions
+        )
         return Interval(min(lower, upper), upper)
-    distinct = list(dict.fromkeys(above for above, _ in directions))
-    scales = {
-        above: 1.0 if above == distinct[0] else _ACCOUNTANT_COARSE for above in distinct
-    }
-    first = _reading(distinct[0], delta, tolerance)
-    uppers = {above: _epsilon(above, delta, first, scales[above]) for above in distinct}
-    lowest, gaps = least, dict.fromkeys(distinct, math.inf)
+
+    # An upper bound of each direction; the first one probably spends most.
+    distinct = _distinct(directions)
+    plan = _plan(distinct[0], delta, tolerance)
+    candidates = []
+    for above in distinct:
+        scale = 1.0 if above == distinct[0] else _LESSER_SCALE
+        bound = _epsilon(above, delta, plan, scale)
+        candidates.append(_Refined(above, bound, scale))
+
     for _ in range(_REFINEMENTS):
-        worst = max(uppers, key=lambda direction: uppers[direction])
-        if uppers[worst] == 0:
+        worst = _worst(candidates)
+        if worst.upper == 0:
             break
-        reading = _reading(worst, delta, tolerance)
-        if scales[worst] == _ACCOUNTANT_COARSE:
-            scales[worst] = 1.0
-            uppers[worst] = min(uppers[worst], _epsilon(worst, delta, reading, 1.0))
+
+        # A direction that turns out to be the worst gets a plan of its own first.
+        plan = _plan(worst.direction, delta, tolerance)
+        if worst.scale == _LESSER_SCALE:
+            worst.scale = 1.0
+            bound = _epsilon(worst.direction, delta, plan, 1.0)
+            worst.upper = min(worst.upper, bound)
             continue
-        known = worst.pairs in [below.pairs for _, below in directions]
-        known |= any(isinstance(pair, DiscretePair) for pair, _ in worst.pairs)
-        if decide is not None and (max(uppers.values()) <= decide or not known):
+
+        can_close = _can_close(worst.direction, directions)
+        if decide is not None and (worst.upper <= decide or not can_close):
             break
         for above, below in directions:
-            if above == worst:
-                plan = _reading(below, delta, tolerance)
-                lowest = max(lowest, _epsilon(below, delta, plan, scales[worst]))
-        if decide is not None and lowest > decide:
+            if above == worst.direction:
+                below_plan = _plan(below, delta, tolerance)
+                bound = _epsilon(below, delta, below_plan, worst.scale)
+                lower = max(lower, bound)
+        if decide is not None and lower > decide:
             break
-        if lowest == 0 and _delta(worst, 0.0, delta, tolerance) <= delta:
-            uppers[worst] = 0.0
+
+        # Epsilon is 0 where delta at 0 shows it; no step would.
+        if lower == 0 and _delta(worst.direction, 0.0, delta, tolerance) <= delta:
+            worst.upper = 0.0
             continue
-        gap = uppers[worst] - lowest
-        enough = max(uppers[worst], _FLOOR * reading.spread)
-        if gap <= tolerance * enough or not known or gap > _HOPELESS * gaps[worst]:
+
+        gap = worst.upper - lower
+        tolerated = tolerance * max(worst.upper, _LEAST_EPSILON_SHARE * plan.spread)
+        if gap <= tolerated or not can_close or gap > _HOPELESS * worst.gap:
             break
-        gaps[worst] = gap
-        shrink = math.sqrt(tolerance * enough / gap) if math.isfinite(gap) else 0.5
-        before = scales[worst]
-        scales[worst] *= min(0.7, max(0.02, 0.85 * shrink))
-        finer = _epsilon(worst, delta, reading, scales[worst], before)
-        if math.isinf(finer):
+
+        worst.gap = gap
+        scale = worst.scale
+        worst.scale = scale * _finer(tolerated, gap)
+        bound = _epsilon(worst.direction, delta, plan, worst.scale, scale)
+        if math.isinf(bound):
             break
-        uppers[worst] = min(uppers[worst], finer)
-    return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
+        worst.upper = min(worst.upper, bound)
+    upper = _worst(candidates).upper
+    return Interval(min(lower, upper), upper)
+
+
+def _can_close(direction: Direction, directions: Directions) -> bool:
+    """Whether a finer step closes the gap: the pairs are attained, or discretised."""
+    if any(isinstance(pair, DiscretePair) for pair, _ in direction.pairs):
+        return True
+    return any(direction.pairs == below.pairs for _, below in directions)
+
+
+class _Inverted(NamedTuple):
+    """Bounds by the inverted transform, and their gap over the upper one."""
+
+    lower: float
+    upper: float
+    gap: float
+
+
+_UNBOUNDED = _Inverted(0.0, math.inf, 1.0)
 
 
 def _inverted(
     directions: Directions, epsilon: float | None, delta: float, tolerance: float
-) -> tuple[float, float, float]:
-    """Bounds by inverting the transform, where convolutions are slow or lose digits; their gap.
+) -> _Inverted:
+    """Bounds by inverting the transform, where convolutions are slow or lose digits.
 
-    On epsilon at ``delta``; or on delta, where an epsilon is given. The gap is relative, and that
-    of the pairs from above or from below where these are not the same.
+    On epsilon at ``delta``; or on delta near it, where an epsilon is passed. Where the
+    pairs from above and from below are not the same, the gap is the larger of both.
     """
+    # Each set of pairs is inverted as if it were attained.
     if any(above.pairs != below.pairs for above, below in directions):
-        ways = [
-            tuple((one, one) for one in dict.fromkeys(way))
-            for way in zip(*directions, strict=True)
-        ]
-        (_, upper, gap), (lower, _, other) = (
-            _inverted(way, epsilon, delta, tolerance) for way in ways
+        upper_pairs = tuple((above, above) for above in _distinct(directions))
+        below_directions = dict.fromkeys(below for _, below in directions)
+        lower_pairs = tuple((below, below) for below in below_directions)
+        from_above = _inverted(upper_pairs, epsilon, delta, tolerance)
+        from_below = _inverted(lower_pairs, epsilon, delta, tolerance)
+        return _Inverted(
+            min(from_below.lower, from_above.upper),
+            from_above.upper,
+            max(from_above.gap, from_below.gap),
         )
-        return min(lower, upper), upper, max(gap, other)
-    asked = []
+
+    questions = []
     for above, _ in directions:
-        pairs = [(pair, count) for pair, count in above.pairs if isinstance(pair, Pair)]
-        sampled = [(pair, count) for pair, count in pairs if not _unsampled(pair)]
-        rare = all(pair.ratio < _SMALL for pair, _ in sampled) and len(pairs) == len(
-            sampled
-        )
-        rare = rare and sum(count * pair.ratio for pair, count in sampled) < _SELDOM
-        slow = rare or len(sampled) >= _KINDS or above.rounds >= _VERY_MANY
-        if not slow or len(pairs) < len(above.pairs) or above.rounds == 1:
-            return 0.0, math.inf, 1.0
-        parts = [
-            moments.Equal(
-                pair.kind, *np.array([[pair.shift], [pair.ratio], [float(count)]])
-            )
-            for pair, count in sampled
-        ]
-        of_rest = np.array([_mu([one for one in pairs if _unsampled(one[0])])])
-        asked.append(inversion.Questions(tuple(parts), of_rest, np.array([delta])))
+        question = _question(above, delta)
+        if question is None:
+            return _UNBOUNDED
+        questions.append(question)
     if epsilon is not None:
-        lower, upper = inversion.deltas(tuple(asked), epsilon, tolerance, _EFFORT)
+        lower, upper = inversion.deltas(tuple(questions), epsilon, tolerance, _EFFORT)
     else:
-        found = inversion.bounds(tuple(asked), tolerance, _EFFORT)
-        lower, upper = (float(one[0]) for one in found)
-    return lower, upper, (1 - lower / upper if upper > 0 else 0.0)
+        lowers, uppers = inversion.bounds(tuple(questions), tolerance, _EFFORT)
+        lower = float(lowers[0])
+        upper = float(uppers[0])
+    gap = 1 - lower / upper if upper > 0 else 0.0
+    return _Inverted(lower, upper, gap)
+
+
+def _question(direction: Direction, delta: float) -> inversion.Questions | None:
+    """What to ask of the inverted transform; None where convolutions are better."""
+    gaussian = []
+    for pair, count in direction.pairs:
+        if not isinstance(pair, Pair):
+            return None
+        gaussian.append((pair, count))
+    if direction.rounds == 1:
+        return None
+    sampled = [(pair, count) for pair, count in gaussian if not _unsampled(pair)]
+
+    is_rare = False
+    if len(sampled) == len(gaussian):
+        small_ratios = all(pair.ratio < _SMALL_RATIO for pair, _ in sampled)
+        participations = sum(count * pair.ratio for pair, count in sampled)
+        is_rare = small_ratios and participations < _SELDOM
+    is_slow = len(sampled) >= _MANY_KINDS or direction.rounds >= _MANY_ROUNDS
+    if not is_rare and not is_slow:
+        return None
+
+    parts = []
+    for pair, count in sampled:
+        shift = np.array([pair.shift])
+        ratio = np.array([pair.ratio])
+        parts.append(moments.Equal(pair.kind, shift, ratio, np.array([float(count)])))
+    unsampled_mu = np.array([_mu(direction.pairs)])
+    return inversion.Questions(tuple(parts), unsampled_mu, np.array([delta]))
 
 
 def _nearly_equal(above: Direction, below: Direction) -> bool:
     """Whether the Gaussian pairs differ in their shifts by ``_SAME_SHIFT`` at most."""
-    return len(above.pairs) == len(below.pairs) and all(
-        isinstance(one, Pair)
-        and isinstance(other, Pair)
-        and math.isclose(one.shift, other.shift, rel_tol=_SAME_SHIFT)
-        and (replace(one, shift=other.shift), count) == (other, times)
-        for (one, count), (other, times) in zip(above.pairs, below.pairs, strict=True)
-    )
+    if len(above.pairs) != len(below.pairs):
+        return False
+    for (upper, upper_count), (lower, lower_count) in zip(
+        above.pairs, below.pairs, strict=True
+    ):
+        if not isinstance(upper, Pair) or not isinstance(lower, Pair):
+            return False
+        if not math.isclose(upper.shift, lower.shift, rel_tol=_SAME_SHIFT):
+            return False
+        if replace(upper, shift=lower.shift) != lower or upper_count != lower_count:
+            return False
+    return True
 
 
-def _reading(direction: Direction, delta: float, tolerance: float) -> Reading:
+def _plan(direction: Direction, delta: float, tolerance: float) -> EvaluationPlan:
     """The plan of a direction, which the bounds from above and from below share."""
-    return reading_at(Direction(direction.pairs, from_above=True), delta, tolerance)
+    above = Direction(direction.pairs, from_above=True)
+    return evaluation_plan(above, delta, tolerance)
+
+
+def _parts(direction: Direction, plan: EvaluationPlan, scale: float) -> list[Part]:
+    """The lattices of a plan at ``scale`` times its step."""
+    spacing = replace(plan.spacing, growth=plan.spacing.growth * scale)
+    return direction.parts(plan.step * scale, plan.tail, spacing)
 
 
 def _epsilon(
     direction: Direction,
     delta: float,
-    reading: Reading,
+    plan: EvaluationPlan,
     scale: float,
-    most: float = math.inf,
+    previous_scale: float = math.inf,
 ) -> float:
-    """One bound from one direction; coarser where memory is short, less tilted if needed."""
+    """One bound on epsilon from one direction.
+
+    Coarser where memory is short, unless that comes near the ``previous_scale``; less
+    tilted where the window shows no epsilon.
+    """
     if direction.rounds == 1:
-        return one_round.epsilon_of(
-            direction.pairs[0][0], delta, from_above=direction.from_above
-        )
-    found = math.inf if direction.from_above else 0.0
+        pair = direction.pairs[0][0]
+        return pairs.epsilon_of(pair, delta, from_above=direction.from_above)
+    bound = math.inf if direction.from_above else 0.0
     for _ in range(_RETRIES):
-        composed = composed_at(direction, reading, scale)
+        composed = compose_at(_parts(direction, plan, scale), plan.tilt)
         if composed is None:
             scale *= 2
-            if scale > _HOPELESS * most:
+            if scale > _HOPELESS * previous_scale:
                 break
             continue
         if not direction.from_above:
             return composed.epsilon_lower(delta)
-        found = composed.epsilon_upper(delta)
-        if math.isfinite(found):
+        bound = composed.epsilon_upper(delta)
+        if math.isfinite(bound):
             break
-        reading = replace(reading, tilt=reading.tilt / 4)
-    return found
+        plan = replace(plan, tilt=plan.tilt / 4)
+    return bound
 
 
-def _most_delta(direction: Direction, epsilon: float) -> float:
-    """Chernoff's bound on the delta of a direction from above; the value itself of one round."""
+def _chernoff_delta(direction: Direction, epsilon: float) -> float:
+    """Chernoff's bound on the delta of a direction; the value itself of one round.
+
+    ``log delta <= K(t) - t epsilon`` at any tilt t, with K the cumulant of the finite
+    losses; a part in 1e9 is added for rounding, and the mass of infinite losses.
+    """
     if direction.rounds == 1:
-        return one_round.delta_of(direction.pairs[0][0], epsilon)[1]
-    parts = _coarse(direction, _LEAST_TAIL / direction.rounds)
-    tilts = 2.0 ** np.arange(-20.0, 30.0)
-    bound = float((cumulants(parts, tilts) - tilts * epsilon).min())
-    infinite = sum(float(counts @ one.infinite) for one, counts in parts)
-    return min(1.0, (1 + 1e-9) * math.exp(min(0.0, bound)) + infinite)
+        return pairs.delta_of(direction.pairs[0][0], epsilon)[1]
+    parts = coarse_parts(direction, _LEAST_TAIL / direction.rounds)
+    log_deltas = cumulants(parts, _CHERNOFF_TILTS) - _CHERNOFF_TILTS * epsilon
+    log_delta = float(log_deltas.min())
+    infinite = sum(float(counts @ lattices.infinite) for lattices, counts in parts)
+    return min(1.0, (1 + 1e-9) * math.exp(min(0.0, log_delta)) + infinite)
 
 
 def _delta(
@@ -552,20 +513,21 @@ def _delta(
 ) -> float:
     """One bound on delta from one direction, sharpest ``near`` that delta."""
     if direction.rounds == 1 and epsilon >= 0:
-        return one_round.delta_of(direction.pairs[0][0], epsilon)[
-            int(direction.from_above)
-        ]
-    # near that delta the plan of epsilon is the sharper one; another tilt may round less
-    aim = tolerance / max(_SHARPER, 3 * math.log(1 / max(near, 1e-200)))
-    reading = _reading(direction, min(near, 0.5), aim)
+        lower, upper = pairs.delta_of(direction.pairs[0][0], epsilon)
+        return upper if direction.from_above else lower
+
+    # Near that delta the plan of epsilon is the sharper one.
+    log_inverse = math.log(1 / max(near, 1e-200))
+    sharper = max(_SHARPER, _SHARPER_PER_LOG * log_inverse)
+    plan = _plan(direction, min(near, 0.5), tolerance / sharper)
     for _ in range(_RETRIES):
-        spacing = replace(reading.spacing, growth=reading.spacing.growth * scale)
-        parts = direction.parts(reading.step * scale, reading.tail, spacing)
-        tilts = reading.tilt * _TILTS
-        doubts = cumulants(parts, tilts) - tilts * epsilon - np.log(tilts)
-        composed = compose_at(parts, float(tilts[doubts.argmin()]))
+        # Another tilt may round less: the errors are as e^(K(t) - t epsilon) / t.
+        parts = _parts(direction, plan, scale)
+        tilts = plan.tilt * _TILTS
+        log_errors = cumulants(parts, tilts) - tilts * epsilon - np.log(tilts)
+        composed = compose_at(parts, float(tilts[log_errors.argmin()]))
         if composed is not None:
-            return composed.delta(epsilon, 2 * direction.from_above - 1)
+            return composed.delta(epsilon, 1 if direction.from_above else -1)
         scale *= 2
     return float(direction.from_above)
 
@@ -573,72 +535,108 @@ def _delta(
 def compose(
     history: History, relation: Relation, *, tolerance: float = TOLERANCE
 ) -> ComposedLoss:
-    """The privacy loss of a whole history, with bounds on epsilon within a relative tolerance."""
-    drawn = [(r, n) for r, n in history if r.sampling_ratio > 0]
-    real = [(r, n) for r, n in drawn if not math.isinf(r.noise_multiplier)]
-    if any(release.noise_multiplier == 0 for release, _ in real):
+    """The privacy loss of a whole history, with bounds on epsilon.
+
+    Args:
+        history: releases and how often each happened.
+        relation: which data sets are neighbours.
+        tolerance: gap of the bounds on epsilon over the upper one, to aim at.
+
+    Raises:
+        TooLittleNoiseError: when a noise multiplier is too small to compose with
+            sampling.
+        UnsupportedError: when a family of noise does not cover a release.
+    """
+    # Nobody learns from a release without clients, or of infinite noise.
+    noisy = []
+    for release, count in history:
+        if release.sampling_ratio > 0 and not math.isinf(release.noise_multiplier):
+            noisy.append((release, count))
+    if any(release.noise_multiplier == 0 for release, _ in noisy):
         return ComposedLoss(None, (), tolerance, unbounded=True)
-    bounds = [(dominating_pairs(release, relation), count) for release, count in real]
-    every = [pair for found, _ in bounds for pair in (*found.upper, *found.lower)]
-    gaussian = [pair for pair in every if isinstance(pair, Pair)]
-    ways = [
-        ([(b.upper[way], n) for b, n in bounds], [(b.lower[way], n) for b, n in bounds])
-        for way in (0, 1)
-    ]
-    if all(map(_unsampled, every)):
-        return ComposedLoss(_mu(ways[0][0]), (), tolerance, least=_mu(ways[0][1]))
-    largest = max((pair.shift for pair in gaussian), default=0.0)
+
+    # The pairs of both directions, from above and from below.
+    above: tuple[Counted, Counted] = ([], [])
+    below: tuple[Counted, Counted] = ([], [])
+    for release, count in noisy:
+        bounds = dominating_pairs(release, relation)
+        for direction in (0, 1):
+            above[direction].append((bounds.upper[direction], count))
+            below[direction].append((bounds.lower[direction], count))
+    all_pairs = [pair for pair, _ in (*above[0], *above[1], *below[0], *below[1])]
+
+    # Rounds without sampling are one Gaussian mechanism.
+    if all(map(_unsampled, all_pairs)):
+        mu = _mu(above[0])
+        return ComposedLoss(mu, (), tolerance, unsampled_mu=_mu(below[0]))
+
+    _check_shifts(all_pairs)
+    directions = []
+    for direction in (0, 1):
+        from_above = Direction(_merged(above[direction]), True)
+        from_below = Direction(_merged(below[direction]), False)
+        directions.append((from_above, from_below))
+    mu = _mu(directions[0][1].pairs)
+    distinct = tuple(dict.fromkeys(directions))
+    return ComposedLoss(None, distinct, tolerance, unsampled_mu=mu)
+
+
+def _check_shifts(pairs_of_rounds: list[AnyPair]) -> None:
+    """Raise where a likelihood ratio might leave the floating-point range."""
+    shifts = [pair.shift for pair in pairs_of_rounds if isinstance(pair, Pair)]
+    largest = max(shifts, default=0.0)
     if largest > LARGEST_SHIFT:
+        rule = f"pld needs {1 / LARGEST_SHIFT:g} times the distance or more"
         raise TooLittleNoiseError(
-            f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
-            f"under sampling, found {1 / largest:g}"
+            f"noise_multiplier: {rule} under sampling, found {1 / largest:g}"
         )
-    directions = [
-        (Direction(_merged(above), True), Direction(_merged(below), False))
-        for above, below in ways
-    ]
-    full = [(pair, n) for pair, n in directions[0][1].pairs if _unsampled(pair)]
-    return ComposedLoss(
-        None, tuple(dict.fromkeys(directions)), tolerance, least=_mu(full)
-    )
 
 
 def _unsampled(pair: AnyPair) -> bool:
     return isinstance(pair, Pair) and pair.kind == Kind.REMOVE and pair.ratio == 1
 
 
-def _mu(counted: list[tuple[AnyPair, int]]) -> float:
-    """Of the Gaussian that the rounds of unsampled pairs are."""
-    return math.sqrt(
-        math.fsum(n * one.shift**2 for one, n in counted if isinstance(one, Pair))
-    )
+def _mu(counted: Iterable[tuple[AnyPair, int]]) -> float:
+    """Of the Gaussian mechanism that the rounds of unsampled pairs are."""
+    squares = [
+        count * pair.shift**2
+        for pair, count in counted
+        if isinstance(pair, Pair) and _unsampled(pair)
+    ]
+    return math.sqrt(math.fsum(squares))
 
 
-def _merged(counted: list[tuple[AnyPair, int]]) -> tuple[tuple[AnyPair, int], ...]:
-    merged: dict[AnyPair, int] = {}
+def _merged(counted: Counted) -> tuple[tuple[AnyPair, int], ...]:
+    """Pairs in an order of their own, each once, so that equal histories are equal."""
+    counts: dict[AnyPair, int] = {}
     for pair, count in counted:
-        merged[pair] = merged.get(pair, 0) + count
+        counts[pair] = counts.get(pair, 0) + count
     return tuple(
-        sorted(merged.items(), key=lambda item: (type(item[0]).__name__, item[0]))
+        sorted(counts.items(), key=lambda item: (type(item[0]).__name__, item[0]))
     )
 
 
 @cache
-def _own_version() -> str:
+def _privplan_version() -> str:
     return f"privplan {version('privplan')}"
 
 
 @dataclass(frozen=True)
 class PldAccountant:
-    """Privacy loss distributions, rounded outward: the guarantee of every plan."""
+    """Privacy loss distributions, rounded outward: the guarantee of every plan.
 
-    tolerance: float = TOLERANCE  # relative distance of lower and upper bound to aim at
-    # a budget; bounds on the same side of it are close enough. None to close every bound
+    Attributes:
+        tolerance: gap of the bounds over the upper one, to aim at.
+        decide: a budget; bounds on the same side of it are close enough. None to close
+            every bound.
+    """
+
+    tolerance: float = TOLERANCE
     decide: float | None = None
     name: str = "pld"
     kind: str = "two-sided bound"
     guarantee: bool = True
-    version: str = field(default_factory=_own_version)
+    version: str = field(default_factory=_privplan_version)
 
     def why_not(self, history: History, relation: Relation) -> str | None:
         """None, unless a sampled release has too little noise to compose."""
@@ -651,8 +649,8 @@ class PldAccountant:
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """Bounds on epsilon at ``delta``."""
         checked_delta(delta)
-        aims = self.tolerance, self.decide
-        return _bounds(history, checked_relation(relation), delta, *aims)
+        relation = checked_relation(relation)
+        return _bounds(history, relation, delta, self.tolerance, self.decide)
 
 
 @lru_cache(maxsize=1024)
@@ -663,7 +661,7 @@ def _bounds(
     tolerance: float,
     decide: float | None,
 ) -> Interval:
-    """Bounds on epsilon, kept for the certificate of what was just calibrated."""
+    """Bounds on epsilon, stored for the certificate of what was just calibrated."""
     return compose(history, relation, tolerance=tolerance).epsilon(delta, decide)
 
 
