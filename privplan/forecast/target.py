@@ -1,59 +1,66 @@
-"""Forecasts of plans as lines of text, and beside what was reached."""
+"""Forecasts of plans as lines of text, compared with what was reached."""
 
 from __future__ import annotations
 
 from privplan.plan import Forecast, GroupForecast, Plan
 
+# What a forecast is without a run on its own data: its interval covers nothing.
 GUESS = "a guess: no run on this data set"
-"""What a forecast is without a run on the data that it is of: its interval covers nothing."""
-WIDE = 0.12  # width of an interval from which a line says that the forecast is wide
-FAR = (
-    4.0  # distance over the median of the proxy runs from which a forecast extrapolates
-)
+# Width of an interval from which a line says that the forecast is wide.
+WIDE = 0.12
+# Distance over the median of the proxy runs from which a forecast extrapolates.
+EXTRAPOLATES_FROM = 4.0
 
 
 def forecast_lines(plan: Plan) -> list[str]:
-    """The forecast of a plan, or that it has none, one line each; empty for plans of records."""
-    found = plan.forecast
+    """The forecast of a plan, or that it has none; empty for plans of records."""
+    forecast = plan.forecast
     if plan.unit != "client":
         return []
-    if found is None:
+    if forecast is None:
         return ["forecast: none, there are no proxy runs (privplan proxy forecast)"]
-    basis = f"{found.runs} runs on {found.dataset}"
-    basis += ", anchored" if found.anchored else f"; on other data {GUESS}"
-    groups = ", ".join(f"{one.group} {_line_shown(one)}" for one in found.groups)
+    basis = f"{forecast.runs} runs on {forecast.dataset}"
+    basis += ", anchored" if forecast.anchored else f"; on other data {GUESS}"
+    groups = [f"{group.group} {_shown(group)}" for group in forecast.groups]
     lines = [
-        f"forecast: accuracy {_line_shown(found)} ({found.level:.0%} interval, {basis}); {groups}"
+        f"forecast: accuracy {_shown(forecast)} ({forecast.level:.0%} interval, {basis}); "
+        f"{', '.join(groups)}"
     ]
-    if found.upper - found.lower > WIDE:
-        width = f"{100 * (found.upper - found.lower):.0f} points"
+    width = forecast.upper - forecast.lower
+    if width > WIDE:
         lines.append(
-            f"forecast is wide, {width}: more proxy runs near this plan narrow it"
+            f"forecast is wide, {100 * width:.0f} points: more proxy runs near this plan "
+            "narrow it"
         )
-    if found.distance > FAR:
-        lines.append(f"forecast {extrapolates(found.distance)}")
+    if forecast.distance > EXTRAPOLATES_FROM:
+        lines.append(f"forecast {extrapolates(forecast.distance)}")
     return lines
 
 
 def extrapolates(distance: float) -> str:
     """That a forecast extrapolates; empty for one near the proxy runs."""
-    if distance <= FAR:
+    if distance <= EXTRAPOLATES_FROM:
         return ""
-    return f"extrapolates: {distance:.1f} times as far from the proxy runs as these from each other"
-
-
-def reached_line(plan: Plan, accuracy: float | None, dataset: str) -> str | None:
-    """The forecast of a plan beside what it reached on a data set; None without either."""
-    found = plan.forecast
-    if found is None or accuracy is None:
-        return None
-    place = f"{'inside' if found.lower <= accuracy <= found.upper else 'OUTSIDE'} the interval"
-    place = place if found.anchored or dataset == found.dataset else GUESS
     return (
-        f"forecast {_line_shown(found)}, reached {accuracy:.2%}: "
-        f"{100 * (accuracy - found.accuracy):+.2f} points, {place}"
+        f"extrapolates: {distance:.1f} times as far from the proxy runs as these from "
+        "each other"
     )
 
 
-def _line_shown(one: Forecast | GroupForecast) -> str:
-    return f"{one.accuracy:.1%} [{one.lower:.1%}, {one.upper:.1%}]"
+def reached_line(plan: Plan, accuracy: float | None, dataset: str) -> str | None:
+    """The forecast of a plan and what it reached on a data set; None without either."""
+    forecast = plan.forecast
+    if forecast is None or accuracy is None:
+        return None
+    place = GUESS
+    if forecast.anchored or dataset == forecast.dataset:
+        is_inside = forecast.lower <= accuracy <= forecast.upper
+        place = f"{'inside' if is_inside else 'OUTSIDE'} the interval"
+    return (
+        f"forecast {_shown(forecast)}, reached {accuracy:.2%}: "
+        f"{100 * (accuracy - forecast.accuracy):+.2f} points, {place}"
+    )
+
+
+def _shown(forecast: Forecast | GroupForecast) -> str:
+    return f"{forecast.accuracy:.1%} [{forecast.lower:.1%}, {forecast.upper:.1%}]"

@@ -1,4 +1,5 @@
-"""Planning: sampling ratios, noise multipliers, weights and a certificate from a spec's budgets.
+"""Planning: ratios, noise multipliers, weights and a certificate from budgets.
 
-May import spec, accounting and convergence; never simulate, verification, report or cli.
+May import spec, accounting and convergence; never simulate, verification, report or
+cli.
 """

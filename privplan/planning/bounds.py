@@ -1,8 +1,8 @@
 """Convergence bounds as symbolic expressions, one per source of error.
 
-Bounds that their papers state with O(.) have every hidden constant set to 1 and say so in their
-source. sympy is imported when a bound is made. Objectives add bounds of their own
-(``privplan.planning.objectives``); ``privplan.planning.explain`` lists them all.
+Bounds that their papers state with O(.) have every hidden constant set to 1 and say so
+in their source. sympy is imported when a bound is made. Objectives add bounds of their
+own (``privplan.planning.objectives``); ``privplan.planning.explain`` lists them all.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from privplan.values import Positive, Value
 
 @dataclass(frozen=True)
 class Bound:
-    """A convergence bound."""
+    """A convergence bound.
 
-    name: str  # name in the table
-    source: str  # paper and theorem
-    bounds: str  # quantity that the sum of the terms bounds, with its unit
-    terms: Mapping[str, Any]  # sympy expressions by name of the error
+    Attributes:
+        name: name in the table.
+        source: paper and theorem.
+        bounds: quantity that the sum of the terms bounds, with its unit.
+        terms: sympy expressions by name of the error.
+    """
+
+    name: str
+    source: str
+    bounds: str
+    terms: Mapping[str, Any]
 
 
 def symbol(name: str) -> Any:
@@ -42,17 +49,27 @@ def symbols(names: str) -> list[Any]:
 
 def per_group(groups: int, names: str) -> list[list[Any]]:
     """For each name its symbols ``name_1`` to ``name_M``."""
-    return [
-        [symbol(f"{name}_{m + 1}") for m in range(groups)] for name in names.split()
-    ]
+    symbols_by_name: list[list[Any]] = []
+    for name in names.split():
+        numbered = [symbol(f"{name}_{group + 1}") for group in range(groups)]
+        symbols_by_name.append(numbered)
+    return symbols_by_name
 
 
 class StepConstants(Value):
-    """Constants that depend on local training only (GDPFed+, Theorem 3 and Appendix F)."""
+    """Constants that depend on local training only.
 
-    progress: Positive  # eta tau, the length of local training per unit of gradient
-    mu4: Positive  # 32 eta tau + eta + eta / tau, factor of local variance; mu2 = L mu4
-    mu5: Positive  # 4 / (eta tau), factor of privacy noise; mu3 = L mu5
+    Source: GDPFed+, Theorem 3 and Appendix F.
+
+    Attributes:
+        progress: eta tau, the length of local training per unit of gradient.
+        mu4: 32 eta tau + eta + eta / tau, factor of local variance; mu2 = L mu4.
+        mu5: 4 / (eta tau), factor of privacy noise; mu3 = L mu5.
+    """
+
+    progress: Positive
+    mu4: Positive
+    mu5: Positive
 
 
 def step_constants(learning_rate: float, steps: int) -> StepConstants:
@@ -63,14 +80,13 @@ def step_constants(learning_rate: float, steps: int) -> StepConstants:
 
 
 def _theorem_3(groups: int, joint: bool) -> Bound:
+    """Theorem 3 of GDPFed+, with sparsified updates."""
     eta, tau, smooth, rounds, gap = symbols("eta tau L T Delta")
     dim, clip, kappa = symbols("d C kappa")
-    weights, kept, zeta = per_group(groups, "w k zeta")
     mu1 = 4 * smooth * eta * tau + 4 * smooth * eta + 64 * smooth
     mu2 = 32 * smooth * eta * tau + smooth * eta + smooth * eta / tau
     mu3 = 4 * smooth / (eta * tau)
-    rows = zip(weights, kept, zeta, strict=True)
-    lost = sum(w * ((1 - k) ** 2 + 1) * dim * z**2 for w, k, z in rows)
+    squared_noise = squared_noise_multiplier(groups, joint)
     return Bound(
         "gdpfed_plus",
         "GDPFed+, Theorem 3 (last term with r_m^2, as its proof has it)",
@@ -78,20 +94,26 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
         {
             "progress": 8 * gap / (eta * tau * rounds),
             "dissimilarity": mu1 * kappa**2,
-            "local_variance": mu2 * lost,
-            "privacy_noise": mu3
-            * dim
-            * clip**2
-            * squared_noise_multiplier(groups, joint),
+            "local_variance": mu2 * _lost_variance(groups),
+            "privacy_noise": mu3 * dim * clip**2 * squared_noise,
         },
     )
 
 
+def _lost_variance(groups: int) -> Any:
+    """Local variance, and what sparsification adds to it: its terms in Theorem 3."""
+    dim = symbol("d")
+    rows = zip(*per_group(groups, "w k zeta"), strict=True)
+    return sum(w * ((1 - k) ** 2 + 1) * dim * z**2 for w, k, z in rows)
+
+
 def _problem_1(groups: int, joint: bool) -> Bound:
+    """The terms of Theorem 3 that depend on the plan."""
     eta, tau = symbols("eta tau")
-    weights, kept = per_group(groups, "w k")
+    weights, fractions = per_group(groups, "w k")
     mu4 = 32 * eta * tau + eta + eta / tau
-    lost = sum(w * (1 - k) ** 2 for w, k in zip(weights, kept, strict=True))
+    rows = zip(weights, fractions, strict=True)
+    lost = sum(w * (1 - k) ** 2 for w, k in rows)
     return Bound(
         "problem_1",
         "GDPFed+, Appendix F (what planning can move of Theorem 3)",
@@ -113,21 +135,26 @@ def squared_noise_multiplier(groups: int, joint: bool) -> Any:
     return symbol("v") * (sympy.Max(*parts, evaluate=False) if joint else sum(parts))
 
 
+_FILE = Path(__file__).with_suffix(".yaml")
+
+
 def _printed(name: str, groups: int, joint: bool) -> Bound:
     """A bound of ``bounds.yaml``."""
     import sympy
 
-    source, bounds, texts = (
-        load_yaml(_FILE.read_text(), _FILE.name)[name][at] for at in _PARTS
-    )
-    names = {one for text in texts.values() for one in re.findall(r"[A-Za-z]\w*", text)}
-    known = {one: symbol(one) for one in names - {"sqrt"}}
-    return Bound(
-        name, source, bounds, {at: sympy.sympify(texts[at], known) for at in texts}
-    )
+    entry = load_yaml(_FILE.read_text(), _FILE.name)[name]
+    texts = entry["terms"]
+    names: set[str] = set()
+    for text in texts.values():
+        names.update(re.findall(r"[A-Za-z]\w*", text))
+    symbols_by_name = {word: symbol(word) for word in names - {"sqrt"}}
+    terms: dict[str, Any] = {}
+    for term, text in texts.items():
+        terms[term] = sympy.sympify(text, symbols_by_name)
+    return Bound(name, entry["source"], entry["bounds"], terms)
 
 
-_FILE, _PARTS = Path(__file__).with_suffix(".yaml"), ("source", "bounds", "terms")
+# Name -> the bound for a number of groups and a kind of release.
 BOUNDS: dict[str, Callable[[int, bool], Bound]] = {
     "problem_1": _problem_1,
     "gdpfed_plus": _theorem_3,
@@ -136,7 +163,6 @@ BOUNDS: dict[str, Callable[[int, bool], Bound]] = {
     "robust_hdp": partial(_printed, "robust_hdp"),
     "hyperfl": partial(_printed, "hyperfl"),
 }
-"""Name -> the bound for a number of groups and a kind of release."""
 
 
 def missing(expression: Any, values: Mapping[str, float]) -> list[str]:
@@ -149,6 +175,5 @@ def number(expression: Any, values: Mapping[str, float]) -> float:
     import sympy
 
     free = [*expression.free_symbols]
-    return float(
-        sympy.lambdify(free, expression, "math")(*(values[str(one)] for one in free))
-    )
+    arguments = [values[str(name)] for name in free]
+    return float(sympy.lambdify(free, expression, "math")(*arguments))
