@@ -1,107 +1,135 @@
-"""Random allocation: each client takes part in one round of every block of B, chosen by itself.
+"""Random allocation: each client chooses one round of every block of B.
 
-``random_allocation:B``; the sampling ratio is 1, that of a client in a block. Removing a client (or
-zeroing what it sends) moves one of the B sums of a block by its clipping norm at most, with chance
-1/B each: the mixture of N(e_i, sigma^2) over the rounds of the block against N(0, sigma^2), in both
-orders (Feldman and Shenfeld 2025, arXiv 2502.08202). So it is where updates depend on earlier
-releases: without the client each round's noise along its update is independent of them. Choices of
-different blocks are independent, so blocks compose.
+``random_allocation:B``; the sampling ratio is 1, that of a client in a block. Removing
+a client (or zeroing what it sends) moves one of the B sums of a block by its clipping
+norm at most, with chance 1/B each: the mixture of N(e_i, sigma^2) over the rounds of
+the block against N(0, sigma^2), in both orders (Feldman and Shenfeld 2025, arXiv
+2502.08202). So it is where updates depend on earlier releases: without the client each
+round's noise along its update is independent of them. Choices of different blocks are
+independent, so blocks compose.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from privplan.errors import Fault
 from privplan.laws import law as base
-from privplan.laws.law import DominatingPairs, Kind, Pair, Relation, Use
+from privplan.laws.law import DominatingPairs, JudgedSpec, Kind, Pair, Relation, Use
 from privplan.laws.participation import dispersion_p_value, total_p_value
 
 NAME = "random_allocation"
-_LEAST_NOISE = 0.25  # noise multiplier below which rounds count as known
+# Noise multiplier below which rounds count as known: the pairs of a block are made for
+# more noise than that.
+_LOWEST_NOISE = 0.25
 _OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete", "canaries", "a guard")
 
 
 class RandomAllocation(base.Law):
-    """One of every ``block`` rounds, in [2, 9999]."""
+    """One of every ``block`` rounds, in [2, 9999].
+
+    Attributes:
+        parts: of a group, which take turns; a block has a round of every ``parts``.
+    """
 
     everyone = True
     independent_clients = True
     uniform_cohorts = False
-    parts = 1  # of a group, which take turns; a block has a round of every ``parts``
+    parts = 1
 
     def __init__(self, block: int) -> None:
         self.turns = self.block = self.one_of = block
         self.name = f"{NAME}:{block}"
         self.title = f"random allocation (1 of {block} rounds)"
 
-    def excludes(self, spec: Any) -> Iterator[Fault]:
-        """Whole blocks, the relation with tight pairs, and the cohort that the blocks give."""
-        block, under = self.turns, f"under {self.name} sampling"
-        accountant, relation = spec.planning.accountant, str(spec.relation)
-        sizes = [(f"groups.{one.name}.clients", one.clients) for one in spec.groups]
-        free, limits = (
-            [*spec.planning.free],
-            [f"{i}sampling_ratio" for i in ("", "min_", "max_")],
-        )
-        ratios = [
-            (f"groups.{g.name}.{i}", getattr(g, i)) for g in spec.groups for i in limits
-        ]
-        for field, found, kept, rule in (
-            ("rounds", spec.rounds, spec.rounds % block == 0, f"a multiple of {block}"),
-            ("relation", relation, relation != "replace_one", "add_remove"),
-            ("cohort", spec.cohort, spec.cohort is None, "left out"),
-            ("planning.accountant", accountant, accountant == "pld", "pld"),
-            (
-                "planning.free",
-                free,
-                not {"cohort", "rounds"} & {*free},
-                "without cohort, rounds",
-            ),
-            *((field, one, one >= block, f"{block} or more") for field, one in sizes),
-            *((field, one, one in (None, 1), "1 or left out") for field, one in ratios),
-        ):
-            if not kept:
-                yield Fault(field, f"must be {rule} {under}", found)
+    def excludes(self, spec: JudgedSpec) -> Iterator[Fault]:
+        """Whole blocks, the relation with tight pairs, and the cohort of the blocks."""
+        block = self.turns
+        under = f"under {self.name} sampling"
+        # A list: where a field of the spec cannot be read, the law says nothing.
+        faults: list[Fault] = []
+        if spec.rounds % block:
+            faults.append(
+                Fault("rounds", f"must be a multiple of {block} {under}", spec.rounds)
+            )
+        if spec.relation == Relation.REPLACE_ONE:
+            relation = str(spec.relation)
+            faults.append(Fault("relation", f"must be add_remove {under}", relation))
+        if spec.cohort is not None:
+            faults.append(Fault("cohort", f"must be left out {under}", spec.cohort))
+        accountant = spec.planning.accountant
+        if accountant != "pld":
+            faults.append(
+                Fault("planning.accountant", f"must be pld {under}", accountant)
+            )
+        free = list(spec.planning.free)
+        if "cohort" in free or "rounds" in free:
+            rule = f"must be without cohort, rounds {under}"
+            faults.append(Fault("planning.free", rule, free))
+        for group in spec.groups:
+            if group.clients < block:
+                rule = f"must be {block} or more {under}"
+                faults.append(
+                    Fault(f"groups.{group.name}.clients", rule, group.clients)
+                )
+        for group in spec.groups:
+            # The ratio is that of a client in a block.
+            ratios = {
+                "sampling_ratio": group.sampling_ratio,
+                "min_sampling_ratio": group.min_sampling_ratio,
+                "max_sampling_ratio": group.max_sampling_ratio,
+            }
+            for field, ratio in ratios.items():
+                if ratio not in (None, 1):
+                    rule = f"must be 1 or left out {under}"
+                    faults.append(Fault(f"groups.{group.name}.{field}", rule, ratio))
+        yield from faults
 
     def excludes_use(self, use: Use) -> str | None:
         """Uses whose rounds are drawn or counted one by one."""
         if use == "solve_for rounds":
             return f"must be epsilon under {self.name} sampling"
-        return (
-            None if use in _OPEN else f"must be a law of independent rounds, for {use}"
-        )
+        if use in _OPEN:
+            return None
+        return f"must be a law of independent rounds, for {use}"
 
     def most_of_client(self, rounds: Sequence[int]) -> int:
-        """One of each block of the client's part; as often as a round of it was repeated."""
-        most: Counter[int] = Counter()
+        """One round of each block of the client's part, the one repeated most often."""
+        # By first round of a block: how often the round was done that was done most.
+        repetitions: Counter[int] = Counter()
         for round_, times in Counter(rounds).items():
-            most |= Counter({self.stream_round(round_): times})
-        own: Counter[int] = Counter()
-        for first, times in most.items():
-            own[first % self.parts] += times
-        return max(own.values(), default=0)
+            first_round = self.stream_round(round_)
+            repetitions[first_round] = max(repetitions[first_round], times)
+        participations_of_parts: Counter[int] = Counter()
+        for first_round, times in repetitions.items():
+            participations_of_parts[first_round % self.parts] += times
+        return max(participations_of_parts.values(), default=0)
 
     def dominating_pairs(
         self, relation: Relation, shift: float, ratio: float
     ) -> DominatingPairs:
-        """Those of a block; under replace-one and with little noise between a known and one round.
+        """The pairs of a block.
 
-        From above as if the round were known (joint convexity); from below what one round tells.
+        Under replace-one and with little noise: from above as if the round were known
+        (joint convexity), from below what one round tells.
         """
         from privplan.accounting.pld.allocation import allocation_pairs
 
-        replace, chance = relation == Relation.REPLACE_ONE, 1 / self.block
-        if not replace and shift * _LEAST_NOISE <= 1:
+        is_replacement = relation == Relation.REPLACE_ONE
+        if not is_replacement and shift * _LOWEST_NOISE <= 1:
             return allocation_pairs(1 / shift, self.block)
-        known = Pair(Kind.REMOVE, (1 + replace) * shift, 1.0)
-        kinds = (Kind.SWAP, Kind.SWAP) if replace else (Kind.REMOVE, Kind.ADD)
-        first, second = (Pair(kind, shift, chance) for kind in kinds)
-        return DominatingPairs((known, known), (first, second))
+        chance = 1 / self.block
+        if is_replacement:
+            known_round = Pair(Kind.REMOVE, 2 * shift, 1.0)
+            attained = Pair(Kind.SWAP, shift, chance)
+            return DominatingPairs((known_round, known_round), (attained, attained))
+        known_round = Pair(Kind.REMOVE, shift, 1.0)
+        removed = Pair(Kind.REMOVE, shift, chance)
+        added = Pair(Kind.ADD, shift, chance)
+        return DominatingPairs((known_round, known_round), (removed, added))
 
     def stream_round(self, round_: int) -> int:
         """The first round of the block."""
@@ -109,65 +137,83 @@ class RandomAllocation(base.Law):
 
     def complete_at(self, round_: int) -> int:
         """The end of the block."""
-        return super().complete_at(
-            self.stream_round(round_) + self.parts * (self.block - 1)
-        )
+        last_round = self.stream_round(round_) + self.parts * (self.block - 1)
+        return super().complete_at(last_round)
 
     def draw(
         self, generator: np.random.Generator, clients: int, ratio: float, round_: int
     ) -> np.ndarray:
-        """Those whose choice is the round; the i-th draw of the block's stream is client i's."""
-        own, at = (
-            np.arange(clients)[self.places(round_, clients)],
-            (round_ - 1) // self.parts,
-        )
-        choices = generator.integers(self.block, size=len(own))
-        return np.asarray(own[choices == at % self.block])
+        """Those whose choice is the round; draw i of the stream is client i's."""
+        part = np.arange(clients)[self.places(round_, clients)]
+        choices = generator.integers(self.block, size=len(part))
+        round_of_block = (round_ - 1) // self.parts % self.block
+        return np.asarray(part[choices == round_of_block])
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
     ) -> Iterator[str]:
-        """Each cohort's size is binomial, and sizes at one place of different blocks vary so."""
-        own = [len(self.places(at + 1, clients)) for at in range(len(counts))]
-        for at, (count, of) in enumerate(zip(counts, own, strict=True)):
-            if total_p_value([count], of, 1 / self.block) < level / (2 * len(counts)):
-                yield f"round {at + 1}: a cohort of {count}, about {of / self.block:.0f} expected"
-        for at in range(min(self.turns, len(counts))):
-            found = counts[at :: self.turns], own[at :: self.turns]
-            if dispersion_p_value(*found, 1 / self.block) < level / (2 * self.turns):
-                yield f"cohort sizes at round {at + 1} of the blocks vary unlike {self.title}"
+        """Cohort sizes are binomial, and vary so at one place of different blocks.
+
+        Sizes within a block add up to the part, so that they are no independent draws.
+        Half of the level is for the sizes, half for their dispersion.
+        """
+        chance = 1 / self.block
+        part_sizes = []
+        for round_, count in enumerate(counts, 1):
+            part_size = len(self.places(round_, clients))
+            part_sizes.append(part_size)
+            if total_p_value([count], part_size, chance) < level / (2 * len(counts)):
+                expected = f"about {part_size / self.block:.0f} expected"
+                yield f"round {round_}: a cohort of {count}, {expected}"
+        for place in range(min(self.turns, len(counts))):
+            place_counts = counts[place :: self.turns]
+            trials = part_sizes[place :: self.turns]
+            p_value = dispersion_p_value(place_counts, trials, chance)
+            if p_value < level / (2 * self.turns):
+                where = f"round {place + 1} of the blocks"
+                yield f"cohort sizes at {where} vary unlike {self.title}"
 
     def attendance_faults(
         self, cohorts: Mapping[int, Collection[int]], clients: int
     ) -> Iterator[str]:
-        """Every client is in exactly one cohort of each block of which all are known."""
-        blocks: dict[int, list[int]] = {}
+        """A client is in one cohort of a block at most, and in one of a whole block.
+
+        A block is whole where all of its cohorts are known.
+        """
+        rounds_of_blocks: dict[int, list[int]] = {}
         for round_ in cohorts:
-            blocks.setdefault(self.stream_round(round_), []).append(round_)
-        for first, rounds in sorted(blocks.items()):
-            named = [
-                client
-                for round_ in rounds
-                for client in cohorts[round_]
-                if client < clients
-            ]
-            times = np.bincount(np.array(named, dtype=np.int64), minlength=clients)
-            own = np.arange(clients)[self.places(first, clients)]
-            where = f"rounds {first} to {first + self.parts * (self.block - 1)}"
-            for client in own[
-                (times[own] > 1) | (times[own] < (len(rounds) == self.block))
-            ][:1]:
-                yield f"client {client} is in {times[client]} of the cohorts of {where}, not in one"
+            rounds_of_blocks.setdefault(self.stream_round(round_), []).append(round_)
+        for first_round, rounds in sorted(rounds_of_blocks.items()):
+            participants: list[int] = []
+            for round_ in rounds:
+                participants += [
+                    client for client in cohorts[round_] if client < clients
+                ]
+            times = np.bincount(
+                np.array(participants, dtype=np.int64), minlength=clients
+            )
+            part = np.arange(clients)[self.places(first_round, clients)]
+            min_times = 1 if len(rounds) == self.block else 0
+            is_odd = (times[part] > 1) | (times[part] < min_times)
+            last_round = first_round + self.parts * (self.block - 1)
+            for client in part[is_odd][:1]:
+                where = f"the cohorts of rounds {first_round} to {last_round}"
+                yield f"client {client} is in {times[client]} of {where}, not in one"
 
     def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
-        """One for each whole block of its part, and perhaps one in a block not complete."""
+        """One for each whole block of its part, and perhaps one in an incomplete block.
+
+        The mean over the parts, whose numbers of rounds may differ by one.
+        """
         total = sum(rounds.values())
-        mean = np.zeros(2 + self.rounds_of_client(total))
+        mean_law = np.zeros(2 + self.rounds_of_client(total))
         for part in range(self.parts):
-            whole, rest = divmod(len(range(part, total, self.parts)), self.block)
-            mean[whole] += (1 - rest / self.block) / self.parts
-            mean[whole + 1] += rest / self.block / self.parts
-        return np.trim_zeros(mean, "b")
+            rounds_of_part = len(range(part, total, self.parts))
+            whole_blocks, further_rounds = divmod(rounds_of_part, self.block)
+            chance = further_rounds / self.block
+            mean_law[whole_blocks] += (1 - chance) / self.parts
+            mean_law[whole_blocks + 1] += chance / self.parts
+        return np.trim_zeros(mean_law, "b")
 
 
 base.FAMILIES.register(

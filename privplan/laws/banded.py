@@ -1,36 +1,42 @@
-"""Correlated noise where each client takes part by its own choice, and where it comes when it can.
+"""Correlated noise where a client chooses its rounds, and where it comes when it can.
 
-The noise is that of ``privplan.laws.correlated``: what one round adds B - 1 later ones take back in
-part. It costs nothing where two rounds of a client are B apart or more.
+The noise is that of ``privplan.laws.correlated``: what one round adds B - 1 later ones
+take back in part. It costs nothing where two rounds of a client are B apart or more.
 
-``banded_separation:B``. A client takes part when it can, its rounds B apart (``min_separation:B``).
-Each participation then moves releases of its own by its norm at most, so that T rounds are as
-private as ceil(T / B) Gaussian releases. This holds where rounds follow from earlier releases: the
-squared moves add up to ceil(T / B) at most on every way (fully adaptive composition of Gaussian
-mechanisms: Koskela, Tobaben, Honkela, Individual Privacy Accounting with GDP, ICLR 2023).
+``banded_separation:B``. A client takes part when it can, its rounds B apart
+(``min_separation:B``). Each participation then moves releases of its own by its norm at
+most, so that T rounds are as private as ceil(T / B) Gaussian releases. This holds where
+rounds follow from earlier releases: the squared moves add up to ceil(T / B) at most on
+every way (fully adaptive composition of Gaussian mechanisms: Koskela, Tobaben, Honkela,
+Individual Privacy Accounting with GDP, ICLR 2023).
 
 ``cyclic_allocation:B:K``. A hash of its name gives each client one of B turns, as under
-``cyclic_poisson:B``; in one of every K rounds of its turn, which it chooses by itself, it takes
-part. The K rounds that it may be are B apart, so that the choices move releases of their own: under
-the mechanism without the client their log-likelihoods are independent, as where noise is. So B K
-rounds are as private as one block of ``random_allocation:K``.
+``cyclic_poisson:B``; in one of every K rounds of its turn, which it chooses by itself,
+it takes part. The K rounds that it may be are B apart, so that the choices move
+releases of their own: under the mechanism without the client their log-likelihoods are
+independent, as where noise is. So B K rounds are as private as one block of
+``random_allocation:K``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from privplan.errors import Fault
 from privplan.laws.allocation import RandomAllocation
 from privplan.laws.correlated import Correlated, correlated_faults
 from privplan.laws.cyclic import CyclicPoisson
-from privplan.laws.law import FAMILIES, LawFamily, Use
+from privplan.laws.law import FAMILIES, JudgedSpec, LawFamily, Use
 from privplan.laws.separation import MinSeparation
+
+_MAX_BANDS = 999  # the largest number of three digits, as names have
 
 
 class BandedSeparation(Correlated, MinSeparation):
-    """Rounds of one client are ``block`` rounds apart or more, in [2, 999]; noise is correlated."""
+    """Rounds of one client are ``block`` rounds apart or more; noise is correlated.
+
+    ``block`` is in [2, 999].
+    """
 
     def __init__(self, block: int) -> None:
         super().__init__(block)
@@ -38,25 +44,26 @@ class BandedSeparation(Correlated, MinSeparation):
         self.name = f"banded_separation:{block}"
         self.title = f"separation ({block} rounds, correlated noise)"
 
-    def excludes(self, spec: Any) -> Iterator[Fault]:
+    def excludes(self, spec: JudgedSpec) -> Iterator[Fault]:
         """What separation excludes, and plans of rounds that are not alike."""
         yield from super().excludes(spec)
         yield from correlated_faults(spec, f"under {self.name} sampling")
 
-    def alternatives(self, spec: Any) -> Sequence[str]:
+    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
         """The same separation with independent noise."""
         return [f"min_separation:{self.block}", self.name]
 
 
 class CyclicAllocation(RandomAllocation, CyclicPoisson):
-    """One of every ``block`` rounds of a client's turn, which comes every ``bands`` rounds."""
+    """One of every ``block`` rounds of a client's turn, one of ``bands`` turns."""
 
     has_central_limit = RandomAllocation.has_central_limit
     has_theorem_1 = RandomAllocation.has_theorem_1
 
     def __init__(self, bands: int, block: int) -> None:
         self.bands = self.parts = bands
-        self.block, self.turns = block, bands * block
+        self.block = block
+        self.turns = bands * block
         self.name = f"cyclic_allocation:{bands}:{block}"
         self.title = f"cyclic allocation (1 of {block} rounds, {bands} turns)"
 
@@ -65,30 +72,33 @@ class CyclicAllocation(RandomAllocation, CyclicPoisson):
         """One release is that of a block."""
         return f"random_allocation:{self.block}"
 
-    def excludes(self, spec: Any) -> Iterator[Fault]:
+    def excludes(self, spec: JudgedSpec) -> Iterator[Fault]:
         """What random allocation excludes, and plans of rounds that are not alike."""
-        own = list(super().excludes(spec))
-        also = correlated_faults(spec, f"under {self.name} sampling")
-        yield from (*own, *(fault for fault in also if fault not in own))
+        faults = list(super().excludes(spec))
+        yield from faults
+        # The laws exclude some of the same: each fault is reported once.
+        for fault in correlated_faults(spec, f"under {self.name} sampling"):
+            if fault not in faults:
+                yield fault
 
-    def alternatives(self, spec: Any) -> Sequence[str]:
-        """Other turns with cohorts of that size, and random allocation without turns."""
-        whole = self.turns
-        split = (at for at in range(2, whole // 2 + 1) if whole % at == 0)
-        names = [f"cyclic_allocation:{at}:{whole // at}" for at in split if at < 1000]
-        return [f"random_allocation:{whole}", *names]
+    def alternatives(self, spec: JudgedSpec) -> Sequence[str]:
+        """Other turns with cohorts of that size, and random allocation without them."""
+        names = [f"random_allocation:{self.turns}"]
+        for bands in range(2, min(self.turns // 2, _MAX_BANDS) + 1):
+            if self.turns % bands == 0:
+                names.append(f"cyclic_allocation:{bands}:{self.turns // bands}")
+        return names
 
     def excludes_use(self, use: Use) -> str:
         """What cyclic Poisson sampling excludes, and cohorts of another size."""
-        found = (
-            RandomAllocation.excludes_use(self, use)
-            if use == "solve_for rounds"
-            else None
-        )
-        return found or CyclicPoisson.excludes_use(self, use)
+        if use == "solve_for rounds":
+            rule = RandomAllocation.excludes_use(self, use)
+            if rule is not None:
+                return rule
+        return CyclicPoisson.excludes_use(self, use)
 
 
-_NUMBER = "([2-9]|[1-9][0-9]{1,2})"
+_NUMBER = "([2-9]|[1-9][0-9]{1,2})"  # from 2 to _MAX_BANDS
 FAMILIES.register(
     "banded_separation",
     LawFamily(BandedSeparation, _NUMBER, "'banded_separation:B' with B in [2, 999]"),

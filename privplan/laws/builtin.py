@@ -1,4 +1,4 @@
-"""Poisson sampling: each client takes part independently with the sampling ratio."""
+"""The plain laws: Poisson sampling, cohorts of a fixed size, and full participation."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ from privplan.laws.law import (
 )
 from privplan.laws.participation import dispersion_p_value, total_p_value
 
+# Clients, or records, of one person: docs/laws.md states the limit.
+_MAX_CONTRIBUTIONS = 100
+_ROUNDING = 1e-9  # far above the error of a product of doubles, below any other ratio
+
 
 class Poisson(Law):
     """Each client independently; the size of the cohort is binomial."""
@@ -35,36 +39,36 @@ class Poisson(Law):
     ) -> DominatingPairs:
         """Exact pairs: ``REMOVE`` and ``ADD``, or ``SWAP`` under replace-one.
 
-        Add/remove and zero-out (where, too, a client contributes or does not) are Zhu, Dong and
-        Wang 2022, Theorem 11, composed per direction.
+        Add/remove and zero-out (where, too, a client contributes or does not) are Zhu,
+        Dong and Wang 2022, Theorem 11, composed per direction.
         """
-        replace, several = relation == Relation.REPLACE_ONE, self.contributions > 1
         if ratio == 1:
             pair = Pair(Kind.REMOVE, self.sensitivity(relation) * shift, 1.0)
             return exact(pair, pair)
-        if several and not replace:
+        is_replacement = relation == Relation.REPLACE_ONE
+        if self.contributions > 1:
             from privplan.accounting.pld.several import several_pairs
 
+            if is_replacement:
+                text = f"no pairs are known for {self.phrase} under {relation}"
+                raise UnsupportedError(text)
             return several_pairs(shift, ratio, self.contributions)
-        if several:
-            raise UnsupportedError(
-                f"no pairs are known for {self.phrase} under {relation}"
-            )
-        if replace:
+        if is_replacement:
             pair = Pair(Kind.SWAP, shift, ratio)
             return exact(pair, pair)
         return exact(Pair(Kind.REMOVE, shift, ratio), Pair(Kind.ADD, shift, ratio))
 
     def most_contributions(self, relation: Relation) -> int:
-        """The pairs of ``privplan.accounting.pld.several``; none are known under replace-one."""
-        return 1 if relation == Relation.REPLACE_ONE else 100
+        """Those of ``privplan.accounting.pld.several``; none under replace-one."""
+        return 1 if relation == Relation.REPLACE_ONE else _MAX_CONTRIBUTIONS
 
     def renyi(
         self, relation: Relation, noise_multiplier: float, ratio: float
     ) -> tuple[RenyiBound, ...] | None:
         """None for persons whose clients are drawn."""
-        drawn = self.contributions > 1 and ratio < 1
-        return None if drawn else super().renyi(relation, noise_multiplier, ratio)
+        if self.contributions > 1 and ratio < 1:
+            return None
+        return super().renyi(relation, noise_multiplier, ratio)
 
     def has_central_limit(self, relation: Relation) -> bool:
         """No published limit under replace-one, nor of persons."""
@@ -79,7 +83,8 @@ class Poisson(Law):
     ) -> np.ndarray:
         """A binomial size, and given its size a uniform cohort.
 
-        This has the distribution of one coin per client, at a cost that grows with the cohort.
+        This has the distribution of one coin per client, at a cost that grows with the
+        cohort.
         """
         size = int(generator.binomial(clients, ratio))
         return np.sort(
@@ -92,19 +97,18 @@ class Poisson(Law):
         """The total of the cohorts and their dispersion are those of binomial draws."""
         if total_p_value(counts, clients, ratio) < level:
             expected = ratio * clients * len(counts)
-            yield f"{sum(counts)} participations where about {expected:.0f} are expected"
+            text = f"{sum(counts)} participations where about {expected:.0f}"
+            yield f"{text} are expected"
         if dispersion_p_value(counts, clients, ratio) < level:
-            yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
+            sizes = f"{min(counts)} to {max(counts)}"
+            yield f"cohort sizes vary unlike Poisson sampling ({sizes})"
 
 
 LAWS.register(Poisson.name, Poisson())
 
 
-# --- Fixed-size sampling: a cohort of m of n clients, drawn without replacement. -----------------
-
-
 class FixedSize(Law):
-    """A uniformly drawn cohort of m = ratio * n clients in every round."""
+    """A cohort of m = ratio * n clients in every round, drawn without replacement."""
 
     name = "fixed_size"
     title = "fixed_size"
@@ -118,37 +122,42 @@ class FixedSize(Law):
     def dominating_pairs(
         self, relation: Relation, shift: float, ratio: float
     ) -> DominatingPairs:
-        """Exact under add/remove, else a dominating pair and a smaller one that is attained.
+        """Exact under add/remove, else a dominating pair and a smaller, attained one.
 
-        Add/remove: ``REMOVE`` and ``ADD`` at half the noise. The cohort always has m clients, so
-        a client that takes part displaces another: a distance of 2 C, also where everybody takes
-        part and one client more would push one of them out.
+        Add/remove: ``REMOVE`` and ``ADD`` at half the noise. The cohort always has m
+        clients, so a client that takes part displaces another: a distance of 2 C, also
+        where everybody takes part and one client more would push one of them out.
 
-        Replace-one and zero-out are open. From above the stitched pair at distance 2 C (Zhu, Dong
-        and Wang 2022, Proposition 30; a client that is zeroed or replaced differs from any other
-        outcome by at most 2 C). From below a pair that is attained: for replace-one all others at
-        -C and one at +C against its replacement by -C, ``REMOVE`` and ``ADD`` at 2 C; for zero-out
-        all others at 0, ``REMOVE`` and ``ADD`` at C.
+        Replace-one and zero-out are open. From above the stitched pair at distance 2 C
+        (Zhu, Dong and Wang 2022, Proposition 30; a client that is zeroed or replaced
+        differs from any other outcome by at most 2 C). From below a pair that is
+        attained: for replace-one all others at -C and one at +C against its replacement
+        by -C, ``REMOVE`` and ``ADD`` at 2 C; for zero-out all others at 0, ``REMOVE``
+        and ``ADD`` at C.
         """
         distance = shift if relation == Relation.ZERO_OUT else 2 * shift
         if ratio == 1:
             pair = Pair(Kind.REMOVE, distance, 1.0)
             return exact(pair, pair)
-        attained = Pair(Kind.REMOVE, distance, ratio), Pair(Kind.ADD, distance, ratio)
+        attained = exact(
+            Pair(Kind.REMOVE, distance, ratio), Pair(Kind.ADD, distance, ratio)
+        )
         if relation == Relation.ADD_REMOVE:
-            return exact(*attained)
+            return attained
         stitched = Pair(Kind.STITCHED, 2 * shift, ratio)
-        return DominatingPairs((stitched, stitched), attained)
+        return DominatingPairs((stitched, stitched), attained.lower)
 
     def renyi(
         self, relation: Relation, noise_multiplier: float, ratio: float
     ) -> tuple[RenyiBound, ...]:
-        """Poisson at half the noise under add/remove, else Wang et al. 2019 at sensitivity 2.
+        """Poisson at half the noise under add/remove, else Wang et al. 2019.
 
-        Zero-out is a special case of replace-one and uses its bound.
+        The latter is at sensitivity 2. Zero-out is a special case of replace-one and
+        uses its bound.
         """
-        drawn = relation == Relation.ADD_REMOVE
-        moments = Moments.SAMPLED if drawn else Moments.WITHOUT_REPLACEMENT
+        moments = Moments.WITHOUT_REPLACEMENT
+        if relation == Relation.ADD_REMOVE:
+            moments = Moments.SAMPLED
         return (RenyiBound(moments, noise_multiplier / 2, ratio),)
 
     def has_central_limit(self, relation: Relation) -> bool:
@@ -169,9 +178,10 @@ class FixedSize(Law):
         )
 
     def executed_ratio(self, clients: int, ratio: float) -> float:
-        """The ratio of a whole cohort."""
-        whole = round(clients * ratio) / clients
-        return ratio if math.isclose(whole, ratio, rel_tol=1e-9) else whole
+        """The ratio of a whole cohort; the stated one where only rounding differs."""
+        whole_ratio = round(clients * ratio) / clients
+        is_whole = math.isclose(whole_ratio, ratio, rel_tol=_ROUNDING)
+        return ratio if is_whole else whole_ratio
 
     def cohort_faults(
         self, counts: Sequence[int], clients: int, ratio: float, level: float
@@ -181,17 +191,12 @@ class FixedSize(Law):
 
 
 def _other_sizes(counts: Sequence[int], planned: int) -> Iterator[str]:
-    return (
-        f"a cohort of {count} where the law takes exactly {planned}"
-        for count in counts
-        if count != planned
-    )
+    for count in counts:
+        if count != planned:
+            yield f"a cohort of {count} where the law takes exactly {planned}"
 
 
 LAWS.register(FixedSize.name, FixedSize())
-
-
-# --- Full participation: every client takes part in every round. ---------------------------------
 
 
 class Full(Law):
@@ -215,7 +220,7 @@ class Full(Law):
 
     def most_contributions(self, relation: Relation) -> int:
         """All clients of a person take part in each round."""
-        return 100
+        return _MAX_CONTRIBUTIONS
 
     def has_central_limit(self, relation: Relation) -> bool:
         """The Gaussian is its own limit."""
