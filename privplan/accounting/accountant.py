@@ -1,7 +1,7 @@
-"""The interface of accountants, their bounds on epsilon, and the registry of accountants.
+"""The interface of accountants, their bounds on epsilon, and their registry.
 
-A module is imported when its accountant is asked for, so a command that needs one accountant does
-not wait for the libraries of the others.
+A module is imported when its accountant is asked for, so a command that needs one
+accountant does not wait for the libraries of the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Accountant(Protocol):
         name: as specs and tables write it, for example ``pld``.
         version: library and version that compute the answer.
         kind: ``two-sided bound``, ``upper bound``, ``second opinion``,
-            ``approximation`` or ``published formula`` (a bound only under its conditions).
+            ``approximation`` or ``published formula`` (a bound only under its
+            conditions).
         guarantee: whether the guarantee of a plan may rest on ``upper``.
     """
 
@@ -52,7 +53,7 @@ class Accountant(Protocol):
     def guarantee(self) -> bool: ...  # noqa: D102
 
     def why_not(self, history: History, relation: Relation) -> str | None:
-        """One line on why the law, the relation or the noise is not supported; None when it is."""
+        """One line on why a law, relation or noise is not supported; None if it is."""
         ...
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
@@ -68,8 +69,9 @@ class Accountant(Protocol):
 def checked_delta(delta: float) -> float:
     """``delta`` itself when it is in [1e-30, 1)."""
     if not LEAST <= delta < 1:
-        least = "[1e-30, 1)" if 0 < delta < LEAST else "(0, 1)"
-        raise InputError.one("delta", f"must be in {least}", delta)
+        # The smallest delta is named only to whom it matters.
+        bounds = "[1e-30, 1)" if 0 < delta < LEAST else "(0, 1)"
+        raise InputError.one("delta", f"must be in {bounds}", delta)
     return delta
 
 
@@ -83,13 +85,13 @@ def checked_relation(relation: object) -> Relation:
 
 
 def check_supported(
-    one: Accountant, history: History, delta: float, relation: Relation
+    accountant: Accountant, history: History, delta: float, relation: Relation
 ) -> None:
     """Raise where an accountant does not answer."""
     checked_delta(delta)
-    reason = one.why_not(history, relation)
+    reason = accountant.why_not(history, relation)
     if reason is not None:
-        raise UnsupportedError(f"{one.name}: {reason}")
+        raise UnsupportedError(f"{accountant.name}: {reason}")
 
 
 KINDS = (
@@ -104,17 +106,16 @@ KINDS = (
 
 def _accountant(component: object) -> Accountant:
     """An accountant from an entry point, which names an accountant or its class."""
-    found = component() if isinstance(component, type) else component
-    missing = [
-        name for name in ("name", "version", "guarantee") if not hasattr(found, name)
-    ]
+    instance = component() if isinstance(component, type) else component
+    attributes = ("name", "version", "guarantee")
+    missing = [name for name in attributes if not hasattr(instance, name)]
     if missing:
         raise TypeError(
             f"must have the attributes of an accountant, lacks {', '.join(missing)}"
         )
-    if getattr(found, "kind", None) not in KINDS:
+    if getattr(instance, "kind", None) not in KINDS:
         raise TypeError(f"must have a kind, one of {', '.join(KINDS)}")
-    return cast(Accountant, found)
+    return cast(Accountant, instance)
 
 
 ACCOUNTANTS: Registry[Accountant] = Registry(
@@ -122,7 +123,7 @@ ACCOUNTANTS: Registry[Accountant] = Registry(
     "privplan.accountants",
     "privplan.accounting",
     _accountant,
-    order=lambda one: (KINDS.index(one.kind), one.name),
+    order=lambda accountant: (KINDS.index(accountant.kind), accountant.name),
 )
 """Accountants by name; each registers itself in its own module, with its default settings."""
 
@@ -137,7 +138,7 @@ def accountant(name: str) -> Accountant:
 
 
 def loadable_accountants() -> list[str]:
-    """Names of all accountants, without entry points that cannot be loaded, in table order."""
+    """Names of all accountants that can be loaded, in the order of tables."""
     for name in ACCOUNTANTS.names():
         with suppress(InputError):
             ACCOUNTANTS.get(name)
@@ -145,7 +146,7 @@ def loadable_accountants() -> list[str]:
 
 
 def fast_accountants() -> list[str]:
-    """Names of the accountants that need no other library; the rest are second opinions."""
+    """Names of the accountants that need no other library, unlike second opinions."""
     return [
         name for name in loadable_accountants() if accountant(name).kind != KINDS[-1]
     ]
@@ -159,18 +160,24 @@ def second_opinions() -> list[str]:
 
 
 def outwards(value: float, up: bool, digits: int = 0) -> float:
-    """A bound rounded outwards: to so many digits, or to four decimals and five digits at least."""
+    """A bound rounded outwards; 0 and infinity stay as they are.
+
+    Args:
+        value: a bound.
+        up: whether it is an upper bound, rounded up; rounded down otherwise.
+        digits: how many are left; four decimals and five digits at least, if 0.
+    """
     if not 0 < value < math.inf:
         return value
-    first = math.floor(math.log10(value))
-    scale = 10.0 ** (digits - 1 - first if digits else max(4, 4 - first))
-    return (math.ceil if up else math.floor)(value * scale) / scale
+    exponent = math.floor(math.log10(value))
+    decimals = digits - 1 - exponent if digits else max(4, 4 - exponent)
+    scale = 10.0**decimals
+    rounded = math.ceil(value * scale) if up else math.floor(value * scale)
+    return rounded / scale
 
 
 def at_most(value: float, digits: int = 0) -> str:
     """An upper bound on epsilon, rounded up as ``outwards`` does."""
-    return (
-        f"{outwards(value, True, digits):.12g}"
-        if digits or value < math.inf
-        else "no bound"
-    )
+    if not digits and not value < math.inf:
+        return "no bound"
+    return f"{outwards(value, True, digits):.12g}"

@@ -1,4 +1,7 @@
-"""The privacy of a history as a value: epsilon at any delta, delta at any epsilon, step by step."""
+"""The privacy of a growing history as a value: epsilon at any delta, and the reverse.
+
+First the checks of what ``privplan.compose`` takes: releases, numbers, tolerances.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, checked_call
 from privplan.values import MOST
 
-# --- What ``privplan.compose`` takes: releases, numbers and saved states, checked. ---------------
-
+# The smallest tolerance of epsilon that can be met.
 LEAST_TOLERANCE = 1e-6
 
 Releases = History | Release | Iterable[Release | tuple[Release, int]]
@@ -41,11 +43,8 @@ def counted(release: Releases | None) -> list[tuple[Release, int]]:
     counted = []
     for item in items:
         pair = (item, 1) if isinstance(item, Release) else item
-        if (
-            not isinstance(pair, tuple | list)
-            or len(pair) != 2
-            or not isinstance(pair[0], Release)
-        ):
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], Release):
             raise InputError.one("history", rule, item)
         counted.append((pair[0], checked_rounds(pair[1])))
     return counted
@@ -83,15 +82,12 @@ def checked_tolerance(tolerance: Any) -> float:
     return value
 
 
-# The privacy of a history as a value: epsilon at any delta, delta at any epsilon, step by step.
-
-
 class PrivacyCurve:
-    """Two-sided bounds on the privacy of a growing history; made by ``privplan.compose``.
+    """Two-sided bounds on the privacy of a growing history, by ``privplan.compose``.
 
-    Every answer is a proven lower and upper bound, whatever the tolerance: a coarser tolerance
-    means a wider interval; a question may name its own. An answer composes the history as it is
-    at that moment; the last epsilons are kept, by history.
+    Every answer is a proven lower and upper bound, whatever the tolerance: a coarser
+    tolerance means a wider interval; a question may name its own. An answer composes
+    the history as it is at that moment; the last epsilons are stored, by history.
     """
 
     def __init__(
@@ -100,10 +96,8 @@ class PrivacyCurve:
         *,
         tolerance: float = TOLERANCE,
     ) -> None:
-        self._relation, self._tolerance = (
-            checked_relation(relation),
-            checked_tolerance(tolerance),
-        )
+        self._relation = checked_relation(relation)
+        self._tolerance = checked_tolerance(tolerance)
         self._counts: Counter[Release] = Counter()
 
     @property
@@ -113,7 +107,7 @@ class PrivacyCurve:
 
     @property
     def tolerance(self) -> float:
-        """Gap of the bounds over the upper bound to aim at, where a call names no other."""
+        """Gap of the bounds over the upper one to aim at, where a call names none."""
         return self._tolerance
 
     @property
@@ -128,29 +122,36 @@ class PrivacyCurve:
 
     @checked_call
     def step(self, release: Releases, rounds: int = 1) -> PrivacyCurve:
-        """Add releases, or one, ``rounds`` times; returns the curve, so that steps can be chained.
+        """Add releases, or one, ``rounds`` times.
 
         Constant time per release; nothing is composed before a question.
+
+        Returns:
+            The curve itself, so that steps can be chained.
 
         Raises:
             InputError: for a value out of range.
             UnsupportedError: when a family of noise does not cover the release.
         """
-        times, added = checked_rounds(rounds), counted(release)
+        times = checked_rounds(rounds)
+        added = counted(release)
         total = self.rounds + times * sum(count for _, count in added)
         if total > MOST_ROUNDS:
             raise InputError.one(
                 "rounds", f"must be at most {MOST_ROUNDS} in all", total
             )
-        for one, _ in added:
-            reaches = one.sampling_ratio > 0 and 0 < one.noise_multiplier < math.inf
-            if reaches and one not in self._counts:
-                dominating_pairs(
-                    one, self._relation
-                )  # raises where a family does not cover it
-        for one, count in added:
+
+        # Ask for the pairs of releases that are new: a family that does not cover one
+        # raises here, before anything is counted.
+        for new_release, _ in added:
+            is_noisy = 0 < new_release.noise_multiplier < math.inf
+            reaches = new_release.sampling_ratio > 0 and is_noisy
+            if reaches and new_release not in self._counts:
+                dominating_pairs(new_release, self._relation)
+
+        for new_release, count in added:
             if count * times:
-                self._counts[one] += count * times
+                self._counts[new_release] += count * times
         return self
 
     def epsilon(self, delta: float, *, tolerance: float | None = None) -> Interval:
@@ -158,7 +159,8 @@ class PrivacyCurve:
 
         Raises:
             InputError: for a value out of range.
-            TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
+            TooLittleNoiseError: when a noise multiplier is too small to compose with
+                sampling.
         """
         delta = checked_delta(checked_number("delta", delta))
         aim = self._tolerance if tolerance is None else checked_tolerance(tolerance)
@@ -169,7 +171,8 @@ class PrivacyCurve:
 
         Raises:
             InputError: for a value out of range.
-            TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
+            TooLittleNoiseError: when a noise multiplier is too small to compose with
+                sampling.
         """
         epsilon = checked_number("epsilon", epsilon)
         if not 0 <= epsilon < math.inf:
@@ -180,8 +183,11 @@ class PrivacyCurve:
 
     def __repr__(self) -> str:
         """What is composed."""
-        law, by = laws(self.history), PldAccountant.name
-        return f"PrivacyCurve({self.rounds} rounds, {law} sampling, {self._relation}, by {by})"
+        law = laws(self.history)
+        return (
+            f"PrivacyCurve({self.rounds} rounds, {law} sampling, "
+            f"{self._relation}, by {PldAccountant.name})"
+        )
 
 
 @checked_call
@@ -194,11 +200,12 @@ def compose(
     """The composed privacy of a history, to be read at any delta and to be continued.
 
     Args:
-        history: a history, a release, or releases with or without how often each happened;
-            nothing by default.
+        history: a history, a release, or releases with or without how often each
+            happened; nothing by default.
         relation: which data sets are neighbours.
-        tolerance: gap of the bounds over the upper bound to aim at; when left out that of
-            certificates and plans, 1e-4, and 1e-3 of a delta. The bounds hold whatever it is.
+        tolerance: gap of the bounds over the upper bound to aim at; when left out that
+            of certificates and plans, 1e-4, and 1e-3 of a delta. The bounds hold
+            whatever it is.
 
     >>> found = privplan.compose(plan.history("strict")).epsilon(1e-5)
     >>> 3 < found.lower <= found.upper < 5

@@ -21,9 +21,8 @@ from privplan.values import Shown
 SHORT = 12  # letters of a plan's digest in tables and answers
 GAUSSIAN = "gaussian"  # the family of noise where none is named
 
-Unit = Literal[
-    "client", "record"
-]  # whom an epsilon protects, with all its data or one record
+Unit = Literal["client", "record"]
+"""Whom an epsilon protects: a client with all its data, or one record."""
 
 
 def is_client(unit: str) -> bool:
@@ -33,15 +32,13 @@ def is_client(unit: str) -> bool:
 
 def named_law(sampling: str, unit: Unit) -> str:
     """The sampling law with what it draws: ``poisson``, or ``poisson of records``."""
-    return (
-        sampling
-        if unit == "client" or f"{unit}s of" in sampling
-        else f"{sampling} of {unit}s"
-    )
+    if unit == "client" or f"{unit}s of" in sampling:
+        return sampling
+    return f"{sampling} of {unit}s"
 
 
 def identity(digest: str, unit: str, relation: str) -> str:
-    """A plan as tables and answers state it: the digest's first letters, unit and relation."""
+    """A plan as tables state it: the digest's first letters, unit and relation."""
     return f"plan {digest[:SHORT]}, unit {unit}, {relation}"
 
 
@@ -51,7 +48,8 @@ class Release:
 
     Attributes:
         noise_multiplier: standard deviation of the noise over the clipping norm;
-            0 means released without noise (infinite epsilon), ``inf`` means not released.
+            0 means released without noise (infinite epsilon), ``inf`` means not
+            released.
         sampling_ratio: chance that a given client takes part, in [0, 1].
         sampling: the law by which the cohort was drawn.
         family: the noise, a name of ``noise_families.NOISE_FAMILIES``.
@@ -84,8 +82,8 @@ class Release:
         try:
             object.__setattr__(self, "sampling", SamplingLaw(self.sampling))
         except ValueError:
-            known = ", ".join(SamplingLaw)
-            faults.append(Fault("sampling", f"must be one of {known}", self.sampling))
+            rule = f"must be one of {', '.join(SamplingLaw)}"
+            faults.append(Fault("sampling", rule, self.sampling))
         else:
             if self.sampling_ratio != 1 and self.sampling.law.everyone:
                 rule = f"must be 1 under {self.sampling.law.phrase}"
@@ -95,25 +93,27 @@ class Release:
 
 
 def _of_person(counts: Counter[Release], like: SamplingLaw) -> Counter[Release]:
-    """The releases to a person with as many clients as ``like`` counts."""
-    found: Counter[Release] = Counter()
-    most, unit = like.law.contributions, "record" if "records of" in like else "client"
+    """The releases to a person with as many clients, or records, as ``like`` counts."""
+    contributions = like.law.contributions
+    unit = "record" if "records of" in like else "client"
+    counts_of_person: Counter[Release] = Counter()
     for release, count in counts.items():
         try:
-            law = release.sampling.of_person(most, unit)
+            law = release.sampling.of_person(contributions, unit)
         except ValueError:
-            rule = f"must cover {most} {unit}s of one person, as other releases do"
+            units = f"{contributions} {unit}s of one person"
+            rule = f"must cover {units}, as other releases do"
             raise InputError.one("sampling", rule, str(release.sampling)) from None
-        found[replace(release, sampling=law)] += count
-    return found
+        counts_of_person[replace(release, sampling=law)] += count
+    return counts_of_person
 
 
 class History(Shown):
-    """A multiset of releases: the order of releases and how they are batched do not matter.
+    """A multiset of releases: neither their order nor their batches matter.
 
     Equal releases are merged into one count, so two histories are equal exactly when
-    they hold the same releases the same number of times. A history is of one person: where a
-    release counts several clients of it, all do.
+    they hold the same releases the same number of times. A history is of one person:
+    where a release counts several clients of it, all do.
 
     Args:
         counts: pairs of a release and how many times it happened (0 or more).
