@@ -1,7 +1,7 @@
 """Statistical tests of who took part in the rounds of a run.
 
-Each p-value is an upper bound on the chance that an honest run looks at least as odd. SciPy is
-imported by the tests, since every command imports the laws.
+Each p-value is an upper bound on the chance that an honest run looks at least as odd.
+SciPy is imported by the tests, since every command imports the laws.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
     """Two-sided exact binomial test of how many participations there were in all."""
     from scipy.special import bdtr, bdtrc
 
-    trials, total = clients * len(counts), sum(counts)
+    trials = clients * len(counts)
+    total = sum(counts)
     if total > trials:
         return 0.0
     if not 0 < ratio < 1:
@@ -27,60 +28,71 @@ def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
 
 
 Draws = tuple[Sequence[int], np.ndarray, np.ndarray, int]
-"""Counts of one law, its whole numbers, the logarithms of their masses, and so many more zeros."""
+"""Counts of a law, its whole numbers, logarithms of their masses, and more zeros."""
+
+# Exponents t of the Chernoff bounds; any grid gives valid ones. For a normal law
+# E[exp(t x)] is finite below t = 1/2 only.
+_EXPONENTS = np.geomspace(1e-3, 1e3, 200)
+_EXPONENTS = np.concatenate([-_EXPONENTS, _EXPONENTS[_EXPONENTS < 0.45]])
+_NO_VARIANCE = 1e-12  # a law of a single number up to rounding, which shows nothing
+_REACH = 40  # standard deviations: the chance of any other size is below 1e-100
 
 
 def dispersion_p_value(
     counts: Sequence[int], trials: int | Sequence[int], ratio: float
 ) -> float:
-    """Whether counts vary as independent binomial draws would, each from so many trials.
+    """Whether counts vary as independent binomial draws, each from so many trials.
 
-    The statistic is the sum of (count - mean)^2, each in units of its variance; the answer is twice
-    the smaller of two Chernoff bounds, each the best over a grid of exponents, so it is never too
-    small. Cohort sizes of a fixed-size law that was booked as Poisson have a statistic near zero;
-    participations of clients of whom some are preferred have one that is too large.
+    The statistic is the sum of (count - mean)^2, each in units of its variance; the
+    answer is twice the smaller of two Chernoff bounds, each the best over a grid of
+    exponents, so it is never too small. Cohort sizes of a fixed-size law that was
+    booked as Poisson have a statistic near zero; participations of clients of whom some
+    are preferred have one that is too large.
     """
     if not 0 < ratio < 1:
         return 1.0
-    alike: dict[int, list[int]] = {}
-    each = [trials] * len(counts) if isinstance(trials, int) else trials
-    for count, of in zip(counts, each, strict=True):
-        alike.setdefault(of, []).append(count)
+    if isinstance(trials, int):
+        trials = [trials] * len(counts)
+    counts_by_trials: dict[int, list[int]] = {}
+    for count, count_trials in zip(counts, trials, strict=True):
+        counts_by_trials.setdefault(count_trials, []).append(count)
+
     draws: list[Draws] = []
-    for of, found in alike.items():  # the chance of any other size is below 1e-100
-        mean, reach = (
-            int(of * ratio),
-            math.ceil(40 * math.sqrt(of * ratio * (1 - ratio)) + 40),
-        )
-        sizes = np.arange(max(0, mean - reach), min(of, mean + reach) + 1)
-        draws.append((found, sizes, binomial_log_mass(sizes, of, ratio), 0))
+    for number, law_counts in counts_by_trials.items():
+        mean = int(number * ratio)
+        deviation = math.sqrt(number * ratio * (1 - ratio))
+        reach = math.ceil(_REACH * deviation + _REACH)
+        sizes = np.arange(max(0, mean - reach), min(number, mean + reach) + 1)
+        log_mass = binomial_log_mass(sizes, number, ratio)
+        draws.append((law_counts, sizes, log_mass, 0))
     return spread_p_value(*draws)
 
 
 def spread_p_value(*draws: Draws) -> float:
     """``dispersion_p_value`` for draws from any laws on whole numbers."""
-    exponents = np.geomspace(1e-3, 1e3, 200)
-    exponents = np.concatenate([-exponents, exponents[exponents < 0.45]])
-    bounds = np.zeros(
-        len(exponents)
-    )  # logarithms of E[exp(t (X - x))], x the statistic
+    # Logarithms of E[exp(t (X - x))] for each exponent t, with x the statistic.
+    log_bounds = np.zeros(len(_EXPONENTS))
     for counts, sizes, log_mass, zeros in draws:
         mass = np.exp(log_mass)
         mean = float(mass @ sizes / mass.sum())
         variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
-        if variance < 1e-12:
+        if variance < _NO_VARIANCE:
             continue
         squares = float(np.sum((np.asarray(counts) - mean) ** 2)) + zeros * mean**2
-        square, number = (sizes - mean) ** 2 / variance, len(counts) + zeros
-        for at, one in enumerate(exponents):
-            logs = log_mass + one * square
-            moment = (top := logs.max()) + math.log(np.exp(logs - top).sum())
-            bounds[at] += number * moment - one * squares / variance
-    return float(min(1.0, 2 * np.exp(min(0.0, bounds.min()))))
+        scaled_squares = (sizes - mean) ** 2 / variance
+        for index, exponent in enumerate(_EXPONENTS):
+            # The largest logarithm is taken out, so that no exponential overflows.
+            logs = log_mass + exponent * scaled_squares
+            largest = logs.max()
+            log_moment = largest + math.log(np.exp(logs - largest).sum())
+            log_bounds[index] += (
+                len(counts) + zeros
+            ) * log_moment - exponent * squares / variance
+    return float(min(1.0, 2 * np.exp(min(0.0, log_bounds.min()))))
 
 
 def participation_law(rounds: Mapping[float, int]) -> np.ndarray:
-    """How often a client takes part in all, when it takes part in each round independently."""
+    """How often a client takes part in all, by an independent draw in each round."""
     law = np.ones(1)
     for ratio, count in rounds.items():
         sizes = np.arange(count + 1)
