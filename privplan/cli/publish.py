@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from privplan.cli import TRUSTED, render
+from privplan.cli.judging import takes_options_of_verify
 
 
 @click.command("publish", epilog="Example: privplan publish run -o bundle")
@@ -38,6 +39,7 @@ from privplan.cli import TRUSTED, render
     metavar="FILE",
     help="Key of a run with secure noise, RUN.key if left out.",
 )
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
 def publish_command(
     ctx: click.Context,
@@ -46,6 +48,7 @@ def publish_command(
     plan: Path | None,
     rounds: str,
     noise_key: Path | None,
+    form: str,
 ) -> None:
     """Write what may be published of RUN (a run folder) into a new folder.
 
@@ -67,8 +70,11 @@ def publish_command(
     )
     for note in published.notes:
         render.warn(note)
+    if form == "json":
+        render.data(published.bundle.verdict.model_dump(mode="json"))
+        return
     render.text(published.bundle.verdict.line)
     render.text(f"wrote {output}: {', '.join(sorted(published.bundle.contents()))}")
 
 
-publish_command.options_of = "verify"  # type: ignore[attr-defined]
+takes_options_of_verify(publish_command)
