@@ -35,7 +35,7 @@ from simulate.algorithms.sam import HEAD_RATE, protected, shared_body
 from simulate.local.dp_sgd import head_then_body, noisy_sum
 from simulate.local.sgd import additive_sgd, generated_sgd, hypernetwork_sgd
 from simulate.mechanisms import exposed_by_client, gaussian_joint
-from simulate.models.modular import PREFIX, adapted
+from simulate.models.adapters import PREFIX, adapted
 from simulate.models.registry import model
 from simulate.recipe import EXACT, Recipe, RecipeOf
 from simulate.transforms import plan_clip

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from privplan.errors import InputError, did_you_mean
 from privplan.registry import Registry, function_of
+from simulate.models.adapters import PREFIX, adapted
 from simulate.models.fast import Chain
 from simulate.models.layers import (
     Conv,
@@ -29,8 +30,9 @@ from simulate.models.layers import (
     features,
     input_shapes,
 )
-from simulate.models.modular import PREFIX, PRETRAINED, WIDE, Modular, adapted
+from simulate.models.modular import WIDE, Modular
 from simulate.models.network import Model
+from simulate.models.transformers import PRETRAINED
 
 
 class Architecture(Protocol):
