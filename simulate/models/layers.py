@@ -6,6 +6,7 @@ A layer contains sizes only. Parameters live in one flat vector, in the order in
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +49,10 @@ class Linear:
 Layer = Conv | Pool | Relu | Linear
 Step = tuple[Layer, tuple[Tensor, ...]]  # a layer and its parameters
 
-ROWS = 50  # records of a block when one model is evaluated on a CPU: measured, it fits the caches
+# Records of a block when one model is evaluated on a CPU: measured, it fits the caches.
+ROWS = 50
+
+CLIENT_IMAGE_DIMENSIONS = 5  # of images of K models [K, B, channels, H, W]
 
 
 def shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:
@@ -63,7 +67,7 @@ def shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:
 
 
 def shape_after(layer: Layer, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of a record after the layer, given its shape before it (no batch dimension)."""
+    """Shape of a record after the layer, given that before it (no batch dimension)."""
     match layer:
         case Conv(_, outputs, size, padding):
             return (outputs, *(side + 2 * padding - size + 1 for side in shape[1:]))
@@ -95,25 +99,37 @@ def features(layers: tuple[Layer, ...], input_shape: tuple[int, ...]) -> int:
 
 def count(layers: tuple[Layer, ...]) -> int:
     """Number of parameters of all layers."""
-    return sum(math.prod(shape) for layer in layers for shape in shapes(layer))
+    total = 0
+    for layer in layers:
+        total += sum(math.prod(shape) for shape in shapes(layer))
+    return total
 
 
 def split(layers: tuple[Layer, ...], theta: Tensor) -> list[tuple[Tensor, ...]]:
-    """Views of a flat vector: one tuple (weight, bias) or () per layer."""
-    wanted = [shapes(layer) for layer in layers]
-    sizes = [math.prod(shape) for of_layer in wanted for shape in of_layer]
-    views = iter(
-        torch.split(theta, sizes, -1)
-    )  # one step of the backward pass for all of them
-    lead = theta.shape[:-1]
-    return [tuple(next(views).view(*lead, *shape) for shape in one) for one in wanted]
+    """Views of a flat vector: one tuple (weight, bias) or () per layer.
+
+    Args:
+        layers: the layers.
+        theta: parameters [..., d] of one or several models.
+    """
+    layer_shapes = [shapes(layer) for layer in layers]
+    sizes = [math.prod(shape) for shape in itertools.chain(*layer_shapes)]
+    # A single split, because it is one step of the backward pass for all views.
+    views = iter(torch.split(theta, sizes, -1))
+    models = theta.shape[:-1]
+    split_layers = []
+    for parameter_shapes in layer_shapes:
+        parts = [next(views).view(*models, *shape) for shape in parameter_shapes]
+        split_layers.append(tuple(parts))
+    return split_layers
 
 
 def initial(layers: tuple[Layer, ...], generator: torch.Generator) -> Tensor:
     """He's initialisation: normal weights of variance 2 / fan in, biases zero.
 
-    He et al. 2015, "Delving deep into rectifiers", Eq. 10. PyTorch's own default draws weights of
-    a sixth of this variance; docs/evidence/gdpfed-readings.md compares the two.
+    He et al. 2015, "Delving deep into rectifiers", Eq. 10. PyTorch's own default draws
+    weights of a sixth of this variance; docs/evidence/gdpfed-readings.md compares the
+    two.
     """
     parts = []
     for weight, bias in filter(None, map(shapes, layers)):
@@ -140,19 +156,26 @@ def module(layers: tuple[Layer, ...]) -> nn.Sequential:
 
 
 def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
-    """Logits of one model, images in blocks of records and in the faster `channels_last` format."""
+    """Logits [B, classes] of one model.
+
+    On a CPU, records are read in blocks, and images in the faster `channels_last`
+    format.
+    """
     steps = _pooled_first(zip(layers, split(layers, theta), strict=True))
     rows = ROWS if x.device.type == "cpu" else max(1, len(x))
     return torch.cat([_forward_block(steps, block) for block in torch.split(x, rows)])
 
 
 def _pooled_first(steps: Iterable[Step]) -> list[Step]:
-    """Steps with each ReLU after a pooling that follows it: equal values, a quarter of the work."""
+    """Steps with each ReLU after a pooling that follows it.
+
+    A rectifier is monotone, so the values are equal, with a quarter of the work.
+    """
     ordered = list(steps)
-    for at in range(len(ordered) - 1):
-        first, second = ordered[at : at + 2]
+    for index in range(len(ordered) - 1):
+        first, second = ordered[index : index + 2]
         if isinstance(first[0], Relu) and isinstance(second[0], Pool):
-            ordered[at : at + 2] = second, first
+            ordered[index : index + 2] = [second, first]
     return ordered
 
 
@@ -176,14 +199,28 @@ def _forward_block(steps: list[Step], x: Tensor) -> Tensor:
 
 
 def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor:
-    """Logits of many models on their own records, by grouped convolutions; differentiable."""
-    models, images = len(x), x.dim() == 5
+    """Logits of many models on their own records; differentiable.
+
+    A convolution of all models is one grouped convolution, whose channels are those of
+    the first model, then those of the second, and so on.
+
+    Args:
+        layers: the layers of every model.
+        thetas: parameters [K, d].
+        x: records [K, B, *input_shape].
+
+    Returns:
+        Logits [K, B, classes].
+    """
+    models = len(x)
+    images = x.dim() == CLIENT_IMAGE_DIMENSIONS
     if images:
         x = _as_images(x.transpose(0, 1).flatten(1, 2))
     for layer, part in zip(layers, split(layers, thetas), strict=True):
         match layer:
             case Conv():
-                weight, bias = _as_images(part[0].flatten(0, 1)), part[1].flatten()
+                weight = _as_images(part[0].flatten(0, 1))
+                bias = part[1].flatten()
                 x = functional.conv2d(
                     x, weight, bias, padding=layer.padding, groups=models
                 )
@@ -193,10 +230,8 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
                 x = functional.leaky_relu(x, leak) if leak else x.relu()
             case Linear():
                 if images:
-                    x, images = (
-                        torch.unflatten(x, 1, (models, -1)).transpose(0, 1),
-                        False,
-                    )
+                    x = torch.unflatten(x, 1, (models, -1)).transpose(0, 1)
+                    images = False
                 weight, bias = part
                 x = torch.baddbmm(
                     bias.unsqueeze(1), x.flatten(2), weight.transpose(1, 2)
@@ -205,5 +240,5 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
 
 
 def _as_images(x: Tensor) -> Tensor:
-    """Images or kernels [N, C, H, W] in the memory format that is faster on their device."""
+    """Images or kernels [N, C, H, W] in the memory format that is faster there."""
     return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.device.type == "cpu" else x

@@ -1,4 +1,4 @@
-"""Partitions as values: the indices of each client's training records; no record is copied."""
+"""Partitions as values: indices of each client's training records, never copies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ class ClientPartition(Protocol):
 
     @property
     def members(self) -> tuple[np.ndarray, ...]:
-        """The clients of each group, in the order of the plan's groups; by place in the group."""
+        """The clients of each group of the plan, in its order.
+
+        Within a group a client's position is its place in the sampling law.
+        """
 
     @property
     def seats(self) -> tuple[int, ...]:
-        """The number of clients of each group, with their turns; empty before ``seated``."""
+        """The number of clients of each group, with turns; empty before ``seated``."""
 
     def records(self, client: int) -> np.ndarray:
         """Indices of a client's training records; at least one."""
@@ -30,7 +33,7 @@ class ClientPartition(Protocol):
         """Number of records of each of some clients [len(clients)]."""
 
     def person(self, client: int) -> int | None:
-        """The data set's number of the person that a client is; None for synthetic clients."""
+        """The data set's number of a client's person; None for synthetic clients."""
 
     def label_distribution(
         self, clients: Iterable[int], labels: np.ndarray, classes: int
@@ -39,7 +42,7 @@ class ClientPartition(Protocol):
 
 
 def first_shared_record(partition: ClientPartition, total: int) -> int | None:
-    """The first record found of more than one client; None where clients share no record."""
+    """The first record of more than one client; None where clients share no record."""
     seen = np.zeros(total, dtype=bool)
     for client in np.concatenate(partition.members):
         records = partition.records(int(client))
@@ -90,7 +93,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class LazyPartition:
-    """Records of each client drawn on request, maybe shared; memory is free of their number."""
+    """Records of each client drawn on request.
+
+    Clients may share records. Memory does not grow with the number of clients.
+    """
 
     total: int  # training records of the data set
     size: int  # records of each client
@@ -99,7 +105,7 @@ class LazyPartition:
     seats: tuple[int, ...] = ()
 
     def records(self, client: int) -> np.ndarray:
-        """As ``ClientPartition.records``: distinct records, from the client's own stream."""
+        """As ``ClientPartition.records``: distinct ones, from a stream per client."""
         generator = stream(self.seed, Purpose.PARTITION, int(client))
         return generator.choice(self.total, self.size, replace=False)
 
@@ -114,21 +120,29 @@ class LazyPartition:
     def label_distribution(
         self, clients: Iterable[int], labels: np.ndarray, classes: int
     ) -> np.ndarray:
-        """As ``ClientPartition.label_distribution``: its expectation, that of the data set."""
+        """As ``ClientPartition.label_distribution``: expected, that of the data set."""
         shares: np.ndarray = np.bincount(labels, minlength=classes) / len(labels)
         return shares
 
 
 def seated(partition: ClientPartition, plan: Plan) -> ClientPartition:
-    """The partition with the turns of its clients: of their names, or of their numbers in it."""
-    names = getattr(partition, "names", None) or [
-        range(len(one)) for one in partition.members
-    ]
-    groups = zip(plan.groups, names, strict=True)
-    found = [plan.law_of(group).law.seated(group.name, own) for group, own in groups]
-    seats, orders = zip(*found, strict=True)
-    members = [one[order] for one, order in zip(partition.members, orders, strict=True)]
-    return replace(cast(Partition, partition), members=tuple(members), seats=seats)
+    """The partition with the turns of its clients, as the sampling law seats them.
+
+    Clients are seated by their names, or by their numbers in the group without names.
+    """
+    names = getattr(partition, "names", None)
+    if names is None:
+        names = [range(len(clients)) for clients in partition.members]
+
+    seats = []
+    members = []
+    groups = zip(plan.groups, names, partition.members, strict=True)
+    for group, group_names, clients in groups:
+        group_seats, order = plan.law_of(group).law.seated(group.name, group_names)
+        seats.append(group_seats)
+        members.append(clients[order])
+    stored = cast(Partition, partition)
+    return replace(stored, members=tuple(members), seats=tuple(seats))
 
 
 def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:
