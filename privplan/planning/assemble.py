@@ -1,7 +1,7 @@
 """Assembles plans: certifies a planner's decisions, and makes every ``Plan``.
 
-``make_plan`` is the only place in privplan that constructs a plan; ``assemble`` goes from
-decisions to a certified plan and is the last step of the planners of client-level budgets.
+A weight that a group has in one sum of all groups decides its noise, and the noise of
+the certificate its scale.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from privplan.accounting import closed_form
 from privplan.accounting.accountant import at_most
 from privplan.accounting.certificate import CertificateRow, certify, disagreements
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InfeasibleError
 from privplan.plan import Clipping, GroupPlan, ObjectiveValue, Plan
+from privplan.planning.adaptive_clipping import quantile_clipping
 from privplan.planning.budget import history_of
 from privplan.planning.error import ReleaseKind, mean_noise_multiplier
 from privplan.planning.noise import GUARANTEE, rounded_up
@@ -28,39 +29,11 @@ from privplan.planning.noise_certificate import (
 from privplan.planning.problem import Problem, noise_provision
 from privplan.spec.spec import Spec
 
-# --- Noise multipliers of adaptive clipping: the sum of updates and the count share one budget. --
-# Source: G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy, Differentially Private Learning with
-# Adaptive Clipping, NeurIPS 2021. Beside the sum of updates clipped at C, each round releases a
-# noisy count of the updates not longer than C, and C moves towards a quantile of their norms.
-#
-# Both releases are of the same cohort and form one Gaussian mechanism with two components: a
-# client with indicator b in {0, 1} changes the count of b - 1/2 by at most 1/2. A noise
-# multiplier z of the sum and a standard deviation z_b of the noise on the count are as private as
-# one sum with
-#
-#     (z^-2 + (2 z_b)^-2)^(-1/2)
-#
-# for every accountant and sampling law, because a rotation maps the two components to one. A
-# share a of the precision 1 / sigma^2 goes to the count, and the rest to the sum.
-
-
-def split_noise(noise_multiplier: float, share: float) -> tuple[float, float]:
-    """Noise multiplier of the sum, and deviation of the count, with the epsilon of one sum."""
-    update = rounded_up(noise_multiplier / math.sqrt(1 - share))
-    return update, rounded_up(noise_multiplier / (2 * math.sqrt(share)))
-
-
-def update_noise(noise_multiplier: float, count: float) -> float:
-    """z_Delta = (z^-2 - (2 z_b)^-2)^(-1/2), Andrew et al., Theorem 1."""
-    if not 2 * count > noise_multiplier:
-        rule = f"must be above {noise_multiplier / 2:g}, half the noise multiplier that it shares"
-        raise InputError.one("count_noise_multiplier", rule, count)
-    return 1 / math.sqrt(noise_multiplier**-2 - (2 * count) ** -2)
-
-
-# --- Assembles plans: certifies a planner's decisions, and makes every ``Plan``. -----------------
-
 Floats = NDArray[np.float64]
+
+# A noise multiplier that is above the calibrated one by less is that one, but for
+# rounding.
+_SAME_NOISE = 1e-6
 
 
 def make_plan(
@@ -76,11 +49,18 @@ def make_plan(
     warnings: tuple[str, ...] = (),
     clipping: Clipping | None = None,
 ) -> Plan:
-    """Returns the plan of certified groups, with the spec's warnings and the certificate's."""
+    """The plan of certified groups, with warnings of the spec and the certificate."""
     plan = Plan(
-        spec=spec, release=release, groups=groups, clipping=clipping, objective=objective,
-        bound=bound, mean_noise_std=mean_noise_std, status=status, certificate=certificate or (),
-    )  # fmt: skip
+        spec=spec,
+        release=release,
+        groups=groups,
+        clipping=clipping,
+        objective=objective,
+        bound=bound,
+        mean_noise_std=mean_noise_std,
+        status=status,
+        certificate=certificate or (),
+    )
     rows = certificate_of(plan) if certificate is None else certificate
     lines = (*spec.warnings(), *warnings, *disagreements(rows))
     return plan.model_copy(update={"certificate": rows, "warnings": lines})
@@ -111,16 +91,28 @@ def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
 
 @dataclass(frozen=True)
 class Decisions:
-    """A planner's decisions. Arrays have one entry per group, in the spec's order."""
+    """A planner's decisions. Arrays have one entry per group, in the spec's order.
 
-    cohorts: Floats  # expected clients r_m
-    noise: Floats  # noise multipliers sigma_m, before certification
-    weights: Floats  # w_m, summing to 1
-    kept_fractions: Floats  # k_m / d
-    release: ReleaseKind  # one noisy sum per group, or one of all groups
-    objective: ObjectiveValue  # name and value of what was minimised
-    bound: dict[str, float]  # terms of the objective or of the bound behind it, by name
-    status: str  # how far the solution is certified to be from the optimum
+    Attributes:
+        cohorts: expected clients r_m.
+        noise: noise multipliers sigma_m, before certification.
+        weights: w_m, summing to 1.
+        kept_fractions: k_m / d.
+        release: one noisy sum per group, or one of all groups.
+        objective: name and value of what was minimised.
+        bound: terms of the objective or of the bound behind it, by name.
+        status: how far the solution is certified to be from the optimum.
+        warnings: what the plan has to say on the decisions.
+    """
+
+    cohorts: Floats
+    noise: Floats
+    weights: Floats
+    kept_fractions: Floats
+    release: ReleaseKind
+    objective: ObjectiveValue
+    bound: dict[str, float]
+    status: str
     warnings: tuple[str, ...] = ()
 
 
@@ -131,20 +123,30 @@ def assemble(
     notes: tuple[str, ...] = (),
     second_opinion: bool | None = None,
 ) -> Plan:
-    """The certified plan of a planner's decisions."""
+    """The certified plan of a planner's decisions.
+
+    Args:
+        spec: the spec, without free rounds, cohort or clipping norm.
+        problem: the same as numbers.
+        chosen: the decisions.
+        notes: on free choices, which come first among the warnings.
+        second_opinion: as in ``privplan.planning.solver.solve``.
+    """
     ratios = problem.ratios(chosen.cohorts)
     accountant = spec.planning.accountant
     if second_opinion is None:
         second_opinion = accountant == "prv"
     accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
-    sure = certify_noise(
-        problem, ratios, _noise_of_weights(chosen), accountant, accountants
-    )
-    weights, joint = chosen.weights, chosen.release == "joint"
-    if joint:
-        weights = chosen.cohorts / sure.noise / np.sum(chosen.cohorts / sure.noise)
-    # s_m = s / sigma_m with s the least sigma, so that no update is enlarged
-    scales = sure.noise.min() / sure.noise if joint else np.ones_like(sure.noise)
+    noise = _noise_of_weights(chosen)
+    certified = certify_noise(problem, ratios, noise, accountant, accountants)
+    # Weights and scales of one sum follow from the noise. s_m = s / sigma_m with s the
+    # least sigma, so that no update is enlarged.
+    weights = chosen.weights
+    scales = np.ones_like(certified.noise)
+    if chosen.release == "joint":
+        reach = chosen.cohorts / certified.noise
+        weights = reach / np.sum(reach)
+        scales = certified.noise.min() / certified.noise
     groups = tuple(
         GroupPlan(
             name=problem.names[m],
@@ -155,7 +157,7 @@ def assemble(
             sampling=spec.groups[m].sampling,
             sampling_ratio=float(ratios[m]),
             expected_cohort=float(chosen.cohorts[m]),
-            noise_multiplier=float(sure.noise[m]),
+            noise_multiplier=float(certified.noise[m]),
             kept_fraction=float(chosen.kept_fractions[m]),
             weight=float(weights[m]),
             scale=float(scales[m]),
@@ -166,62 +168,51 @@ def assemble(
         spec,
         groups,
         release=chosen.release,
-        clipping=quantile_clipping(spec, float(sure.noise.min())),
+        clipping=quantile_clipping(spec, float(certified.noise.min())),
         objective=chosen.objective,
         bound=chosen.bound,
         mean_noise_std=mean_noise(
-            spec, replace(chosen, weights=weights, noise=sure.noise)
+            spec, replace(chosen, weights=weights, noise=certified.noise)
         ),
         status=chosen.status,
-        certificate=sure.certificate,
-        warnings=(*notes, *chosen.warnings, *sure.warnings),
+        certificate=certified.certificate,
+        warnings=(*notes, *chosen.warnings, *certified.warnings),
     )
 
 
 def _noise_of_weights(chosen: Decisions) -> Floats:
     """Noise multipliers of the groups under these weights, shape (groups,).
 
-    In one sum of all groups a group's weight is r_m s_m, so that s_m is proportional to w_m / r_m
-    and its noise multiplier is nu r_m / w_m: the calibrated one where w_m sigma_m / r_m is largest,
-    and more elsewhere.
+    In one sum of all groups a group's weight is r_m s_m, so that s_m is proportional to
+    w_m / r_m and its noise multiplier is nu r_m / w_m: the calibrated one where w_m
+    sigma_m / r_m is largest, and more elsewhere.
     """
     if chosen.release == "per_group":
         return chosen.noise
     nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, "joint")
-    found = nu * chosen.cohorts / chosen.weights
-    return np.array(
-        [
-            least if actual <= least * (1 + 1e-6) else rounded_up(actual)
-            for least, actual in zip(chosen.noise, found, strict=True)
-        ]
-    )
+    noise: list[float] = []
+    for group, implied in enumerate(nu * chosen.cohorts / chosen.weights):
+        calibrated = chosen.noise[group]
+        is_calibrated = implied <= calibrated * (1 + _SAME_NOISE)
+        noise.append(calibrated if is_calibrated else rounded_up(implied))
+    return np.array(noise)
 
 
 def mean_noise(spec: Spec, chosen: Decisions) -> float:
-    """C sqrt(sum w_m^2 sigma_m^2 / r_m^2), or C max_m (w_m sigma_m / r_m) jointly, by provision."""
+    """Standard deviation of the noise of the mean update per coordinate, by provision.
+
+    C sqrt(sum w_m^2 sigma_m^2 / r_m^2), or C max_m (w_m sigma_m / r_m) with one sum.
+    """
     nu = mean_noise_multiplier(
         chosen.weights, chosen.cohorts, chosen.noise, chosen.release
     )
     return spec.clipping_norm * nu * math.sqrt(noise_provision(spec))
 
 
-def quantile_clipping(spec: Spec, noise: float) -> Clipping | None:
-    """Parameters of adaptive clipping; None where the spec's clipping norm is fixed."""
-    requested = spec.planning.clipping
-    if requested is None:
-        return None
-    update, count = split_noise(noise, requested.share)
-    return Clipping(
-        quantile=requested.quantile,
-        count_noise_multiplier=count,
-        update_noise_multiplier=update,
-        learning_rate=requested.learning_rate,
-    )
-
-
 def failed_conditions(problem: Problem, cohorts: Floats, noise: Floats) -> list[str]:
     """Warnings on the conditions of Theorem 1 that fail, one line per group."""
-    lines, ratios = [], problem.ratios(cohorts)
+    lines: list[str] = []
+    ratios = problem.ratios(cohorts)
     for m, name in enumerate(problem.names):
         history = history_of(problem, m, float(ratios[m]), noise[m])
         failed = closed_form.failed_conditions(

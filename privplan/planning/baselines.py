@@ -23,7 +23,8 @@ from privplan.accounting.gdp import largest_affordable
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import GroupPlan, ObjectiveValue, Plan, Segment
-from privplan.planning.assemble import Decisions, assemble, make_plan, quantile_clipping
+from privplan.planning.adaptive_clipping import quantile_clipping
+from privplan.planning.assemble import Decisions, assemble, make_plan
 from privplan.planning.noise import GUARANTEE, calibrated, rounded_up
 from privplan.planning.noise_certificate import FAST_ACCOUNTANTS, certify_noise
 from privplan.planning.problem import (

@@ -14,7 +14,7 @@ from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_
 from privplan.accounting.closed_form import ClosedFormAccountant, conditions, failed_conditions
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.planning.assemble import update_noise
+from privplan.planning.adaptive_clipping import update_noise
 
 TEXT = (Path(__file__).parents[2] / "docs" / "sharp-edges.md").read_text()
 AR, RO = Relation.ADD_REMOVE, Relation.REPLACE_ONE

@@ -11,7 +11,7 @@ from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import Clipping, Plan
-from privplan.planning.assemble import split_noise, update_noise
+from privplan.planning.adaptive_clipping import split_noise, update_noise
 from privplan.planning.baselines import (
     individual_sample,
     individual_scale,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privplan.errors import InputError
 from privplan.ledger import history_of
 from privplan.plan import Clipping
-from privplan.planning.assemble import split_noise
+from privplan.planning.adaptive_clipping import split_noise
 from privplan.planning.solver import solve
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import compose
