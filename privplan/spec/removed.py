@@ -1,8 +1,8 @@
 """Fields of specs of earlier versions that no longer exist, and what to use instead.
 
-A spec that names one is refused in one line. A stored plan may hold them in its spec: they are set
-aside when it is read, and go with what it is written and hashed as, so that runs and ledgers that
-are bound to its digest stay bound to it.
+A spec that names one is refused in one line. A stored plan may hold them in its spec:
+they are set aside when it is read, and go with what it is written and hashed as, so
+that runs and ledgers that are bound to its digest stay bound to it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from privplan.values import where
 _STEPS = "local.steps with planning.max_uploads, which is rounds times cohort"
 _ADAM = "server.optimizer alone: it has Adam's defaults, 0.9 and 0.99"
 _POINT = "true_positives at false_positives, the same point of a trade-off curve"
+_GROUPS = "groups in planning.free, which makes as many as are worth it"
 REMOVED = {
     "groups_precision": "groups_from alone, which makes the groups",
     "epsilon_distribution": "groups_from with a file of the budgets that were drawn",
     "horizon": "privplan solve --from-book, for each next model on the same people",
     "tuning": "privplan proxy tuning-cost, which says what budgets are left for a run",
     "recipe.evidence": "the file beside the spec, which privplan proxy tune writes",
-    "planning.group_count": "groups in planning.free, which makes as many as are worth it",
+    "planning.group_count": _GROUPS,
     "planning.max_cohort": "planning.max_uploads, which is rounds times cohort",
     "planning.max_local_steps": _STEPS,
     "planning.max_device_seconds": _STEPS,
@@ -45,38 +46,50 @@ Location = tuple[int | str, ...]  # keys and places that lead to a value in plai
 
 def refuse_removed(data: dict[str, Any]) -> None:
     """Raise InputError with one fault per field that no longer exists."""
-    faults = [
-        Fault(where(location, data), f"was removed in 0.2; use {use}", found)
-        for path, use in REMOVED.items()
-        for location, found in _found(data, path.split("."))
-    ]
+    faults = []
+    for path, use in REMOVED.items():
+        rule = f"was removed in 0.2; use {use}"
+        for location, value in _matches(data, path.split(".")):
+            faults.append(Fault(where(location, data), rule, value))
     if faults:
         raise InputError(faults)
 
 
-def _found(
-    data: Any, path: list[str], way: Location = ()
+def _matches(
+    data: Any, path: list[str], prefix: Location = ()
 ) -> Iterator[tuple[Location, Any]]:
-    """Where a path leads in plain data, and what stands there."""
-    head, *rest = path
-    if head == "*":
-        for place, one in enumerate(data if isinstance(data, list | tuple) else ()):
-            yield from _found(one, rest, (*way, place))
-    elif isinstance(data, dict) and head in data:
-        if rest:
-            yield from _found(data[head], rest, (*way, head))
+    """Where a path leads in plain data, and what stands there.
+
+    Args:
+        data: plain data, valid or not.
+        path: keys; ``*`` leads to each item of a list.
+        prefix: location of the data in those that the caller searches.
+    """
+    key, *remaining_path = path
+    if key == "*":
+        if isinstance(data, list | tuple):
+            for place, item in enumerate(data):
+                yield from _matches(item, remaining_path, (*prefix, place))
+    elif isinstance(data, dict) and key in data:
+        if remaining_path:
+            yield from _matches(data[key], remaining_path, (*prefix, key))
         else:
-            yield (*way, head), data[head]
+            yield (*prefix, key), data[key]
 
 
 def set_aside(data: Any) -> tuple[Any, dict[Location, Any]]:
-    """A stored spec without removed fields, and these; a removed kind of risk goes as a whole."""
-    kept, removed = deepcopy(data), dict[Location, Any]()
+    """A stored spec without removed fields, and these by their locations."""
+    data = deepcopy(data)
+    removed: dict[Location, Any] = {}
     for path in REMOVED:
-        for location, _ in list(_found(kept, path.split("."))):
-            way = location[:-1] if "risk" in location else location
-            removed[way] = reduce(getitem, way[:-1], kept).pop(way[-1])
-    return kept, removed
+        for location, _ in list(_matches(data, path.split("."))):
+            # A removed kind of risk goes as a whole: what is left of it states no
+            # limit.
+            if "risk" in location:
+                location = location[:-1]
+            *parents, field = location
+            removed[location] = reduce(getitem, parents, data).pop(field)
+    return data, removed
 
 
 def put_back(data: Any, removed: dict[Location, Any]) -> Any:

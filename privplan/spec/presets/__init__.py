@@ -8,13 +8,22 @@ from privplan.errors import InputError, did_you_mean
 
 DEFAULT = "digits"
 PRESETS = (
-    "digits", "gdpfed-fmnist", "gdpfed-svhn", "gdpfed-shakespeare", "gdpfed-cifar10",
-    "robust-hdp-fmnist", "digits-planned",
-)  # fmt: skip
+    "digits",
+    "gdpfed-fmnist",
+    "gdpfed-svhn",
+    "gdpfed-shakespeare",
+    "gdpfed-cifar10",
+    "robust-hdp-fmnist",
+    "digits-planned",
+)
 
 
 def preset(name: str = DEFAULT) -> str:
-    """The YAML text of a preset."""
+    """The YAML text of a preset.
+
+    Raises:
+        InputError: for a name that is not one of ``PRESETS``.
+    """
     if name not in PRESETS:
         rule = f"must be one of {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}"
         raise InputError.one("preset", rule, name)
