@@ -30,6 +30,7 @@ from privplan.files import (
     refuse_yaml_of_other_kind,
     write_text,
 )
+from privplan.proven import Proven
 from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
@@ -243,6 +244,7 @@ class Plan(Shown, Checked):
         certificate: what each accountant says of each group's whole history.
         forecast: absent without proxy runs.
         book: absent in a plan that does not start from a book.
+        proven: what was proven of the certificate; absent where nobody asked for it.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -258,6 +260,7 @@ class Plan(Shown, Checked):
     warnings: tuple[str, ...] = Field(())
     forecast: Forecast | None = Field(None, exclude_if=is_none)
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
+    proven: tuple[Proven, ...] | None = Field(None, exclude_if=is_none)
     _removed: dict[Location, Any] = PrivateAttr(default_factory=dict)
 
     @property

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -19,7 +19,11 @@ from privplan.accounting.rdp import ORDERS, rdp_of_release
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, named_law
 from privplan.book.entry import DECLARED, BookedRun
 from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
+from privplan.proven import finding_on
 from privplan.values import Value
+
+if TYPE_CHECKING:
+    from privplan.proof import Finding
 
 GUARANTEE = "pld"
 
@@ -211,6 +215,17 @@ def spendings(
         except UnsupportedError as error:
             faults.append(Fault(f"group {name}", "must be composable", str(error)))
     return spent, faults
+
+
+def proven_spendings(runs: Sequence[BookedRun], spent: Iterable[Spending]) -> dict[str, Finding]:
+    """What is proven of groups' upper bounds, by their full names."""
+    findings = {}
+    for group in spent:
+        account = account_of(runs, group.population, group.group, group.relation)
+        findings[account.where] = finding_on(
+            account.history, group.relation, group.epsilon_upper, group.delta
+        )
+    return findings
 
 
 # -------------------------------------------------------------------------------------------------

@@ -54,6 +54,11 @@ REMOVED = {
 VERBOSITY = "privplan.verbosity"  # in ``click.Context.meta``: -1 with --quiet, else number of -v
 WITNESSING = "privplan.witnessing"  # key under which an option passes a witness of a run in
 TRUSTED = "privplan.trusted"  # key of a list to which options add what the reader of a run trusts
+PROVE = (
+    "Prove the upper bounds that carry the guarantee in exact arithmetic, by a program "
+    "of its own (needs the extra proof)."
+)
+"""Help of the option ``--prove``."""
 
 
 def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.accounting.release import SamplingLaw
+from privplan.cli import PROVE
 from privplan.laws.law import FAMILIES
 
 if TYPE_CHECKING:
     from privplan.accounting.certificate import Certificate, Composition
+    from privplan.proof import Finding
 
 SAMPLING = (*map(str, SamplingLaw), *(one.phrase.split("'")[1] for _, one in FAMILIES.items()))
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
-def show(composition: Composition, rows: Certificate) -> None:
+def show(
+    composition: Composition, rows: Certificate, findings: Mapping[str, Finding] | None = None
+) -> None:
     """Print the table of rows, and one line for each accountant without a row."""
     from privplan.cli import render
     from privplan.report.tables import certificate_table
 
-    _, columns, cells, versions = certificate_table(rows)
+    _, columns, cells, versions = certificate_table(rows, findings=findings)
     render.text(composition.title)
-    places = [columns.index(name) for name in ("accountant", "at least", "at most", "role")]
+    names = ["accountant", "at least", "at most", "role", *(["proven"] if findings else [])]
+    places = [columns.index(name) for name in names]
     table = [[line[place] for place in places] for line in (columns, *cells)]
     render.table("", table[0], table[1:], versions)
     for note in rows.notes:
@@ -74,6 +79,7 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--all", "everything", is_flag=True, help="Second opinions too: prv, dp_accounting, opacus."
 )
+@click.option("--prove", is_flag=True, help=PROVE)
 @click.option(
     "--tradeoff",
     "picture",
@@ -90,6 +96,7 @@ def account_command(
     form: str,
     chosen: tuple[str, ...],
     everything: bool,
+    prove: bool,
     picture: str | None,
     **releases: Any,
 ) -> None:
@@ -100,8 +107,12 @@ def account_command(
     from privplan.accounting.accountant import loadable_accountants, second_opinions
     from privplan.accounting.certificate import composition
     from privplan.cli import render
+    from privplan.proven import finding_on, plain, proof_program
+    from privplan.proven import lines as unproven_lines
     from privplan.report.style import picture_name
 
+    if prove:
+        proof_program()
     if picture is not None:
         render.refuse_options(context, ("chosen", "everything"), "cannot go with --tradeoff")
     if picture:
@@ -113,11 +124,19 @@ def account_command(
         rows, curve = composed.tradeoff()
     if curve is not None and picture:
         curve.plot().save(picture)
+    findings: dict[str, Finding] = {}
+    for row in rows if prove else ():
+        if row.guarantee:
+            bound = (row.relation, row.epsilon_upper, row.delta)
+            findings[row.group] = finding_on(composed.history, *bound)
     if form == "json":
         more = {} if curve is None else curve.to_dict()
+        more |= {"proven": plain(findings)} if prove else {}
         render.data([{**row.model_dump(mode="json"), **more} for row in rows])
     else:
-        show(composed, rows)
+        show(composed, rows, findings)
+        for line in unproven_lines(findings):
+            render.text(line)
         law, rounds = SamplingLaw(releases["sampling"]).law, releases["rounds"]
         if (most := law.rounds_for(law.rounds_of_client(rounds))) > rounds:
             render.text(f"{rounds} rounds cost what {most} do: a client counts in whole turns")

@@ -11,12 +11,14 @@ import click
 
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, identity
 from privplan.book.entry import booking_of
-from privplan.book.spending import full_name, spendings
-from privplan.cli import SuggestingGroup, render
+from privplan.book.spending import full_name, proven_spendings, spendings
+from privplan.cli import PROVE, SuggestingGroup, render
 from privplan.cli.judging import judging, judging_options, takes_options_of_verify
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.processes import limited
+from privplan.proven import lines as unproven_lines
+from privplan.proven import plain, proof_program
 from privplan.report import tables as report
 
 MOST_SECONDS = 10.0  # processor time of an answer to ``left``
@@ -144,6 +146,7 @@ def declare(
 @click.option(
     "--relation", type=click.Choice(RELATIONS), help="Read all releases under this relation."
 )
+@click.option("--prove", is_flag=True, help=PROVE)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def show(
@@ -151,6 +154,7 @@ def show(
     population: str | None,
     delta: float | None,
     relation: str | None,
+    prove: bool,
     form: str,
     address: str | None,
 ) -> None:
@@ -158,15 +162,25 @@ def show(
     from privplan.book.book import Book
 
     under = None if relation is None else Relation(relation)
+    if prove:
+        proof_program()
+    runs = Book(address).runs
     with render.progress("composing") as progress:
         spent, faults = spendings(
-            Book(address).runs, group=group, population=population, delta=delta, relation=under,
+            runs, group=group, population=population, delta=delta, relation=under,
             progress=progress,
         )  # fmt: skip
+    findings = proven_spendings(runs, spent) if prove else {}
     if form == "json":
-        render.data([one.model_dump(mode="json") for one in spent])
+        proofs = {row["group"]: row for row in plain(findings)}
+        rows = [one.model_dump(mode="json") for one in spent]
+        for row in rows if prove else ():
+            row["proven"] = proofs[full_name(row["population"], row["group"])]
+        render.data(rows)
     elif spent:
-        render.table(*report.spending_table(spent))
+        render.table(*report.spending_table(spent, findings))
+        for line in unproven_lines(findings):
+            render.text(line)
     if faults:
         raise InputError(faults)
 

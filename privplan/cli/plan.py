@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import render
+from privplan.cli import PROVE, render
 from privplan.cli.judging import judging, judging_options
 from privplan.errors import InputError
 from privplan.files import write_text
@@ -20,6 +20,7 @@ from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 if TYPE_CHECKING:
     from privplan.book.spending import BookRule as Rule
+    from privplan.proof import Finding
 
 
 class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -97,6 +98,7 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "(default: the rule of the group's account, or the filter that fits the first run); exact, for "
     "runs that were all fixed before the first result.",
 )
+@click.option("--prove", is_flag=True, help=PROVE)
 def solve_command(
     spec: str,
     output: str | None,
@@ -111,6 +113,7 @@ def solve_command(
     book: str | None,
     population: str | None,
     rule: Rule | None,
+    prove: bool,
 ) -> None:
     """Solve SPEC: the plan and its certificate.
 
@@ -121,6 +124,8 @@ def solve_command(
     from privplan.planning.alternatives import alternatives, attention_lines
     from privplan.planning.recipe import replaced_lines
     from privplan.planning.unspent import unspent_lines
+    from privplan.proven import lines as unproven_lines
+    from privplan.proven import proof_program, with_proofs
     from privplan.report.tables import (
         alternatives_table,
         answer,
@@ -131,6 +136,8 @@ def solve_command(
     )
     from privplan.spec.spec import Spec
 
+    if prove:
+        proof_program()  # refused before anything is solved where it is missing
     data = spec_mapping(read_text(spec, "spec"), spec)
     problem = Spec.parse(data, Path(spec).parent)
     targets = dict(asked)
@@ -193,6 +200,9 @@ def solve_command(
     if expect is not None and plan.forecast is None:
         plan = expect(plan)
 
+    findings: dict[str, Finding] = {}
+    if prove:
+        plan, findings = with_proofs(plan)
     if output is not None:
         plan.save(output)
     if plot is not None:
@@ -207,7 +217,10 @@ def solve_command(
         render.table(*table)
         if details:
             render.table(*plan_table(plan))
-            render.table(*certificate_table(plan.certificate, plan.identity))
+        if details or prove:
+            render.table(*certificate_table(plan.certificate, plan.identity, findings))
+        for line in unproven_lines(findings):
+            render.text(line)
         if others and (details or model is not None):
             render.table(*alternatives_table(others, plan))
         if any(group.risk is not None for group in plan.spec.groups):
@@ -289,6 +302,7 @@ def explain_command(plan: str, form: str) -> None:
     type=click.Choice(["executed"]),
     help="Exit code 5 unless rounds were executed again.",
 )
+@click.option("--prove", is_flag=True, help=PROVE)
 @click.option("--details", is_flag=True, help="Show every check.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
@@ -299,6 +313,7 @@ def verify_command(
     rounds: str | None,
     require: str | None,
     noise_key: Path | None,
+    prove: bool,
     details: bool,
     form: str,
 ) -> None:
@@ -310,11 +325,15 @@ def verify_command(
     protects nobody. Of a plan file: what it promises, and 5.
     """
     from privplan.plan import Plan
+    from privplan.proven import lines as unproven_lines
+    from privplan.proven import plain, proof_program
     from privplan.record import ACCURACY
     from privplan.report import tables
     from privplan.verification.promise import require_certified
-    from privplan.verification.verify import load_run
+    from privplan.verification.verify import load_run, proven_of
 
+    if prove:
+        proof_program()
     judged = judging(ctx, plan, rounds, noise_key)
     if run.is_file():
         if run.suffix in (".zip", ".tar", ".gz", ".tgz", ".jsonl"):
@@ -328,14 +347,16 @@ def verify_command(
     loaded = load_run(run)
     verdict = judged(loaded)
     verdict.save(run)
+    findings = proven_of(loaded, verdict) if prove else {}
     if form == "json":
-        render.data(verdict.model_dump(mode="json"))
+        proofs = {"proven": plain(findings)} if prove else {}
+        render.data({**verdict.model_dump(mode="json"), **proofs})
     else:
         render.text(tables.headline(verdict))
         render.text(tables.worst_line(verdict))
         if details:
             render.table(*tables.check_table(verdict))
-        render.table(*tables.group_table(verdict))
+        render.table(*tables.group_table(verdict, findings=findings))
         if any(group.audit for group in verdict.groups):
             render.table(*tables.audit_table(verdict))
         lines = []
@@ -347,6 +368,7 @@ def verify_command(
                 lines += [reached_line(loaded.plan, verdict.accuracy, loaded.record.dataset) or ""]
         initial = loaded.plan.spec.model.initial
         lines += ["" if initial is None else initial.line, *tables.closing_lines(verdict)]
+        lines += unproven_lines(findings)
         for line in filter(None, lines):
             render.text(line)
         if not details:

@@ -18,6 +18,7 @@ from privplan.plan import Plan, book_lines
 from privplan.planning.objectives import objective_of
 from privplan.planning.recipe import recipe_lines, relative_noise
 from privplan.planning.sweep import CHANCES, DECIDED
+from privplan.proven import cell as proven_cell
 from privplan.record import ACCURACY
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.verify import Verdict
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from privplan.planning.alternatives import Alternative
     from privplan.planning.frontier import FrontierPoint
     from privplan.planning.risks import GroupRisk
+    from privplan.proof import Finding
+
+    Findings = Mapping[str, Finding]
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
@@ -151,8 +155,13 @@ def about(row: CertificateRow) -> str:
     return "about " if row.kind.startswith("approximation") else ""
 
 
-def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Table:
-    """Bounds on epsilon by every accountant, one row per group and accountant."""
+def certificate_table(
+    rows: Sequence[CertificateRow], identity: str = "", findings: Findings | None = None
+) -> Table:
+    """Bounds on epsilon by every accountant, one row per group and accountant.
+
+    Findings of proofs, by group, stand in a column of their own.
+    """
     cells: dict[str, Cell] = {
         "group": lambda row: row.group,
         "accountant": lambda row: row.accountant,
@@ -165,6 +174,9 @@ def certificate_table(rows: Sequence[CertificateRow], identity: str = "") -> Tab
         "relation": lambda row: row.relation,
         "role": lambda row: "guarantee" if row.guarantee else row.kind,
     }
+    if findings:
+        proofs = findings
+        cells["proven"] = lambda row: proven_cell(proofs[row.group]) if row.guarantee else "-"
     versions = ", ".join(sorted({row.version for row in rows}))
     caption = f"{identity}; {versions}" if identity else versions
     return _table("Certificate: epsilon over all rounds", rows, cells, caption)
@@ -363,8 +375,12 @@ def check_table(verdict: Verdict) -> Table:
     return _table("checks", verdict.checks, cells, verdict.identity)
 
 
-def group_table(verdict: Verdict, *, scores: bool = True) -> Table:
+def group_table(
+    verdict: Verdict, *, scores: bool = True, findings: Findings | None = None
+) -> Table:
     """One row per group, with its score if ``scores`` is true.
+
+    Findings of proofs, by group, stand in a column of their own.
 
     Where the budget is that of the best of several runs, no independent bound stands beside it;
     those of the one run are named so.
@@ -396,6 +412,9 @@ def group_table(verdict: Verdict, *, scores: bool = True) -> Table:
     }
     if not scores:
         del cells[verdict.metric]
+    if findings:
+        proofs = findings
+        cells["proven"] = lambda group: proven_cell(proofs[group.group])
     caption = (
         f"epsilon at delta, {named_law(verdict.laws, verdict.unit)} sampling; "
         f"{verdict.identity}; planned: at most, by the plan; realised by {first.accountant} from "
@@ -551,8 +570,8 @@ def six(value: float | None, up: bool = True) -> str:
     return "inf" if value is None else f"{outwards(value, up, 6):.6g}"
 
 
-def spending_table(spent: Sequence[Spending]) -> Table:
-    """What each group has spent, one row per group."""
+def spending_table(spent: Sequence[Spending], findings: Findings | None = None) -> Table:
+    """What each group has spent, one row per group; findings of proofs by full name."""
     cells: dict[str, Cell] = {
         "group": lambda one: full_name(one.population, one.group),
         "runs": lambda one: one.runs,
@@ -569,6 +588,9 @@ def spending_table(spent: Sequence[Spending]) -> Table:
         "accountant": lambda one: one.accountant,
         "plans": lambda one: ", ".join(name[:SHORT] for name in one.plans),
     }
+    if findings:
+        proofs = findings
+        cells["proven"] = lambda one: proven_cell(proofs[full_name(one.population, one.group)])
     caption = (
         "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "
         "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, computed_field
 
@@ -26,6 +26,7 @@ from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
+from privplan.proven import finding_on_run
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, run_folder
 from privplan.registry import points
 from privplan.streams import NoiseKey
@@ -51,6 +52,9 @@ from privplan.verification.promise import (
     promised,
     require_certified,
 )
+
+if TYPE_CHECKING:
+    from privplan.proof import Finding
 
 Outcome = Literal["kept", "broken", "unverified", "rehearsal"]
 """A rehearsal is a run on own data whose noise everybody can remove who has its seed."""
@@ -505,6 +509,19 @@ SELECTION = "privplan.selection_seed"
 STATE = "privplan.state"
 """Key of a mapping into which an executor of all rounds puts the state that they end in, where the
 run stores no releases from which it can be computed."""
+
+
+def proven_of(run: Run, verdict: Verdict) -> dict[str, Finding]:
+    """What is proven of the realised upper bounds of a verdict, by group."""
+    findings = {}
+    for group in verdict.groups:
+        history = history_of(run.ledger.records, group.group)
+        findings[group.group] = finding_on_run(
+            group.accountant, history, group.relation, group.realised_upper, group.delta
+        )
+    return findings
+
+
 SECONDS = 10.0  # time for executing rounds again where their number is left out
 EXECUTORS = "privplan.executors"
 """Entry points of functions that execute rounds of a run again and store what they found.
