@@ -20,7 +20,7 @@ install: $(INSTALLED) ## make the virtual environment and install everything int
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "privplan needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,tables,lora,metrics,notebooks,app,docs,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,tables,lora,metrics,notebooks,app,docs,proof,dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## planned beside GDPFed+ under the same budgets: plans, runs on images, verdicts

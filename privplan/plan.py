@@ -30,7 +30,6 @@ from privplan.files import (
     refuse_yaml_of_other_kind,
     write_text,
 )
-from privplan.proven import Proven
 from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
@@ -95,6 +94,29 @@ def book_lines(budgets: Iterable[BookBudget] | None) -> list[str]:
         )
         lines += [one.adaptivity] if one.adaptivity else []
     return lines
+
+
+# --- What was proven of a certificate. ------------------------------------------------
+
+
+class Proven(Value):
+    """Whether the guarantee of a group was proven in exact arithmetic.
+
+    Attributes:
+        group: whose guarantee it is.
+        outcome: ``proven``, or ``not proven`` and why.
+        epsilon: upper bound of the certificate; None where that is infinite.
+        delta: failure probability of the certificate.
+        points: lattice points of the largest composed loss; 1 for a closed form.
+        version: of the program that proves.
+    """
+
+    group: str
+    outcome: str
+    epsilon: NonNegative | None
+    delta: Probability
+    points: int = Field(ge=0)
+    version: str
 
 
 # --- The plan: what each group does, why, and the certificate that it keeps each budget. ---------

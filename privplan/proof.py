@@ -102,8 +102,10 @@ class UpperMasses:
         return self._from_units(self._units + other._units)
 
     def __mul__(self, other: "UpperMasses") -> "UpperMasses":
-        """Masses of sums, each rounded up: minus the floor of minus the exact one."""
-        return self._from_units(-((-(self._units * other._units)) // SCALE))
+        """Masses of sums, rounded up: the floor of what is nearly a unit more."""
+        product = self._units * other._units
+        most_of_a_unit = fmpz_poly([SCALE - 1] * product.length())
+        return self._from_units((product + most_of_a_unit) // SCALE)
 
     def first(self, count: int) -> "UpperMasses":
         """Those at the first so many points."""

@@ -1,4 +1,4 @@
-"""What ``privplan.proof`` proves of guarantees, as plans store it and tables show it."""
+"""What ``privplan.proof`` proves of guarantees: asked, stored in plans, and shown."""
 
 from __future__ import annotations
 
@@ -6,37 +6,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError
-from privplan.values import NonNegative, Probability, Value
+from privplan.plan import Plan, Proven
 
 if TYPE_CHECKING:
-    from privplan.plan import Plan
     from privplan.proof import Finding
 
 PROVEN = "proven"
-
-
-class Proven(Value):
-    """Whether the guarantee of a group was proven in exact arithmetic.
-
-    Attributes:
-        group: whose guarantee it is.
-        outcome: ``proven``, or ``not proven`` and why.
-        epsilon: upper bound of the certificate; None where that is infinite.
-        delta: failure probability of the certificate.
-        points: lattice points of the largest composed loss; 1 for a closed form.
-        version: of the program that proves.
-    """
-
-    group: str
-    outcome: str
-    epsilon: NonNegative | None
-    delta: Probability
-    points: int = Field(ge=0)
-    version: str
 
 
 def proof_program() -> Any:
@@ -57,7 +34,7 @@ def proof_program() -> Any:
 def finding_on(
     history: History, relation: Relation, epsilon: float | None, delta: float
 ) -> Finding:
-    """Whether an upper bound on the epsilon of a history is proven; None is infinite."""
+    """Whether an upper bound on a history's epsilon is proven; None is infinite."""
     program = proof_program()
     if epsilon is None:
         return _not_proven("epsilon is infinite")
@@ -79,14 +56,14 @@ def _not_proven(reason: str) -> Finding:
 def finding_on_run(
     guarantee: str, history: History, relation: Relation, epsilon: float | None, delta: float
 ) -> Finding:
-    """As ``finding_on``, where an accountant's guarantee may be of more than this history."""
+    """As ``finding_on``, where a guarantee may be of more than this history."""
     if guarantee not in proof_program().OF_ONE_RUN:
         return _not_proven(f"{guarantee} counts more than the releases of this run")
     return finding_on(history, relation, epsilon, delta)
 
 
 def with_proofs(plan: Plan) -> tuple[Plan, dict[str, Finding]]:
-    """A plan that stores what was proven of its certificate, and the findings by group."""
+    """A plan that stores what is proven of its certificate; findings by group."""
     program = proof_program()
     stored: list[Proven] = []
     findings: dict[str, Finding] = {}

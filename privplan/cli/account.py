@@ -130,7 +130,7 @@ def account_command(
             bound = (row.relation, row.epsilon_upper, row.delta)
             findings[row.group] = finding_on(composed.history, *bound)
     if form == "json":
-        more = {} if curve is None else curve.to_dict()
+        more: dict[str, Any] = {} if curve is None else dict(curve.to_dict())
         more |= {"proven": plain(findings)} if prove else {}
         render.data([{**row.model_dump(mode="json"), **more} for row in rows])
     else:

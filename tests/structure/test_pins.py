@@ -23,7 +23,7 @@ def test_every_pinned_version_has_hashes():
 def test_every_dependency_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = list(project["dependencies"])
-    for extra in ("simulate", "hub", "notebooks", "app", "docs", "attest", "dev"):
+    for extra in ("simulate", "hub", "notebooks", "app", "docs", "attest", "proof", "dev"):
         wanted += project["optional-dependencies"][extra]
     names = {re.split(r"[\[<>=~! ]", one)[0].lower().replace("_", "-") for one in wanted}
     pins = (ROOT / "constraints.txt").read_text().split()
