@@ -93,7 +93,7 @@ def dots_are_above_profiles(program):
 def dots_above_a_jump_are_convex(program):
     # One value is too large; its point is no corner of the hull.
     def profile(epsilon):
-        return (1 - epsilon.exp() / 2).max(arb(0)) + (0.01 if abs(epsilon - 0.5) < 0.1 else 0)
+        return (1 - epsilon.exp() / 2).max(arb(0)) + (0.01 if abs(epsilon + 0.5) < 0.1 else 0)
 
     loss = program.connected(profile, 0.25, -4, 8, 4)
     everything = loss.masses.total() + loss.infinite
