@@ -683,7 +683,8 @@ def main(path: str) -> int:
         claim = f"epsilon at most {row['epsilon_upper']!r} at delta {row['delta']!r}"
         law = f"{row['sampling']} sampling, {row['relation']}"
         cost = f"{finding.points} points, {finding.seconds:.2f} s"
-        print(f"{row['group']}: {finding.outcome}: {claim}, {law} ({VERSION}, {cost})")
+        line = f"{row['group']}: {finding.outcome}: {claim}, {law} ({VERSION}, {cost})"
+        sys.stdout.write(line + "\n")
     return code
 
 
