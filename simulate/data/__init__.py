@@ -1,4 +1,4 @@
-"""Data sets (one reader per file format in ``formats``), and partitions of records over clients.
+"""Data sets, a reader per file format in ``formats``, and partitions over clients.
 
 Imports ``privplan`` and the seed streams of ``simulate.engine`` only.
 """

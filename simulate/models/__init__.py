@@ -1,4 +1,4 @@
-"""Networks on flat parameter vectors: built-in architectures, transformers and adapters.
+"""Networks on flat parameter vectors: built-in ones, transformers and adapters.
 
 Imports ``privplan.errors``, ``privplan.registry`` and ``simulate.norms`` only.
 """

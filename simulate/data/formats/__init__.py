@@ -1,1 +1,1 @@
-"""Readers: one module per file format, each with the rows of the data sets in that format."""
+"""Readers: one module per file format, with the rows of the data sets in it."""

@@ -1,9 +1,11 @@
-"""LEAF's JSON files, in which every record belongs to a person: FEMNIST and Shakespeare.
+"""LEAF's JSON files, in which records belong to people: FEMNIST and Shakespeare.
 
-Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018). A file has ``users``
-and, for each of them, ``user_data`` with lists ``x`` and ``y`` of equal length. The folders
-``train`` and ``test`` contain a finished split; ``all_data`` contains the records before a split.
-An alternative for Shakespeare is ``roles.json`` or ``roles.json.gz`` with the text of each role.
+Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018). A file has
+``users`` and, for each of them, ``user_data`` with lists ``x`` and ``y`` of equal
+    length.
+The folders ``train`` and ``test`` contain a finished split; ``all_data`` contains the
+records before a split. An alternative for Shakespeare is ``roles.json`` or
+``roles.json.gz`` with the text of each role.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from simulate.data.registry import (
     whole_numbers,
 )
 
-# --- Records that belong to people: their split into training and test records, and assembly. ----
+# Records that belong to people: split into training and test records, and assembly.
 
 
 class Person(NamedTuple):
@@ -45,14 +47,18 @@ class Person(NamedTuple):
 Encode = Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]
 """From lists of values x and y to arrays; raises any exception when they do not fit."""
 Split = Callable[[int], tuple[np.ndarray, np.ndarray]]
-"""From a person's number of records to the indices for training and those for testing."""
+"""From a person's number of records to indices for training, and for testing."""
 
 
 def split_people(
     people: Iterable[Person], split: Split
 ) -> tuple[list[Person], list[Person]]:
-    """Each person's training and test records; people without a training record are left out."""
-    train, test = [], []
+    """Each person's training and test records.
+
+    People without a training record are left out, with their test records.
+    """
+    train = []
+    test = []
     for person in people:
         first, second = split(len(person.y))
         if len(first):
@@ -64,9 +70,8 @@ def split_people(
 
 def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
     """Records, labels and people, numbered by name, as arguments of ``Dataset``."""
-    numbers = {
-        name: row for row, name in enumerate(sorted({one.name for one in train + test}))
-    }
+    names = sorted({person.name for person in train + test})
+    numbers = {name: number for number, name in enumerate(names)}
     arguments: dict[str, Any] = {}
     for part, people in (("train", train), ("test", test)):
         people = [person for person in people if len(person.y)]
@@ -74,7 +79,7 @@ def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
             raise InputError.one("data", f"must have records for {part}ing", 0)
         try:
             arguments[f"{part}_x"] = torch.from_numpy(
-                np.concatenate([one.x for one in people])
+                np.concatenate([person.x for person in people])
             )
         except ValueError:
             raise InputError.one(
@@ -89,7 +94,7 @@ def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
     return arguments
 
 
-# --- LEAF's JSON files, in which every record belongs to a person: FEMNIST and Shakespeare. ------
+# LEAF's JSON files.
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,10 @@ class LeafDataset:
     roles: bool = False  # whether it may also be read from the texts of roles
 
     def __call__(self, data: Path, download: bool) -> Dataset:
-        """Read the data set; ``download`` has no effect, since LEAF's scripts make the files."""
+        """Read the data set.
+
+        ``download`` has no effect, since LEAF's own scripts make the files.
+        """
         records = assemble(*self._people(data))
         return Dataset(
             self.name,
@@ -122,17 +130,15 @@ class LeafDataset:
         """Training and test records of all people."""
         parts = ("train", "test", "all_data")
         train, test, whole = (find(self.location, data, part) for part in parts)
-        roles = (
-            find(self.location, data, "roles.json", "roles.json.gz")
-            if self.roles
-            else None
-        )
+        roles = None
+        if self.roles:
+            roles = find(self.location, data, "roles.json", "roles.json.gz")
         if roles is not None and train is None and whole is None:
             return split_people(read_roles(roles), self.split)
         if train is not None and test is not None:
-            return list(read_people(train, self.encode)), list(
-                read_people(test, self.encode)
-            )
+            trained = list(read_people(train, self.encode))
+            tested = list(read_people(test, self.encode))
+            return trained, tested
         if whole is None:
             raise missing(self.location, data, "train and test, or all_data")
         return split_people(read_people(whole, self.encode), self.split)
@@ -144,15 +150,15 @@ def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
     if not paths:
         raise MissingDataError(f"dataset: {folder} holds no .json or .json.gz file")
     for path in paths:
-        content, people = read_json(path), []
+        content = read_json(path)
+        people = []
         with reading(path, "must be in LEAF's format"):
             for name in content["users"]:
-                x, y = (content["user_data"][name][key] for key in ("x", "y"))
-                if (
-                    not isinstance(x, list)
-                    or not isinstance(y, list)
-                    or len(x) != len(y)
-                ):
+                user = content["user_data"][name]
+                x = user["x"]
+                y = user["y"]
+                are_lists = isinstance(x, list) and isinstance(y, list)
+                if not are_lists or len(x) != len(y):
                     raise ValueError(f"x and y of {name} must be lists of one length")
                 people.append(Person(str(name), *encode(x, y)))
         yield from people
@@ -171,7 +177,15 @@ SIDE = 28  # height and width of FEMNIST's images
 
 
 def grey_from_json(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 1, 28, 28], uint8, and labels [n] from 784 grey values in [0, 1] per record."""
+    """Images and labels of FEMNIST.
+
+    Args:
+        x: 784 grey values in [0, 1] of each record.
+        y: class of each record.
+
+    Returns:
+        Images [n, 1, 28, 28], uint8, and labels [n].
+    """
     grey = numbers(x).reshape(len(x), 1, SIDE, SIDE)
     if len(grey) and not (grey.min() >= 0 and grey.max() <= 1):
         raise ValueError("grey values must be from 0 to 1")
@@ -193,7 +207,7 @@ REMEDY = "make it with LEAF's preprocess.sh"
 
 
 def tokens(text: str) -> np.ndarray:
-    """Token of each character, uint8; an unknown one is the last of the list, as in LEAF."""
+    """Token of each character, uint8; unknown ones have the last, as in LEAF."""
     table = np.full(256, len(CHARACTERS) - 1, np.uint8)
     table[list(CHARACTERS.encode("ascii"))] = np.arange(len(CHARACTERS))
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
@@ -202,24 +216,30 @@ def tokens(text: str) -> np.ndarray:
 
 
 def encode_windows(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens [n, 80] and labels [n] from texts of 80 characters and their next characters."""
+    """Tokens [n, 80] and labels [n]: texts of 80 characters, and what follows each."""
     if any(len(text) != WINDOW for text in x) or any(len(text) != 1 for text in y):
         raise ValueError(f"x must have {WINDOW} characters and y one")
     return tokens("".join(x)).reshape(-1, WINDOW), tokens("".join(y))
 
 
 def sliding_windows(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens [n, 80] of all windows of a text that have a next character, and these labels [n]."""
+    """Tokens [n, 80] of a text's windows, and as labels [n] the character after each.
+
+    The last window has no next character and is left out.
+    """
     encoded = tokens(text)
     if len(encoded) <= WINDOW:
         return np.empty((0, WINDOW), np.uint8), np.empty(0, np.uint8)
-    return np.lib.stride_tricks.sliding_window_view(encoded, WINDOW)[:-1], encoded[
-        WINDOW:
-    ]
+    windows = np.lib.stride_tricks.sliding_window_view(encoded, WINDOW)
+    return windows[:-1], encoded[WINDOW:]
 
 
 def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the first nine tenths, and of the rest that shares no character with them."""
+    """Indices of the first nine tenths, and of later windows without their characters.
+
+    The next window that shares no character with the last one for training begins
+    ``WINDOW`` characters after it.
+    """
     first = max(1, int(0.9 * records)) if records else 0
     return np.arange(first), np.arange(first + WINDOW - 1, records)
 

@@ -1,1 +1,1 @@
-"""Partitions of the training records over clients: one module per topic, one registry."""
+"""Partitions of training records over clients: a module per topic, one registry."""
