@@ -128,11 +128,10 @@ def _unit(value: Any) -> Any:
 
 
 class Spec(Shown, Checked):
-    """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``.
+    """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``."""
 
-    Fields hold what the spec states. What follows from several fields, with its
-    default, is a property or a method; what they exclude together is a ``rule``.
-    """
+    # Fields hold what the spec states. What follows from several fields, with its
+    # default, is a property or a method; what they exclude together is a ``rule``.
 
     name: Name = Field(description="Name of the plan, for tables and plots.")
     groups: Annotated[tuple[Group, ...], AfterValidator(Named)] = Field(
