@@ -2,7 +2,7 @@
 
 Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018). A file has
 ``users`` and, for each of them, ``user_data`` with lists ``x`` and ``y`` of equal
-length. The folders ``train`` and ``test`` contain a finished split; ``all_data`` contains
+length. The folders ``train`` and ``test`` contain a finished split; ``all_data`` has
 the records before a split. An alternative for Shakespeare is ``roles.json`` or
 ``roles.json.gz`` with the text of each role.
 """
