@@ -51,6 +51,7 @@ class EvidenceHeader(Value):
     clients: Digest  # digest of the assignment of clients to groups and training records
     parameters: Count  # length of the global vector (d)
     model: Digest  # digest of the initial global vector, which is the first vector stored
+    settings: Digest  # of the hyperparameters, ``RunRecord.settings_digest``
     # whether the releases of all rounds are stored; they are not above ``MOST_BYTES``
     stored: bool
 

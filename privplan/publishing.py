@@ -51,6 +51,7 @@ class PublishedModel:
 
     parameters: Mapping[str, np.ndarray]  # float32, by name, in the order of the model
     kind: Literal["all", "shared"]
+    algorithm: str  # its registered name
     initial: Literal["seed", "plan", "module"]
 
 
@@ -100,7 +101,29 @@ def publish(
     output = Path(output)
     if output.exists():
         raise InputError.one("output", "must be a new folder", str(output))
-    loaded = load_run(run_folder(run))
+    bundle, notes = bundle_of(
+        load_run(run_folder(run)),
+        rounds=rounds,
+        plan=plan,
+        options=options,
+        trusted=trusted,
+        noise_key=noise_key,
+    )
+    _write(output, bundle.contents())
+    _log.info("%s: bundle of plan %s", output, bundle.plan.digest)
+    return Published(bundle, output, notes)
+
+
+def bundle_of(
+    loaded: Run,
+    *,
+    rounds: int | str = "all",
+    plan: Any = None,
+    options: Mapping[str, Any] | None = None,
+    trusted: Iterable[object] = (),
+    noise_key: Path | None = None,
+) -> tuple[Bundle, tuple[str, ...]]:
+    """The bundle of a run, and what its publisher should know; as ``publish``."""
     approved = () if plan is None else (Plan.load(plan),)
     chosen = {**(options or {}), SELECTION: _selection_seed(loaded), STATE: {}}
     verdict = judge(
@@ -117,10 +140,7 @@ def publish(
         notes.append(DEPLOYMENT)
     else:
         model = _computed_model(loaded, chosen)
-    bundle = _bundle(loaded, verdict, model)
-    _write(output, bundle.contents())
-    _log.info("%s: bundle of plan %s", output, loaded.plan.digest)
-    return Published(bundle, output, tuple(notes))
+    return _bundle(loaded, verdict, model), tuple(notes)
 
 
 def _selection_seed(run: Run) -> int:
@@ -168,7 +188,7 @@ def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
         promises.append(_promise(plan, group, spent))
     published = PublishedVerdict(
         plan=plan.digest,
-        algorithm=record.algorithm,
+        algorithm="deployment" if model is None else model.algorithm,
         unit=plan.unit,
         relation=plan.spec.relation,
         level="executed" if verdict.executed else "recorded",

@@ -302,6 +302,12 @@ class RunRecord(Checked):
         return digest(self.model_dump(mode="json", exclude={"wall_seconds"}))
 
     @property
+    def settings_digest(self) -> str:
+        """Content hash of the hyperparameters, on which the model depends."""
+        names = ("aggregation", "numbers")
+        return digest({name: self.configuration.get(name) for name in names})
+
+    @property
     def metric(self) -> str:
         """Name of the metric of the scores."""
         return str(self.configuration.get(METRIC, ACCURACY))

@@ -59,7 +59,7 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
     if algorithm.personalisation.per_client:
         named = shared_only(algorithm, model, named)
         kind = "shared"
-    return PublishedModel(named, kind, initial)
+    return PublishedModel(named, kind, algorithm.name, initial)
 
 
 def named_parameters(algorithm: Algorithm, model: Model, vector: Tensor) -> dict[str, np.ndarray]:

@@ -41,9 +41,10 @@ class EvidenceWriter:
         folder: the run folder.
         experiment: the run.
         done: last round of the checkpoint from which the run goes on; 0 for a new run.
+        settings: the record's ``settings_digest``.
     """
 
-    def __init__(self, folder: Path, experiment: Experiment, done: int) -> None:
+    def __init__(self, folder: Path, experiment: Experiment, done: int, settings: str) -> None:
         self._folder = folder
         plan = experiment.algorithm.plan
         start = experiment.start.numpy()
@@ -53,6 +54,7 @@ class EvidenceWriter:
             clients=clients_digest(clients),
             parameters=len(start),
             model=vector_digest(start),
+            settings=settings,
             stored=expected_bytes(experiment) <= MOST_BYTES,
         )
         lines = _written(folder, plan.digest, header, done)

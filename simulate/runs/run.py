@@ -317,7 +317,7 @@ def _train(
     """Train to the last round and write the record; save the state when interrupted."""
     assert opened.progress is not None
     start, plan = opened.progress, experiment.algorithm.plan
-    evidence = EvidenceWriter(folder, experiment, start.round)
+    evidence = EvidenceWriter(folder, experiment, start.round, opened.record.settings_digest)
     latest, saved, started = start, time.monotonic(), time.monotonic()
     pause = SAVE_SECONDS
 

@@ -88,6 +88,7 @@ def write_evidence(folder, the_plan):
     header = EvidenceHeader(
         data="0" * 64, clients=clients_digest(clients), parameters=DIMENSION,
         model=vector_digest(start), stored=False,
+        settings=digest({"aggregation": "paper", "numbers": {}}),
     )  # fmt: skip
     (folder / EVIDENCE).write_text(chained(header, the_plan.digest, "evidence")[0])
 

@@ -13,7 +13,13 @@ import numpy as np
 from privplan.accounting.deviation import carried
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault
-from privplan.evidence import CLIENTS, ReplayReport, clients_digest, read_clients
+from privplan.evidence import (
+    CLIENTS,
+    EvidenceHeader,
+    ReplayReport,
+    clients_digest,
+    read_clients,
+)
 from privplan.plan import GroupPlan, Plan
 from privplan.record import METRIC, REPLAY, RunRecord
 from privplan.verification.checks import check
@@ -284,6 +290,9 @@ def _inputs(run: check.Run) -> Iterator[Fault]:
     if not isinstance(data, str) or (header is not None and data != header.data):
         rule = "must be the digest of the data" + (" in the evidence" if header else "")
         yield _fault("configuration.data", rule, data)
+    if isinstance(header, EvidenceHeader) and header.settings != record.settings_digest:
+        rule = "must be the hyperparameters of the evidence"
+        yield _fault("configuration.numbers", rule, given.get("numbers"))
     kinds = {"aggregation": str, "numbers": dict, "processes": int, "canaries": int}
     for name, kind in kinds.items():
         if not isinstance(value := given.get(name), kind):

@@ -1,0 +1,254 @@
+"""What is published of a run: computed by the verifier, closed, and equal to the bit."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import privplan
+import simulate
+from privplan.bundle import MODEL, Bundle, model_bytes, read_model
+from privplan.errors import InputError, UnverifiedRunError
+from privplan.guard.guard import Guard
+from privplan.plan import Plan
+from privplan.publishing import publish
+from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, VERDICT, RunRecord
+from privplan.streams import NoiseKey
+from simulate.engine.loop import train
+from simulate.runs import evidence_writer
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import execute
+from tests.command import answer, refused
+from tests.guard import plans as guarded
+from tests.simulate import flips
+from tests.simulate.own_runs import Net, arrays, data
+from tests.simulate.own_runs import plan as own_plan
+
+FILES = {PLAN, VERDICT, "certificate.json", MODEL}
+
+
+@pytest.fixture(scope="module")
+def run(short_plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published") / "run"
+    execute(Request(short_plan, "planned", "digits", folder, seed=2))
+    return folder
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    return shutil.copytree(run, tmp_path / "run")
+
+
+def _contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_bundle_holds_four_files_and_the_model_that_was_trained(run, short_plan, tmp_path):
+    publish(run, tmp_path / "bundle")
+    publish(run, tmp_path / "again")
+    assert set(_contents(tmp_path / "bundle")) == FILES
+    assert _contents(tmp_path / "bundle") == _contents(tmp_path / "again")
+    bundle = Bundle.load(tmp_path / "bundle")
+    verdict = bundle.verdict
+    assert (verdict.level, verdict.executed, verdict.rounds) == ("executed", 8, 8)
+    assert (verdict.model, verdict.initial, verdict.algorithm) == ("all", "seed", "planned")
+    for group in verdict.groups:
+        assert group.certified_upper == group.realised_upper <= group.budget
+    experiment = prepare(Request(short_plan, "planned", "digits", run, seed=2))
+    end = train(experiment, MemoryLedger(short_plan.digest))
+    released = experiment.algorithm.server.released(end.theta, end.server)
+    stored = np.concatenate([values.ravel() for values in bundle.parameters.values()])
+    np.testing.assert_array_equal(stored, released.numpy())
+    assert [(name, values.shape) for name, values in bundle.parameters.items()] == [
+        (name, tuple(shape)) for name, shape in experiment.model.shapes
+    ]
+
+
+def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_path):
+    answer("publish", run, "--rounds", 2, "-o", tmp_path / "one")
+    answer("publish", run, "--rounds", 2, "-o", tmp_path / "two")
+    assert _contents(tmp_path / "one") == _contents(tmp_path / "two")
+    assert Bundle.load(tmp_path / "one").verdict.executed == 2
+    said = answer("publish", run, "--rounds", 0, "-o", tmp_path / "three")
+    assert said.startswith("kept, as recorded: planned under plan ")
+    assert Bundle.load(tmp_path / "three").verdict.level == "recorded"
+
+
+def test_a_fitted_checkpoint_is_not_the_model(copy, tmp_path):
+    """It is named, the run is not published with it, and Python does not read it."""
+    torch.save({"theta": torch.ones(2410)}, copy / CHECKPOINT)
+    with pytest.raises(UnverifiedRunError, match="holds the state of its clients"):
+        publish(copy, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+    asked = {"dataset": "digits", "seed": 2, "folder": copy}
+    trained = simulate.train(Plan.load(copy), **asked)
+    assert not (copy / CHECKPOINT).exists()
+    bundle = trained.publish(tmp_path / "bundle", rounds=0)
+    for name, value in trained.model().named_parameters():
+        np.testing.assert_array_equal(value.detach().numpy(), bundle.parameters[name])
+
+
+BROKEN = {
+    "a ledger line": lambda folder: _edit(folder / LEDGER, b'"round":3', b'"round":4'),
+    "a release": lambda folder: _change(folder / "vectors.bin", 60_000),
+    "the initial vector": lambda folder: _change(folder / "vectors.bin", 4_000),
+    "hyperparameters": lambda folder: _numbers(folder, {"strength": 2.0}),
+}
+
+
+def _edit(path, old, new):
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+
+def _change(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 64
+    path.write_bytes(content)
+
+
+def _numbers(folder, numbers):
+    record = json.loads((folder / RECORD).read_text())
+    record["configuration"]["numbers"] = numbers
+    (folder / RECORD).write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_run_is_refused_in_one_line(what, copy, tmp_path):
+    BROKEN[what](copy)
+    line = refused("publish", copy, "--rounds", 0, "-o", tmp_path / "bundle", code=4)
+    assert "must be kept to be published; broken" in line
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_path):
+    asked = {"model": Net, "data": data(), "seed": 3}
+    solved = own_plan(tmp_path)
+    rehearsal = simulate.train(solved, folder=tmp_path / "seeded", noise="seeded", **asked)
+    with pytest.raises(UnverifiedRunError, match="a rehearsal protected nobody"):
+        rehearsal.publish(tmp_path / "bundle")
+    secure = simulate.train(solved, folder=tmp_path / "secure", **asked)
+    assert secure.record.scores_are_of_members
+    verdict = secure.publish(tmp_path / "bundle").verdict
+    assert (verdict.executed, verdict.noise, verdict.initial) == (5, "secure", "module")
+    with pytest.raises(InputError, match="model: must be given again"):
+        publish(tmp_path / "secure", tmp_path / "other", rounds=0)
+
+
+def test_scores_on_people_who_are_no_clients_may_be_shown(tmp_path):
+    test = simulate.Data(arrays()["x"][:40], arrays()["y"][:40], np.arange(900, 940))
+    others = data(test=test, test_of_others=True)
+    run = simulate.train(own_plan(tmp_path), model=Net, data=others, folder=tmp_path / "run")
+    assert not run.record.scores_are_of_members
+    members = simulate.Data(arrays()["x"][:40], arrays()["y"][:40], arrays()["client"][:40])
+    with pytest.raises(InputError, match="people who are no clients"):
+        data(test=members, test_of_others=True)
+    with pytest.raises(InputError, match="test_of_others: needs test"):
+        data(test_of_others=True)
+
+
+def test_neighbours_differ_in_the_model_and_nowhere_else(tmp_path, monkeypatch):
+    """With one seed and one key, and one client's records replaced."""
+    monkeypatch.setattr(NoiseKey, "new", classmethod(lambda cls: cls(bytes(range(32)))))
+    changed = arrays()
+    rows = changed["client"] == 7
+    changed["x"][rows] = -3.0 * changed["x"][rows]
+    changed["y"][rows] = 1 - changed["y"][rows]
+    solved = own_plan(tmp_path)
+    bundles = []
+    for name, records in (("one", arrays()), ("two", changed)):
+        run = simulate.train(
+            solved, model=Net, data=simulate.Data(**records), seed=3, folder=tmp_path / name
+        )
+        run.publish(tmp_path / f"{name}-bundle")
+        bundles.append(_contents(tmp_path / f"{name}-bundle"))
+    first, second = bundles
+    assert {name for name in FILES if first[name] != second[name]} == {MODEL}
+
+
+def test_a_deployment_is_published_without_a_model(tmp_path):
+    with Guard(guarded.two_groups(), tmp_path / "run") as guard:
+        guarded.train(guard)
+    said = answer("publish", tmp_path / "run", "-o", tmp_path / "bundle")
+    assert "wrote" in said
+    assert set(_contents(tmp_path / "bundle")) == FILES - {MODEL}
+    verdict = Bundle.load(tmp_path / "bundle").verdict
+    assert (verdict.model, verdict.algorithm, verdict.level) == ("none", "deployment", "recorded")
+
+
+def test_releases_that_are_too_large_to_be_stored_are_executed_again(
+    short_plan, run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evidence_writer, "MOST_BYTES", 1000)
+    asked = {"dataset": "digits", "seed": 2, "folder": tmp_path / "large"}
+    trained = simulate.train(short_plan, **asked)
+    bundle = trained.publish(tmp_path / "bundle")
+    publish(run, tmp_path / "stored")
+    for name, values in Bundle.load(tmp_path / "stored").parameters.items():
+        np.testing.assert_allclose(bundle.parameters[name], values, rtol=0, atol=1e-5)
+    with pytest.raises(InputError, match="releases: must be stored to compute the model"):
+        publish(tmp_path / "large", tmp_path / "other", rounds=0)
+
+    # In memory there is a model that nothing has verified; a reused run has none.
+    with pytest.warns(UserWarning, match="unverified model"):
+        trained.model()
+    with pytest.raises(InputError, match="releases: must be stored"):
+        simulate.train(short_plan, **asked).model()
+
+
+CHANGED = {
+    "a further file": lambda folder: (folder / "note.txt").touch(),
+    "a file less": lambda folder: (folder / MODEL).unlink(),
+    "a field": lambda folder: _edit(folder / VERDICT, b'"kind"', b'"note": "", "kind"'),
+    "free text": lambda folder: _edit(folder / VERDICT, b'"planned"', b'"kept, \\n"'),
+    "spaces": lambda folder: _edit(folder / VERDICT, b" ", b"  "),
+    "another plan": lambda folder: _edit(folder / VERDICT, b'"plan": "', b'"plan": "0'),
+    "bytes behind the model": lambda folder: _edit(folder / MODEL, b"", b"\0"),
+    "a gap in the model": lambda folder: _gap(folder / MODEL),
+}
+
+
+def _gap(path):
+    content = path.read_bytes()
+    path.write_bytes(content + b"clear sums")
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_bundle_is_closed(what, run, tmp_path):
+    publish(run, tmp_path / "bundle", rounds=0)
+    CHANGED[what](tmp_path / "bundle")
+    with pytest.raises(InputError):
+        Bundle.load(tmp_path / "bundle")
+
+
+def test_the_model_is_read_by_safetensors_too(run, tmp_path):
+    loaders = pytest.importorskip("safetensors.numpy")
+    publish(run, tmp_path / "bundle", rounds=0)
+    own = read_model(tmp_path / "bundle" / MODEL)
+    for name, values in loaders.load_file(tmp_path / "bundle" / MODEL).items():
+        np.testing.assert_array_equal(values, own[name])
+
+
+def test_equal_parameters_give_equal_bytes_and_odd_shapes_come_back(tmp_path):
+    found = {"scalar": np.float32(2.5).reshape(()), "empty": np.zeros((0, 3), np.float32)}
+    (tmp_path / "model").write_bytes(model_bytes(found))
+    again = read_model(tmp_path / "model")
+    assert [(name, values.shape) for name, values in again.items()] == [
+        ("scalar", ()),
+        ("empty", (0, 3)),
+    ]
+
+
+def test_a_flipped_bit_is_refused_or_without_effect(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run")
+    before = flips.published(folder)
+    source = random.Random(5)
+    outcomes = {flips.flip(folder, source, before)[0] for _ in range(60)}
+    assert "another bundle" not in outcomes
+    assert len(outcomes) > 1
+    assert flips.published(folder) == before
+    assert RunRecord.load(folder).status == "complete"
+    assert privplan.verify(folder, rounds=0).outcome == "kept"
