@@ -30,7 +30,7 @@ from privplan.errors import InputError
 from privplan.files import load_json, read_json, read_text
 from privplan.limits import refuse_strange, regular
 from privplan.plan import Plan
-from privplan.record import PLAN, VERDICT
+from privplan.record import PLAN, RECORD, VERDICT
 from privplan.values import (
     Count,
     Hash,
@@ -194,7 +194,8 @@ class Bundle(Shown):
 
 def is_bundle(folder: Path) -> bool:
     """Whether a folder is a bundle, and no run folder."""
-    return folder.is_dir() and (folder / CERTIFICATE).exists() and (folder / VERDICT).exists()
+    files = (folder / CERTIFICATE, folder / VERDICT)
+    return all(path.exists() for path in files) and not (folder / RECORD).exists()
 
 
 def json_bytes(value: Value) -> bytes:

@@ -294,6 +294,12 @@ def explain_command(plan: str, form: str) -> None:
 # --- ``privplan verify``: what a run really spent, and whether it kept its plan. -----------------
 
 
+WORKPLACE = (
+    "the run folder is the trainer's workplace and not for publication; privplan publish "
+    "writes what may be published"
+)
+
+
 @click.command("verify", epilog="Example: privplan verify run")
 @click.argument("run", type=click.Path(path_type=Path))
 @judging_options
@@ -323,7 +329,9 @@ def verify_command(
     kept. 4: broken; each failed check says why. 5: unverified: no check failed, but evidence is
     missing; each check that is not shown names it; or a rehearsal on own data, whose seeded noise
     protects nobody. Of a plan file: what it promises, and 5.
+    Of a bundle: what its publisher says, and 5.
     """
+    from privplan.bundle import Bundle, is_bundle
     from privplan.plan import Plan
     from privplan.proven import lines as unproven_lines
     from privplan.proven import plain, proof_program
@@ -343,6 +351,14 @@ def verify_command(
             render.data({"outcome": "unverified", "reason": line})
         else:
             render.text(line)
+        ctx.exit(5)
+    if is_bundle(run):
+        published = Bundle.load(run).verdict
+        if form == "json":
+            render.data(published.model_dump(mode="json"))
+        else:
+            render.text(f"a bundle, whose publisher says: {published.line}")
+            render.text("only who has the run folder can execute the run again")
         ctx.exit(5)
     loaded = load_run(run)
     verdict = judged(loaded)
@@ -376,6 +392,7 @@ def verify_command(
             absent = ", ".join(one.name for one in verdict.checks if one.outcome == "not shown")
             text = f", not shown: {absent}" if absent else ""
             render.text(f"{passed} checks passed{text}; --details shows each")
+        render.text(WORKPLACE)
     ctx.exit(5 if (require is not None and verdict.level == "recorded") else verdict.exit_code)
 
 

@@ -1,7 +1,7 @@
 """Flip bits of finished run folders: refused, or the same bundle to the bit.
 
-``python -m tests.simulate.flips --folders 50 --flips 10000`` makes run folders under several
-laws and methods, and flips one bit at a time.
+``python -m tests.simulate.flips --folders 50 --flips 10000`` makes run folders under
+several laws and methods, and flips one bit at a time.
 """
 
 import argparse

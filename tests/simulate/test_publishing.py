@@ -1,4 +1,4 @@
-"""What is published of a run: computed by the verifier, closed, and equal to the bit."""
+"""What is published of a run: computed by the verifier, closed, equal to the bit."""
 
 import json
 import random
@@ -23,6 +23,7 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.command import answer, refused
+from tests.command import privplan as privplan_command
 from tests.guard import plans as guarded
 from tests.simulate import flips
 from tests.simulate.own_runs import Net, arrays, data
@@ -73,8 +74,8 @@ def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_
     answer("publish", run, "--rounds", 2, "-o", tmp_path / "two")
     assert _contents(tmp_path / "one") == _contents(tmp_path / "two")
     assert Bundle.load(tmp_path / "one").verdict.executed == 2
-    said = answer("publish", run, "--rounds", 0, "-o", tmp_path / "three")
-    assert said.startswith("kept, as recorded: planned under plan ")
+    line = answer("publish", run, "--rounds", 0, "-o", tmp_path / "three")
+    assert line.startswith("kept, as recorded: planned under plan ")
     assert Bundle.load(tmp_path / "three").verdict.level == "recorded"
 
 
@@ -84,8 +85,8 @@ def test_a_fitted_checkpoint_is_not_the_model(copy, tmp_path):
     with pytest.raises(UnverifiedRunError, match="holds the state of its clients"):
         publish(copy, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
-    asked = {"dataset": "digits", "seed": 2, "folder": copy}
-    trained = simulate.train(Plan.load(copy), **asked)
+    arguments = {"dataset": "digits", "seed": 2, "folder": copy}
+    trained = simulate.train(Plan.load(copy), **arguments)
     assert not (copy / CHECKPOINT).exists()
     bundle = trained.publish(tmp_path / "bundle", rounds=0)
     for name, value in trained.model().named_parameters():
@@ -125,12 +126,12 @@ def test_a_broken_run_is_refused_in_one_line(what, copy, tmp_path):
 
 
 def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_path):
-    asked = {"model": Net, "data": data(), "seed": 3}
+    arguments = {"model": Net, "data": data(), "seed": 3}
     solved = own_plan(tmp_path)
-    rehearsal = simulate.train(solved, folder=tmp_path / "seeded", noise="seeded", **asked)
+    rehearsal = simulate.train(solved, folder=tmp_path / "seeded", noise="seeded", **arguments)
     with pytest.raises(UnverifiedRunError, match="a rehearsal protected nobody"):
         rehearsal.publish(tmp_path / "bundle")
-    secure = simulate.train(solved, folder=tmp_path / "secure", **asked)
+    secure = simulate.train(solved, folder=tmp_path / "secure", **arguments)
     assert secure.record.scores_are_of_members
     verdict = secure.publish(tmp_path / "bundle").verdict
     assert (verdict.executed, verdict.noise, verdict.initial) == (5, "secure", "module")
@@ -140,8 +141,8 @@ def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_
 
 def test_scores_on_people_who_are_no_clients_may_be_shown(tmp_path):
     test = simulate.Data(arrays()["x"][:40], arrays()["y"][:40], np.arange(900, 940))
-    others = data(test=test, test_of_others=True)
-    run = simulate.train(own_plan(tmp_path), model=Net, data=others, folder=tmp_path / "run")
+    records = data(test=test, test_of_others=True)
+    run = simulate.train(own_plan(tmp_path), model=Net, data=records, folder=tmp_path / "run")
     assert not run.record.scores_are_of_members
     members = simulate.Data(arrays()["x"][:40], arrays()["y"][:40], arrays()["client"][:40])
     with pytest.raises(InputError, match="people who are no clients"):
@@ -172,8 +173,8 @@ def test_neighbours_differ_in_the_model_and_nowhere_else(tmp_path, monkeypatch):
 def test_a_deployment_is_published_without_a_model(tmp_path):
     with Guard(guarded.two_groups(), tmp_path / "run") as guard:
         guarded.train(guard)
-    said = answer("publish", tmp_path / "run", "-o", tmp_path / "bundle")
-    assert "wrote" in said
+    line = answer("publish", tmp_path / "run", "-o", tmp_path / "bundle")
+    assert "wrote" in line
     assert set(_contents(tmp_path / "bundle")) == FILES - {MODEL}
     verdict = Bundle.load(tmp_path / "bundle").verdict
     assert (verdict.model, verdict.algorithm, verdict.level) == ("none", "deployment", "recorded")
@@ -183,8 +184,8 @@ def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     short_plan, run, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(evidence_writer, "MOST_BYTES", 1000)
-    asked = {"dataset": "digits", "seed": 2, "folder": tmp_path / "large"}
-    trained = simulate.train(short_plan, **asked)
+    arguments = {"dataset": "digits", "seed": 2, "folder": tmp_path / "large"}
+    trained = simulate.train(short_plan, **arguments)
     bundle = trained.publish(tmp_path / "bundle")
     publish(run, tmp_path / "stored")
     for name, values in Bundle.load(tmp_path / "stored").parameters.items():
@@ -196,7 +197,7 @@ def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     with pytest.warns(UserWarning, match="unverified model"):
         trained.model()
     with pytest.raises(InputError, match="releases: must be stored"):
-        simulate.train(short_plan, **asked).model()
+        simulate.train(short_plan, **arguments).model()
 
 
 CHANGED = {
@@ -227,14 +228,14 @@ def test_a_bundle_is_closed(what, run, tmp_path):
 def test_the_model_is_read_by_safetensors_too(run, tmp_path):
     loaders = pytest.importorskip("safetensors.numpy")
     publish(run, tmp_path / "bundle", rounds=0)
-    own = read_model(tmp_path / "bundle" / MODEL)
+    parameters = read_model(tmp_path / "bundle" / MODEL)
     for name, values in loaders.load_file(tmp_path / "bundle" / MODEL).items():
-        np.testing.assert_array_equal(values, own[name])
+        np.testing.assert_array_equal(values, parameters[name])
 
 
 def test_equal_parameters_give_equal_bytes_and_odd_shapes_come_back(tmp_path):
-    found = {"scalar": np.float32(2.5).reshape(()), "empty": np.zeros((0, 3), np.float32)}
-    (tmp_path / "model").write_bytes(model_bytes(found))
+    parameters = {"scalar": np.float32(2.5).reshape(()), "empty": np.zeros((0, 3), np.float32)}
+    (tmp_path / "model").write_bytes(model_bytes(parameters))
     again = read_model(tmp_path / "model")
     assert [(name, values.shape) for name, values in again.items()] == [
         ("scalar", ()),
@@ -252,3 +253,12 @@ def test_a_flipped_bit_is_refused_or_without_effect(run, tmp_path):
     assert flips.published(folder) == before
     assert RunRecord.load(folder).status == "complete"
     assert privplan.verify(folder, rounds=0).outcome == "kept"
+
+
+def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, tmp_path):
+    publish(run, tmp_path / "bundle", rounds=1)
+    done = privplan_command("verify", tmp_path / "bundle")
+    assert done.exit_code == 5
+    assert "a bundle, whose publisher says: kept, executed again (1 of 8 rounds)" in done.stdout
+    assert "only who has the run folder can execute the run again" in done.stdout
+    assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)
