@@ -15,7 +15,7 @@ SIGNATURES = {
     "verify": "run, plan, rounds",
     "replay": "run, rounds, data_dir, seed",
     "Book": "address",
-    "Book.add": "self, run, population, infinite",
+    "Book.add": "self, run, population, infinite, judging",
     "Book.spent": "self, group, options",
     "Book.left": "self, group, epsilon, delta, population, next_run",
     "Spec.load": "path",

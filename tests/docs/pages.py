@@ -119,6 +119,10 @@ PAGES = {
     "docs/book.md": Page(
         before=(*DIGITS, RUN), edits=SHORT, codes={"solve": (0, 3), "book left": (0, 3)}
     ),
+    "docs/proof.md": Page(before=DIGITS[:1], needs="flint"),
+    "docs/publishing.md": Page(
+        before=(*DIGITS, RUN), edits=SHORT, codes={"verify bundle": (5,)}
+    ),
     "docs/budgets.md": Page(
         before=PLANNED,
         words={"commit RESERVATION --plan plan.json --rounds 30 --population hospital": "budgets"},

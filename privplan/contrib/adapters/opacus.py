@@ -231,7 +231,9 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
     def add_noise(self) -> None:
         """As in Opacus; then the release is booked."""
         self._check()
-        state = hashlib.sha256(self.generator.get_state().cpu().numpy().tobytes()).hexdigest()
+        # The ledger holds 24 hexadecimal digits of every hash of a generator's state.
+        drawn_from = self.generator.get_state().cpu().numpy().tobytes()
+        state = hashlib.sha256(drawn_from).hexdigest()[:24]
         super().add_noise()
         summed, found = (
             torch.cat([getattr(one, name).reshape(-1).double() for one in self.params]).cpu()

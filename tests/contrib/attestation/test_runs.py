@@ -110,6 +110,6 @@ def test_the_example(tmp_path, monkeypatch):
             path.write_text(path.read_text().replace("rounds: 60", "rounds: 4") + done)
         outputs.append(" ".join(done.split()))
     assert "passed: " in outputs[-2]
-    assert "(rounds executed before this verdict), attested (releases signed" in outputs[-1]
+    assert "(rounds executed again), attested (releases signed" in outputs[-1]
     assert "simulation only" not in outputs[-1]
     assert "1 heads, the last after" in outputs[-1]
