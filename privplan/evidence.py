@@ -196,7 +196,9 @@ def read_clients(folder: Path) -> Arrays | None:
     try:
         refuse_bomb(path, "clients")
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-            return {name: stored[name] for name in ("group", "starts", "records")}
+            if sorted(stored.files) != ["group", "records", "starts"]:
+                raise ValueError("other arrays")
+            return {name: stored[name] for name in stored.files}
     except InputError:
         raise
     except Exception:  # NumPy's reader of a damaged file can fail in any way

@@ -55,6 +55,9 @@ class OwnParts:
         metric = self.metric_of(record)
         data, assigned = self.data_of(record, plan, data_dir)
         begun = started(self.model_of(record, data), plan.spec.model.initial, folder)
+        if begun.parameters != plan.spec.model.parameters:
+            rule = f"must be {plan.spec.model.name}, as planned"
+            raise InputError.one("record.model", rule, record.model)
         return RunParts(data, assigned, begun, metric)
 
     def data_of(

@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from privplan.errors import InputError
+from privplan.evidence import CLIENTS, read_clients
 from privplan.folder import unknown_files
 from privplan.record import CHECKPOINT, RECORD, RunRecord
 from privplan.verification.verify import judge, load_run
@@ -59,6 +61,14 @@ def test_the_state_of_training_beside_a_finished_run_is_named(folder):
     check, outcome = _check(folder)
     assert "holds the state of its clients" in check.reason
     assert outcome == "unverified"
+
+
+def test_the_assignment_of_clients_has_no_further_array(folder):
+    with np.load(folder / CLIENTS) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez(folder / CLIENTS, **arrays, sums=np.ones(5))
+    with pytest.raises(InputError, match="clients: must be the assignment"):
+        read_clients(folder)
 
 
 # Places of a record that once took free text, and what would be written there.

@@ -329,7 +329,7 @@ def test_evidence_of_an_earlier_version_is_read_and_nothing_of_it_is_executed(ru
     def earlier(number, value):
         if not number:
             value.update(version=1, models_every=1, releases_every=1)
-            del value["stored"]
+            del value["stored"], value["settings"]
             return
         value.update(model="0" * 64, state={"clipping_norm": 0.0}, releases_at=0, model_at=0, end=0)
         order = ("round", "releases", "length", "model", "state", "ledger")
