@@ -99,17 +99,17 @@ def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     assert "near_population" in schema["$defs"]["Planning"]["properties"]["ratios"]["enum"]
 
 
-def test_a_server_optimiser_trains_and_is_not_shown_by_replay(installed, tmp_path):
+def test_a_server_optimiser_trains_and_is_replayed(installed, tmp_path):
     text = SPEC.replace("SAMPLING", "poisson").replace("ACCOUNTANT", "pld")
     (tmp_path / "spec.yaml").write_text(text + "server: {optimizer: sign, learning_rate: 0.02}\n")
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
     simulated = ("simulate", "plan.json", "--algorithm=planned", "--seed=3", "--device=cpu")
     assert "test accuracy" in run(installed, tmp_path, *simulated, "-o", "run")
     assert json.loads((tmp_path / "run" / "record.json").read_text())["status"] == "complete"
-    shown = run(installed, tmp_path, "replay", "run", code=5)
-    assert shown == "" or "server optimiser sign" in shown
+    # Models are computed from the releases by the registered function itself.
+    run(installed, tmp_path, "replay", "run", "--rounds", "all")
     replayed = json.loads((tmp_path / "run" / "replay.json").read_text())
-    assert "server optimiser sign" in json.dumps(replayed)
+    assert replayed["outcome"] == "passed"
 
 
 OWN = SPEC.replace("SAMPLING", "one_of_four").replace("ACCOUNTANT", "pld")

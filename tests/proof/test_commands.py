@@ -30,7 +30,8 @@ def test_a_plan_stores_what_was_proven(tmp_path):
     (tmp_path / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 4 "))
     plan_file = tmp_path / "plan.json"
     text = answer("solve", tmp_path / "spec.yaml", "--prove", "-o", plan_file)
-    assert text.count("yes (") == 3
+    # A narrow table breaks a cell after its first word.
+    assert text.count("yes") == 3
     plan = Plan.load(plan_file)
     assert [(row.outcome, row.version) for row in plan.proven] == [("proven", VERSION)] * 3
     upper = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
