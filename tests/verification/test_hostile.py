@@ -103,9 +103,15 @@ def given(path):
 def crowded(path):
     """A plan of 10^9 clients in each group."""
     plan = Plan.load(path)
-    parts = (plan.groups, plan.spec.groups)
-    groups, asked = (tuple(o.model_copy(update={"clients": 10**9}) for o in p) for p in parts)
-    spec = plan.spec.model_copy(update={"groups": asked})
+    clients = 10**9
+    groups = tuple(
+        group.model_copy(
+            update={"clients": clients, "expected_cohort": group.sampling_ratio * clients}
+        )
+        for group in plan.groups
+    )
+    of_spec = tuple(group.model_copy(update={"clients": clients}) for group in plan.spec.groups)
+    spec = plan.spec.model_copy(update={"groups": of_spec})
     plan.model_copy(update={"groups": groups, "spec": spec}).save(path)
 
 
