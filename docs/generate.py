@@ -216,6 +216,7 @@ ARGUMENTS = {
     "CONFIG|SCRIPT|LOG": "File of another framework.",
     "DATA": "File, folder or package.module:function, as --data of simulate takes it.",
     "FILE": "File of the key.",
+    "NAME": "Name of the declaration, which the book shows.",
     "NAME=VALUE,...": "Numbers of the spec and their values, such as strict=1,2,4 or rounds=20,40.",
     "PLAN": "A plan, plan.json.",
     "PLAN|RUN|RESULTS": "A plan, the folder of a run, or that of a comparison.",

@@ -130,7 +130,6 @@ def test_chances_of_an_attacker_in_the_page_for_a_meeting():
         assert f"| {group.epsilon:.0f} ({group.name}) | {shown} |" in page
 
 
-@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("sphinx")
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(tmp_path)]
