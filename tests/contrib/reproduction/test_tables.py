@@ -397,21 +397,10 @@ def test_every_declared_setting_is_a_valid_spec():
 
 
 SLOW = pytest.param("robust-hdp", marks=pytest.mark.slow)  # plans of 60 groups
-# The last digits of a plan's numbers follow the processor, and so does its digest: those of this
-# paper's rows were stored on another one.
-OF_ANOTHER_PROCESSOR = pytest.param(
-    "dp-fedpgn", marks=pytest.mark.xfail(reason="digests follow the processor", strict=False)
-)
-ELSEWHERE = ("robust-hdp", "dp-fedpgn")
 
 
 @pytest.mark.parametrize(
-    "paper",
-    [
-        *(name for name in stored.PAPERS.names() if name not in ELSEWHERE),
-        OF_ANOTHER_PROCESSOR,
-        SLOW,
-    ],
+    "paper", [*(one for one in stored.PAPERS.names() if one != "robust-hdp"), SLOW]
 )
 def test_stored_runs_are_of_todays_settings_and_plans(paper):
     """A setting, a default or a plan that changes makes the stored result of its row stale."""
@@ -428,7 +417,10 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
                 assert result.configuration[setting.column][row] == plain, (one.name, row)
                 printed = one.printed.get((row, setting.column), (None, None))
                 assert (cell.published, cell.published_error) == printed, (one.name, row)
-                assert cell.executed == executed_today(described, method), (one.name, row)
+                # A group that states its noise has an epsilon of an accountant, whose last digits
+                # follow the processor; the digest of such a spec is that of one machine.
+                if not any("noise_multiplier" in group for group in described["spec"]["groups"]):
+                    assert cell.executed == executed_today(described, method), (one.name, row)
 
 
 @pytest.mark.parametrize(
