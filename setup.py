@@ -32,7 +32,9 @@ def description(text: str, repository: str | None) -> str:
 
 
 if __name__ == "__main__":
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     setup(
         long_description=description(
             (ROOT / "README.md").read_text(encoding="utf-8"),

@@ -42,10 +42,14 @@ TIGHTNESS = 1e-3
 Row = tuple[float, float, int, float]
 
 
-def by_privplan(sigma: float, ratio: float, rounds: int, delta: float) -> tuple[float, float]:
+def by_privplan(
+    sigma: float, ratio: float, rounds: int, delta: float
+) -> tuple[float, float]:
     """Lower and upper bound of the own accountant."""
     history = History.repeated(Release(sigma, ratio), rounds)
-    found = PldAccountant(tolerance=TIGHTNESS).epsilon(history, delta, Relation.ADD_REMOVE)
+    found = PldAccountant(tolerance=TIGHTNESS).epsilon(
+        history, delta, Relation.ADD_REMOVE
+    )
     return found.lower, found.upper
 
 
@@ -55,7 +59,10 @@ def by_dp_accounting(asked: Row, grid: float) -> float:
 
     sigma, ratio, rounds, delta = asked
     one = pld.from_gaussian_mechanism(
-        sigma, sampling_prob=ratio, value_discretization_interval=grid, use_connect_dots=True
+        sigma,
+        sampling_prob=ratio,
+        value_discretization_interval=grid,
+        use_connect_dots=True,
     )
     return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
 
@@ -124,26 +131,41 @@ def reference(law: str, relation: str, asked: Row) -> tuple[float, float]:
             value_discretization_interval=1e-4,
             pessimistic_estimate=pessimistic,
             use_connect_dots=pessimistic,
-            neighboring_relation=Neighbours.REPLACE_ONE if swap else Neighbours.ADD_OR_REMOVE_ONE,
+            neighboring_relation=Neighbours.REPLACE_ONE
+            if swap
+            else Neighbours.ADD_OR_REMOVE_ONE,
         )
         found.append(float(one.self_compose(rounds).get_epsilon_for_delta(delta)))
     return found[0], found[1]
 
 
-def _spent(law: str, relation: str, asked: Row) -> dict[str, Callable[[], tuple[float, float]]]:
+def _spent(
+    law: str, relation: str, asked: Row
+) -> dict[str, Callable[[], tuple[float, float]]]:
     """Bounds on epsilon at delta, by entry point."""
     sigma, ratio, rounds, delta = asked
-    numbers = {"noise_multiplier": sigma, "sampling_ratio": ratio, "rounds": rounds, "delta": delta}
+    numbers = {
+        "noise_multiplier": sigma,
+        "sampling_ratio": ratio,
+        "rounds": rounds,
+        "delta": delta,
+    }
     where = {"sampling": law, "relation": relation}
     release = privplan.Release(sigma, ratio, privplan.SamplingLaw(law))
 
     def composed() -> tuple[float, float]:
-        found = privplan.compose([(release, rounds)], relation).epsilon(delta * (1 + 1e-9))
+        found = privplan.compose([(release, rounds)], relation).epsilon(
+            delta * (1 + 1e-9)
+        )
         return found.lower, found.upper
 
     def several() -> tuple[float, float]:
-        kinds = [(privplan.Release(sigma * (1 + 1e-6 * i), ratio, law), 1) for i in range(30)]
-        found = privplan.compose([*kinds, (release, max(rounds - 30, 0))], relation).epsilon(delta)
+        kinds = [
+            (privplan.Release(sigma * (1 + 1e-6 * i), ratio, law), 1) for i in range(30)
+        ]
+        found = privplan.compose(
+            [*kinds, (release, max(rounds - 30, 0))], relation
+        ).epsilon(delta)
         return found.lower, found.upper
 
     def certified() -> tuple[float, float]:
@@ -155,10 +177,16 @@ def _spent(law: str, relation: str, asked: Row) -> dict[str, Callable[[], tuple[
         return float(found.lower[0]), float(found.upper[0])
 
     def command() -> tuple[float, float]:
-        options = [f"--{name.replace('_', '-')}={one!r}" for name, one in numbers.items()]
-        options += [f"--{name}={one}" for name, one in where.items()] + ["--format=json"]
+        options = [
+            f"--{name.replace('_', '-')}={one!r}" for name, one in numbers.items()
+        ]
+        options += [f"--{name}={one}" for name, one in where.items()] + [
+            "--format=json"
+        ]
         command = [sys.executable, "-m", "privplan", "account", *options]
-        found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        found = json.loads(
+            subprocess.run(command, capture_output=True, check=True).stdout
+        )
         [row] = [one for one in found if one["guarantee"]]
         return row["epsilon_lower"], row["epsilon_upper"]
 
@@ -183,7 +211,9 @@ def entry_points(count: int) -> None:
             start = cpu()
             lower, upper = ask()
             near = 1e-4 if "kinds" in name else 0.0  # whose noise is not quite the same
-            sound = lower <= high * (1 + 1e-9 + near) and upper >= low * (1 - 1e-9 - near)
+            sound = lower <= high * (1 + 1e-9 + near) and upper >= low * (
+                1 - 1e-9 - near
+            )
             if "kinds" not in name or rounds > 30:
                 add(name, lower, upper, cpu() - start, sound)
         release = privplan.Release(sigma, ratio, privplan.SamplingLaw(law))
@@ -192,7 +222,10 @@ def entry_points(count: int) -> None:
             if at > 0:
                 start = cpu()
                 spent = curve.delta(at)
-                enough = spent.lower <= delta * (1 + 1e-6), spent.upper >= delta * (1 - 1e-6)
+                enough = (
+                    spent.lower <= delta * (1 + 1e-6),
+                    spent.upper >= delta * (1 - 1e-6),
+                )
                 sound = enough[limit < 0]
                 add("compose().delta", spent.lower, spent.upper, cpu() - start, sound)
         if 1e-3 < high < 50:
@@ -203,7 +236,13 @@ def entry_points(count: int) -> None:
             )  # fmt: skip
             value = float(getattr(noise, "value", noise))
             again = reference(law, relation, (value, ratio, rounds, delta))
-            add("calibrate", min(sigma, value), max(sigma, value), cpu() - start, again[0] <= high)
+            add(
+                "calibrate",
+                min(sigma, value),
+                max(sigma, value),
+                cpu() - start,
+                again[0] <= high,
+            )
     heads = f"{'median gap':>10} {'largest':>9} {'CPU s':>7} {'most':>6}"
     print(f"{'entry point':28} {'asked':>5} {heads} unsound")
     for name, found in rows.items():

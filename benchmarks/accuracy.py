@@ -27,14 +27,20 @@ from simulate.proxy.pilot import Pilot, run
 from simulate.runs.compare import compare
 from simulate.runs.request import Request
 
-SPLITS = {"iid": "iid", "dirichlet": "dirichlet:0.3", "by-class": "by-class:strict=0,8,9"}
+SPLITS = {
+    "iid": "iid",
+    "dirichlet": "dirichlet:0.3",
+    "by-class": "by-class:strict=0,8,9",
+}
 METHODS = {
     "GDPFed+, published plan": ("published", "GDPFed+"),
     "default plan": ("default", "planned"),
     "clipping norm free": ("free", "planned"),
     "FedAvg, not private": ("published", "FedAvg"),
 }
-METHOD_LINES = {name: name.replace(", ", ",\n").replace("t plan", "t\nplan") for name in METHODS}
+METHOD_LINES = {
+    name: name.replace(", ", ",\n").replace("t plan", "t\nplan") for name in METHODS
+}
 METHOD_LINES["clipping norm free"] = "clipping\nnorm free"
 LOWEST = 50
 """Where the picture begins; a group below is written as a number."""
@@ -47,7 +53,9 @@ Records = dict[tuple[str, str], list[dict[str, Any]]]
 
 def plan_of(kind: str, data_dir: Path | None) -> Plan:
     """The published plan, the default plan, or the one whose clipping norm a pilot decides."""
-    text = preset("gdpfed-fmnist").replace("{name: cnn-2, parameters: 28938}", json.dumps(MODEL))
+    text = preset("gdpfed-fmnist").replace(
+        "{name: cnn-2, parameters: 28938}", json.dumps(MODEL)
+    )
     if kind == "published":
         return solve(Spec.parse(load_yaml(text, "preset")))
     text = text[: text.index("planning:")]
@@ -60,7 +68,11 @@ def plan_of(kind: str, data_dir: Path | None) -> Plan:
 
 def train(folder: Path, seeds: int, jobs: int, data_dir: Path | None) -> None:
     """Every run that the folder does not hold yet."""
-    asked = (("published", ["GDPFed+", "FedAvg"]), ("default", ["planned"]), ("free", ["planned"]))
+    asked = (
+        ("published", ["GDPFed+", "FedAvg"]),
+        ("default", ["planned"]),
+        ("free", ["planned"]),
+    )
     for kind, algorithms in asked:
         plan = plan_of(kind, data_dir)
         for split, partition in SPLITS.items():
@@ -83,7 +95,9 @@ def read(folder: Path) -> Records:
     found = {}
     for method, (kind, algorithm) in METHODS.items():
         for split in SPLITS:
-            paths = sorted((folder / f"{kind}-{split}" / algorithm).glob("seed-*/record.json"))
+            paths = sorted(
+                (folder / f"{kind}-{split}" / algorithm).glob("seed-*/record.json")
+            )
             if paths:
                 found[method, split] = [json.loads(path.read_text()) for path in paths]
     return found
@@ -97,7 +111,9 @@ def tables(records: Records) -> None:
         groups = [f"{mean(runs, 'accuracy_by_group', name):.2f}" for name in GROUPS]
         cells = [split, method, str(len(runs)), said(runs), *groups]
         print(f"| {' | '.join(cells)} |")
-    chosen = {method: runs for (method, split), runs in records.items() if split == "by-class"}
+    chosen = {
+        method: runs for (method, split), runs in records.items() if split == "by-class"
+    }
     classes = list(next(iter(chosen.values()))[0]["accuracy_by_class"])
     print(f"\n| by-class | {' | '.join(classes)} |\n|---{'|---' * len(classes)}|")
     for method, runs in chosen.items():
@@ -105,7 +121,11 @@ def tables(records: Records) -> None:
         print(f"| {method} | {' | '.join(cells)} |")
     least, most, free = (
         statistics.fmean(scores(records[method, "iid"]))
-        for method in ("GDPFed+, published plan", "FedAvg, not private", "clipping norm free")
+        for method in (
+            "GDPFed+, published plan",
+            "FedAvg, not private",
+            "clipping norm free",
+        )
     )
     print(f"\nshare of the gap closed, iid: {(free - least) / (most - least):.1%}")
 
@@ -141,16 +161,35 @@ def draw(records: Records, path: Path) -> None:
             for place, method in enumerate(shown):
                 runs = records[method, split]
                 values = scores(runs)
-                axes.bar(place, statistics.fmean(values), color=LIGHT.good, width=0.6, alpha=0.5)
-                axes.plot([place] * len(values), values, ".", color=LIGHT.ink, markersize=3)
+                axes.bar(
+                    place,
+                    statistics.fmean(values),
+                    color=LIGHT.good,
+                    width=0.6,
+                    alpha=0.5,
+                )
+                axes.plot(
+                    [place] * len(values), values, ".", color=LIGHT.ink, markersize=3
+                )
                 for name, mark in marks.items():
                     label = f"{name} group" if place == 0 else None
                     level = mean(runs, "accuracy_by_group", name)
-                    axes.plot(place + 0.2, max(level, 51), mark, color=LIGHT.bad, ms=4, label=label)
+                    axes.plot(
+                        place + 0.2,
+                        max(level, 51),
+                        mark,
+                        color=LIGHT.bad,
+                        ms=4,
+                        label=label,
+                    )
                     if level < LOWEST:
-                        axes.annotate(f" {level:.1f}", (place + 0.2, 51), fontsize=7, va="center")
+                        axes.annotate(
+                            f" {level:.1f}", (place + 0.2, 51), fontsize=7, va="center"
+                        )
             axes.set_title(partition)
-            axes.set_xticks(range(len(shown)), [METHOD_LINES[name] for name in shown], fontsize=7)
+            axes.set_xticks(
+                range(len(shown)), [METHOD_LINES[name] for name in shown], fontsize=7
+            )
         panels[0].set_ylabel("test accuracy (%)")
         panels[0].set_ylim(LOWEST, 90)
         panels[0].legend(fontsize=7, frameon=False, loc="upper left")

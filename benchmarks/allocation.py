@@ -15,7 +15,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-Question = tuple[float, int, int, float]  # noise multiplier, rounds of a block, blocks, delta
+Question = tuple[
+    float, int, int, float
+]  # noise multiplier, rounds of a block, blocks, delta
 
 QUESTIONS: tuple[Question, ...] = (
     (1.504, 50, 1, 6.98e-5), (1.166, 50, 1, 6.98e-5), (1.0, 50, 10, 1e-5), (0.8, 100, 20, 1e-6),
@@ -28,7 +30,9 @@ def ours(noise: float, block: int, blocks: int, delta: float) -> tuple[float, fl
     from privplan.accounting.accountant import accountant
     from privplan.accounting.release import History, Release
 
-    history = History.repeated(Release(noise, 1.0, f"random_allocation:{block}"), blocks)
+    history = History.repeated(
+        Release(noise, 1.0, f"random_allocation:{block}"), blocks
+    )
     found = accountant("pld").epsilon(history, delta, "add_remove")
     return found.lower, found.upper
 
@@ -40,7 +44,11 @@ def authors(
     from PLD_accounting import gaussian_allocation_epsilon_range  # type: ignore[import-not-found]
 
     upper, lower = gaussian_allocation_epsilon_range(
-        delta=delta, sigma=noise, num_steps=block, num_epochs=blocks, epsilon_accuracy=most
+        delta=delta,
+        sigma=noise,
+        num_steps=block,
+        num_epochs=blocks,
+        epsilon_accuracy=most,
     )
     return lower, upper
 
@@ -78,7 +86,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--accuracy", type=float, default=0.05)
     asked = parser.parse_args()
-    print("| noise, block, blocks, delta | privplan | PLD_accounting | opake |\n|---|---|---|---|")
+    print(
+        "| noise, block, blocks, delta | privplan | PLD_accounting | opake |\n|---|---|---|---|"
+    )
     for question in QUESTIONS:
         own, text = timed(ours, *question)
         cells = [", ".join(f"{one:g}" for one in question), text]
@@ -92,7 +102,9 @@ def main() -> None:
                 except multiprocessing.TimeoutError:
                     cells.append(f"none in {asked.seconds:g} s")
                 except Exception as error:  # as the package raises it
-                    cells.append(f"{type(error).__name__}: {error}".replace("\n", " ")[:80])
+                    cells.append(
+                        f"{type(error).__name__}: {error}".replace("\n", " ")[:80]
+                    )
         print("| " + " | ".join(cells) + " |", flush=True)
 
 

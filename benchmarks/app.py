@@ -41,7 +41,12 @@ class Browser:
 
         program = shutil.which("chromium")
         assert program is not None, "needs Chromium"
-        words = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "about:blank"]
+        words = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "about:blank",
+        ]
         words += [f"--user-data-dir={folder}", "--remote-debugging-port=0"]
         self._open = ExitStack()
         opened = subprocess.Popen([program, *words], stderr=subprocess.PIPE, text=True)
@@ -71,13 +76,18 @@ class Browser:
     def call(self, method: str, **given: Any) -> Any:
         """The answer to a command of the protocol; events before it are looked through."""
         self._calls += 1
-        self._socket.send(json.dumps({"id": self._calls, "method": method, "params": given}))
+        self._socket.send(
+            json.dumps({"id": self._calls, "method": method, "params": given})
+        )
         while (said := json.loads(self._socket.recv(60))).get("id") != self._calls:
             event, found = said["method"], said["params"]
             if event == "Network.requestWillBeSent":
                 self.requests.append(found["request"]["url"])
             one = found.get("entry", found)
-            if event == "Runtime.exceptionThrown" or "error" in (one.get("level"), one.get("type")):
+            if event == "Runtime.exceptionThrown" or "error" in (
+                one.get("level"),
+                one.get("type"),
+            ):
                 self.errors.append(found)
         return said["result"]
 
@@ -148,7 +158,9 @@ def move(spec: Path, folder: Path, moves: int) -> Moved:
             for _ in range(moves):
                 key = draw.choice(["ArrowLeft", "ArrowRight"])
                 at = str(draw.randrange(sliders))
-                times.append(browser.run(MOVE.replace("AT", at).replace("KEY", f'"{key}"')))
+                times.append(
+                    browser.run(MOVE.replace("AT", at).replace("KEY", f'"{key}"'))
+                )
             after = psutil.Process(server.pid).cpu_times()
             cells = '[...document.querySelectorAll("#plan td")].map((one) => one.textContent)'
             return Moved(

@@ -45,7 +45,9 @@ def response(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Scores of randomised response with epsilon 1, and who was in."""
     included = rng.random(CANARIES) < 0.5
     honest = rng.random(CANARIES) < 1 / (1 + np.exp(-1.0))
-    return np.where(honest, included, ~included) + 1e-6 * rng.normal(size=CANARIES), included
+    return np.where(honest, included, ~included) + 1e-6 * rng.normal(
+        size=CANARIES
+    ), included
 
 
 def closed_forms(runs: int) -> None:
@@ -73,16 +75,22 @@ def real_runs(runs: int, canaries: int = 800) -> None:
     for seed in range(runs):
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "run"
-            request = Request(plan(), "planned", "digits", folder, seed=seed, canaries=canaries)
+            request = Request(
+                plan(), "planned", "digits", folder, seed=seed, canaries=canaries
+            )
             run_prepared(request, prepare(request))
             for group in judge(load_run(folder), 0).groups:
                 for found in group.audit:
-                    excess[found.method].append(found.epsilon / (group.realised_upper or np.inf))
+                    excess[found.method].append(
+                        found.epsilon / (group.realised_upper or np.inf)
+                    )
     for name, auditor in auditors().items():
         _line("simulator", name, auditor.kind, 1.0, np.array(excess[name]))
 
 
-def _line(mechanism: str, name: str, kind: str, truth: float, found: np.ndarray) -> None:
+def _line(
+    mechanism: str, name: str, kind: str, truth: float, found: np.ndarray
+) -> None:
     above = int((found > truth).sum())
     print(
         f"| {mechanism} | {name} | {kind} | {truth:.3f} | {np.median(found):.3f} | "

@@ -28,7 +28,9 @@ SETTINGS = ((50, 5), (100, 5), (200, 10), (512, 16), (500, 50), (500, 100))
 def error(matrix: torch.Tensor) -> torch.Tensor:
     """Root mean square over the rows of A C^-1, A being the prefix sums."""
     ones = torch.ones_like(matrix).tril()
-    held = torch.linalg.solve_triangular(matrix.T.contiguous(), ones.T.contiguous(), upper=True)
+    held = torch.linalg.solve_triangular(
+        matrix.T.contiguous(), ones.T.contiguous(), upper=True
+    )
     return torch.linalg.norm(held) / math.sqrt(len(matrix))
 
 
@@ -56,10 +58,14 @@ def buffered(rounds: int, apart: int, buffers: int, seed: int) -> float:
         value.backward()
         return float(value.detach()), np.asarray(x.grad)
 
-    weights = np.full(buffers, 2 * math.log(0.3 / buffers)) + generator.normal(size=buffers)
+    weights = np.full(buffers, 2 * math.log(0.3 / buffers)) + generator.normal(
+        size=buffers
+    )
     start = np.concatenate([weights, generator.normal(2.0, 2.0, size=buffers)])
     options = {"maxiter": 3000, "ftol": 1e-13, "gtol": 1e-9}
-    return math.exp(minimize(of, start, jac=True, method="L-BFGS-B", options=options).fun)
+    return math.exp(
+        minimize(of, start, jac=True, method="L-BFGS-B", options=options).fun
+    )
 
 
 def main() -> None:
@@ -71,7 +77,9 @@ def main() -> None:
     for rounds, apart in SETTINGS:
         start, ours = time.process_time(), banded(rounds, apart)
         middle = time.process_time()
-        tried = [(d, s) for d in range(1, asked.buffers + 1) for s in range(asked.starts)]
+        tried = [
+            (d, s) for d in range(1, asked.buffers + 1) for s in range(asked.starts)
+        ]
         found = min(buffered(rounds, apart, *one) for one in tried)
         errors = f"{ours:.3f} | {found:.3f} | {ours / found - 1:+.1%}"
         seconds = f"{middle - start:.2f} | {time.process_time() - middle:.1f}"

@@ -38,7 +38,9 @@ def by_dp_accounting(epsilon: float, delta: float, ratio: float, rounds: int) ->
         dp_accounting.calibrate_dp_mechanism(
             lambda: PLDAccountant(value_discretization_interval=min(grid, 1e-3)),
             lambda sigma: dp_accounting.SelfComposedDpEvent(
-                dp_accounting.PoissonSampledDpEvent(ratio, dp_accounting.GaussianDpEvent(sigma)),
+                dp_accounting.PoissonSampledDpEvent(
+                    ratio, dp_accounting.GaussianDpEvent(sigma)
+                ),
                 rounds,
             ),
             epsilon,
@@ -52,7 +54,12 @@ def by_dp_accounting(epsilon: float, delta: float, ratio: float, rounds: int) ->
 def by_privplan(epsilon: float, delta: float, ratio: float, rounds: int) -> float:
     """The own PLD with the own calibrator, the default of the project."""
     return noise_multiplier(
-        epsilon, delta, sampling_ratio=ratio, rounds=rounds, accountant="pld", rtol=RELATIVE
+        epsilon,
+        delta,
+        sampling_ratio=ratio,
+        rounds=rounds,
+        accountant="pld",
+        rtol=RELATIVE,
     )
 
 
@@ -82,7 +89,9 @@ def main() -> None:
     """Print the table."""
     by_privplan(0.7, 1e-5, 0.02, 50)
     by_dp_accounting(0.7, 1e-5, 0.02, 50)
-    print(f"{'to 1e-4':16} {'sigma':>10} {'theirs':>10} {'ms':>8} {'theirs':>8} {'ratio':>7}")
+    print(
+        f"{'to 1e-4':16} {'sigma':>10} {'theirs':>10} {'ms':>8} {'theirs':>8} {'ratio':>7}"
+    )
     ratios = []
     for name, ours, theirs, fast, slow in measure():
         ratios.append(slow / fast)

@@ -82,7 +82,12 @@ COMMANDS = {
 FREE = {
     "free": ["ratios", "weights", "rounds", "clipping_norm"],
     "update_norms": [0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5],
-    "constants": {"smoothness": 1.0, "initial_gap": 2.3, "dissimilarity": 1.0, "local_variance": 1},
+    "constants": {
+        "smoothness": 1.0,
+        "initial_gap": 2.3,
+        "dissimilarity": 1.0,
+        "local_variance": 1,
+    },
     "max_rounds": 400,
 }
 """Planning choices of a spec whose rounds and clipping norm are free."""
@@ -112,7 +117,9 @@ def cpu_seconds(command: list[str], folder: Path, checkout: Path) -> float:
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPYCACHEPREFIX"] = str(BYTE_CODE)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"{' '.join(command)} in {checkout}: {done.stderr.strip()}")
@@ -139,7 +146,9 @@ def prepare(folder: Path, checkout: Path) -> None:
         cpu_seconds(shell(f"solve {name}.yaml -o {name}.json"), folder, checkout)
 
 
-def measure(names: list[str], repeats: int, checkouts: dict[str, Path]) -> dict[str, list[float]]:
+def measure(
+    names: list[str], repeats: int, checkouts: dict[str, Path]
+) -> dict[str, list[float]]:
     """CPU seconds by checkout and command, and of the yardstick, one per repetition."""
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as parent:
@@ -154,15 +163,21 @@ def measure(names: list[str], repeats: int, checkouts: dict[str, Path]) -> dict[
                     line = COMMANDS[name].format(run=f"run-{repetition}")
                     cost = cpu_seconds(shell(line), Path(parent) / label, checkout)
                     seconds.setdefault(f"{label}: {name}", []).append(cost)
-                    subprocess.run(["rm", "-rf", Path(parent) / label / f"run-{repetition}"])
+                    subprocess.run(
+                        ["rm", "-rf", Path(parent) / label / f"run-{repetition}"]
+                    )
     return seconds
 
 
 def main() -> None:
     """Measure, print, and compare with or store the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=COMMANDS, help="some commands (default all)")
-    parser.add_argument("--repeats", type=int, default=5, help="repetitions (default 5)")
+    parser.add_argument(
+        "--only", nargs="+", choices=COMMANDS, help="some commands (default all)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="repetitions (default 5)"
+    )
     parser.add_argument("--base", type=Path, help="another checkout, timed in turn")
     parser.add_argument("--store", action="store_true", help="keep the result")
     chosen = parser.parse_args()
@@ -171,15 +186,21 @@ def main() -> None:
     seconds = measure(names, chosen.repeats, checkouts)
     unit = seconds["yardstick"]
     multiples = {
-        name: statistics.median(s / u for s, u in zip(seconds[f"now: {name}"], unit, strict=True))
+        name: statistics.median(
+            s / u for s, u in zip(seconds[f"now: {name}"], unit, strict=True)
+        )
         for name in names
     }
     kept = stored("commands")
     print(f"machine kind {machine_kind()}; medians of {chosen.repeats}; CPU seconds")
-    print(f"{'command':26}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}{'now/base':>10}")
+    print(
+        f"{'command':26}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}{'now/base':>10}"
+    )
     for name in names:
         own, before = seconds[f"now: {name}"], seconds.get(f"base: {name}")
-        ratio = before and statistics.median(a / b for a, b in zip(own, before, strict=True))
+        ratio = before and statistics.median(
+            a / b for a, b in zip(own, before, strict=True)
+        )
         print(
             f"{name:26}{statistics.median(own):9.2f}{multiples[name]:10.1f}"
             + (f"{kept[name]:9.1f}" if name in kept else f"{'-':>9}")

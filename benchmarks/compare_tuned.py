@@ -17,7 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "docs" / "evidence" / "compare-tuned"
 PAGE = ROOT / "docs" / "evidence" / "compare-tuned.md"
-BEGIN = "<!-- begin: written by benchmarks/compare_tuned.py from compare-tuned/*.csv -->"
+BEGIN = (
+    "<!-- begin: written by benchmarks/compare_tuned.py from compare-tuned/*.csv -->"
+)
 END = "<!-- end -->"
 BASELINE = "DP-FedAvg"
 # Methods of a table, beside the baseline and FedAvg: the leaders.
@@ -63,7 +65,11 @@ class Method:
 
     def spent(self, group: str) -> str:
         """The largest realised epsilon of a group."""
-        most = max(float(line["realised_upper"]) for line in self.lines if line["group"] == group)
+        most = max(
+            float(line["realised_upper"])
+            for line in self.lines
+            if line["group"] == group
+        )
         return "inf" if math.isinf(most) else f"{most:.4g}"
 
     @property
@@ -71,7 +77,9 @@ class Method:
         """The group with the least own accuracy, averaged over the seeds, in percent."""
         means = {
             group: statistics.fmean(
-                float(line["group_own"]) for line in self.lines if line["group"] == group
+                float(line["group_own"])
+                for line in self.lines
+                if line["group"] == group
             )
             for group in self.groups
         }
@@ -113,7 +121,9 @@ def table(one: Stored) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     base = known[BASELINE].numbers("own")
-    ranked = sorted(known, key=lambda name: -statistics.fmean(known[name].numbers("own")))
+    ranked = sorted(
+        known, key=lambda name: -statistics.fmean(known[name].numbers("own"))
+    )
     # The others are rows of the stored file.
     shown = {*ranked[:SHOWN], BASELINE, "FedAvg"}
     for name in ranked:
@@ -172,7 +182,9 @@ def replaced(page: str, part: str) -> str:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), written()), encoding="utf-8")
+    PAGE.write_text(
+        replaced(PAGE.read_text(encoding="utf-8"), written()), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

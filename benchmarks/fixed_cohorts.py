@@ -61,7 +61,9 @@ def delta(epsilon: float, rounds: int, ways: list[Losses], step: float) -> float
         padded = np.concatenate([np.zeros(most), value, above])
         value = np.maximum.reduce(
             [
-                fftconvolve(padded[most - m : len(padded) - most + m], chances[::-1], "valid")
+                fftconvolve(
+                    padded[most - m : len(padded) - most + m], chances[::-1], "valid"
+                )
                 for chances, m in ways
             ]
         )
@@ -89,7 +91,10 @@ def main() -> None:
         history = History.repeated(Release(noise, ratio, "fixed_size"), asked.rounds)
         known = accountant("pld").epsilon(history, asked.delta, "replace_one")
         found = reached(noise, ratio, asked.rounds, asked.delta, asked.step)
-        low, high = math.floor(known.lower * 1e3) / 1e3, math.ceil(known.upper * 1e3) / 1e3
+        low, high = (
+            math.floor(known.lower * 1e3) / 1e3,
+            math.ceil(known.upper * 1e3) / 1e3,
+        )
         print(f"| {noise} | {ratio} | {low:.3f} | {found:.3f} | {high:.3f} |")
 
 

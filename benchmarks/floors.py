@@ -115,7 +115,8 @@ def main() -> None:
                     with asked.rows.open("a") as file:
                         file.write(json.dumps(row) + "\n")
                     scores = {
-                        name: f"{100 * v:.1f}" for name, v in record.accuracy_by_group.items()
+                        name: f"{100 * v:.1f}"
+                        for name, v in record.accuracy_by_group.items()
                     }
                     print(
                         setting,

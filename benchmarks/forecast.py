@@ -91,7 +91,9 @@ TASKS = {
 }
 
 SMALL = {
-    name: Task((clients,) * 3, (1.5, 4.0, 10.0), network, ((32, 4242, 1.0),), (50.0, 90.0))
+    name: Task(
+        (clients,) * 3, (1.5, 4.0, 10.0), network, ((32, 4242, 1.0),), (50.0, 90.0)
+    )
     for name, clients, network in (
         ("digits", 47, {"name": "cnn-digits", "parameters": 2730}),
         ("mnist", 600, {"name": "mlp-digits:1x28x28", "parameters": 25450}),
@@ -123,7 +125,9 @@ def spec_data(
 def setting_of(dataset: str, data: dict[str, Any], partition: str) -> Setting:
     """A data set with a spec's plain data."""
     plain = Spec.parse(data).model_dump(mode="json", exclude={"groups_from"})
-    return Setting(spec=plain, algorithm="planned", dataset=dataset, partition=partition)
+    return Setting(
+        spec=plain, algorithm="planned", dataset=dataset, partition=partition
+    )
 
 
 def proxies(dataset: str, folder: Path) -> Forecaster:
@@ -135,7 +139,9 @@ def proxies(dataset: str, folder: Path) -> Forecaster:
         for count, seed, share in task.drawn
         for one in variations(Spec.parse(data), [DRAWN], count, seed, share)
     ]
-    table = proxy_table(setting_of(dataset, data, "proxy"), todo, folder / f"{dataset}.runs")
+    table = proxy_table(
+        setting_of(dataset, data, "proxy"), todo, folder / f"{dataset}.runs"
+    )
     table.save(folder / f"{dataset}.json")
     return Forecaster(table)
 
@@ -147,7 +153,9 @@ def new_partition(source: np.random.Generator) -> str:
         return "iid"
     if kind == "dirichlet":
         return f"dirichlet:{10 ** source.uniform(-0.7, 0.2):.2g}"
-    classes = sorted(source.choice(10, size=source.integers(1, 5), replace=False).tolist())
+    classes = sorted(
+        source.choice(10, size=source.integers(1, 5), replace=False).tolist()
+    )
     return f"by-class:{source.choice(GROUPS)}={','.join(map(str, classes))}"
 
 
@@ -194,7 +202,8 @@ def new_plans(source: np.random.Generator, count: int, seeds: int) -> Iterator[T
         dataset = str(source.choice(sorted(TASKS)))
         task = TASKS[dataset]
         epsilons = tuple(
-            float(np.round(one * 3 ** source.uniform(-1, 1), 3)) for one in task.epsilons
+            float(np.round(one * 3 ** source.uniform(-1, 1), 3))
+            for one in task.epsilons
         )
         rounds, cohort = int(source.integers(25, 61)), int(source.integers(25, 61))
         held = new_partition(source)
@@ -209,12 +218,17 @@ def targets(
     """Plans for targets drawn at random, IID."""
     for _ in range(count):
         dataset = str(source.choice(sorted(TASKS)))
-        target, seed = float(source.uniform(*TASKS[dataset].targets)), int(source.integers(2**30))
+        target, seed = (
+            float(source.uniform(*TASKS[dataset].targets)),
+            int(source.integers(2**30)),
+        )
         data = spec_data(TASKS[dataset], TASKS[dataset].epsilons)
         spec = Spec.parse(data)
         even = even_coverage(spec, 10)
         expect = partial(with_forecast, model=models[dataset], coverage=even)
-        plan = solve_for(spec, {"accuracy": target}, forecast=expect, second_opinion=False)
+        plan = solve_for(
+            spec, {"accuracy": target}, forecast=expect, second_opinion=False
+        )
         repeats = seeds if dataset == "digits" else 1
         yield Todo(setting_of(dataset, data, "iid"), plan, seed, repeats, target)
 
@@ -228,7 +242,9 @@ def train(one: Todo) -> list[Any]:
     return [proxy_run((one.setting, plan)) for plan in plans]
 
 
-def plan_row(models: dict[str, Forecaster], todo: Todo, trained_runs: list[Any]) -> dict[str, Any]:
+def plan_row(
+    models: dict[str, Forecaster], todo: Todo, trained_runs: list[Any]
+) -> dict[str, Any]:
     """Forecast and accuracies of a new plan; the forecast knows its features alone."""
     runs = [ProxyRun.model_validate(run) for run in trained_runs]
     first = runs[0]
@@ -277,11 +293,15 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def summary(rows: list[dict[str, Any]], asked: list[dict[str, Any]]) -> dict[str, float]:
+def summary(
+    rows: list[dict[str, Any]], asked: list[dict[str, Any]]
+) -> dict[str, float]:
     """Mean errors in points, coverage, rank correlation, and targets within 1.5 points."""
     if not rows:
         return {}
-    forecasts, seen, means = ([row[key] for row in rows] for key in ("forecast", "reached", "mean"))
+    forecasts, seen, means = (
+        [row[key] for row in rows] for key in ("forecast", "reached", "mean")
+    )
     first = [abs(row["reached"][0] - row["target"]) for row in asked]
     misses = [abs(np.mean(row["reached"]) - row["target"]) for row in asked]
     return {
@@ -293,8 +313,12 @@ def summary(rows: list[dict[str, Any]], asked: list[dict[str, Any]]) -> dict[str
         "group_error_one_run": float(np.mean([row["group_errors"] for row in rows])),
         "coverage": float(np.mean([row["inside"] for row in rows])),
         "group_coverage": float(np.mean([row["groups_inside"] for row in rows])),
-        "interval_width": float(np.mean([row["interval"][1] - row["interval"][0] for row in rows])),
-        "rank_correlation": float(spearmanr(forecasts, means).statistic) if rows[2:] else 0.0,
+        "interval_width": float(
+            np.mean([row["interval"][1] - row["interval"][0] for row in rows])
+        ),
+        "rank_correlation": float(spearmanr(forecasts, means).statistic)
+        if rows[2:]
+        else 0.0,
         "targets": len(asked),
         "targets_within_1.5": int(np.sum(np.less_equal(misses, 1.5))),
         "targets_within_1.5_one_run": int(np.sum(np.less_equal(first, 1.5))),
@@ -303,15 +327,21 @@ def summary(rows: list[dict[str, Any]], asked: list[dict[str, Any]]) -> dict[str
 
 
 def results(
-    seed: int, models: dict[str, Forecaster], rows: list[dict[str, Any]], met: list[dict[str, Any]]
+    seed: int,
+    models: dict[str, Forecaster],
+    rows: list[dict[str, Any]],
+    met: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Seed, errors of held-out proxy runs, and the summary of all rows and of each data set."""
     found: dict[str, Any] = {"seed": seed, "all": summary(rows, met)}
     found["held_out_error"] = {
-        name: float(100 * np.abs(model.held_out()).mean()) for name, model in models.items()
+        name: float(100 * np.abs(model.held_out()).mean())
+        for name, model in models.items()
     }
     for dataset in TASKS:
-        own = [[row for row in part if row["dataset"] == dataset] for part in (rows, met)]
+        own = [
+            [row for row in part if row["dataset"] == dataset] for part in (rows, met)
+        ]
         found[dataset] = summary(*own)
     return found
 
@@ -324,7 +354,9 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="Three small tasks instead.")
+    parser.add_argument(
+        "--small", action="store_true", help="Three small tasks instead."
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/forecast"))
     asked = parser.parse_args()
     if asked.small:
@@ -336,16 +368,27 @@ def main() -> None:
     source = np.random.default_rng(asked.seed)
     new = list(new_plans(source, asked.plans, asked.seeds))
     todo = [*new, *targets(models, source, asked.targets, asked.seeds)]
-    given = {name: getattr(asked, name) for name in ("seed", "plans", "targets", "seeds")}
+    given = {
+        name: getattr(asked, name) for name in ("seed", "plans", "targets", "seeds")
+    }
     tables = {dataset: model.table.digest for dataset, model in models.items()}
     identity = digest({**given, "tables": tables})
-    journal: Journal[list[Any]] = Journal(asked.output / ROWS, identity, lambda key, runs: None)
+    journal: Journal[list[Any]] = Journal(
+        asked.output / ROWS, identity, lambda key, runs: None
+    )
     items = {key_of(number): one for number, one in enumerate(todo)}
     with resumable(asked.output):
-        done = finish(items, train, spread=in_jobs(asked.jobs), journal=journal, progress=shown)
+        done = finish(
+            items, train, spread=in_jobs(asked.jobs), journal=journal, progress=shown
+        )
     found = [done[key_of(number)] for number in range(len(todo))]
-    rows = [plan_row(models, *pair) for pair in zip(new, found[: len(new)], strict=True)]
-    met = [target_row(*pair) for pair in zip(todo[len(new) :], found[len(new) :], strict=True)]
+    rows = [
+        plan_row(models, *pair) for pair in zip(new, found[: len(new)], strict=True)
+    ]
+    met = [
+        target_row(*pair)
+        for pair in zip(todo[len(new) :], found[len(new) :], strict=True)
+    ]
     summed = results(asked.seed, models, rows, met)
     whole = {**summed, "rows": rows, "asked": met}
     write_text(asked.output / "forecast.json", json.dumps(whole, indent=1) + "\n")

@@ -145,7 +145,9 @@ def w3(device: torch.device, sizes: Sizes) -> Workload:
 
     def one_by_one() -> Tensor:
         clients = range(len(y))
-        return torch.cat([records(network, theta, (x[k : k + 1], y[k : k + 1])) for k in clients])
+        return torch.cat(
+            [records(network, theta, (x[k : k + 1], y[k : k + 1])) for k in clients]
+        )
 
     return Workload(
         f"W3: {sizes.record_clients} clients, {sizes.record_steps} steps of batch 64, "
@@ -162,7 +164,9 @@ def records(network: Model, theta: Tensor, given: tuple[Tensor, Tensor]) -> Tens
     thetas = theta.repeat(len(given[1]), 1)
     for step in range(given[1].shape[1]):
         x, y = (value[:, step] for value in given)
-        sums = clipped_sums(network, thetas, x, y, clipping_norm=RECORD_NORM, workers=1).total
+        sums = clipped_sums(
+            network, thetas, x, y, clipping_norm=RECORD_NORM, workers=1
+        ).total
         thetas -= LEARNING_RATE / RECORD_BATCH * sums
     return thetas
 
@@ -227,11 +231,15 @@ def difference(workload: Workload) -> float:
     found, expected = workload.simulator().cpu(), workload.reference().cpu()
     worst = float((found - expected).abs().max() / expected.abs().max())
     if not worst <= TOLERANCE:
-        sys.exit(f"{workload.title}: the contestants do not compute the same: {worst:.1e}")
+        sys.exit(
+            f"{workload.title}: the contestants do not compute the same: {worst:.1e}"
+        )
     return worst
 
 
-def measure(workload: Workload, device: torch.device, repeats: int, rate: float) -> dict[str, Any]:
+def measure(
+    workload: Workload, device: torch.device, repeats: int, rate: float
+) -> dict[str, Any]:
     """Times, rates and ratios of one workload."""
     for contestant in (workload.simulator, workload.reference):
         contestant()
@@ -247,8 +255,12 @@ def measure(workload: Workload, device: torch.device, repeats: int, rate: float)
         "model": workload.network.name,
         "images": workload.images,
         "seconds": seconds,
-        "images_per_second": {name: workload.images / value for name, value in middle.items()},
-        "share_of_product": {name: work / value / rate for name, value in middle.items()},
+        "images_per_second": {
+            name: workload.images / value for name, value in middle.items()
+        },
+        "share_of_product": {
+            name: work / value / rate for name, value in middle.items()
+        },
         "ratio": statistics.median(reference / ours for reference, ours in pairs),
         "synchronisations": synchronisations(workload.simulator, device),
     }
@@ -262,7 +274,9 @@ def report(result: dict[str, Any]) -> None:
         print(f"  {name:12} {images:12.0f} images/s {share:8.1%} of the product's rate")
     synchronised = result["synchronisations"]
     count = "not counted" if synchronised is None else str(synchronised)
-    print(f"  {result['ratio']:.2f} times the reference; host synchronisations: {count}")
+    print(
+        f"  {result['ratio']:.2f} times the reference; host synchronisations: {count}"
+    )
 
 
 def device_named(name: str) -> torch.device:
@@ -285,8 +299,12 @@ def main() -> None:
     """Read the command line, and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu", PRETEND), default="cuda")
-    parser.add_argument("--repeats", type=int, default=5, help="repetitions (default 5)")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the file")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="repetitions (default 5)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help="folder of the file"
+    )
     parser.add_argument("--check", action="store_true", help="only look for the device")
     chosen = parser.parse_args()
     device = device_named(chosen.device)

@@ -22,7 +22,9 @@ CASES = ((2, 50, 2.0), (5, 50, 2.0), (5, 48, 2.0), (10, 50, 2.0), (5, 50, 1.0))
 CHUNK = 50_000
 
 
-def losses(sigma: float, k: int, rounds: int, draws: int, *, remove: bool) -> np.ndarray:
+def losses(
+    sigma: float, k: int, rounds: int, draws: int, *, remove: bool
+) -> np.ndarray:
     """Privacy losses of draws of the pair in one direction."""
     generator, found = np.random.default_rng(1), []
     for _ in range(draws // CHUNK):
@@ -63,8 +65,12 @@ def main() -> None:
     parser.add_argument("--delta", type=float, default=6.98e-5)
     asked = parser.parse_args()
     for k, rounds, sigma in CASES:
-        ways = [losses(sigma, k, rounds, asked.draws, remove=one) for one in (True, False)]
-        low, middle, high = max((epsilons(one, asked.delta) for one in ways), key=lambda e: e[1])
+        ways = [
+            losses(sigma, k, rounds, asked.draws, remove=one) for one in (True, False)
+        ]
+        low, middle, high = max(
+            (epsilons(one, asked.delta) for one in ways), key=lambda e: e[1]
+        )
         release = Release(sigma, 1.0, f"random_allocation:{rounds // k}")
         history = History.repeated(release, k)
         bound = accountant("pld").epsilon(history, asked.delta, "add_remove").upper

@@ -50,7 +50,10 @@ def main() -> None:
     ]  # fmt: skip
     for law in ("full", f"min_separation:{block}", "capped_poisson:1000000", *curved):
         found = [noise(law, epsilon, asked) for epsilon in (0.5, 1.5, 3.0)]
-        print(f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |", flush=True)
+        print(
+            f"| `{law}` | " + " | ".join(f"{one:.3f}" for one in found) + " |",
+            flush=True,
+        )
     budgets = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8]
     curves = {law: [noise(law, one, asked) for one in budgets] for law in curved}
 
@@ -61,7 +64,9 @@ def main() -> None:
             axes.plot(budgets, line, dash, color=colour)
             ends.append((budgets[-1], line[-1], law, colour))
         by_factors(axes, budgets)
-        axes.set(yscale="log", xlabel="epsilon", ylabel="noise multiplier, in the last model")
+        axes.set(
+            yscale="log", xlabel="epsilon", ylabel="noise multiplier, in the last model"
+        )
         axes.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
         axes.minorticks_off()
         name_lines(axes, ends)

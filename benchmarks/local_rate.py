@@ -83,7 +83,9 @@ class Records:
 
 def docstrings() -> dict[str, str]:
     """Docstrings of each module, without line breaks: the text of one client each."""
-    purelib, library = (Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib"))
+    purelib, library = (
+        Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib")
+    )
     texts = {}
     for folder in (*(purelib / name for name in PACKAGES), library):
         for path in sorted(folder.rglob("*.py")):
@@ -94,8 +96,17 @@ def docstrings() -> dict[str, str]:
                 nodes = ast.walk(ast.parse(path.read_text()))
             except (SyntaxError, ValueError):
                 continue
-            documented = (ast.Module, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
-            found = [ast.get_docstring(one) or "" for one in nodes if isinstance(one, documented)]
+            documented = (
+                ast.Module,
+                ast.FunctionDef,
+                ast.ClassDef,
+                ast.AsyncFunctionDef,
+            )
+            found = [
+                ast.get_docstring(one) or ""
+                for one in nodes
+                if isinstance(one, documented)
+            ]
             text = " ".join(" ".join(found).split()).encode("ascii", "ignore").decode()
             if len(text) > 400:
                 texts[inside] = text[:CHARACTERS]
@@ -109,13 +120,22 @@ def records(task: str) -> Records:
     """The records of a task."""
     if task == "digits":
         data = load("digits", Path())
-        x, test = data.inputs(data.train_x).flatten(1), data.inputs(data.test_x).flatten(1)
+        x, test = (
+            data.inputs(data.train_x).flatten(1),
+            data.inputs(data.test_x).flatten(1),
+        )
         return Records(x, data.train_y, test, data.test_y, None)
     parts: list[list[np.ndarray]] = [[], [], [], [], []]
     for number, text in enumerate(docstrings().values()):
         x, y = sliding_windows(text)
         train, test_rows = split_windows(len(y))
-        kept = (x[train], y[train], x[test_rows], y[test_rows], np.full(len(train), number))
+        kept = (
+            x[train],
+            y[train],
+            x[test_rows],
+            y[test_rows],
+            np.full(len(train), number),
+        )
         for part, values in zip(parts, kept, strict=True):
             part.append(values)
     *tensors, people = (np.concatenate(part) for part in parts)
@@ -154,7 +174,8 @@ class Perceptron:
         """The parameters [b, d] as views, one per tensor."""
         parts = flat.split(self.sizes, 1)
         return [
-            part.view(len(flat), *shape) for part, shape in zip(parts, self.shapes, strict=True)
+            part.view(len(flat), *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
         ]
 
     def forward(self, flat: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -177,7 +198,9 @@ class Perceptron:
         values, rows = self.forward(flat, x)
         present = y != ABSENT
         slope = torch.softmax(values[-1], -1)
-        slope.scatter_add_(2, y.clamp(min=0)[..., None], torch.full((*y.shape, 1), -1.0))
+        slope.scatter_add_(
+            2, y.clamp(min=0)[..., None], torch.full((*y.shape, 1), -1.0)
+        )
         slope = slope * (present / present.sum(1, keepdim=True))[..., None]
         tensors, slopes = self.layers(flat), self.layers(into)
         for depth in range(len(values) - 2, -1, -1):
@@ -204,7 +227,9 @@ def plan_of(task: str, factor: float, local: dict[str, Any]) -> Plan:
     """The default plan of a task with all epsilons times a factor and its local training."""
     shakespeare = argparse.Namespace(task="shakespeare", rounds=50, cohort=71)
     data = DIGITS if task == "digits" else spec_data(shakespeare)
-    groups = [{**group, "epsilon": factor * group["epsilon"]} for group in data["groups"]]
+    groups = [
+        {**group, "epsilon": factor * group["epsilon"]} for group in data["groups"]
+    ]
     local = {"learning_rate": UNIT, **data["local"], **local}
     return planned(json.dumps({**data, "groups": groups, "local": local}))
 
@@ -212,8 +237,13 @@ def plan_of(task: str, factor: float, local: dict[str, Any]) -> Plan:
 def accuracy(plan: Plan, task: str, step: float, seed: int) -> float:
     """Accuracy in percent after all rounds, with a step of length S and averaged models."""
     spec, data, local = plan.spec, records(task), plan.spec.local
-    source, torch_source = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    net = Perceptron((64, 32, 10) if task == "digits" else (80, 64, 80), 8 * (task == "text"))
+    source, torch_source = (
+        np.random.default_rng(seed),
+        torch.Generator().manual_seed(seed),
+    )
+    net = Perceptron(
+        (64, 32, 10) if task == "digits" else (80, 64, 80), 8 * (task == "text")
+    )
     clients = spec.population
     if data.people is None:
         parts = np.array_split(source.permutation(len(data.train_y)), clients)
@@ -226,11 +256,17 @@ def accuracy(plan: Plan, task: str, step: float, seed: int) -> float:
     mean, noise = centre.clone(), plan.mean_noise_std / spec.clipping_norm
     for round_ in range(spec.rounds):
         cohort, weights = draw(plan, owner, source)
-        batches = [schedule(parts[one], local.steps, local.batch_size, source) for one in cohort]
+        batches = [
+            schedule(parts[one], local.steps, local.batch_size, source)
+            for one in cohort
+        ]
         release = noise * torch.randn(len(centre), generator=torch_source)
         if batches:
             rate = local.learning_rate * local.learning_rate_decay**round_
-            update = trained(net, centre, data, np.stack(batches), rate, local.momentum) - centre
+            update = (
+                trained(net, centre, data, np.stack(batches), rate, local.momentum)
+                - centre
+            )
             release += (weights / torch.clamp(update.norm(dim=1), min=UNIT)) @ update
         centre = centre + step * release
         mean = DECAY * mean + (1 - DECAY) * centre if round_ else centre
@@ -238,7 +274,9 @@ def accuracy(plan: Plan, task: str, step: float, seed: int) -> float:
     return 100 * float((logits.argmax(-1) == data.test_y).float().mean())
 
 
-def draw(plan: Plan, owner: np.ndarray, source: np.random.Generator) -> tuple[list[int], Tensor]:
+def draw(
+    plan: Plan, owner: np.ndarray, source: np.random.Generator
+) -> tuple[list[int], Tensor]:
     """Clients of a Poisson cohort, and the weight of each in the mean update."""
     cohort, weights = [], []
     for number, group in enumerate(plan.groups):
@@ -250,7 +288,12 @@ def draw(plan: Plan, owner: np.ndarray, source: np.random.Generator) -> tuple[li
 
 
 def trained(
-    net: Perceptron, centre: Tensor, data: Records, rows: np.ndarray, rate: float, momentum: float
+    net: Perceptron,
+    centre: Tensor,
+    data: Records,
+    rows: np.ndarray,
+    rate: float,
+    momentum: float,
 ) -> Tensor:
     """Parameters [b, d] of clients after local training on rows [b, steps, size]."""
     chosen = torch.from_numpy(rows)
@@ -277,7 +320,11 @@ def cells(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan, flo
             local = {"steps": 30, "batch_size": 4, "momentum": momentum}
             noise = relative_noise(plan_of(asked.task, factor, local))
             plan = plan_of(asked.task, factor, {**local, "learning_rate": rate})
-            yield {**local, "rate": rate}, plan, STEP_LENGTH * UNIT / math.hypot(1, noise)
+            yield (
+                {**local, "rate": rate},
+                plan,
+                STEP_LENGTH * UNIT / math.hypot(1, noise),
+            )
 
 
 def main() -> None:

@@ -21,7 +21,15 @@ from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.record import LEDGER, PLAN, Executed, GroupShare, ReleaseRecord, Residual, RunRecord
+from privplan.record import (
+    LEDGER,
+    PLAN,
+    Executed,
+    GroupShare,
+    ReleaseRecord,
+    Residual,
+    RunRecord,
+)
 from privplan.spec.spec import Spec
 
 CLIENTS, RATIO, SIGMA, NORM, DIMENSION = 2_500, 0.02, 20.0, 0.5, 1_000
@@ -33,7 +41,9 @@ def long_plan(rounds: int, groups: int) -> Plan:
     spec = Spec.parse(
         {
             "name": "long",
-            "groups": [{"name": name, "clients": CLIENTS, "epsilon": 5.0} for name in names],
+            "groups": [
+                {"name": name, "clients": CLIENTS, "epsilon": 5.0} for name in names
+            ],
             "rounds": rounds,
             "cohort": CLIENTS * RATIO * groups,
             "delta": 1e-5,
@@ -43,7 +53,9 @@ def long_plan(rounds: int, groups: int) -> Plan:
     )
     history = History.repeated(Release(SIGMA, RATIO, spec.sampling), rounds)
     relation = Relation(spec.relation)
-    shared = certify(history, group="", delta=1e-5, relation=relation, accountants=("pld",))
+    shared = certify(
+        history, group="", delta=1e-5, relation=relation, accountants=("pld",)
+    )
     return Plan(
         spec=spec,
         groups=tuple(
@@ -99,7 +111,9 @@ def write_long_run(folder: Path, rounds: int, groups: int) -> None:
                     dimension=DIMENSION,
                     noise_sum_squares=squares,
                     noise_state=rng.bytes(12).hex(),
-                    residual=Residual(sum_squares=squares, along_sum=rng.normal(0, std)),
+                    residual=Residual(
+                        sum_squares=squares, along_sum=rng.normal(0, std)
+                    ),
                     shares=(share,),
                 )
                 line, chain = chained(release, chain)
@@ -128,7 +142,10 @@ def write_long_run(folder: Path, rounds: int, groups: int) -> None:
 
 def measure(folder: Path) -> tuple[int, float, float, float]:
     """Exit code, seconds, processor seconds and peak megabytes of ``privplan verify``."""
-    start, command = time.perf_counter(), ["-m", "privplan", "verify", "--rounds=0", str(folder)]
+    start, command = (
+        time.perf_counter(),
+        ["-m", "privplan", "verify", "--rounds=0", str(folder)],
+    )
     process = os.posix_spawn(sys.executable, [sys.executable, *command], os.environ)
     _, status, usage = os.wait4(process, 0)
     seconds = time.perf_counter() - start
@@ -144,7 +161,9 @@ def main() -> int:
         write_long_run(folder, rounds, groups)
         size = (folder / LEDGER).stat().st_size / 1e6
         code, seconds, processor, megabytes = measure(folder)
-    print(f"{rounds} rounds of {groups} groups, {size:.0f} MB: exit code {code}, {seconds:.1f} s ")
+    print(
+        f"{rounds} rounds of {groups} groups, {size:.0f} MB: exit code {code}, {seconds:.1f} s "
+    )
     print(f"({processor:.1f} s of processor time), {megabytes:.0f} MB at most")
     return code
 

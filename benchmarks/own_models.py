@@ -44,7 +44,9 @@ class Residual(nn.Module):
         return logits
 
 
-def measured(contestants: dict[str, Callable[[], Tensor]], repeats: int) -> dict[str, list[float]]:
+def measured(
+    contestants: dict[str, Callable[[], Tensor]], repeats: int
+) -> dict[str, list[float]]:
     """CPU seconds of each contestant, in turn; the first run of each is not timed."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for repeat in range(repeats + 1):
@@ -60,7 +62,9 @@ def report(title: str, seconds: dict[str, list[float]], reference: str) -> None:
     """Print medians, and the median of the ratios to the reference within each repetition."""
     print(title)
     for name, values in seconds.items():
-        ratios = [one / other for one, other in zip(seconds[reference], values, strict=True)]
+        ratios = [
+            one / other for one, other in zip(seconds[reference], values, strict=True)
+        ]
         print(
             f"  {name:28s} {statistics.median(values):7.3f} s   "
             f"{statistics.median(ratios):5.2f} times as fast as {reference}"

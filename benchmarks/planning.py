@@ -80,13 +80,21 @@ def time_search(spec: Spec) -> None:
     theirs = []
     for group, ratio in chosen:
         start = time.perf_counter()
-        by_dp_accounting(problem.epsilons[group], problem.deltas[group], ratio, problem.rounds)
+        by_dp_accounting(
+            problem.epsilons[group], problem.deltas[group], ratio, problem.rounds
+        )
         theirs.append(time.perf_counter() - start)
     one, mine = statistics.median(theirs), statistics.median(ours)
     whole = one * len(points)
-    print(f"privplan.planning.solver, certificate included: {mine:.2f} s (median of {RUNS})")
-    print(f"dp-accounting: {one:.2f} s a calibration (median of {SAMPLES}) x {len(points)} points")
-    print(f"             = {whole:.0f} s for the same search: {whole / mine:.0f} times as long")
+    print(
+        f"privplan.planning.solver, certificate included: {mine:.2f} s (median of {RUNS})"
+    )
+    print(
+        f"dp-accounting: {one:.2f} s a calibration (median of {SAMPLES}) x {len(points)} points"
+    )
+    print(
+        f"             = {whole:.0f} s for the same search: {whole / mine:.0f} times as long"
+    )
 
 
 def time_command(name: str) -> None:
@@ -101,7 +109,9 @@ def time_command(name: str) -> None:
             command = [sys.executable, "-m", "privplan", "solve", str(path)]
             subprocess.run(command, check=True, capture_output=True)
             walls.append(time.perf_counter() - start)
-    print(f"privplan solve from the shell, imports included: {min(walls):.2f} s (best of {RUNS})")
+    print(
+        f"privplan solve from the shell, imports included: {min(walls):.2f} s (best of {RUNS})"
+    )
 
 
 def compare_presets() -> None:

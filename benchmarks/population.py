@@ -66,7 +66,9 @@ def request_for(clients: int) -> Request:
     ]
     changes = {"groups": groups, "cohort": COHORT, "rounds": ROUNDS}
     plan = solve(Spec.parse({**yaml.safe_load(text), **changes}))
-    return Request(plan, "GDPFed+", "digits", Path("unused"), device="cpu", partition="iid:5")
+    return Request(
+        plan, "GDPFed+", "digits", Path("unused"), device="cpu", partition="iid:5"
+    )
 
 
 def peak() -> float:
@@ -100,7 +102,9 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, maxtasksperchild=1) as pool:
         found = pool.map(measure, asked, chunksize=1)
-    print(f"{'clients':>10} {'peak MB':>9} {'of it new':>10} {'prepare s':>10} {'round s':>9}")
+    print(
+        f"{'clients':>10} {'peak MB':>9} {'of it new':>10} {'prepare s':>10} {'round s':>9}"
+    )
     for one in found:
         print(
             f"{one.clients:>10,} {one.peak:>9.0f} {one.peak - one.before:>10.1f} "

@@ -26,7 +26,10 @@ _FOURTH = EVIDENCE_FALSE_ALARM / 4
 def scale(factor: float, coordinates: int) -> float:
     """Chance to detect noise of ``factor`` times the recorded deviation."""
     low, high = _chi_square_limits(coordinates, _DISTRIBUTION)
-    below, above = chdtr(coordinates, low / factor**2), chdtrc(coordinates, high / factor**2)
+    below, above = (
+        chdtr(coordinates, low / factor**2),
+        chdtrc(coordinates, high / factor**2),
+    )
     return float(below + above)
 
 
@@ -34,9 +37,13 @@ def _chi_square_limits(count: int, level: float) -> tuple[float, float]:
     """Sums of squares below and above which the two-sided chi-square test fails."""
     width = 12 * math.sqrt(2 * count) + 12
     start = max(1e-9, count - width)
-    low = brentq(lambda s: math.log(max(chdtr(count, s), 1e-300) / level * 2), start, count)
+    low = brentq(
+        lambda s: math.log(max(chdtr(count, s), 1e-300) / level * 2), start, count
+    )
     high = brentq(
-        lambda s: math.log(max(chdtrc(count, s), 1e-300) / level * 2), count, count + 4 * width
+        lambda s: math.log(max(chdtrc(count, s), 1e-300) / level * 2),
+        count,
+        count + 4 * width,
     )
     return float(low), float(high)
 
@@ -84,7 +91,9 @@ def repeated_part(part: float, coordinates: int, releases: int) -> float:
         pairs = part / 2 * (1 - 2 * SAMPLE / coordinates) * (count - SAMPLE)
     level = _FOURTH / releases / (count - 1)
     limit = _smallest(
-        lambda s: float(noise_law.lagged_p_values(np.array([s]), count)[0]), level, float(count)
+        lambda s: float(noise_law.lagged_p_values(np.array([s]), count)[0]),
+        level,
+        float(count),
     )
     mean, deviation = pairs, math.sqrt(count * (1 + 2 * part))
     one = float(ndtr((mean - limit) / deviation))
@@ -95,10 +104,14 @@ def _smallest(p_value: Callable[[float], float], level: float, most: float) -> f
     """The smallest statistic whose p-value is below a level; infinite if there is none."""
     if p_value(most) >= level:
         return math.inf
-    return float(brentq(lambda s: math.log(max(p_value(s), 1e-300) / level), 1e-6, most))
+    return float(
+        brentq(lambda s: math.log(max(p_value(s), 1e-300) / level), 1e-6, most)
+    )
 
 
-def sampling_ratio(factor: float, clients: int, ratio: float, rounds: int, groups: int) -> float:
+def sampling_ratio(
+    factor: float, clients: int, ratio: float, rounds: int, groups: int
+) -> float:
     """Chance to detect a sampling ratio of ``factor`` times the recorded one, without the seed."""
     level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS
     trials = clients * rounds
@@ -109,14 +122,23 @@ def sampling_ratio(factor: float, clients: int, ratio: float, rounds: int, group
     low = int(np.argmin(rejected))
     high = trials - int(np.argmin(rejected[::-1]))
     executed = min(1.0, factor * ratio)
-    inside = bdtr(high, trials, executed) - (bdtr(low - 1, trials, executed) if low else 0.0)
+    inside = bdtr(high, trials, executed) - (
+        bdtr(low - 1, trials, executed) if low else 0.0
+    )
     return float(1 - inside)
 
 
-def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, groups: int) -> float:
+def repeated_clients(
+    factor: float, clients: int, ratio: float, rounds: int, groups: int
+) -> float:
     """Chance to detect that consecutive cohorts have ``factor`` times the usual overlap."""
     size = round(ratio * clients)
-    level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS / cohort_independence.LAGS
+    level = (
+        EVIDENCE_FALSE_ALARM
+        / groups
+        / cohort_independence.KINDS
+        / cohort_independence.LAGS
+    )
     sizes = [(size, size)] * (rounds - 1)
     expected = (rounds - 1) * size**2 / clients
     found = factor * expected
@@ -128,7 +150,9 @@ def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, gro
         limit += step
     if not 0 <= limit <= most:
         return 0.0
-    deviation = math.sqrt((rounds - 1) * size**2 / clients * (1 - ratio) ** 2 * max(factor, 1e-9))
+    deviation = math.sqrt(
+        (rounds - 1) * size**2 / clients * (1 - ratio) ** 2 * max(factor, 1e-9)
+    )
     return float(ndtr(step * (found - limit) / deviation))
 
 
@@ -153,9 +177,18 @@ def power_table() -> list[tuple[str, str, float]]:
             ("deviation 2% too small", scale(0.98, total)),
             ("truncation at 3 deviations", truncation(3.0, seen)),
             ("truncation at 4 deviations", truncation(4.0, seen)),
-            ("half the deviation in one of 32 blocks", silent_block(coordinates, releases, 0.5)),
-            ("5% less deviation in one of 32 blocks", silent_block(coordinates, releases, 0.95)),
-            ("a quarter of each noise vector repeated", repeated_part(0.25, coordinates, releases)),
+            (
+                "half the deviation in one of 32 blocks",
+                silent_block(coordinates, releases, 0.5),
+            ),
+            (
+                "5% less deviation in one of 32 blocks",
+                silent_block(coordinates, releases, 0.95),
+            ),
+            (
+                "a quarter of each noise vector repeated",
+                repeated_part(0.25, coordinates, releases),
+            ),
             ("a twentieth of it repeated", repeated_part(0.05, coordinates, releases)),
             ("correlation 0.1 with the round before", correlation(0.1, rounds, 3)),
             ("correlation 0.3 with the round before", correlation(0.3, rounds, 3)),
@@ -163,7 +196,10 @@ def power_table() -> list[tuple[str, str, float]]:
             ("ratio 10% too high", sampling_ratio(1.1, clients, ratio, rounds, 3)),
             ("ratio 30% too high", sampling_ratio(1.3, clients, ratio, rounds, 3)),
             ("never twice in a row", repeated_clients(0.0, clients, ratio, rounds, 3)),
-            ("twice the usual overlap", repeated_clients(2.0, clients, ratio, rounds, 3)),
+            (
+                "twice the usual overlap",
+                repeated_clients(2.0, clients, ratio, rounds, 3),
+            ),
         )
         rows += [(name, fault, chance) for fault, chance in faults]
     return rows

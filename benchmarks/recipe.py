@@ -40,7 +40,11 @@ from simulate.runs.request import Request
 from simulate.runs.run import execute
 
 MODELS = {
-    "fmnist": ("gdpfed-fmnist", {"name": "cnn-2-valid", "parameters": 18378}, "fashion-mnist"),
+    "fmnist": (
+        "gdpfed-fmnist",
+        {"name": "cnn-2-valid", "parameters": 18378},
+        "fashion-mnist",
+    ),
     "cifar10": ("gdpfed-cifar10", {"name": "cnn-3", "parameters": 62346}, "cifar-10"),
     "mnist": ("gdpfed-fmnist", {"name": "cnn-2-valid", "parameters": 18378}, "mnist"),
     "shakespeare": (
@@ -49,7 +53,11 @@ MODELS = {
         "shakespeare",
     ),
 }
-SPLITS = {"iid": "iid", "dirichlet": "dirichlet:0.3", "by-class": "by-class:strict=0,8,9"}
+SPLITS = {
+    "iid": "iid",
+    "dirichlet": "dirichlet:0.3",
+    "by-class": "by-class:strict=0,8,9",
+}
 KINDS = {
     "published": "GDPFed+",
     "before": "planned",
@@ -92,7 +100,9 @@ class Characters(nn.Module):
         return logits
 
 
-def characters(name: str, *, shape: tuple[int, ...] = (80,), classes: int = 80) -> Modular:
+def characters(
+    name: str, *, shape: tuple[int, ...] = (80,), classes: int = 80
+) -> Modular:
     """A small network that predicts the next character."""
     return Modular(name, shape, classes, partial(Characters, classes))
 
@@ -101,7 +111,11 @@ def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
     """The preset's plain data with the task's network, without clipping norm and planning."""
     name, network, _ = MODELS[asked.task]
     data = dict(load_yaml(preset(name), "preset"))
-    data = {key: value for key, value in data.items() if key not in ("planning", "clipping_norm")}
+    data = {
+        key: value
+        for key, value in data.items()
+        if key not in ("planning", "clipping_norm")
+    }
     changes = {"rounds": asked.rounds, "cohort": asked.cohort}
     given = {field: value for field, value in changes.items() if value is not None}
     if asked.least_share is not None:
@@ -113,7 +127,9 @@ def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
 
 def open_data(data: dict[str, Any]) -> dict[str, Any]:
     """Plain data that leave the local learning rate to the recipe, too."""
-    local = {key: value for key, value in data["local"].items() if key != "learning_rate"}
+    local = {
+        key: value for key, value in data["local"].items() if key != "learning_rate"
+    }
     return {**data, "local": local}
 
 
@@ -130,11 +146,17 @@ def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
         rate = Spec.parse(open_data(data)).local.learning_rate
         local = {**data["local"], "learning_rate": rate}
         return solve(
-            Spec.parse({**data, "local": local, "clipping_norm": published["clipping_norm"]})
+            Spec.parse(
+                {**data, "local": local, "clipping_norm": published["clipping_norm"]}
+            )
         )
     if kind == "fedavg-tuned":
         return solve(Spec.load(asked.fedavg))
-    spec = Spec.load(asked.tuned) if kind.startswith("tuned") else Spec.parse(open_data(data))
+    spec = (
+        Spec.load(asked.tuned)
+        if kind.startswith("tuned")
+        else Spec.parse(open_data(data))
+    )
     if kind == "given-rate":
         spec = Spec.parse(data)
     if kind.startswith("correlated"):
@@ -177,7 +199,9 @@ def summary(found: list[tuple[str, str, int, RunRecord, Plan]]) -> list[dict[str
         chosen = [one for one in found if one[:2] == (kind, split)]
         scores = [100 * (record.accuracy or 0.0) for *_, record, _ in chosen]
         groups = {
-            name: statistics.fmean(100 * record.accuracy_by_group[name] for *_, record, _ in chosen)
+            name: statistics.fmean(
+                100 * record.accuracy_by_group[name] for *_, record, _ in chosen
+            )
             for name in chosen[0][3].accuracy_by_group
         }
         spec = chosen[0][4].spec.model_dump(mode="json")
@@ -206,15 +230,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--cohort", type=float, default=None)
-    parser.add_argument("--sampling", default="cyclic_poisson:5", help="of kinds correlated")
-    parser.add_argument("--least-share", type=float, default=None, help="planning.least_share")
-    parser.add_argument("--shift", type=int, default=None, help="of images in training, in pixels")
+    parser.add_argument(
+        "--sampling", default="cyclic_poisson:5", help="of kinds correlated"
+    )
+    parser.add_argument(
+        "--least-share", type=float, default=None, help="planning.least_share"
+    )
+    parser.add_argument(
+        "--shift", type=int, default=None, help="of images in training, in pixels"
+    )
     parser.add_argument("--tuned", type=Path, default=None)
     parser.add_argument("--fedavg", type=Path, default=None)
     parser.add_argument("--folder", type=Path, default=Path("runs/recipe"))
     parser.add_argument("--json", type=Path, default=Path("recipe.json"))
     parser.add_argument("--data-dir", type=Path, default=None)
-    parser.add_argument("--spec", type=Path, default=None, help="write the spec to tune, and stop")
+    parser.add_argument(
+        "--spec", type=Path, default=None, help="write the spec to tune, and stop"
+    )
     asked = parser.parse_args()
     MODEL_NAMES.register("characters-10", characters)
     if asked.spec is not None:
@@ -224,7 +256,10 @@ def main() -> None:
     for one in runs(asked):
         found.append(one)
         kind, split, seed, record, _ = one
-        print(f"{kind} {split} seed {seed}: {100 * (record.accuracy or 0):.2f}", flush=True)
+        print(
+            f"{kind} {split} seed {seed}: {100 * (record.accuracy or 0):.2f}",
+            flush=True,
+        )
         write_text(asked.json, json.dumps(summary(found), indent=1) + "\n")
 
 

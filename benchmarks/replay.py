@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--selections", type=int, default=3)
     asked = parser.parse_args()
-    print(f"{f'W1, {asked.rounds} rounds, {asked.algorithm}':34}{'CPU s':>8}{'of run':>8}")
+    print(
+        f"{f'W1, {asked.rounds} rounds, {asked.algorithm}':34}{'CPU s':>8}{'of run':>8}"
+    )
     with tempfile.TemporaryDirectory() as parent:
         plan, folder = Path(parent) / "plan.json", Path(parent) / "run"
         w1(asked.rounds).save(plan)
@@ -55,7 +57,10 @@ def main() -> None:
             options = () if rounds == "all" else ("--selection-seed", str(seed))
             seconds = seconds_of("replay", str(folder), "--rounds", rounds, *options)
             report, words = ReplayReport.load(folder), f"replay of {rounds} rounds"
-            print(f"{words:34}{seconds:8.1f}{seconds / run:8.3f}  {report.outcome}", flush=True)
+            print(
+                f"{words:34}{seconds:8.1f}{seconds / run:8.3f}  {report.outcome}",
+                flush=True,
+            )
     for one in report.comparisons:
         print(f"  {one.name:32}{one.compared:8}{one.differ:8}{one.largest:12.2g}")
 

@@ -80,13 +80,21 @@ def summary(folder: Path = STORED) -> str:
         counts: Counter[str] = Counter()
         for table in paper.tables:
             counts.update(outcome.verdict for _, outcome in outcomes(table, folder))
-        cells = [_short_title(paper), counts.total(), *(counts[verdict] for verdict in VERDICTS)]
+        cells = [
+            _short_title(paper),
+            counts.total(),
+            *(counts[verdict] for verdict in VERDICTS),
+        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     for paper in papers():
         lines += [f"\n## {paper.title}\n", "| table | verdicts |", "|---|---|"]
         for table in paper.tables:
             counts = Counter(outcome.verdict for _, outcome in outcomes(table, folder))
-            words = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+            words = [
+                f"{counts[verdict]} {verdict}"
+                for verdict in VERDICTS
+                if counts[verdict]
+            ]
             if words:
                 lines.append(f"| {table.title} | {', '.join(words)} |")
     return "\n".join([*lines, "", END])
@@ -102,7 +110,13 @@ def runs(folder: Path = STORED) -> str:
     lines.append("|---|---|--:|--:|--:|")
     for table, result in tables_of_runs(folder):
         minutes = sum(sum(cell.seconds) for cell in result.cells) / 60
-        cells = [table.name, result.size, len(result.seeds), len(result.cells), f"{minutes:.0f}"]
+        cells = [
+            table.name,
+            result.size,
+            len(result.seeds),
+            len(result.cells),
+            f"{minutes:.0f}",
+        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join([*lines, "", END])
 
@@ -140,7 +154,9 @@ def settings(folder: Path = STORED) -> str:
     for table, result in tables_of_runs(folder):
         size = table.sizes.get(result.size, "the paper's setting")
         seeds = " ".join(map(str, result.seeds))
-        versions = [result.versions.get(package, "") for package in ("privplan", "torch")]
+        versions = [
+            result.versions.get(package, "") for package in ("privplan", "torch")
+        ]
         minutes = sum(sum(cell.seconds) for cell in result.cells) / 60
         measure = table.measure[0].upper() + table.measure[1:]
         start = (table.name, result.size, size, seeds, *versions)
@@ -172,7 +188,9 @@ def cells(folder: Path = STORED) -> str:
             published = "" if cell.published is None else f"{cell.published:g}"
             rate = f"{spec['local']['learning_rate']:g}"
             measured = (f"{cell.mean:.2f}", half, published)
-            rows.append((table.name, cell.row, cell.column, rate, *measured, _spent(cell)))
+            rows.append(
+                (table.name, cell.row, cell.column, rate, *measured, _spent(cell))
+            )
     columns = (
         "table",
         "method",
@@ -230,7 +248,9 @@ def replaced(page: str, part: str) -> str:
 def main() -> None:
     """Write the pages and the rows."""
     for page, part in PAGES.items():
-        page.write_text(replaced(page.read_text(encoding="utf-8"), part()), encoding="utf-8")
+        page.write_text(
+            replaced(page.read_text(encoding="utf-8"), part()), encoding="utf-8"
+        )
     for path, text in ROWS.items():
         path.write_text(text(), encoding="utf-8")
 

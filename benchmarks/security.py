@@ -54,7 +54,9 @@ def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
         attestors[name] = Attestor(where, plan, key) if "signed" in name else None
     progress, seconds = initial_state(plain), {name: list[float]() for name in variants}
     for number in range(rounds):
-        names = [*variants][number % len(variants) :] + [*variants][: number % len(variants)]
+        names = [*variants][number % len(variants) :] + [*variants][
+            : number % len(variants)
+        ]
         for name in names:
             start = time.process_time()
             after = run_round(variants[name], progress, ledgers[name], attestors[name])
@@ -77,7 +79,9 @@ def main() -> None:
     for name, values in seconds.items():
         pairs = zip(values[1:], seconds["seeded"][1:], strict=True)
         ratio = statistics.median(one / other for one, other in pairs)
-        print(f"{name:28}{statistics.median(values):9.3f}{min(values):9.3f}{ratio:8.3f}")
+        print(
+            f"{name:28}{statistics.median(values):9.3f}{min(values):9.3f}{ratio:8.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ def measure(key: str, threads: int, repeats: int, *, store: bool) -> None:
     """Run one workload and print its table."""
     workload = WORKLOADS[key](threads)
     products = {"torch.mm": product_blas, "oneDNN": product_onednn}
-    contestants = {name: Contestant(key, threads, name) for name in workload.contestants}
+    contestants = {
+        name: Contestant(key, threads, name) for name in workload.contestants
+    }
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     rates: dict[str, list[float]] = {name: [] for name in products}
     for _ in range(repeats):
@@ -57,16 +59,26 @@ def measure(key: str, threads: int, repeats: int, *, store: bool) -> None:
     work = training_flops(workload.network) * workload.images / 1e9
     costs = {
         f"{key}, {name}": statistics.median(
-            cost * rate / work for cost, rate in zip(values, rates["oneDNN"], strict=True)
+            cost * rate / work
+            for cost, rate in zip(values, rates["oneDNN"], strict=True)
         )
         for name, values in seconds.items()
     }
     compare("simulation", costs, store=store)
-    report(workload, seconds, rates, {name: one.memory for name, one in contestants.items()})
+    report(
+        workload,
+        seconds,
+        rates,
+        {name: one.memory for name, one in contestants.items()},
+    )
     expected = contestants[workload.reference].result
-    worst = max(float((one.result - expected).abs().max()) for one in contestants.values())
+    worst = max(
+        float((one.result - expected).abs().max()) for one in contestants.values()
+    )
     worst /= float(expected.abs().max())
-    print(f"largest difference between the results without noise, relative: {worst:.1e}\n")
+    print(
+        f"largest difference between the results without noise, relative: {worst:.1e}\n"
+    )
     for contestant in contestants.values():
         contestant.leave()
     if worst > workload.tolerance:
@@ -82,9 +94,13 @@ def report(
     """Print medians, spreads, ratios, shares, and the peak of memory until the first run's end."""
     work = training_flops(workload.network) * workload.images / 1e9
     products = {name: statistics.median(values) for name, values in rates.items()}
-    print(f"{workload.title}; {workload.network.name}, {work:.0f} GFLOP; CPU seconds, medians")
+    print(
+        f"{workload.title}; {workload.network.name}, {work:.0f} GFLOP; CPU seconds, medians"
+    )
     head = "".join(f"{'of ' + name:>12}" for name in products)
-    print(f"{'':28}{'seconds':>9}{'min':>7}{'max':>7}{'ratio':>7}{'images/s':>10}{head}{'MB':>7}")
+    print(
+        f"{'':28}{'seconds':>9}{'min':>7}{'max':>7}{'ratio':>7}{'images/s':>10}{head}{'MB':>7}"
+    )
     plain = seconds[workload.reference]
     for name, values in seconds.items():
         middle = statistics.median(values)
@@ -100,7 +116,9 @@ def report(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5, help="repetitions (default 5)")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="repetitions (default 5)"
+    )
     parser.add_argument("--only", choices=WORKLOADS, help="one workload (default all)")
     parser.add_argument("--store", action="store_true", help="keep the result")
     chosen = parser.parse_args()

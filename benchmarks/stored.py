@@ -16,7 +16,9 @@ SLOWER = 1.1
 
 def machine_kind() -> str:
     """Name of this kind of machine: processor and number of cores, without other letters."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", environment.machine_kind().removesuffix(" cores"))
+    words = re.sub(
+        r"[^A-Za-z0-9]+", "-", environment.machine_kind().removesuffix(" cores")
+    )
     return words.strip("-").lower()
 
 

@@ -108,7 +108,9 @@ class Import:
 
 def tracked(repo: Path) -> list[str]:
     """The product's Python files that git tracks and that exist, relative to the checkout."""
-    listed = subprocess.check_output(["git", "ls-files", "-z", *PRODUCT], cwd=repo, text=True)
+    listed = subprocess.check_output(
+        ["git", "ls-files", "-z", *PRODUCT], cwd=repo, text=True
+    )
     return [name for name in listed.split("\0") if name and (repo / name).is_file()]
 
 
@@ -134,16 +136,32 @@ def entered(repo: Path) -> dict[str, dict[str, int]]:
         (metadata / "METADATA").write_text(about)
         with (metadata / "entry_points.txt").open("w") as file:
             for group, named in project.get("entry-points", {}).items():
-                file.writelines([f"[{group}]\n", *(f"{k} = {v}\n" for k, v in named.items())])
+                file.writelines(
+                    [f"[{group}]\n", *(f"{k} = {v}\n" for k, v in named.items())]
+                )
         path = f"{folder}{os.pathsep}{repo}"
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         counts: dict[str, dict[str, int]] = {}
-        for name, line in {"init": "init --preset digits -o spec.yaml", **COMMANDS}.items():
+        for name, line in {
+            "init": "init --preset digits -o spec.yaml",
+            **COMMANDS,
+        }.items():
             out = Path(folder, f"{name}.counts")
-            call = [sys.executable, "-c", TRACED, f"{repo}{os.sep}", str(out), *line.split()]
-            done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
+            call = [
+                sys.executable,
+                "-c",
+                TRACED,
+                f"{repo}{os.sep}",
+                str(out),
+                *line.split(),
+            ]
+            done = subprocess.run(
+                call, cwd=folder, env=environment, capture_output=True, text=True
+            )
             if done.returncode:
-                raise SystemExit(f"privplan {line}: exit code {done.returncode}\n{done.stderr}")
+                raise SystemExit(
+                    f"privplan {line}: exit code {done.returncode}\n{done.stderr}"
+                )
             counts[name] = json.loads(out.read_text())
     return {name: counts[name] for name in COMMANDS}
 
@@ -153,12 +171,16 @@ def statements(node: ast.AST, kind: str = "run") -> Iterator[tuple[ast.AST, str]
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, kind
-        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith(
+            "TYPE_CHECKING"
+        ):
             yield from statements(ast.Module(child.body, []), "typing")
             yield from statements(ast.Module(child.orelse, []), kind)
         else:
             called = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            yield from statements(child, "function" if called and kind == "run" else kind)
+            yield from statements(
+                child, "function" if called and kind == "run" else kind
+            )
 
 
 def imports(repo: Path, files: list[str]) -> set[Import]:
@@ -173,17 +195,26 @@ def imports(repo: Path, files: list[str]) -> set[Import]:
                 targets = [alias.name for alias in statement.names]
             elif isinstance(statement, ast.ImportFrom):
                 around = package.split(".")
-                around = around[: len(around) + 1 - statement.level] if statement.level else []
+                around = (
+                    around[: len(around) + 1 - statement.level]
+                    if statement.level
+                    else []
+                )
                 base = ".".join([*around, *filter(None, [statement.module])])
                 inner = [f"{base}.{alias.name}" for alias in statement.names]
                 targets = [target if target in modules else base for target in inner]
-            found |= {Import(module, t, kind) for t in targets if t in modules and t != module}
+            found |= {
+                Import(module, t, kind) for t in targets if t in modules and t != module
+            }
     return found
 
 
 def cycles(edges: set[tuple[str, str]]) -> list[list[str]]:
     """The sets of two modules or more that all reach each other, largest first."""
-    onward = {start: {target for source, target in edges if source == start} for start, _ in edges}
+    onward = {
+        start: {target for source, target in edges if source == start}
+        for start, _ in edges
+    }
     reached: dict[str, set[str]] = {}
     for start in onward:
         seen, waiting = set[str](), [start]
@@ -207,7 +238,9 @@ def layer_of(module: str) -> int | None:
 def upward(found: set[Import]) -> dict[str, list[str]]:
     """Imports from privplan to simulate and from a lower layer to a higher one."""
     outward, higher = [], []
-    for one in sorted(found, key=lambda one: (KINDS.index(one.kind), one.source, one.target)):
+    for one in sorted(
+        found, key=lambda one: (KINDS.index(one.kind), one.source, one.target)
+    ):
         line = f"{one.source} -> {one.target} ({one.kind})"
         low, high = layer_of(one.source), layer_of(one.target)
         if one.source.startswith("privplan") and one.target.startswith("simulate"):
@@ -225,7 +258,12 @@ def measure(repo: Path) -> dict[str, Any]:
     for upto, kind in enumerate(KINDS, 1):
         edges = {(one.source, one.target) for one in found if one.kind in KINDS[:upto]}
         rings[kind if upto == 1 else f"with_{kind}"] = cycles(edges)
-    parts = {part for one in found for part in (one.source, one.target) if part[:9] == "privplan."}
+    parts = {
+        part
+        for one in found
+        for part in (one.source, one.target)
+        if part[:9] == "privplan."
+    }
     return {
         "size": size(repo, files),
         "entered": entered(repo),
@@ -255,7 +293,9 @@ def code_tokens(text: str) -> int:
         # A string that is a statement of its own documents what stands around it.
         text_alone = node.value if isinstance(node, ast.Expr) else None
         if isinstance(text_alone, ast.Constant) and isinstance(text_alone.value, str):
-            documented |= set(range(text_alone.lineno, (text_alone.end_lineno or 0) + 1))
+            documented |= set(
+                range(text_alone.lineno, (text_alone.end_lineno or 0) + 1)
+            )
     # Since Python 3.12 an f-string is a row of tokens between these two; before, it is one.
     fstring_start = getattr(tokenize, "FSTRING_START", None)
     fstring_end = getattr(tokenize, "FSTRING_END", None)
@@ -283,8 +323,14 @@ def tokens_by_folder(repo: Path) -> dict[str, dict[str, int]]:
     for name in filter(None, listed.split("\0")):
         path = repo / name
         if path.is_file():
-            folder = "/".join(name.split("/")[:2]) if name.count("/") > 1 else name.split("/")[0]
-            folders[part_of(name)][folder] += code_tokens(path.read_text(encoding="utf-8"))
+            folder = (
+                "/".join(name.split("/")[:2])
+                if name.count("/") > 1
+                else name.split("/")[0]
+            )
+            folders[part_of(name)][folder] += code_tokens(
+                path.read_text(encoding="utf-8")
+            )
     return {part: dict(sorted(counts.items())) for part, counts in folders.items()}
 
 
@@ -309,7 +355,9 @@ def main() -> None:
     parser.add_argument("--repo", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--tokens", action="store_true", help="count tokens instead")
-    parser.add_argument("--record", action="store_true", help="store the totals of --tokens")
+    parser.add_argument(
+        "--record", action="store_true", help="store the totals of --tokens"
+    )
     asked = parser.parse_args()
     if asked.tokens:
         show_tokens(asked.repo.resolve(), asked.json, asked.record)
@@ -327,7 +375,10 @@ def main() -> None:
     for kind, rings in found["cycles"].items():
         print(f"\nimport cycles, {kind.replace('_', ' ')} imports: {len(rings)}")
         print("".join(f"  {len(ring)}: {' '.join(ring)}\n" for ring in rings), end="")
-    for name, lines in {**found["upward"], "without_layer": found["without_layer"]}.items():
+    for name, lines in {
+        **found["upward"],
+        "without_layer": found["without_layer"],
+    }.items():
         print(f"\n{name.replace('_', ' ')}: {len(lines)}", *lines, sep="\n  ")
 
 

@@ -30,8 +30,8 @@ NOT_YET_REWRITTEN = ROOT / "tests" / "structure" / "not_yet_rewritten.txt"
 # Inputs of lint's tests: scripts as strangers write them.
 EXCLUDED = ("tests/contrib/lint/broken/", "tests/contrib/lint/sound/")
 RUFF = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
-# The formatter lays out code at this many columns.
-CODE_COLUMNS: int = RUFF["line-length"]
+# The formatter lays out code at 88 columns; a text that it cannot break has these.
+CODE_COLUMNS: int = RUFF["lint"]["pycodestyle"]["max-line-length"]
 # Comments, docstrings and texts, which no formatter breaks.
 TEXT_COLUMNS = 88
 
@@ -116,17 +116,25 @@ def _faults_of_assignment(node: ast.Assign) -> Iterator[Fault]:
         if isinstance(choice, ast.IfExp):
             branches = (choice.body, choice.orelse)
             if any(isinstance(branch, ast.Tuple) for branch in branches):
-                yield Fault(node.lineno, "packed assignment", "tuples behind a condition")
-        if isinstance(node.value, ast.Tuple) and not _is_simultaneous(target, node.value):
+                yield Fault(
+                    node.lineno, "packed assignment", "tuples behind a condition"
+                )
+        if isinstance(node.value, ast.Tuple) and not _is_simultaneous(
+            target, node.value
+        ):
             names = ast.unparse(target)
-            yield Fault(node.lineno, "packed assignment", f"{names}: one statement each")
+            yield Fault(
+                node.lineno, "packed assignment", f"{names}: one statement each"
+            )
 
 
 def _is_simultaneous(target: ast.Tuple, value: ast.Tuple) -> bool:
     """Whether statements in a row would mean something else, as in a swap."""
     assigned: set[str] = set()
     for place, source in zip(target.elts, value.elts, strict=False):
-        read = {ast.unparse(part) for part in ast.walk(source) if isinstance(part, ast.expr)}
+        read = {
+            ast.unparse(part) for part in ast.walk(source) if isinstance(part, ast.expr)
+        }
         if read & assigned:
             return True
         assigned.add(ast.unparse(place))
@@ -139,12 +147,16 @@ def _faults_of_expression(node: ast.AST) -> Iterator[Fault]:
         if any(isinstance(part, Comprehension) for part in inside):
             yield Fault(node.lineno, "nested comprehension", "name the inner one first")
         elif len(node.generators) > 1:
-            yield Fault(node.lineno, "nested comprehension", "a second for: write a loop")
+            yield Fault(
+                node.lineno, "nested comprehension", "a second for: write a loop"
+            )
         if any(isinstance(part, ast.NamedExpr) for part in inside):
             yield Fault(node.lineno, "walrus in comprehension", "write a loop")
     elif isinstance(node, ast.IfExp):
         if sum(isinstance(part, ast.IfExp) for part in ast.walk(node)) > 1:
-            yield Fault(node.lineno, "nested conditional expression", "write if statements")
+            yield Fault(
+                node.lineno, "nested conditional expression", "write if statements"
+            )
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         factors = (node.left, node.right)
         repeats_text = any(map(_is_text_or_display, factors))
@@ -172,7 +184,9 @@ def _calls_bool(node: ast.expr) -> bool:
 
 def _is_truth_value(node: ast.expr) -> bool:
     is_negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-    return is_negation or isinstance(node, ast.Compare | ast.BoolOp) or _calls_bool(node)
+    return (
+        is_negation or isinstance(node, ast.Compare | ast.BoolOp) or _calls_bool(node)
+    )
 
 
 def _bindings(node: ast.AST) -> Iterator[str]:
@@ -204,7 +218,9 @@ def _is_dunder(name: str) -> bool:
 def _faults_of_function(node: Function) -> Iterator[Fault]:
     parts = list(ast.walk(node))
     local_names = {
-        part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        part.id
+        for part in parts
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     docstring = 1 if ast.get_docstring(node, clean=False) else 0
     statements = sum(isinstance(part, ast.stmt) for part in parts) - 1 - docstring
@@ -246,7 +262,9 @@ def _arguments(node: Function) -> int:
         return 0
     arguments = node.args
     required = [default for default in arguments.kw_defaults if default is None]
-    keyword_only = len(arguments.kwonlyargs) if node.name.startswith("_") else len(required)
+    keyword_only = (
+        len(arguments.kwonlyargs) if node.name.startswith("_") else len(required)
+    )
     by_position = [*arguments.posonlyargs, *arguments.args]
     named = [item for item in by_position if item.arg not in ("self", "cls")]
     return len(named) + keyword_only
@@ -255,7 +273,9 @@ def _arguments(node: Function) -> int:
 def _skipped_formatting(text: str, tree: ast.Module) -> Iterator[Fault]:
     """Layouts by hand that hold no table."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT or not re.search(r"fmt: *(skip|off)", token.string):
+        if token.type != tokenize.COMMENT or not re.search(
+            r"fmt: *(skip|off)", token.string
+        ):
             continue
         line = token.start[0]
         around = [part for part in ast.walk(tree) if _covers(part, line)]
@@ -309,7 +329,9 @@ class Density:
         code = [
             line.strip()
             for number, line in enumerate(lines, 1)
-            if number not in documented and line.strip() and not line.strip().startswith("#")
+            if number not in documented
+            and line.strip()
+            and not line.strip().startswith("#")
         ]
         self.lines += len(lines)
         self.docstring_lines += len(documented)
@@ -330,7 +352,9 @@ class Density:
         self.unexplained_numbers += _is_number(node)
         self.conditional_expressions += isinstance(node, ast.IfExp)
         if isinstance(node, Comprehension):
-            inside = [part for part in ast.walk(node) if isinstance(part, Comprehension)]
+            inside = [
+                part for part in ast.walk(node) if isinstance(part, Comprehension)
+            ]
             self.nested_comprehensions += len(inside) > 1 or len(node.generators) > 1
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             self.tuples += sum(isinstance(target, ast.Tuple) for target in node.targets)
@@ -374,11 +398,21 @@ def _is_number(node: ast.AST) -> bool:
 
 def tracked(*paths: str) -> list[str]:
     """The Python files of the checkout below paths, without those that git ignores."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    command = [
+        "git",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+    ]
     listed = subprocess.check_output([*command, *(paths or ROOTS)], cwd=ROOT, text=True)
     files = [name for name in listed.split("\0") if name.endswith(".py")]
     kept_out = [name for name in files if name.startswith(EXCLUDED)]
-    return sorted(name for name in files if name not in kept_out and (ROOT / name).is_file())
+    return sorted(
+        name for name in files if name not in kept_out and (ROOT / name).is_file()
+    )
 
 
 def not_yet_rewritten() -> list[str]:
@@ -406,7 +440,9 @@ def update() -> None:
     ]
     present = [name for name in not_yet_rewritten() if (ROOT / name).is_file()]
     remaining = sorted(filter(breaks_a_rule, present))
-    NOT_YET_REWRITTEN.write_text("\n".join([*head, *remaining]) + "\n", encoding="utf-8")
+    NOT_YET_REWRITTEN.write_text(
+        "\n".join([*head, *remaining]) + "\n", encoding="utf-8"
+    )
     print(f"{len(remaining)} files to rewrite")
 
 
@@ -428,15 +464,23 @@ def main() -> None:
     """Print the faults of files, or how dense they are."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="*", help="files or folders; by default all")
-    parser.add_argument("--summary", action="store_true", help="density, one row per path")
-    parser.add_argument("--update", action="store_true", help="drop rewritten files from the list")
+    parser.add_argument(
+        "--summary", action="store_true", help="density, one row per path"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="drop rewritten files from the list"
+    )
     options = parser.parse_args()
     if options.update:
         update()
     elif options.summary:
         groups = {path: tracked(path) for path in options.paths}
         if not groups:
-            core = [name for name in tracked("privplan", "simulate") if "/contrib/" not in name]
+            core = [
+                name
+                for name in tracked("privplan", "simulate")
+                if "/contrib/" not in name
+            ]
             groups = {
                 "privplan core": [name for name in core if name.startswith("privplan")],
                 "simulate core": [name for name in core if name.startswith("simulate")],

@@ -21,7 +21,9 @@ def w1(rounds: int, **fields: Any) -> Plan:
     spec = Spec.parse(
         {
             "name": "W1",
-            "groups": [{"name": name, "clients": 2000, "epsilon": e} for name, e in groups],
+            "groups": [
+                {"name": name, "clients": 2000, "epsilon": e} for name, e in groups
+            ],
             "rounds": rounds,
             "cohort": 120,
             "delta": 1e-4,

@@ -50,18 +50,28 @@ def plain_types(app: Any, *_: Any) -> None:
     known.pop(f"{Plan.__module__}.Plan", None)
     shown = known.get(f"{Spec.__module__}.Spec", {})
     hints = get_type_hints(Spec).items()
-    shown |= {name: stringify_annotation(hint, "smart") for name, hint in hints if name in shown}
+    shown |= {
+        name: stringify_annotation(hint, "smart")
+        for name, hint in hints
+        if name in shown
+    }
 
 
-def short_signature(app: Any, kind: str, name: str, found: Any, *_: Any) -> tuple[str, str] | None:
+def short_signature(
+    app: Any, kind: str, name: str, found: Any, *_: Any
+) -> tuple[str, str] | None:
     """A spec and a plan are shown without the fields that are described below them."""
     return ("(...)", "") if found in (Spec, Plan) else None
 
 
-def meanings(app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def meanings(
+    app: Any, kind: str, name: str, found: Any, options: Any, lines: list[str]
+) -> None:
     """Adds to a spec what its fields mean."""
     if found is Spec:
-        lines += [f":param {one}: {at.description}" for one, at in Spec.model_fields.items()]
+        lines += [
+            f":param {one}: {at.description}" for one, at in Spec.model_fields.items()
+        ]
 
 
 def accessible(app: Any, error: Exception | None) -> None:
@@ -75,7 +85,10 @@ def accessible(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Links of the pages to files of the repository become links of the site."""
-    app.connect("source-read", lambda app, name, text: text.insert(0, generate.on_site(text.pop())))
+    app.connect(
+        "source-read",
+        lambda app, name, text: text.insert(0, generate.on_site(text.pop())),
+    )
     app.connect("object-description-transform", plain_types, priority=400)
     app.connect("autodoc-process-signature", short_signature)
     app.connect("autodoc-process-docstring", meanings)

@@ -20,14 +20,20 @@ def write(docs: Path) -> None:
     (folder / "components.md").write_text(components_page(), encoding="utf-8")
     for name in ROOT_PAGES:
         text = (docs.parent / f"{name}.md").read_text(encoding="utf-8")
-        (docs / f"{name.lower()}.md").write_text(on_site(text, "docs/"), encoding="utf-8")
+        (docs / f"{name.lower()}.md").write_text(
+            on_site(text, "docs/"), encoding="utf-8"
+        )
 
 
 def on_site(text: str, folder: str = "") -> str:
     """A page with its links as the site has them: to other pages, or to nothing outside of it."""
     for name in ROOT_PAGES:
         text = text.replace(f"](../{name}.md", f"]({name.lower()}.md")
-    text = re.sub(r"\[([^\]]*)\]\((?:\.\./)*(?:examples|docs/plugin-template)/[^)]*\)", r"\1", text)
+    text = re.sub(
+        r"\[([^\]]*)\]\((?:\.\./)*(?:examples|docs/plugin-template)/[^)]*\)",
+        r"\1",
+        text,
+    )
     return text.replace(f"]({folder}", "](") if folder else text
 
 
@@ -57,8 +63,17 @@ def fields(
     for name, one in node.get("properties", {}).items():
         where, found = f"{path}{name}", _resolved(one, known)
         meaning = one.get("description") or found.get("description", "")
-        default = "required" if name in node.get("required", ()) else _shown(one.get("default"))
-        yield where, _cell(meaning.split("\n\n")[0]), _cell(_values(found)), _cell(default)
+        default = (
+            "required"
+            if name in node.get("required", ())
+            else _shown(one.get("default"))
+        )
+        yield (
+            where,
+            _cell(meaning.split("\n\n")[0]),
+            _cell(_values(found)),
+            _cell(default),
+        )
         if "properties" in found:
             yield from fields(found, known, f"{where}.")
         items = _resolved(found.get("items", {}), known)
@@ -242,7 +257,12 @@ def explain_options(group: Any) -> None:
             option.get_help_record(context)  # fills in the names of a registry
             option.help = option.help or OPTIONS[option.name]
             if option.metavar is None and not (option.is_flag or option.count):
-                kinds = {"choice": "CHOICE", "integer": "N", "integer range": "N", "text": "TEXT"}
+                kinds = {
+                    "choice": "CHOICE",
+                    "integer": "N",
+                    "integer range": "N",
+                    "text": "TEXT",
+                }
                 kinds |= {"float": "NUMBER", "float range": "NUMBER"}
                 option.metavar = kinds.get(option.type.name, "PATH")
 

@@ -11,7 +11,9 @@ from privplan.processes import end_at_once, exit_on_sigint, one_blas_thread
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit."""
     with end_at_once(), exit_on_sigint():
-        gc.set_threshold(50_000)  # imports and plans live to the end: walk over them rarely
+        gc.set_threshold(
+            50_000
+        )  # imports and plans live to the end: walk over them rarely
         one_blas_thread()
         from privplan.cli import main
 

@@ -59,7 +59,10 @@ def account(
     """
     from privplan.accounting.certificate import composition
 
-    if any(hasattr(one, "__len__") and not isinstance(one, str) for one in releases.values()):
+    if any(
+        hasattr(one, "__len__") and not isinstance(one, str)
+        for one in releases.values()
+    ):
         from privplan.accounting.many import bounds
 
         if [*accountants] not in ([], ["pld"]):
@@ -70,7 +73,11 @@ def account(
 
 @checked_call
 def calibrate(
-    epsilon: float, *, solve_for: str = "noise_multiplier", accountant: str = "pld", **releases: Any
+    epsilon: float,
+    *,
+    solve_for: str = "noise_multiplier",
+    accountant: str = "pld",
+    **releases: Any,
 ) -> float:
     """The value of one parameter with which a mechanism just keeps a budget.
 
@@ -85,7 +92,9 @@ def calibrate(
     """
     from privplan.accounting.certificate import calibrated_composition
 
-    return calibrated_composition(solve_for, epsilon, accountant=accountant, **releases)[0]
+    return calibrated_composition(
+        solve_for, epsilon, accountant=accountant, **releases
+    )[0]
 
 
 @checked_call
@@ -123,12 +132,18 @@ def what_if(
     from privplan.report.plots import sweep_panels
     from privplan.report.show import Picture, frame_of
 
-    if not isinstance(vary, Mapping) or any(isinstance(one, str) for one in vary.values()):
+    if not isinstance(vary, Mapping) or any(
+        isinstance(one, str) for one in vary.values()
+    ):
         rule = 'must be values by name, such as {"groups.strict.epsilon": [0.5, 1, 2]}'
         raise InputError.one("vary", rule, vary)
-    numbers = {name: one if isinstance(one, Iterable) else [one] for name, one in vary.items()}
+    numbers = {
+        name: one if isinstance(one, Iterable) else [one] for name, one in vary.items()
+    }
     data, each = spec_of(spec).plain(), numbers.items()
-    varies = [Vary(in_full(data, name), tuple(map(float, values))) for name, values in each]
+    varies = [
+        Vary(in_full(data, name), tuple(map(float, values))) for name, values in each
+    ]
     rows, paths = sweep(data, varies, workers=workers), [one.path for one in varies]
     return frame_of(rows, lambda: Picture(partial(sweep_panels, rows, paths)))
 
@@ -181,7 +196,10 @@ def forecast(
 
 @checked_call
 def verify(
-    run: Run | Path | str, *, plan: Plan | Path | str | None = None, rounds: int | str | None = None
+    run: Run | Path | str,
+    *,
+    plan: Plan | Path | str | None = None,
+    rounds: int | str | None = None,
 ) -> Verdict:
     """Recompute what a run spent from its ledger alone, and compare it with the plan's budgets.
 

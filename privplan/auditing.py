@@ -28,7 +28,9 @@ from privplan.values import Value, parse
 Kind = Literal["bound", "bound if Gaussian"]
 Answer = Callable[[np.ndarray, np.ndarray, float, float], float]
 """Epsilon of (scores [m], inclusion of canaries [m], delta, confidence)."""
-LAST = 1_000  # order of an auditor that declares none: after all auditors of this project
+LAST = (
+    1_000  # order of an auditor that declares none: after all auditors of this project
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Auditor:
     order: int = LAST  # verdicts list auditors by increasing order
 
 
-AUDITORS: Registry[Auditor] = Registry("auditor", "privplan.auditors", check=instance_of(Auditor))
+AUDITORS: Registry[Auditor] = Registry(
+    "auditor", "privplan.auditors", check=instance_of(Auditor)
+)
 
 
 def auditors() -> dict[str, Auditor]:
@@ -136,7 +140,9 @@ def empirical_epsilons(
             view=view,
             canaries=len(traces.included),
             confidence=confidence,
-            epsilon=auditor.answer(scores_of(traces, view), traces.truth, delta, confidence),
+            epsilon=auditor.answer(
+                scores_of(traces, view), traces.truth, delta, confidence
+            ),
         )
         for view in VIEWS
         for name, auditor in auditors().items()
@@ -228,14 +234,19 @@ def guesses_p_value(
     return min(1.0, reached + 2 * canaries * delta * worst)
 
 
-def one_run(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+def one_run(
+    scores: np.ndarray, included: np.ndarray, delta: float, confidence: float
+) -> float:
     """Lower bound for any mechanism; numbers of guesses share the error rate (union bound)."""
     counts, largest = count_guesses(scores, included), 0.0
     level = (1 - confidence) / max(1, len(counts))
     for one in counts:
 
         def rejected(epsilon: float, one: Guesses = one) -> bool:
-            return guesses_p_value(len(scores), one.guesses, one.correct, epsilon, delta) < level
+            return (
+                guesses_p_value(len(scores), one.guesses, one.correct, epsilon, delta)
+                < level
+            )
 
         low, high = 0.0, LARGEST_BY_GUESSES if rejected(0.0) else 0.0
         while high - low > 1e-4:
@@ -264,7 +275,11 @@ GRID = 40
 
 
 def curves_rejected(
-    canaries: int, counts: list[Guesses], level: float, parameters: np.ndarray, inverse: Inverse
+    canaries: int,
+    counts: list[Guesses],
+    level: float,
+    parameters: np.ndarray,
+    inverse: Inverse,
 ) -> np.ndarray:
     """Whether each trade-off curve makes each number of correct guesses less likely than level."""
     correct = np.array([one.correct for one in counts])
@@ -320,9 +335,13 @@ def gaussian_family(mu: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda y: np.asarray(ndtr(ndtri(y) - mu))
 
 
-def f_dp(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+def f_dp(
+    scores: np.ndarray, included: np.ndarray, delta: float, confidence: float
+) -> float:
     """Lower bound on epsilon at delta for any mechanism."""
-    return _largest_rejected(scores, included, confidence, LARGEST_EPSILON, family(delta))
+    return _largest_rejected(
+        scores, included, confidence, LARGEST_EPSILON, family(delta)
+    )
 
 
 def f_dp_gaussian(
@@ -334,7 +353,11 @@ def f_dp_gaussian(
 
 
 def _largest_rejected(
-    scores: np.ndarray, included: np.ndarray, confidence: float, top: float, inverse: Inverse
+    scores: np.ndarray,
+    included: np.ndarray,
+    confidence: float,
+    top: float,
+    inverse: Inverse,
 ) -> float:
     """The largest parameter rejected by any number of guesses, rounded down, on refined grids."""
     counts = count_guesses(scores, included)
@@ -369,10 +392,14 @@ QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 
 def upper_rate(hits: int, trials: int, level: float) -> float:
     """Upper bound on a rate, at confidence 1 - ``level`` (Clopper and Pearson, 1934)."""
-    return 1.0 if hits >= trials else float(betaincinv(hits + 1, trials - hits, 1 - level))
+    return (
+        1.0 if hits >= trials else float(betaincinv(hits + 1, trials - hits, 1 - level))
+    )
 
 
-def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) -> float:
+def mu_lower_bound(
+    scores: np.ndarray, included: np.ndarray, confidence: float
+) -> float:
     """Lower bound on mu of a Gaussian trade-off curve, for independent scores of canaries."""
     pilot = np.arange(len(scores)) % PILOT == 0
     tested, truth = scores[~pilot], included[~pilot].astype(bool)
@@ -382,19 +409,27 @@ def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) 
     best = 0.0
     for threshold in np.quantile(scores[pilot], QUANTILES):
         positive = tested > threshold
-        false_positive = upper_rate(int(positive[~truth].sum()), int((~truth).sum()), level)
-        false_negative = upper_rate(int((~positive[truth]).sum()), int(truth.sum()), level)
+        false_positive = upper_rate(
+            int(positive[~truth].sum()), int((~truth).sum()), level
+        )
+        false_negative = upper_rate(
+            int((~positive[truth]).sum()), int(truth.sum()), level
+        )
         if false_positive < 1 and false_negative < 1:
             best = max(best, float(-ndtri(false_positive) - ndtri(false_negative)))
     return best
 
 
-def gaussian(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+def gaussian(
+    scores: np.ndarray, included: np.ndarray, delta: float, confidence: float
+) -> float:
     """Lower bound on epsilon at delta if the trade-off curve is that of a Gaussian mechanism."""
     return _epsilon_of_mu(mu_lower_bound(scores, included, confidence), delta)
 
 
 AUDITORS.register("one run", Auditor(one_run, "bound", order=10))
 AUDITORS.register("f-DP", Auditor(f_dp, "bound", order=20))
-AUDITORS.register("f-DP, Gaussian", Auditor(f_dp_gaussian, "bound if Gaussian", order=30))
+AUDITORS.register(
+    "f-DP, Gaussian", Auditor(f_dp_gaussian, "bound if Gaussian", order=30)
+)
 AUDITORS.register("Gaussian", Auditor(gaussian, "bound if Gaussian", order=40))

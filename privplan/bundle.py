@@ -171,7 +171,9 @@ class Bundle(Shown):
         """
         folder = Path(folder)
         if not is_bundle(folder):
-            raise InputError.one("bundle", "must be a folder that publish wrote", str(folder))
+            raise InputError.one(
+                "bundle", "must be a folder that publish wrote", str(folder)
+            )
         refuse_strange(folder)
         names = {path.name for path in folder.iterdir()}
         verdict = parse(PublishedVerdict, read_json(folder / VERDICT, "verdict"))
@@ -185,10 +187,17 @@ class Bundle(Shown):
         bundle = cls(plan, certificate, verdict, parameters)
         for name, content in bundle.contents().items():
             if name != MODEL and read_text(folder / name, name).encode() != content:
-                raise InputError.one(f"bundle.{name}", "must be as publish writes it", "other text")
-        for name, digest in (("certificate", certificate.plan), ("verdict", verdict.plan)):
+                raise InputError.one(
+                    f"bundle.{name}", "must be as publish writes it", "other text"
+                )
+        for name, digest in (
+            ("certificate", certificate.plan),
+            ("verdict", verdict.plan),
+        ):
             if digest != plan.digest:
-                raise InputError.one(f"bundle.{name}.plan", f"must be {plan.digest}", digest)
+                raise InputError.one(
+                    f"bundle.{name}.plan", f"must be {plan.digest}", digest
+                )
         return bundle
 
 
@@ -220,7 +229,11 @@ def model_bytes(parameters: Parameters) -> bytes:
     for name, values in parameters.items():
         part = np.ascontiguousarray(values, "<f4").tobytes()
         offsets = [end, end + len(part)]
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": offsets}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(values.shape),
+            "data_offsets": offsets,
+        }
         parts.append(part)
         end += len(part)
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -38,7 +38,9 @@ With |Y| at most 60 s (later values go to the exact comparison), x is at most 20
 with a relative error of at most 16 units of 2^-53 of its terms, so within 1e-11; exp adds 1e-15.
 """
 MOST_DEVIATIONS = 60  # values of |Y| beyond so many deviations are compared exactly
-PROPOSALS = 2.2  # number of proposals per missing sample, about one over the rate of acceptance
+PROPOSALS = (
+    2.2  # number of proposals per missing sample, about one over the rate of acceptance
+)
 CHUNK = 1 << 15  # most proposals at a time, so that they stay in the cache
 _THRESHOLDS = 40  # number of thresholds exp(-v) that 64 bits can decide
 
@@ -89,7 +91,9 @@ def _floors() -> np.ndarray:
     """The whole parts of 2^64 exp(-v) for v = _THRESHOLDS, ..., 1, ascending, uint64."""
     found = []
     for v in range(_THRESHOLDS, 0, -1):
-        lower, upper = (math.floor(bound * (1 << 64)) for bound in _exp_bounds(Fraction(v), 60))
+        lower, upper = (
+            math.floor(bound * (1 << 64)) for bound in _exp_bounds(Fraction(v), 60)
+        )
         assert lower == upper
         found.append(lower)
     return np.array(found, np.uint64)
@@ -101,7 +105,9 @@ def _geometric(source: Words, count: int) -> np.ndarray:
     above = np.searchsorted(floors, words, side="right")
     v = (_THRESHOLDS - above).astype(np.int64)
     # A word equal to the floor of a threshold, or below all of them, does not decide.
-    for index in np.flatnonzero((words == floors[np.maximum(above - 1, 0)]) | (above == 0)):
+    for index in np.flatnonzero(
+        (words == floors[np.maximum(above - 1, 0)]) | (above == 0)
+    ):
         number, v[index] = Uniform(int(words[index]), source), 0
         while number.below(Fraction(int(v[index]) + 1)):
             v[index] += 1

@@ -35,7 +35,9 @@ class _Short(reprlib.Repr):
         super().__init__()
         self.maxlevel = 4
         self.maxstring = self.maxother = MOST_LETTERS // 2
-        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 20
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = (
+            self.maxfrozenset
+        ) = 20
 
     def repr_int(self, x: int, level: int) -> str:
         """A whole number; one with more digits than Python writes by its length."""
@@ -47,7 +49,9 @@ class _Short(reprlib.Repr):
 
 def _cut(text: str, most: int) -> str:
     """Both ends of a text that is longer than ``most``."""
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+    return (
+        text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+    )
 
 
 def _one_line(text: str) -> str:
@@ -86,7 +90,9 @@ class InputError(PrivplanError):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.faults,)  # so that it comes out of another process whole
+        return type(self), (
+            self.faults,
+        )  # so that it comes out of another process whole
 
     @classmethod
     def one(cls, field: str, rule: str, found: object) -> InputError:
@@ -239,7 +245,9 @@ def checked_call(function: F) -> F:
         for one, value in named.items():
             other = SYNONYMS.get(one)
             if one not in known and (other in known or not takes_more):
-                hint = f"; write {other}" if other in known else did_you_mean(one, known)
+                hint = (
+                    f"; write {other}" if other in known else did_you_mean(one, known)
+                )
                 raise InputError.one(one, f"is not an argument{hint}", value)
         try:
             given = signature.bind(*values, **named).arguments
@@ -250,10 +258,20 @@ def checked_call(function: F) -> F:
         for one, value in {**given, **named}.items():
             sized = hasattr(value, "__len__")
             array = sized and function.__name__ not in ("account", "bounds")
-            none = value is None and one in known and known[one].default is known[one].empty
+            none = (
+                value is None
+                and one in known
+                and known[one].default is known[one].empty
+            )
             bare = not (sized or value is None or hasattr(value, "__float__"))
-            odd = array or none or bare or isinstance(value, bool | str | bytes | complex)
-            if one in known and isinstance(value, str) and "str" in str(known[one].annotation):
+            odd = (
+                array or none or bare or isinstance(value, bool | str | bytes | complex)
+            )
+            if (
+                one in known
+                and isinstance(value, str)
+                and "str" in str(known[one].annotation)
+            ):
                 continue  # such as rounds="all"
             if one in NUMBERS and odd:
                 raise InputError.one(one, "must be a number", value)

@@ -48,9 +48,13 @@ class EvidenceHeader(Value):
 
     version: Literal[2] = 2
     data: Digest  # of the data set
-    clients: Digest  # digest of the assignment of clients to groups and training records
+    clients: (
+        Digest  # digest of the assignment of clients to groups and training records
+    )
     parameters: Count  # length of the global vector (d)
-    model: Digest  # digest of the initial global vector, which is the first vector stored
+    model: (
+        Digest  # digest of the initial global vector, which is the first vector stored
+    )
     settings: Digest  # of the hyperparameters, ``RunRecord.settings_digest``
     # whether the releases of all rounds are stored; they are not above ``MOST_BYTES``
     stored: bool
@@ -109,18 +113,24 @@ class Evidence(Value):
     # evidence of each round by its number; rounds may be missing where releases are not stored
     rounds: dict[int, RoundEvidence | EarlierRound]
     chain: str  # hash of the last valid line
-    fault: str | None = None  # one line on the first line that is not valid; None when all are
+    fault: str | None = (
+        None  # one line on the first line that is not valid; None when all are
+    )
     torn: bool = False  # whether the fault is a round's line that was cut off while it was written
 
     @property
     def of_releases(self) -> dict[int, RoundEvidence]:
         """The rounds of evidence of this version by number; none of an earlier one."""
         return {
-            number: line for number, line in self.rounds.items() if isinstance(line, RoundEvidence)
+            number: line
+            for number, line in self.rounds.items()
+            if isinstance(line, RoundEvidence)
         }
 
 
-def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evidence | None:
+def read_evidence(
+    folder: Path, plan_digest: str, *, keep: bool = True
+) -> Evidence | None:
     """The evidence in run folder, with every line before the first fault; None without the file."""
     path = folder / EVIDENCE
     if not path.exists():
@@ -158,7 +168,9 @@ def _line(
     """The value of a line and its hash; None where it is not valid in its place."""
     kinds: tuple[type[Line], ...] = (EvidenceHeader, EarlierHeader)
     if header is not None:
-        kinds = (RoundEvidence,) if isinstance(header, EvidenceHeader) else (EarlierRound,)
+        kinds = (
+            (RoundEvidence,) if isinstance(header, EvidenceHeader) else (EarlierRound,)
+        )
     for kind in kinds:
         with contextlib.suppress(ValueError):
             read: tuple[Line, str] | None = parse_chained(line, chain, kind, "evidence")
@@ -167,7 +179,9 @@ def _line(
     return None
 
 
-def _follows(round_: int, last: int, header: EvidenceHeader | EarlierHeader | None) -> bool:
+def _follows(
+    round_: int, last: int, header: EvidenceHeader | EarlierHeader | None
+) -> bool:
     """Whether a round may follow the last one: the next, or a later one without stored releases."""
     stored = isinstance(header, EvidenceHeader) and header.stored
     return round_ == last + 1 if stored else round_ > last
@@ -220,8 +234,12 @@ BLOCKS = 32  # number of contiguous blocks of about equal length
 PROJECTIONS = 128  # number of random projections
 PROJECTION_KEY = 11  # of the stream that assigns coordinates and signs to projections
 ROUNDING = 1e-6  # relative tolerance between recorded measurements of the same vector
-DECIMALS = 1e-4  # error of a projection that was rounded to four decimals, with a factor of 2
-SAMPLE = 2**17  # number of coordinates in the sample of a vector that has more than twice as many
+DECIMALS = (
+    1e-4  # error of a projection that was rounded to four decimals, with a factor of 2
+)
+SAMPLE = (
+    2**17
+)  # number of coordinates in the sample of a vector that has more than twice as many
 SAMPLE_BLOCK = 2**12  # length of the contiguous blocks of a sample
 _EDGES = ndtri(np.arange(1, CELLS) / CELLS)
 
@@ -244,7 +262,9 @@ class NoiseEvidence(Value):
     ks: NonNegative  # Kolmogorov-Smirnov distance of z from the standard normal law
     # number of coordinates in each of ``CELLS`` cells of equal probability
     cells: tuple[Natural, ...]
-    tails: tuple[Natural, ...]  # number of coordinates with abs(z) above each of ``TAILS``
+    tails: tuple[
+        Natural, ...
+    ]  # number of coordinates with abs(z) above each of ``TAILS``
     close: Natural  # number of neighbouring pairs of sorted values of z at most ``CLOSE`` apart
     lag: Natural  # shift at which the autocorrelation of z has its largest absolute value
     autocorrelation: float  # sum of z_i z_(i + lag)
@@ -301,18 +321,24 @@ def _faults(one: NoiseEvidence) -> Iterator[str]:
         yield f"cells: must be {seen} in total, found {sum(one.cells)}"
     if one.layers and sum(one.layers) != n:
         yield f"layers: must be {n} in total, found {sum(one.layers)}"
-    if any(more > fewer for fewer, more in zip((seen, *one.tails), one.tails, strict=False)):
+    if any(
+        more > fewer for fewer, more in zip((seen, *one.tails), one.tails, strict=False)
+    ):
         yield f"tails: must fall from at most {seen}, found {one.tails}"
     if one.close > seen - 1:
         yield f"close: must be at most {seen - 1}, found {one.close}"
     if not min(1, correlated - 1) <= one.lag <= correlated - 1:
         yield f"lag: must be at most {correlated - 1} and a shift, found {one.lag}"
     below = np.cumsum(np.array(one.cells, dtype=float)) / seen
-    distance = max(1 / (2 * seen), float(np.abs(below - np.arange(1, CELLS + 1) / CELLS).max()))
+    distance = max(
+        1 / (2 * seen), float(np.abs(below - np.arange(1, CELLS + 1) / CELLS).max())
+    )
     if not distance - ROUNDING <= one.ks <= 1 + ROUNDING:
         yield f"ks: must be in [{distance:.6g}, 1], found {one.ks:g}"
     squares = math.fsum(one.block_squares)
-    if one.layers and not math.isclose(math.fsum(one.layer_squares), squares, rel_tol=ROUNDING):
+    if one.layers and not math.isclose(
+        math.fsum(one.layer_squares), squares, rel_tol=ROUNDING
+    ):
         yield f"layer_squares: must be {squares:.6g} in total, as block_squares"
     if not abs(one.autocorrelation) <= squares * (1 + ROUNDING):
         yield f"autocorrelation: must be at most {squares:.6g}, found {one.autocorrelation:g}"
@@ -374,7 +400,9 @@ def measured_parts(z: np.ndarray, release: str) -> tuple[np.ndarray, np.ndarray]
     if n <= 2 * SAMPLE:
         return z, z
     words = np.frombuffer(hashlib.sha256(release.encode()).digest(), "<u4")
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(words.tolist())))
+    generator = np.random.Generator(
+        np.random.Philox(np.random.SeedSequence(words.tolist()))
+    )
     blocks = n // SAMPLE_BLOCK
     drawn = generator.choice(blocks, SAMPLE // SAMPLE_BLOCK, replace=False)
     starts = drawn * n // blocks + generator.integers(n)
@@ -404,7 +432,10 @@ def _sums_of_neighbours(z: np.ndarray) -> np.ndarray:
 
 def _beyond(ordered: np.ndarray, limit: float) -> int:
     """Number of values of absolute value above a limit."""
-    low, high = np.searchsorted(ordered, -limit), np.searchsorted(ordered, limit, side="right")
+    low, high = (
+        np.searchsorted(ordered, -limit),
+        np.searchsorted(ordered, limit, side="right"),
+    )
     return int(low + len(ordered) - high)
 
 
@@ -454,7 +485,9 @@ def project(z: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _partition(coordinates: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _partition(
+    coordinates: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Order and signs of the coordinates, and start and length of each part."""
     words = np.random.SeedSequence(entropy=coordinates, spawn_key=(PROJECTION_KEY,))
     generator = np.random.Generator(np.random.Philox(words))
@@ -548,11 +581,15 @@ class ReplayReport(Value):
     comparisons: tuple[Comparison, ...]  # the comparisons by name
     differences: tuple[Difference, ...]  # the first differences
     plan_digest: str  # digest of the run's plan
-    chain: str  # hash of the last ledger line, so that the report is bound to the ledger
+    chain: (
+        str  # hash of the last ledger line, so that the report is bound to the ledger
+    )
     # digest of the record, to which the report is bound too; empty in a report of an earlier
     # version, which does not count
     record: str = ""
-    versions: dict[str, str]  # versions of Python and of the packages that replayed the run
+    versions: dict[
+        str, str
+    ]  # versions of Python and of the packages that replayed the run
     seconds: NonNegative  # wall time of the replay
 
     @property
@@ -567,7 +604,10 @@ class ReplayReport(Value):
         since who wrote the earlier report is not known. Where all rounds were trained again and
         agree, an earlier difference was not the run's.
         """
-        bound, whole = ("plan_digest", "chain", "record", "of"), len(self.rounds) == self.of
+        bound, whole = (
+            ("plan_digest", "chain", "record", "of"),
+            len(self.rounds) == self.of,
+        )
         other = any(getattr(self, name) != getattr(earlier, name) for name in bound)
         if other or (self.outcome == "passed" and whole):
             return self

@@ -25,7 +25,10 @@ LOCK = ".lock"  # name of the file in a folder that is locked while a process us
 
 def read_text(path: Path | str, what: str) -> str:
     """The text of a file."""
-    with _one_line_errors(path, what), open(path, encoding="utf-8", opener=regular()) as file:
+    with (
+        _one_line_errors(path, what),
+        open(path, encoding="utf-8", opener=regular()) as file,
+    ):
         return file.read()
 
 
@@ -49,21 +52,29 @@ def _one_line_errors(path: Path | str, what: str) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError.one(what, "must be a file that exists", str(path)) from None
     except IsADirectoryError:
-        raise InputError.one(what, "must be a file, not a directory", str(path)) from None
+        raise InputError.one(
+            what, "must be a file, not a directory", str(path)
+        ) from None
     except UnicodeDecodeError:
         raise InputError.one(what, "must be UTF-8 text", str(path)) from None
     except ValueError:
         raise InputError.one(what, "must be the name of a file", str(path)) from None
     except OSError as error:
-        raise InputError.one(what, f"must be readable ({error.strerror})", str(path)) from None
+        raise InputError.one(
+            what, f"must be readable ({error.strerror})", str(path)
+        ) from None
 
 
-def refuse_overwriting(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> None:
+def refuse_overwriting(
+    inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]
+) -> None:
     """Raise an error when an output is one of the inputs."""
     read = {os.path.realpath(path) for path in inputs}
     for output in outputs:
         if output is not None and os.path.realpath(output) in read:
-            raise InputError.one("output", "must be another file than what is read", str(output))
+            raise InputError.one(
+                "output", "must be another file than what is read", str(output)
+            )
 
 
 def write_bytes(path: Path | str, content: bytes, *, private: bool = False) -> None:
@@ -98,7 +109,9 @@ def write_bytes(path: Path | str, content: bytes, *, private: bool = False) -> N
             os.replace(temporary, path)
         _remove_temporary_files(path)
     except OSError as error:
-        raise InputError.one("output", f"must be writable ({error.strerror})", str(path)) from None
+        raise InputError.one(
+            "output", f"must be writable ({error.strerror})", str(path)
+        ) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -118,7 +131,9 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError.one("output", f"must be removable ({error.strerror})", str(path)) from None
+        raise InputError.one(
+            "output", f"must be removable ({error.strerror})", str(path)
+        ) from None
     _remove_temporary_files(path)
 
 
@@ -136,7 +151,9 @@ def append_bytes(path: Path, content: bytes, what: str, *, sync: bool = False) -
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
-        raise InputError.one(what, f"must be writable ({error.strerror})", str(path)) from None
+        raise InputError.one(
+            what, f"must be writable ({error.strerror})", str(path)
+        ) from None
 
 
 def _umask() -> int:
@@ -193,7 +210,9 @@ def write_secret(path: Path, content: bytes, what: str) -> None:
             out.flush()
             os.fsync(file)
     except FileExistsError:
-        raise InputError.one(what, "must be a new file; none is replaced", str(path)) from None
+        raise InputError.one(
+            what, "must be a new file; none is replaced", str(path)
+        ) from None
     except (OSError, ValueError) as error:
         rule = f"must be writable ({getattr(error, 'strerror', None) or error})"
         raise InputError.one(what, rule, str(path)) from None
@@ -221,7 +240,9 @@ def read_secret(path: Path, what: str) -> bytes:
 def load_json(text: str) -> Any:
     """Plain data from JSON text."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        return json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_unique
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -247,11 +268,15 @@ def _refuse_constant(word: str) -> Any:
 
 # --- YAML text: a loader that is safe and strict, and edits that keep comments. ------------------
 
-MOST_NODES = 1_000_000  # largest number of values in a document after all aliases are expanded
+MOST_NODES = (
+    1_000_000  # largest number of values in a document after all aliases are expanded
+)
 
 Convert = Callable[[Any], Any]
 MERGE = "tag:yaml.org,2002:merge"
-MOST_DEPTH = 100  # largest depth of nested brackets; the time of parsing grows with its square
+MOST_DEPTH = (
+    100  # largest depth of nested brackets; the time of parsing grows with its square
+)
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -265,17 +290,23 @@ class _UniqueKeys(yaml.SafeLoader):
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
         if node is not None and _size(node, {}) > MOST_NODES:
-            raise yaml.YAMLError(f"more than {MOST_NODES} values when aliases are written out")
+            raise yaml.YAMLError(
+                f"more than {MOST_NODES} values when aliases are written out"
+            )
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
         seen = set()
         for node_of_key, _ in node.value:
             if node_of_key.tag == MERGE:
                 continue
             key = self.construct_object(node_of_key, deep=True)
             if not isinstance(key, Hashable) or key in seen:
-                raise yaml.YAMLError(f"the key {str(key)[:80]!r} stands twice or is no key")
+                raise yaml.YAMLError(
+                    f"the key {str(key)[:80]!r} stands twice or is no key"
+                )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
@@ -290,7 +321,9 @@ def _decimal(kind: str) -> Any:
     def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
         base = 60 if ":" in node.value else 8 if _OCTAL.fullmatch(node.value) else None
         if base is not None:
-            rule = "write a decimal number" + ("" if base == 60 else " without zeros before it")
+            rule = "write a decimal number" + (
+                "" if base == 60 else " without zeros before it"
+            )
             raise yaml.YAMLError(f"{node.value} is a number to base {base}; {rule}")
         return usual(loader, node)
 
@@ -307,7 +340,9 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
         return 1
     if id(node) not in known:
         known[id(node)] = MOST_NODES + 1  # a node met again below itself is recursive
-        parts = chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in node.value)
+        parts = chain.from_iterable(
+            one if isinstance(one, tuple) else (one,) for one in node.value
+        )
         known[id(node)] = 1 + sum(_size(part, known) for part in parts)
     return known[id(node)]
 
@@ -320,14 +355,20 @@ _YAML_FAULTS = (
 def load_yaml(text: str, what: str) -> Any:
     """Plain data from YAML text."""
     if len(text) > MOST_YAML:
-        raise InputError.one(what, f"must be YAML of at most {MOST_YAML} letters", len(text))
+        raise InputError.one(
+            what, f"must be YAML of at most {MOST_YAML} letters", len(text)
+        )
     try:
         return yaml.load(text, Loader=_UniqueKeys)
     except _YAML_FAULTS as error:
-        raise InputError.one(what, "must be YAML", " ".join(str(error).split())[:160]) from None
+        raise InputError.one(
+            what, "must be YAML", " ".join(str(error).split())[:160]
+        ) from None
 
 
-def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: str) -> str:
+def edited(
+    text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: str
+) -> str:
     """YAML text with other values, in which comments, order and layout stay where they can."""
     try:
         from ruamel.yaml import YAML
@@ -341,13 +382,19 @@ def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: s
     result = StringIO()
     try:
         content = document.load(text)
-        edit(content, lambda value: document.load(yaml.safe_dump(value, sort_keys=False)))
+        edit(
+            content, lambda value: document.load(yaml.safe_dump(value, sort_keys=False))
+        )
         document.dump(content, result)
     except (YAMLError, AttributeError, *_YAML_FAULTS) as error:
         line = " ".join(str(error).split())
-        raise InputError.one(what, "must be YAML that can be edited", line[:160]) from None
+        raise InputError.one(
+            what, "must be YAML that can be edited", line[:160]
+        ) from None
     if load_yaml(result.getvalue(), what) != wanted:
-        rule = "must be YAML that can be edited; write it without anchors and merged keys"
+        rule = (
+            "must be YAML that can be edited; write it without anchors and merged keys"
+        )
         raise InputError.one(what, rule, "other data when edited")
     return result.getvalue()
 
@@ -391,7 +438,9 @@ def refuse_other_kind(data: Any, wanted: str, field: str) -> None:
     """Raise InputError for plain data that are certainly of another kind than asked for."""
     if not isinstance(data, dict):
         return
-    found = next((kind for kind, names in _FIELDS.items() if {*names} <= data.keys()), wanted)
+    found = next(
+        (kind for kind, names in _FIELDS.items() if {*names} <= data.keys()), wanted
+    )
     if found != wanted:
         rule = f"must be {wanted}, not {found}"
         raise InputError.one(field, rule, f"fields {', '.join(_FIELDS[found])}")

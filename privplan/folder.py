@@ -17,12 +17,25 @@ from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT
 
 PLOT = "accuracy.png"
 INITIAL = "initial.npy"  # a copy of the initial parameters that the plan names
-TRACKING = "tracking"  # folder of the trackers, whose files have formats of other programs
+TRACKING = (
+    "tracking"  # folder of the trackers, whose files have formats of other programs
+)
 GUARD = "guard"  # folder of a deployment: released sums and models, and the open draw
 
 FILES = frozenset(
     (
-        *(PLAN, RECORD, LEDGER, AUDIT, INITIAL, PLOT, VERDICT, REPLAY, CHECKPOINT, LOCK),
+        *(
+            PLAN,
+            RECORD,
+            LEDGER,
+            AUDIT,
+            INITIAL,
+            PLOT,
+            VERDICT,
+            REPLAY,
+            CHECKPOINT,
+            LOCK,
+        ),
         *(EVIDENCE, NOISE_EVIDENCE, VECTORS, CLIENTS),
     )
 )

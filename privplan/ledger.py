@@ -32,7 +32,9 @@ T = TypeVar("T", bound=BaseModel)
 
 def chained(value: BaseModel, previous: str, key: Key = "release") -> tuple[str, str]:
     """A line for a value, and the hash that the next line builds on."""
-    body = json.dumps(value.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
+    body = json.dumps(
+        value.model_dump(mode="json"), separators=(",", ":"), allow_nan=False
+    )
     chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
     return f'{{"{key}":{body},"chain":"{chain}"}}\n', chain
 
@@ -59,8 +61,12 @@ class LedgerText(Value):
     records: tuple[ReleaseRecord, ...]
     chain: str  # hash of the last sound line
     links: bytes = b""  # the hash of each sound line, 32 bytes per line
-    fault: str | None = None  # one line on the first line that is not sound; None when all are
-    torn: bool = False  # whether the fault is a last line that was cut off while it was written
+    fault: str | None = (
+        None  # one line on the first line that is not sound; None when all are
+    )
+    torn: bool = (
+        False  # whether the fault is a last line that was cut off while it was written
+    )
 
     def link(self, lines: int) -> str:
         """The hash of the line of a number, from 1."""
@@ -74,7 +80,13 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
     values of different lines are one object: 100,000 releases need about a kilobyte each.
     """
     records: list[ReleaseRecord] = []
-    chain, known, links, fault, torn = plan_digest, dict[Any, Any](), bytearray(), None, False
+    chain, known, links, fault, torn = (
+        plan_digest,
+        dict[Any, Any](),
+        bytearray(),
+        None,
+        False,
+    )
     for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
         try:
             found = parse_chained(line, chain, ReleaseRecord)
@@ -101,7 +113,9 @@ def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
     """The ledger's lines with their hashes; an incomplete last line is removed from the file."""
     ledger = read_ledger(folder, digest)
     if ledger.fault is not None and not ledger.torn:
-        raise InputError.one("ledger", f"must be as it was written; {ledger.fault}", str(folder))
+        raise InputError.one(
+            "ledger", f"must be as it was written; {ledger.fault}", str(folder)
+        )
     lines, chain = [], digest
     for record in ledger.records:
         line, chain = chained(record, chain)
@@ -130,7 +144,9 @@ def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:
 
 
 def history_of(
-    records: Iterable[ReleaseRecord], group: str, planned: Iterable[tuple[int, Release]] = ()
+    records: Iterable[ReleaseRecord],
+    group: str,
+    planned: Iterable[tuple[int, Release]] = (),
 ) -> History:
     """What a client of ``group`` may have taken part in, as an accounting history.
 
@@ -164,7 +180,11 @@ def history_of(
 
 
 def worst_client(
-    records: Iterable[ReleaseRecord], group: str, clients: int, *, complete: bool = False
+    records: Iterable[ReleaseRecord],
+    group: str,
+    clients: int,
+    *,
+    complete: bool = False,
 ) -> tuple[int | None, History]:
     """The client of the group with the largest signal, and its history.
 
@@ -174,7 +194,9 @@ def worst_client(
     bound on the epsilon of the group's worst-off client.
     """
     own: dict[int, Counter[Release]] = {}
-    parts: dict[Sequence[int], dict[Release, list[int]]] = {}  # rounds of those who can be drawn
+    parts: dict[
+        Sequence[int], dict[Release, list[int]]
+    ] = {}  # rounds of those who can be drawn
     records = tuple(records)
     last = max((record.round for record in records), default=0)
     for record in records:
@@ -191,7 +213,9 @@ def worst_client(
             part = parts.setdefault(law.places(record.round, clients), {})
             part.setdefault(release, []).extend([record.round] * record.steps)
     shared = Counter[Release]()
-    for client in {places[0] for places in parts if places}:  # alike for all of those places
+    for client in {
+        places[0] for places in parts if places
+    }:  # alike for all of those places
         rounds: dict[Release, list[int]] = {}
         for found in (found for places, found in parts.items() if client in places):
             for release, of_release in found.items():
@@ -226,11 +250,18 @@ class Witness(Protocol):
     def lines(self) -> int:
         """Number of ledger lines that it has testified to."""
 
-    def cohort(self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = "") -> object:
+    def cohort(
+        self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = ""
+    ) -> object:
         """Called before a round's participants are used."""
 
     def release(
-        self, round_: int, releases: Sequence[str], ledger: str, *, reveal_cohort: bool = True
+        self,
+        round_: int,
+        releases: Sequence[str],
+        ledger: str,
+        *,
+        reveal_cohort: bool = True,
     ) -> None:
         """Called after the ledger's new lines were written, before their releases are used."""
 
@@ -245,6 +276,10 @@ class Witnessing(Protocol):
         """Refuse a plan, before anything is written."""
 
     def open(
-        self, folder: Path, plan: Plan, ledger: Sequence[str], noise_commitment: str = ""
+        self,
+        folder: Path,
+        plan: Plan,
+        ledger: Sequence[str],
+        noise_commitment: str = "",
     ) -> Witness:
         """The witness of the run in a folder, new or continued."""

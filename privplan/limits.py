@@ -21,13 +21,19 @@ MOST_BYTES = {
     ".json": 2**24, ".jsonl": GIB // 2, ".npz": GIB, ".pem": 2**16, ".csv": 8 * GIB, ".py": 2**20,
 }  # fmt: skip
 """Most bytes of a file by the end of its name; what is parsed at once takes much more memory."""
-MOST_YAML = 2**19  # most letters of a YAML text, whose reader takes some ten seconds for them
+MOST_YAML = (
+    2**19
+)  # most letters of a YAML text, whose reader takes some ten seconds for them
 MOST_LINE = 2**24  # most letters of a line of a file that is read line by line
 MOST_OTHERS = GIB // 4
-MOST_UNPACKED = 2**25  # bytes that a packed file becomes, or ``PACKED`` times its own if more
+MOST_UNPACKED = (
+    2**25
+)  # bytes that a packed file becomes, or ``PACKED`` times its own if more
 PACKED = 50
 MOST_PIXELS = 2**24  # most pixels of an image
-MOST_CLIENTS = 30_000_000  # of a plan that is verified: redrawn cohorts take a number for each
+MOST_CLIENTS = (
+    30_000_000  # of a plan that is verified: redrawn cohorts take a number for each
+)
 
 
 def regular(most: int | None = None) -> Callable[[str, int], int]:
@@ -35,7 +41,10 @@ def regular(most: int | None = None) -> Callable[[str, int], int]:
 
     def opened(path: str, flags: int) -> int:
         known = os.open(path, flags | os.O_NONBLOCK)
-        found, limit = os.fstat(known), most or MOST_BYTES.get(Path(path).suffix, MOST_OTHERS)
+        found, limit = (
+            os.fstat(known),
+            most or MOST_BYTES.get(Path(path).suffix, MOST_OTHERS),
+        )
         if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
             return known
         os.close(known)
@@ -68,7 +77,10 @@ def most_unpacked(size: int) -> int:
 def refuse_bomb(path: Path, field: str) -> None:
     """Raise InputError for an archive that unpacks to more than the limit."""
     most = most_unpacked(path.stat().st_size)
-    with open(path, "rb", opener=regular(sys.maxsize)) as file, zipfile.ZipFile(file) as archive:
+    with (
+        open(path, "rb", opener=regular(sys.maxsize)) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         size = sum(member.file_size for member in archive.infolist())
     if size > most:
         rule = f"must unpack to at most {most} bytes, {PACKED} times its own if they are more"

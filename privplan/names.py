@@ -52,7 +52,9 @@ def name_faults(field: str, name: object, *, empty: bool = False) -> Iterator[Fa
     elif name != unicodedata.normalize("NFC", name):
         yield Fault(field, "must be in Unicode's composed form (NFC)", name)
     elif len(scripts) > 1:
-        yield Fault(field, f"must be of one script, not of {' and '.join(scripts)}", name)
+        yield Fault(
+            field, f"must be of one script, not of {' and '.join(scripts)}", name
+        )
 
 
 def refuse_names(names: Mapping[str, str]) -> None:

@@ -145,8 +145,12 @@ class GroupPlan(Value):
     delta: Probability
     # the most clients, or records, of one person
     contributions: Count = Field(1, exclude_if=lambda most: most == 1)
-    sampling: SamplingLaw | None = Field(None, exclude_if=is_none)  # its own; else the spec's
-    sampling_ratio: Fraction  # chance to take part in a round, or in one of a client's turn (q_m)
+    sampling: SamplingLaw | None = Field(
+        None, exclude_if=is_none
+    )  # its own; else the spec's
+    sampling_ratio: (
+        Fraction  # chance to take part in a round, or in one of a client's turn (q_m)
+    )
     expected_cohort: Positive  # clients in a round (r_m = q_m N_m)
     noise_multiplier: Positive  # noise on the sum over the clipping norm (sigma_m)
     kept_fraction: Fraction  # of the coordinates, after the release (k_m / d)
@@ -210,7 +214,9 @@ class Clipping(Value):
     @property
     def bound(self) -> float:
         """The most that a client of scale 1 adds to sum and count together, over C_t."""
-        return math.hypot(1.0, self.update_noise_multiplier / self.count_noise_multiplier / 2)
+        return math.hypot(
+            1.0, self.update_noise_multiplier / self.count_noise_multiplier / 2
+        )
 
 
 class ObjectiveValue(Value):
@@ -235,11 +241,15 @@ class Forecast(Value):
     accuracy: Accuracy
     lower: Accuracy
     upper: Accuracy
-    level: Probability  # share of plans like those of the proxy runs that intervals cover
+    level: (
+        Probability  # share of plans like those of the proxy runs that intervals cover
+    )
     groups: tuple[GroupForecast, ...]
     dataset: str
     runs: Count
-    distance: NonNegative  # to the nearest proxy run, over the median distance between those
+    distance: (
+        NonNegative  # to the nearest proxy run, over the median distance between those
+    )
     anchored: bool  # whether an accuracy that the user knew shifted the forecast
     proxy: str  # digest of the table of proxy runs
 
@@ -299,7 +309,9 @@ class Plan(Shown, Checked):
         """Raise InputError where the guarantee counts more than the releases of one run."""
         if self.guarantee != PLD:
             rule = "cannot go with a book, which counts the releases of single runs"
-            raise InputError.one("certificate", rule, f"a guarantee by {self.guarantee}")
+            raise InputError.one(
+                "certificate", rule, f"a guarantee by {self.guarantee}"
+            )
 
     @model_serializer(mode="wrap")
     def _as_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -307,7 +319,11 @@ class Plan(Shown, Checked):
         data: dict[str, Any] = plain(self)
         if self.schema_version == 1:
             data["noise_std"] = data.pop("mean_noise_std")
-        return {**data, "spec": put_back(data["spec"], self._removed)} if self._removed else data
+        return (
+            {**data, "spec": put_back(data["spec"], self._removed)}
+            if self._removed
+            else data
+        )
 
     @rule
     def _names_are_those_of_the_spec(self) -> Iterator[Fault]:
@@ -319,7 +335,11 @@ class Plan(Shown, Checked):
             yield Fault("groups", text, ", ".join(names) or "none")
         for row in self.certificate:
             if row.group not in wanted:
-                yield Fault("certificate.group", f"must be one of {', '.join(wanted)}", row.group)
+                yield Fault(
+                    "certificate.group",
+                    f"must be one of {', '.join(wanted)}",
+                    row.group,
+                )
 
     @rule
     def _groups_follow_from_the_spec(self) -> Iterator[Fault]:
@@ -340,7 +360,9 @@ class Plan(Shown, Checked):
                 stored = getattr(group, field)
                 if not _same(stored, value):
                     shown = f"{value:.12g}" if isinstance(value, float) else value
-                    yield Fault(f"{where}.{field}", f"must be the spec's, {shown}", stored)
+                    yield Fault(
+                        f"{where}.{field}", f"must be the spec's, {shown}", stored
+                    )
 
     def _parts_of_records(self, group: GroupPlan, stated: Group) -> dict[str, Any]:
         """Cohort, records, batches and steps of a group whose records are protected."""
@@ -391,18 +413,30 @@ class Plan(Shown, Checked):
                     yield Fault(f"{where}.segments", text, rounds)
                 if of_records:
                     yield Fault(f"{where}.segments", "is only for unit: client", rounds)
-            for field in ("records", "record_sampling_ratio", "steps", "participations"):
+            for field in (
+                "records",
+                "record_sampling_ratio",
+                "steps",
+                "participations",
+            ):
                 value = getattr(group, field)
                 if of_records != (value is not None):
-                    text = f"is {'required' if of_records else 'only'} with unit: record"
-                    yield Fault(f"{where}.{field}", text, "nothing" if of_records else value)
+                    text = (
+                        f"is {'required' if of_records else 'only'} with unit: record"
+                    )
+                    yield Fault(
+                        f"{where}.{field}", text, "nothing" if of_records else value
+                    )
 
     @rule
     def _clipping_leaves_noise(self) -> Iterator[Fault]:
         """Sum and count do not cost a group more than its noise multiplier."""
         if self.clipping is None:
             return
-        update, count = self.clipping.update_noise_multiplier, self.clipping.count_noise_multiplier
+        update, count = (
+            self.clipping.update_noise_multiplier,
+            self.clipping.count_noise_multiplier,
+        )
         combined = 1 / math.hypot(1 / update, 1 / (2 * count))
         text = f"must leave each group its noise multiplier; both together have {combined:g}"
         least = min(group.noise_multiplier for group in self.groups)
@@ -438,7 +472,9 @@ class Plan(Shown, Checked):
 
     def law_of(self, group: GroupPlan) -> SamplingLaw:
         """The law by which a group is sampled, for persons with its contributions."""
-        return (group.sampling or self.spec.sampling).of_person(group.contributions, self.unit)
+        return (group.sampling or self.spec.sampling).of_person(
+            group.contributions, self.unit
+        )
 
     def clip_factor(self, group: GroupPlan) -> float:
         """The group's own clipping norm over the spec's; 1 where it has none."""
@@ -485,7 +521,9 @@ class Plan(Shown, Checked):
         group = self.group(group) if isinstance(group, str) else group
         law = self.law_of(group)
         if group.releases is not None:
-            release = Release(group.noise_multiplier, group.record_sampling_ratio or 1.0, law)
+            release = Release(
+                group.noise_multiplier, group.record_sampling_ratio or 1.0, law
+            )
             return History.repeated(release, group.releases)
         if group.segments is not None:
             return History(
@@ -521,10 +559,14 @@ class Plan(Shown, Checked):
                 what the data are instead of a plan.
         """
         if not isinstance(data, dict):
-            raise InputError.one("plan", "must be a mapping of fields", type(data).__name__)
+            raise InputError.one(
+                "plan", "must be a mapping of fields", type(data).__name__
+            )
         refuse_other_kind(data, PLAN, "plan")
         written = data.get("digest")
-        plan = cls.of_content({key: value for key, value in data.items() if key != "digest"})
+        plan = cls.of_content(
+            {key: value for key, value in data.items() if key != "digest"}
+        )
         if written != plan.digest:
             rule = "must be the hash of the plan, which was edited by hand"
             raise InputError.one("plan.digest", rule, written)
@@ -551,7 +593,9 @@ class Plan(Shown, Checked):
         if isinstance(path, Plan):
             return path
         if not isinstance(path, Path | str):
-            rule = "must be a plan, such as privplan.solve(spec), or the path of its file"
+            rule = (
+                "must be a plan, such as privplan.solve(spec), or the path of its file"
+            )
             raise InputError.one("plan", rule, type(path).__name__)
         path = Path(path) / "plan.json" if Path(path).is_dir() else path
         text = read_text(path, "plan")

@@ -154,7 +154,10 @@ report: Steps = lambda steps: None  # noqa: E731  # of the sweep that runs, in e
 
 
 def in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, count: Steps = report
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    jobs: int,
+    count: Steps = report,
 ) -> Iterator[Result]:
     """Results of ``work`` in the order of completion; ``count`` gets what the workers ``report``.
 
@@ -169,7 +172,9 @@ def in_processes(
     context = multiprocessing.get_context("spawn")
     size, queue = max(1, min(jobs, len(items))), context.SimpleQueue()
     threading.Thread(target=_count, args=(count, queue), daemon=True).start()
-    with ProcessPoolExecutor(size, context, _begin_worker, (OWN_MODULES, queue)) as pool:
+    with ProcessPoolExecutor(
+        size, context, _begin_worker, (OWN_MODULES, queue)
+    ) as pool:
         with ignore_sigint():
             running = [pool.submit(work, item) for item in items]
         try:
@@ -184,7 +189,9 @@ def in_processes(
                     child.terminate()
                 pool.shutdown(wait=True, cancel_futures=True)
             raise
-        queue.put(None)  # not where a worker was killed, which may hold the lock of the queue
+        queue.put(
+            None
+        )  # not where a worker was killed, which may hold the lock of the queue
 
 
 def _count(count: Steps, queue: Any) -> None:
@@ -221,7 +228,9 @@ def limited(seconds: float, error: Exception) -> Iterator[None]:
         raise error
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds, max(seconds, 0.1))  # again, if a callback hid it
+    signal.setitimer(
+        signal.ITIMER_PROF, seconds, max(seconds, 0.1)
+    )  # again, if a callback hid it
     try:
         yield
     finally:
@@ -248,7 +257,9 @@ class InterruptedSweepError(PrivplanError):
 
     def __init__(self, folder: Path | None) -> None:
         kept = f"what is done is kept in {folder}; the same command resumes"
-        super().__init__(f"interrupted: {kept if folder else 'name a folder with -o to resume'}")
+        super().__init__(
+            f"interrupted: {kept if folder else 'name a folder with -o to resume'}"
+        )
 
 
 class Journal(Generic[Result]):
@@ -259,7 +270,9 @@ class Journal(Generic[Result]):
     ``TypeError`` or ``ValueError`` for a line that the sweep cannot have written.
     """
 
-    def __init__(self, path: Path, sweep: str, check: Callable[[Any, Any], None]) -> None:
+    def __init__(
+        self, path: Path, sweep: str, check: Callable[[Any, Any], None]
+    ) -> None:
         self._path, self._sweep, self._check = path, sweep, check
 
     def load(self) -> dict[str, Result]:
@@ -280,7 +293,9 @@ class Journal(Generic[Result]):
         from privplan.files import append_bytes
 
         line = {"sweep": self._sweep, "point": json.loads(key), "rows": result}
-        append_bytes(self._path, (json.dumps(line, allow_nan=False) + "\n").encode(), "output")
+        append_bytes(
+            self._path, (json.dumps(line, allow_nan=False) + "\n").encode(), "output"
+        )
 
     def _read(self) -> tuple[dict[str, Result], str]:
         """Results by key, and the complete lines of the file."""
@@ -321,7 +336,9 @@ def resumable(folder: Path | None) -> Iterator[None]:
     from privplan.files import LOCK, locked, missing_folders, remove_empty
 
     created = [] if folder is None else missing_folders(folder)
-    before = {one.name for one in folder.iterdir()} if folder and folder.is_dir() else set()
+    before = (
+        {one.name for one in folder.iterdir()} if folder and folder.is_dir() else set()
+    )
     with nullcontext() if folder is None else locked(folder):
         try:
             yield
@@ -344,7 +361,9 @@ def finish(
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Result]:
     """Results of all items by key; those in the journal are not computed again."""
-    from logging import getLogger  # not before ``end_at_once``: it registers with ``atexit``
+    from logging import (
+        getLogger,
+    )  # not before ``end_at_once``: it registers with ``atexit``
 
     log, stored = getLogger(__name__), {} if journal is None else journal.begin()
     results = {key: stored[key] for key in items if key in stored}
@@ -361,7 +380,9 @@ def finish(
     except LostWorkerError as lost:
         left = [key for key in items if key not in results]
         named = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
-        raise LostWorkerError(f"{lost}; missing: {len(left)} of {len(items)}: {named}") from None
+        raise LostWorkerError(
+            f"{lost}; missing: {len(left)} of {len(items)}: {named}"
+        ) from None
     return results
 
 

@@ -299,7 +299,9 @@ class Allocation:
     def __init__(self, sigma: arb, rounds: int, level: int) -> None:
         self.sigma = sigma
         self.rounds = rounds
-        self.bits = 7 + rounds.bit_length() + level  # of the number of points near x = 1
+        self.bits = (
+            7 + rounds.bit_length() + level
+        )  # of the number of points near x = 1
         self.put_of_one = lru_cache(None)(self._put_of_one)
         self.sums = lru_cache(None)(self._sums)
 
@@ -331,13 +333,17 @@ class Allocation:
         return self._joined(dots, below, self.rounds * arb(2) ** exponent, last)
 
     @staticmethod
-    def _joined(dots: list[tuple[int, arb]], below: arb, step: arb, last: int) -> UpperMasses:
+    def _joined(
+        dots: list[tuple[int, arb]], below: arb, step: arb, last: int
+    ) -> UpperMasses:
         """The law with these puts at place * step; ``below`` is the last slope."""
         slopes = [arb(0)]
         for (left, low), (right, high) in pairwise(dots):
             slopes.append((high - low) / ((right - left) * step))
         balls = [arb(0)] * (dots[-1][0] + 1)
-        for (place, _), (before, after) in zip(dots, pairwise([*slopes, below]), strict=True):
+        for (place, _), (before, after) in zip(
+            dots, pairwise([*slopes, below]), strict=True
+        ):
             balls[place] = after - before
         if dots[-1][0] < last:
             balls[0] += 1 - below
@@ -395,7 +401,11 @@ def profiles_of(rounds: Rounds, relation: str, level: int) -> arb | Profiles:
     """
     law = LAW.fullmatch(rounds.sampling)
     pair: arb | Profiles | None = None
-    if law is None or relation not in RELATIONS or (law[4] and law[1] not in OF_PERSONS):
+    if (
+        law is None
+        or relation not in RELATIONS
+        or (law[4] and law[1] not in OF_PERSONS)
+    ):
         pass
     elif rounds.family not in FAMILIES:
         pair = of_count(rounds, law, relation)
@@ -432,7 +442,11 @@ def of_everybody(
     """Rounds, or blocks of rounds, in which every client takes part surely."""
     shift = 1 / arb(rounds.noise_multiplier)
     moved = 2 if relation == "replace_one" else 1
-    if law[1] in ALLOCATED and moved == 1 and rounds.noise_multiplier >= LEAST_ALLOCATED:
+    if (
+        law[1] in ALLOCATED
+        and moved == 1
+        and rounds.noise_multiplier >= LEAST_ALLOCATED
+    ):
         block = int(law[3] or law[2])
         allocation = Allocation(arb(rounds.noise_multiplier), block, level)
         return allocation.remove, allocation.add
@@ -483,7 +497,9 @@ def spread_out(end: int, dense: int) -> list[int]:
     return places
 
 
-def connected(profile: Profile, step: float, lowest: int, highest: int, dense: int) -> UpperLoss:
+def connected(
+    profile: Profile, step: float, lowest: int, highest: int, dense: int
+) -> UpperLoss:
     """One round by Lemma 1."""
     negative = [-place for place in spread_out(-lowest, dense)[:0:-1]]
     places: list[int] = []  # of the corners, besides that at x = 0
@@ -501,12 +517,16 @@ def connected(profile: Profile, step: float, lowest: int, highest: int, dense: i
         places.append(place)
     balls = [arb(0)] * (highest - lowest + 1)
     slopes = pairwise([*(slope for _, _, slope in corners[1:]), arb(0)])
-    for place, (x, _, _), (before, after) in zip(places, corners[1:], slopes, strict=True):
+    for place, (x, _, _), (before, after) in zip(
+        places, corners[1:], slopes, strict=True
+    ):
         balls[place - lowest] = x * (after - before)
     return UpperLoss(step, lowest, UpperMasses(balls), UpperMasses([corners[-1][1]]))
 
 
-def composed(parts: Parts, step: float, lowest: float, highest: float, dense: int) -> UpperLoss:
+def composed(
+    parts: Parts, step: float, lowest: float, highest: float, dense: int
+) -> UpperLoss:
     """All rounds of one direction, with losses within a window."""
     ends = (math.floor(lowest / step), math.ceil(highest / step))
     total = UpperLoss(step, 0, UpperMasses([arb(1)]), UpperMasses(()))
@@ -592,7 +612,9 @@ class Finding:
     seconds: float  # of processor time
 
 
-def prove(history: Sequence[Rounds], relation: str, epsilon: float, delta: float) -> Finding:
+def prove(
+    history: Sequence[Rounds], relation: str, epsilon: float, delta: float
+) -> Finding:
     """Whether releases together are (epsilon, delta)-private under a relation."""
     start = time.process_time()
     points = 0
@@ -610,7 +632,9 @@ def _missed(
 ) -> tuple[str, int]:
     """By how much the finest lattice misses, empty where it does not; its points."""
     if not (0 <= epsilon < math.inf and LEAST_DELTA <= delta < 1):
-        raise NotProvableError(f"epsilon {epsilon:g} at delta {delta:g} is out of range")
+        raise NotProvableError(
+            f"epsilon {epsilon:g} at delta {delta:g} is out of range"
+        )
     points = 0
     last_ratio = math.inf
     reason = ""

@@ -54,7 +54,11 @@ def _not_proven(reason: str) -> Finding:
 
 
 def finding_on_run(
-    guarantee: str, history: History, relation: Relation, epsilon: float | None, delta: float
+    guarantee: str,
+    history: History,
+    relation: Relation,
+    epsilon: float | None,
+    delta: float,
 ) -> Finding:
     """As ``finding_on``, where a guarantee may be of more than this history."""
     if guarantee not in proof_program().OF_ONE_RUN:

@@ -16,7 +16,12 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from privplan.accounting.accountant import Interval, accountant, fast_accountants, outwards
+from privplan.accounting.accountant import (
+    Interval,
+    accountant,
+    fast_accountants,
+    outwards,
+)
 from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.release import Relation
 from privplan.bundle import (
@@ -41,7 +46,9 @@ from privplan.verification.verify import (
     load_run,
 )
 
-DEPLOYMENT = "a deployment's model is not in its folder: only plan, certificate and verdict"
+DEPLOYMENT = (
+    "a deployment's model is not in its folder: only plan, certificate and verdict"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -134,7 +141,9 @@ def bundle_of(
         noise_key=noise_key,
     )
     _refuse(verdict)
-    notes = [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
+    notes = (
+        [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
+    )
     model = None
     if loaded.record.seed is None:
         notes.append(DEPLOYMENT)
@@ -202,7 +211,9 @@ def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
         groups=tuple(promises),
     )
     certificate = PublishedCertificate(plan=plan.digest, rows=tuple(rows))
-    return Bundle(plan, certificate, published, None if model is None else model.parameters)
+    return Bundle(
+        plan, certificate, published, None if model is None else model.parameters
+    )
 
 
 def _rows(plan: Plan, group: GroupPlan) -> list[CertificateRow]:
@@ -230,7 +241,9 @@ def _promise(plan: Plan, group: GroupPlan, verdict: GroupVerdict) -> GroupPromis
     certified = _certified(plan, group)
     realised = verdict.realised_upper
     if realised is None:
-        raise UnverifiedRunError(f"run: must have a finite epsilon, as {group.name} has not")
+        raise UnverifiedRunError(
+            f"run: must have a finite epsilon, as {group.name} has not"
+        )
     return GroupPromise(
         group=group.name,
         clients=group.clients,
@@ -260,7 +273,9 @@ def _write(output: Path, files: Mapping[str, bytes]) -> None:
     """Write the files into a folder beside the output, which is then renamed."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+        unfinished = Path(
+            tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}.")
+        )
     except OSError as error:
         rule = f"must be writable ({error.strerror})"
         raise InputError.one("output", rule, str(output)) from None

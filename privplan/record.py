@@ -45,7 +45,9 @@ CHECKPOINT = "checkpoint.pt"
 VERDICT = "verdict.json"
 REPLAY = "replay.json"
 ACCURACY = "accuracy"  # default metric of a run: the share of correct predictions
-STREAMS = 3  # how cohorts and noise of new runs follow from the seed: 1, old, from it alone
+STREAMS = (
+    3  # how cohorts and noise of new runs follow from the seed: 1, old, from it alone
+)
 METRIC = "metric"  # entry of the configuration that names another metric
 
 
@@ -54,7 +56,9 @@ Fingerprint = Annotated[
     str, text_of(f"([0-9a-f]{{{LETTERS}}})?", f"{LETTERS} hexadecimal digits, or empty")
 ]
 """A short hash, of a generator's state or of coordinates; empty where there is none."""
-MOST_REASON = 200  # letters of the reason why a round of a deployment was never released
+MOST_REASON = (
+    200  # letters of the reason why a round of a deployment was never released
+)
 MOST_MASKS = 16  # more masks than any algorithm composes
 MOST_NAMED = 10_000  # most scores by name, more than classes of any data set
 _Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
@@ -110,7 +114,9 @@ class Residual(Value):
     """
 
     sum_squares: NonNegative  # sum of its squares over all coordinates
-    along_sum: float | None  # its part along the sum; None where the sum is zero, or is not known
+    along_sum: (
+        float | None
+    )  # its part along the sum; None where the sum is zero, or is not known
 
 
 def _known_family(name: str) -> str:
@@ -127,7 +133,9 @@ class ReleaseRecord(Value):
     unit: Literal["client", "record"] = "client"
     # the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients
     family: Annotated[str, AfterValidator(_known_family)]
-    steps: Count = 1  # how many times it was released: the local steps of a record-level release
+    steps: Count = (
+        1  # how many times it was released: the local steps of a record-level release
+    )
     noise_std: Scale  # standard deviation of the noise on the sum, per coordinate
     # step of the grid that sums and noise are on; None for noise on none
     grid: Scale | None = Field(None, exclude_if=is_none)
@@ -141,12 +149,17 @@ class ReleaseRecord(Value):
     # what a measurement outside the mechanism found; evidence
     residual: Residual | None = Field(None, exclude_if=is_none)
     # why a round of a deployment was never released; empty for a release
-    failure: Annotated[str, Field(max_length=MOST_REASON)] = Field("", exclude_if=is_empty)
+    failure: Annotated[str, Field(max_length=MOST_REASON)] = Field(
+        "", exclude_if=is_empty
+    )
     shares: tuple[GroupShare, ...]  # the groups whose clients are in the sum
 
     def release_for(self, share: GroupShare) -> Release:
         """The release as a client of one group sees it, by the noise multiplier of its family."""
-        noise, ratio = (self.family, self.noise_std, self.grid), min(share.sampling_ratio, 1.0)
+        noise, ratio = (
+            (self.family, self.noise_std, self.grid),
+            min(share.sampling_ratio, 1.0),
+        )
         return _release(*noise, share.clip_bound, ratio, share.sampling)
 
     @property
@@ -166,7 +179,9 @@ def _release(
 ) -> Release:
     """The release with these recorded values."""
     noise = NOISE_FAMILIES.get(family)
-    multiplier = noise.noise_multiplier(noise.equivalent_std(noise_std, grid), clip_bound)
+    multiplier = noise.noise_multiplier(
+        noise.equivalent_std(noise_std, grid), clip_bound
+    )
     return Release(multiplier, ratio, sampling, noise.name if noise.noisy else GAUSSIAN)
 
 
@@ -260,8 +275,12 @@ class RunRecord(Checked):
     chain: HashOrNone = ""
     executed: Executed | None = None
     audit: HashOrNone = ""
-    parts: _ByName[tuple[Natural, ...]] = Field(default_factory=dict, exclude_if=is_empty)
-    noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=lambda noise: noise == "seeded")
+    parts: _ByName[tuple[Natural, ...]] = Field(
+        default_factory=dict, exclude_if=is_empty
+    )
+    noise: Literal["seeded", "secure"] = Field(
+        "seeded", exclude_if=lambda noise: noise == "seeded"
+    )
 
     @rule
     def _accuracies_are_shares(self) -> Iterator[Fault]:
@@ -269,9 +288,18 @@ class RunRecord(Checked):
         if METRIC in self.configuration:
             return
         found = {"accuracy": self.accuracy}
-        found |= {f"metrics.{at}.accuracy": one.accuracy for at, one in enumerate(self.metrics)}
-        found |= {f"accuracy_by_class.{name}": one for name, one in self.accuracy_by_class.items()}
-        found |= {f"accuracy_by_group.{name}": one for name, one in self.accuracy_by_group.items()}
+        found |= {
+            f"metrics.{at}.accuracy": one.accuracy
+            for at, one in enumerate(self.metrics)
+        }
+        found |= {
+            f"accuracy_by_class.{name}": one
+            for name, one in self.accuracy_by_class.items()
+        }
+        found |= {
+            f"accuracy_by_group.{name}": one
+            for name, one in self.accuracy_by_group.items()
+        }
         for field, value in found.items():
             if value is not None and not 0 <= value <= 1:
                 yield Fault(f"record.{field}", "must be in [0, 1]", value)
@@ -294,7 +322,9 @@ class RunRecord(Checked):
         try:
             digest(self.configuration)
         except ValueError:
-            yield Fault("record.configuration", "must hold finite numbers only", "another one")
+            yield Fault(
+                "record.configuration", "must hold finite numbers only", "another one"
+            )
 
     @property
     def digest(self) -> str:
@@ -321,7 +351,11 @@ class RunRecord(Checked):
         clients, as the user said, may be shown.
         """
         own_data = bool(self.configuration.get("own_data"))
-        return self.seed is not None and own_data and self.configuration.get("test") != "others"
+        return (
+            self.seed is not None
+            and own_data
+            and self.configuration.get("test") != "others"
+        )
 
     @property
     def simulation_seed(self) -> int:

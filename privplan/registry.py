@@ -127,11 +127,17 @@ class Registry(Generic[T]):
 
     def _ordered(self) -> tuple[tuple[str, T], ...]:
         items, order = tuple(self._components.items()), self._order
-        return items if order is None else tuple(sorted(items, key=lambda item: order(item[1])))
+        return (
+            items
+            if order is None
+            else tuple(sorted(items, key=lambda item: order(item[1])))
+        )
 
     def _find(self, text: str) -> str | None:
         plain = _plain(text)
-        return next((n for n in (*self._components, *self._points) if _plain(n) == plain), None)
+        return next(
+            (n for n in (*self._components, *self._points) if _plain(n) == plain), None
+        )
 
     def _known(self, text: str) -> str | None:
         """The registered spelling of a name; no more is imported than it takes to find it."""
@@ -149,7 +155,11 @@ class Registry(Generic[T]):
 
     def _load_module(self, name: str) -> None:
         module = f"{self._package}.{_plain(name)}"
-        if self._package and _plain(name).isidentifier() and find_spec(module) is not None:
+        if (
+            self._package
+            and _plain(name).isidentifier()
+            and find_spec(module) is not None
+        ):
             import_module(module)
 
     def _find_all(self) -> None:
@@ -172,10 +182,14 @@ class Registry(Generic[T]):
         point = self._points[name]
         try:
             component = point.load()
-            self.register(name, component if self._check is None else self._check(component))
+            self.register(
+                name, component if self._check is None else self._check(component)
+            )
         except Exception as error:  # code of another distribution can fail in any way
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            rule = f"entry point {point.value!r} of group {self.group} must load: {first}"
+            rule = (
+                f"entry point {point.value!r} of group {self.group} must load: {first}"
+            )
             raise InputError.one(self.field, rule, name) from None
 
 

@@ -34,7 +34,9 @@ from privplan.ledger import LedgerText
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord
 
-NOT_STORED = "the releases of all rounds, which this run does not store (they are too large)"
+NOT_STORED = (
+    "the releases of all rounds, which this run does not store (they are too large)"
+)
 """What is missing where a run stores no releases."""
 
 
@@ -59,7 +61,9 @@ class StoredReleases:
             InputError: when it does not have its digest.
         """
         with _opened(self.folder) as file:
-            return _vector(file, self.header.parameters, self.header.model, "initial vector")
+            return _vector(
+                file, self.header.parameters, self.header.model, "initial vector"
+            )
 
     def releases(self) -> Iterator[tuple[int, list[np.ndarray]]]:
         """Each round and its releases [k], float32, in the order of the ledger.
@@ -73,11 +77,16 @@ class StoredReleases:
                 where = f"a release of round {line.round}"
                 yield (
                     line.round,
-                    [_vector(file, line.length, digest, where) for digest in line.releases],
+                    [
+                        _vector(file, line.length, digest, where)
+                        for digest in line.releases
+                    ],
                 )
 
 
-def stored_releases(folder: Path, plan: Plan, ledger: LedgerText | None = None) -> StoredReleases:
+def stored_releases(
+    folder: Path, plan: Plan, ledger: LedgerText | None = None
+) -> StoredReleases:
     """The vectors that a run stores, once the sizes of all files agree.
 
     Args:
@@ -98,7 +107,9 @@ def stored_releases(folder: Path, plan: Plan, ledger: LedgerText | None = None) 
     if evidence.fault is not None or evidence.header is None:
         raise InputError.one("evidence", "must be whole", evidence.fault)
     if not evidence.header.stored:
-        rule = "must be stored to compute the model; replay all rounds of the run instead"
+        rule = (
+            "must be stored to compute the model; replay all rounds of the run instead"
+        )
         raise InputError.one("releases", rule, "none")
     rounds = tuple(evidence.of_releases.values())
     fault = _size_fault(folder, evidence.header, rounds, plan)
@@ -128,7 +139,9 @@ def stored_fault(
     Every byte of ``vectors.bin`` is in a vector, each vector has its digest, and the
     releases are those that the ledger counts; None if all that holds.
     """
-    fault = _size_fault(folder, header, rounds, plan) or _ledger_fault(rounds, ledger, plan)
+    fault = _size_fault(folder, header, rounds, plan) or _ledger_fault(
+        rounds, ledger, plan
+    )
     if fault is not None:
         return fault
     stored = StoredReleases(folder, header, rounds if header.stored else ())
@@ -159,7 +172,9 @@ def _size_fault(
     return f"{VECTORS} has {stored} bytes, its vectors {size}"
 
 
-def _ledger_fault(rounds: tuple[RoundEvidence, ...], ledger: LedgerText, plan: Plan) -> str | None:
+def _ledger_fault(
+    rounds: tuple[RoundEvidence, ...], ledger: LedgerText, plan: Plan
+) -> str | None:
     """The first round whose evidence does not belong to the ledger; None if all do."""
     by_round = defaultdict[int, list[ReleaseRecord]](list)
     for record in ledger.records:
@@ -186,7 +201,9 @@ def _opened(folder: Path) -> BinaryIO:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise InputError.one("vectors", f"must be readable ({error.strerror})", str(path)) from None
+        raise InputError.one(
+            "vectors", f"must be readable ({error.strerror})", str(path)
+        ) from None
 
 
 def _vector(file: BinaryIO, length: int, digest: str, what: str) -> np.ndarray:
@@ -196,5 +213,7 @@ def _vector(file: BinaryIO, length: int, digest: str, what: str) -> np.ndarray:
         raise InputError.one("vectors", f"must hold {what}", file.name)
     vector = np.frombuffer(content, "<f4")
     if vector_digest(vector) != digest:
-        raise InputError.one("vectors", f"must have the recorded digest of {what}", file.name)
+        raise InputError.one(
+            "vectors", f"must have the recorded digest of {what}", file.name
+        )
     return vector

@@ -31,7 +31,10 @@ from privplan.record import LETTERS, Mask
 # fingerprint: both are hashes, from which the key cannot be found.
 
 KEY_BYTES = 32
-_FIRST, _LAST = 10, 20  # logs of the sizes of the first and of the largest block, in bytes
+_FIRST, _LAST = (
+    10,
+    20,
+)  # logs of the sizes of the first and of the largest block, in bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +46,9 @@ class NoiseKey:
     @property
     def commitment(self) -> str:
         """SHA-256 of the key with its context, which a record may hold."""
-        return hashlib.sha256(b"privplan noise key commitment v1\n" + self.content).hexdigest()
+        return hashlib.sha256(
+            b"privplan noise key commitment v1\n" + self.content
+        ).hexdigest()
 
     def stream(self, purpose: int, *indices: int) -> SecureStream:
         """The stream of a purpose, from its start; equal arguments give equal streams."""
@@ -73,7 +78,9 @@ class NoiseKey:
         return cls(content)
 
     @classmethod
-    def of_run(cls, folder: Path, commitment: object, given: Path | None) -> NoiseKey | None:
+    def of_run(
+        cls, folder: Path, commitment: object, given: Path | None
+    ) -> NoiseKey | None:
         """The key of a run that is given, or the one beside its folder; None without."""
         beside, what = key_beside(folder), "noise-key"
         if commitment is None and given is not None:
@@ -118,10 +125,14 @@ class SecureStream:
             need = self._used + 8 * (count - available)
             # The hash is read as far as needed the first time, which is often the only one.
             last = size if self._used or need > size else need
-            block = hashlib.shake_256(self._key + self._block.to_bytes(8, "little")).digest(last)
+            block = hashlib.shake_256(
+                self._key + self._block.to_bytes(8, "little")
+            ).digest(last)
             parts.append(np.frombuffer(block, "<u8")[self._used // 8 :])
             available += len(parts[-1])
-            self._block, self._used = (self._block, last) if last < size else (self._block + 1, 0)
+            self._block, self._used = (
+                (self._block, last) if last < size else (self._block + 1, 0)
+            )
         found = np.concatenate(parts) if len(parts) > 1 else parts[0]
         self._words, self._read = found[count:], self._read + count
         return found[:count]
@@ -134,7 +145,9 @@ class SecureStream:
         """Standard normals [size] by the method of Box and Muller, in floating-point numbers."""
         pairs = (size + 1) // 2
         words = self.words(2 * pairs)
-        radius = np.sqrt(-2.0 * np.log((words[:pairs].astype(np.float64) + 1.0) * 2.0**-64))
+        radius = np.sqrt(
+            -2.0 * np.log((words[:pairs].astype(np.float64) + 1.0) * 2.0**-64)
+        )
         angle = (words[pairs:] >> np.uint64(11)) * (2.0**-52 * np.pi)
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
 
@@ -278,9 +291,14 @@ def fingerprint(generator: np.random.Generator | SecureStream) -> str:
     if isinstance(generator, SecureStream):
         return generator.fingerprint()
     found = generator.bit_generator.state
-    words = [found["bit_generator"], *(found["state"][name] for name in sorted(found["state"]))]
+    words = [
+        found["bit_generator"],
+        *(found["state"][name] for name in sorted(found["state"])),
+    ]
     text = "|".join(str(np.asarray(word).tolist()) for word in words)
-    return hashlib.sha256(f"{text}|{found.get('buffer_pos')}".encode()).hexdigest()[:LETTERS]
+    return hashlib.sha256(f"{text}|{found.get('buffer_pos')}".encode()).hexdigest()[
+        :LETTERS
+    ]
 
 
 # --- Public random masks: the coordinates released in a round, drawn from the seed without data. --
@@ -292,11 +310,15 @@ def mask_digest(coordinates: np.ndarray) -> str:
     return hashlib.sha256(content).hexdigest()[:LETTERS]
 
 
-def draw_mask(seed: int, round_: int, masks: Sequence[Mask], dimension: int) -> np.ndarray:
+def draw_mask(
+    seed: int, round_: int, masks: Sequence[Mask], dimension: int
+) -> np.ndarray:
     """The coordinates in all masks of a round, sorted."""
     released = np.arange(dimension)
     for mask in masks:
         generator = stream(seed, Purpose.SUPPORT, round_, mask.index)
-        drawn = generator.choice(dimension, size=mask.size, replace=False, shuffle=False)
+        drawn = generator.choice(
+            dimension, size=mask.size, replace=False, shuffle=False
+        )
         released = np.intersect1d(released, drawn)
     return released

@@ -75,7 +75,9 @@ def _printable_or_empty(value: str) -> str:
 
 
 LEAST = 1e-30  # least positive number that a field takes
-LARGEST = 1e40  # largest positive number that a field takes; products of several stay finite
+LARGEST = (
+    1e40  # largest positive number that a field takes; products of several stay finite
+)
 
 
 def _no_less(value: float) -> float:
@@ -94,7 +96,9 @@ MOST = 10**15  # largest count: exact as a float, and so are sums and ratios of 
 
 _NUMBER = BeforeValidator(_not_a_bool)
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
-PathName = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_printable)]
+PathName = Annotated[
+    str, Field(min_length=1, max_length=4096), AfterValidator(_printable)
+]
 Label = Annotated[
     str, text_of("[A-Za-z0-9_.+<>-]{1,60}", "up to 60 letters, digits and _ . + < > -")
 ]
@@ -108,7 +112,9 @@ NameOrNone = Annotated[str, Field(max_length=200), AfterValidator(_printable_or_
 """The same, and a ``Name``, or empty for what there is none of."""
 Hash = Annotated[str, text_of("[0-9a-f]{64}", "64 hexadecimal digits")]
 """SHA-256."""
-HashOrNone = Annotated[str, text_of("([0-9a-f]{64})?", "64 hexadecimal digits, or empty")]
+HashOrNone = Annotated[
+    str, text_of("([0-9a-f]{64})?", "64 hexadecimal digits, or empty")
+]
 Count = Annotated[int, _NUMBER, Field(ge=1, le=MOST)]
 Natural = Annotated[int, _NUMBER, Field(ge=0, le=2**64 - 1)]
 Positive = Annotated[float, _NUMBER, Field(gt=0, le=LARGEST), AfterValidator(_no_less)]
@@ -143,7 +149,9 @@ class Named(Guided, tuple[Item, ...]):
     @property
     def names(self) -> list[str]:
         """Their names."""
-        return [str(getattr(one, "name", None) or getattr(one, "group", "")) for one in self]
+        return [
+            str(getattr(one, "name", None) or getattr(one, "group", "")) for one in self
+        ]
 
     def __getitem__(self, key: Any) -> Item:  # type: ignore[override]
         if not isinstance(key, str):
@@ -187,7 +195,9 @@ class _Kind(ModelMetaclass):
     def __call__(cls, *values: Any, **fields: Any) -> Any:  # noqa: N805
         if values or cls.__name__ == "Spec":
             rule = f"must be {INSTEAD.get(cls.__name__, 'given its fields by name')}"
-            raise InputError.one(f"{cls.__name__}(...)", rule, values or ", ".join(fields))
+            raise InputError.one(
+                f"{cls.__name__}(...)", rule, values or ", ".join(fields)
+            )
         return super().__call__(**fields)
 
     def __getattr__(cls, name: str) -> Any:  # noqa: N805
@@ -210,13 +220,20 @@ class Value(Guided, BaseModel, metaclass=_Kind):
             try:
                 super().__setattr__(name, value)
             except ValidationError:
-                raise InputError.one(name, f"cannot be changed; {REPLACE}", value) from None
+                raise InputError.one(
+                    name, f"cannot be changed; {REPLACE}", value
+                ) from None
 
     def __dir__(self) -> list[str]:
         """The names of the project without those of pydantic."""
         kinds = [kind for kind in type(self).__mro__ if kind not in (BaseModel, object)]
-        names = {*type(self).model_fields, *(name for kind in kinds for name in vars(kind))}
-        return sorted(name for name in names if not name.startswith(("model_", "__pydantic")))
+        names = {
+            *type(self).model_fields,
+            *(name for kind in kinds for name in vars(kind)),
+        }
+        return sorted(
+            name for name in names if not name.startswith(("model_", "__pydantic"))
+        )
 
     model_config = ConfigDict(
         frozen=True,
@@ -239,7 +256,9 @@ def rule(check: R) -> R:
 class Checked(Value):
     """A value with rules between its fields."""
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(
+        self, *, update: Mapping[str, Any] | None = None, deep: bool = False
+    ) -> Self:
         """A copy with some fields changed; each is checked, the rules between them are not."""
         kind, fields = type(self), dict[str, Any]()
         for name, value in (update or {}).items():
@@ -248,7 +267,9 @@ class Checked(Value):
                 rule = f"is not a field of {kind.__name__}{near}; Spec.replace changes parts"
                 raise InputError.one(name, rule, value)
             try:
-                part = _with_field(kind, name).model_validate({name: value}, context=_PARSING)
+                part = _with_field(kind, name).model_validate(
+                    {name: value}, context=_PARSING
+                )
             except ValidationError as error:
                 raise InputError(faults_of(error, {name: value})) from None
             fields[name] = getattr(part, name)
@@ -265,7 +286,9 @@ class Checked(Value):
         return value
 
 
-_PARSING = {"parse": True}  # context of ``parse``, which evaluates the rules after all fields
+_PARSING = {
+    "parse": True
+}  # context of ``parse``, which evaluates the rules after all fields
 
 
 _RULES = {
@@ -304,7 +327,11 @@ def _rule(error: dict[str, Any]) -> str:
         case "value_error":
             return str(context["error"])
         case kind:
-            return _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(error["msg"])
+            return (
+                _RULES.get(kind)
+                or _RULES.get(kind.partition("_")[0])
+                or str(error["msg"])
+            )
 
 
 def where(location: tuple[int | str, ...], data: Any) -> str:
@@ -320,29 +347,39 @@ def where(location: tuple[int | str, ...], data: Any) -> str:
     return ".".join(words)
 
 
-def faults_of(error: ValidationError, data: Any, kind: type[Value] | None = None) -> list[Fault]:
+def faults_of(
+    error: ValidationError, data: Any, kind: type[Value] | None = None
+) -> list[Fault]:
     """The errors of pydantic as faults, worded as all messages of the project."""
     faults = []
     for item in error.errors(include_url=False):
         found = "nothing" if item["type"] == "missing" else item["input"]
         rule = _rule(dict(item))
         if item["type"] == "extra_forbidden" and kind is not None:
-            rule += did_you_mean(item["loc"][-1], _fields_beside(kind, item["loc"], data))
+            rule += did_you_mean(
+                item["loc"][-1], _fields_beside(kind, item["loc"], data)
+            )
         faults.append(Fault(where(item["loc"], data) or "document", rule, found))
     return faults
 
 
-def _fields_beside(kind: type[Value], location: tuple[int | str, ...], data: Any) -> list[str]:
+def _fields_beside(
+    kind: type[Value], location: tuple[int | str, ...], data: Any
+) -> list[str]:
     """Fields of the value that contains the location, without those that the data give."""
     for part in location[:-1]:
-        if isinstance(part, int):  # an item of a list has the class that the list's field names
+        if isinstance(
+            part, int
+        ):  # an item of a list has the class that the list's field names
             data = data[part]
             continue
         field = kind.model_fields.get(part)
         if field is None:
             return []
         annotation: Any = field.annotation
-        inner = next((one for one in (*get_args(annotation), annotation) if _is_value(one)), None)
+        inner = next(
+            (one for one in (*get_args(annotation), annotation) if _is_value(one)), None
+        )
         if inner is None:
             return []
         kind, data = inner, data[part]
@@ -356,7 +393,9 @@ def _is_value(kind: Any) -> bool:
 T = TypeVar("T", bound="Value")
 
 
-def parse(kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterable[str] = ()) -> T:
+def parse(
+    kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterable[str] = ()
+) -> T:
     """Make a value from plain data."""
     faults = [*known]
     silent = {*hidden, *(fault.field for fault in faults)}
@@ -379,7 +418,9 @@ def digest(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _rule_faults(value: Value, *unknown: type[Exception], prefix: str = "") -> Iterator[Fault]:
+def _rule_faults(
+    value: Value, *unknown: type[Exception], prefix: str = ""
+) -> Iterator[Fault]:
     """The faults of the rules of a value and of its fields, up to a field that is ``unknown``."""
     for check in _rules(type(value)):
         with suppress(*unknown):
@@ -392,7 +433,9 @@ def _rule_faults(value: Value, *unknown: type[Exception], prefix: str = "") -> I
 
 @lru_cache(maxsize=1000)
 def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
-    members = [member for base in reversed(kind.__mro__) for member in vars(base).values()]
+    members = [
+        member for base in reversed(kind.__mro__) for member in vars(base).values()
+    ]
     methods = [member for member in members if isinstance(member, FunctionType)]
     return tuple(method for method in methods if hasattr(method, "is_rule"))
 
@@ -415,7 +458,11 @@ def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
     inner = (get_args(annotation) or (annotation,))[0]
     if _is_value(inner):
         several = get_origin(annotation) is tuple
-        if several and isinstance(data, list) and all(isinstance(item, dict) for item in data):
+        if (
+            several
+            and isinstance(data, list)
+            and all(isinstance(item, dict) for item in data)
+        ):
             return tuple(_valid_part(inner, item) for item in data)
         if not several and isinstance(data, dict):
             return _valid_part(inner, data)
@@ -425,5 +472,7 @@ def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
 @lru_cache(maxsize=1000)
 def _with_field(kind: type[Value], name: str) -> type[Value]:
     """A class with that field only."""
-    fields: dict[str, Any] = {name: (kind.model_fields[name].annotation, kind.model_fields[name])}
+    fields: dict[str, Any] = {
+        name: (kind.model_fields[name].annotation, kind.model_fields[name])
+    }
     return create_model(kind.__name__, __base__=Value, **fields)

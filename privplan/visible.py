@@ -56,7 +56,8 @@ def printable(text: str, unescaped: str = "") -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        letter if letter in unescaped or _is_seen(letter) else _escaped(letter) for letter in text
+        letter if letter in unescaped or _is_seen(letter) else _escaped(letter)
+        for letter in text
     )
 
 

@@ -28,7 +28,9 @@ from simulate.transforms import NORM, count_scale, keep_largest
 # clipping norm are post-processing, so they have no privacy cost.
 
 
-def weighted_sum(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+def weighted_sum(
+    releases: Sequence[Received], theta: Tensor, state: State
+) -> tuple[Tensor, State]:
     """The sum of the releases [k], each times its planned factor."""
     parts = [part.factor * part.vector for part in releases]
     return torch.stack(parts).sum(0), state
@@ -57,7 +59,9 @@ def by_epsilon() -> Aggregator:
     """Each sum times epsilon_m / sum_j epsilon_j r_j, with r the expected cohorts."""
 
     def weight(group: GroupPlan, plan: Plan) -> float:
-        return group.epsilon / sum(other.epsilon * other.expected_cohort for other in plan.groups)
+        return group.epsilon / sum(
+            other.epsilon * other.expected_cohort for other in plan.groups
+        )
 
     return Aggregator("by epsilon", weight, weighted_sum)
 
@@ -65,9 +69,13 @@ def by_epsilon() -> Aggregator:
 def top_k(inner: Aggregator) -> Aggregator:
     """Sparsify each group's released sum by the group's ``kept_fraction``, then combine."""
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         sparse = [
-            replace(part, vector=keep_largest(part.vector, part.groups[0].kept_fraction))
+            replace(
+                part, vector=keep_largest(part.vector, part.groups[0].kept_fraction)
+            )
             for part in releases
         ]
         return inner.combine(sparse, theta, state)
@@ -78,7 +86,9 @@ def top_k(inner: Aggregator) -> Aggregator:
 def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
     """Combine the releases, then add the vector that ``shift`` subtracted (DP-FedPGN, line 14)."""
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
         return step + share * pseudo_gradient_step(state, decay), after
 
@@ -87,7 +97,11 @@ def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
 
 def at_plan_norm(inner: Aggregator, plan: Plan) -> Aggregator:
     """The aggregator of sums that ``plan_clip`` bounded."""
-    return inner if plan.clipping is None else adaptive_clipping(inner, plan, plan.clipping)
+    return (
+        inner
+        if plan.clipping is None
+        else adaptive_clipping(inner, plan, plan.clipping)
+    )
 
 
 def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggregator:
@@ -100,15 +114,21 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
     scale_of_count = count_scale(clipping)
 
     def start(theta: Tensor) -> State:
-        first = torch.tensor(plan.spec.clipping_norm, dtype=torch.float64, device=theta.device)
+        first = torch.tensor(
+            plan.spec.clipping_norm, dtype=torch.float64, device=theta.device
+        )
         return {NORM: first, **inner.start(theta)}
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         counting = [replace(one, vector=one.vector[-1:]) for one in releases]
         counts, _ = weighted_sum(counting, theta, state)
         sums = [replace(one, vector=one.vector[:-1]) for one in releases]
         step, state = inner.combine(sums, theta, state)
-        share = 0.5 + counts[0].double() / scale_of_count / _expected_weight(plan, releases)
+        share = 0.5 + counts[0].double() / scale_of_count / _expected_weight(
+            plan, releases
+        )
         moved = torch.exp(-clipping.learning_rate * (share - clipping.quantile))
         norm = state[NORM]
         return step * norm.to(step.dtype), {**state, NORM: norm * moved}
@@ -120,7 +140,10 @@ def _expected_weight(plan: Plan, releases: Sequence[Received]) -> float:
     """Sum of the factors on clipped updates over the expected cohorts; 1 where it is a mean."""
     return sum(
         part.factor
-        * sum(one.scale * plan.clip_factor(one) * one.expected_cohort for one in part.groups)
+        * sum(
+            one.scale * plan.clip_factor(one) * one.expected_cohort
+            for one in part.groups
+        )
         for part in releases
     )
 
@@ -163,7 +186,9 @@ def pursuit(
             break
         above = slice(len(singular) - int(rank), None)  # eigh sorts upwards
         basis = right[:, above].contiguous()
-        low = (values @ basis) * ((singular[above] - 1 / mu) / singular[above]) @ basis.T
+        low = (
+            (values @ basis) * ((singular[above] - 1 / mu) / singular[above]) @ basis.T
+        )
         sparse = softshrink(m - low + dual / mu, price / mu)
         residual = m - low - sparse
         dual = dual + mu * residual
@@ -173,14 +198,18 @@ def pursuit(
 
 # --- Aggregators of releases by single clients: weighted means and the update of a hypernetwork. --
 
-BLOCK_CLIENTS = 200  # most clients in a decomposition: its time grows with the cube of their number
+BLOCK_CLIENTS = (
+    200  # most clients in a decomposition: its time grows with the cube of their number
+)
 WEIGHT_TOLERANCE = 1e-4  # accuracy of a decomposition: weights need no more
 
 Weights = Callable[[Tensor, Sequence[Received]], Tensor]
 """(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
 
 
-WEIGHT = "weight of "  # with a group's name, keys of the sums of its weights over the rounds
+WEIGHT = (
+    "weight of "  # with a group's name, keys of the sums of its weights over the rounds
+)
 
 
 def client_mean(name: str, weights: Weights) -> Aggregator:
@@ -189,16 +218,22 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
     Weights that follow from the updates, and so are in no plan, are summed in the state.
     """
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         if not releases:
             return torch.zeros_like(theta), state
         updates = torch.stack([release.vector for release in releases])
-        counts = torch.where(updates.any(1), weights(updates, releases).to(updates.device), 0.0)
+        counts = torch.where(
+            updates.any(1), weights(updates, releases).to(updates.device), 0.0
+        )
         if not counts.any():
             return torch.zeros_like(updates[0]), state
         counts = counts.double() / counts.max()
         shares, sums = counts / counts.sum(), dict(state)
-        for release, one in zip(() if weights is as_planned else releases, shares, strict=False):
+        for release, one in zip(
+            () if weights is as_planned else releases, shares, strict=False
+        ):
             key = WEIGHT + release.groups[0].name
             sums[key] = sums.get(key, 0.0) + one
         return shares.to(updates) @ updates, sums
@@ -227,7 +262,9 @@ def by_noise(rows: int, matrices: int = 1) -> Weights:
 
 def by_norm(updates: Tensor, releases: Sequence[Received]) -> Tensor:
     """Weights by the inverse of the squared norm of each update, without Robust PCA."""
-    return 1 / updates.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
+    return 1 / updates.double().square().sum(1).clamp(
+        min=torch.finfo(torch.float64).tiny
+    )
 
 
 def noise_estimates(updates: Tensor, rows: int, matrices: int = 1) -> Tensor:
@@ -241,7 +278,9 @@ def noise_estimates(updates: Tensor, rows: int, matrices: int = 1) -> Tensor:
     clients, size = updates.shape
     width = min(rows, size)
     source = torch.Generator().manual_seed(size)  # public, the same in every run
-    order = torch.randperm(size, generator=source) if width < size else torch.arange(size)
+    order = (
+        torch.randperm(size, generator=source) if width < size else torch.arange(size)
+    )
     parts = torch.split(order, width)[: min(matrices, size // width)]
     drawn = torch.randperm(clients, generator=source)
     blocks = torch.split(drawn, -(-clients // -(-clients // BLOCK_CLIENTS)))
@@ -270,18 +309,27 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
     def weight(group: GroupPlan, plan: Plan) -> float:
         return 1.0 / sum(group.expected_cohort for group in plan.groups)
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         step = torch.zeros_like(theta)
         if not releases:
             return step, state
         changes = torch.stack([release.vector for release in releases])
-        clients = torch.tensor([release.client for release in releases], device=theta.device)
+        clients = torch.tensor(
+            [release.client for release in releases], device=theta.device
+        )
         factor = releases[0].factor * rate
         network = Hypernetwork(changes.shape[1], hidden)
         end = network.parameters + population * EMBEDDING
         embeddings = theta[network.parameters : end].view(population, -1)[None, clients]
-        weights, to_weights = theta[None, : network.parameters], step[None, : network.parameters]
-        slopes = network.pull_back(weights, embeddings, changes[None], to_weights, factor)[0]
+        weights, to_weights = (
+            theta[None, : network.parameters],
+            step[None, : network.parameters],
+        )
+        slopes = network.pull_back(
+            weights, embeddings, changes[None], to_weights, factor
+        )[0]
         personal = step[network.parameters : end].view(population, -1)
         personal.index_add_(0, clients, slopes, alpha=rate)
         return step, state
@@ -314,7 +362,9 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
     def start(theta: Tensor) -> State:
         return {PUBLIC: theta.new_zeros(directions, len(theta)), **inner.start(theta)}
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         epsilons = [part.groups[0].epsilon for part in releases]
         fresh = [
             part.vector
@@ -336,7 +386,9 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
 def projected_clients(directions: int) -> Aggregator:
     """The weighted mean of updates, those of strict clients projected as in the original PFA."""
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         projected = _projected(releases, directions)
         return client_mean("by epsilon", as_planned).combine(projected, theta, state)
 
@@ -358,7 +410,9 @@ def _projected(releases: Sequence[Received], directions: int) -> list[Received]:
     return [
         release
         if epsilon >= least
-        else replace(release, vector=((basis @ release.vector.double()) @ basis).float())
+        else replace(
+            release, vector=((basis @ release.vector.double()) @ basis).float()
+        )
         for release, epsilon in zip(releases, epsilons, strict=True)
     ]
 
@@ -378,7 +432,9 @@ def public_from(epsilons: Sequence[float]) -> float:
         return sum((value - middle) ** 2 for value in part)
 
     cuts = [cut for cut in range(1, len(ordered)) if ordered[cut - 1] < ordered[cut]]
-    best = min(cuts, key=lambda cut: spread(ordered[:cut]) + spread(ordered[cut:]), default=0)
+    best = min(
+        cuts, key=lambda cut: spread(ordered[:cut]) + spread(ordered[cut:]), default=0
+    )
     return ordered[best]
 
 
@@ -387,14 +443,18 @@ def public_from(epsilons: Sequence[float]) -> float:
 STEPS = "last_steps"  # key of the last steps [B - 1, d] in the server's state, the latest first
 
 
-def unmixed(inner: Aggregator, mixture: Callable[[int], tuple[float, ...]]) -> Aggregator:
+def unmixed(
+    inner: Aggregator, mixture: Callable[[int], tuple[float, ...]]
+) -> Aggregator:
     """Combine the releases into y_t, then solve y_t = c_0 u_t + ... + c_{B-1} u_{t-B+1} for u_t."""
 
     def start(theta: Tensor) -> State:
         past = theta.new_zeros(len(mixture(1)) - 1, len(theta), dtype=torch.float64)
         return {**inner.start(theta), STEPS: past}
 
-    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    def combine(
+        releases: Sequence[Received], theta: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
         past, factors = state[STEPS], mixture(releases[0].round)
         weights = torch.tensor(factors[1:], dtype=past.dtype, device=past.device)

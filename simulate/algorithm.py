@@ -54,8 +54,12 @@ ROUNDING = 1e-9  # slack on a whole number of turns, for the rounding of the rat
 def rotation() -> Sampler:
     """The next clients in each round, around and around, n times ratio on average, none twice."""
 
-    def draw(generator: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
-        first, last = (_places(clients, ratio, number) for number in (round_ - 1, round_))
+    def draw(
+        generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        first, last = (
+            _places(clients, ratio, number) for number in (round_ - 1, round_)
+        )
         return np.sort(np.arange(first, last) % clients)
 
     return Sampler(None, draw, lambda clients, ratio: ratio)
@@ -89,7 +93,9 @@ def head() -> Split:
         in_body[model.head] = False
         return in_body.nonzero().flatten()
 
-    def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
+    def use(
+        model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray
+    ) -> Tensor:
         if personal is None:
             return theta
         thetas = theta.repeat(len(personal), 1)
@@ -112,7 +118,9 @@ def private() -> Split:
         name="private",
         shared=lambda model: torch.empty(0, dtype=torch.int64),
         personal=lambda model, theta: theta,
-        use=lambda model, theta, personal, clients: theta if personal is None else personal,
+        use=lambda model, theta, personal, clients: (
+            theta if personal is None else personal
+        ),
     )
 
 
@@ -122,7 +130,9 @@ def additive() -> Split:
         whole(),
         name="additive",
         personal=lambda model, theta: torch.zeros_like(theta),
-        use=lambda model, theta, personal, clients: theta if personal is None else theta + personal,
+        use=lambda model, theta, personal, clients: (
+            theta if personal is None else theta + personal
+        ),
     )
 
 
@@ -147,9 +157,13 @@ def client_hypernetwork(hidden: int) -> Split:
         weights = of_body(model).initial(body, spread, generator)
         return torch.cat([weights, fresh_embedding(generator), head])
 
-    def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
+    def use(
+        model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray
+    ) -> Tensor:
         network = of_body(model)
-        own = theta[network.parameters :].expand(1, -1) if personal is None else personal
+        own = (
+            theta[network.parameters :].expand(1, -1) if personal is None else personal
+        )
         weights = theta[: network.parameters].expand(1, -1)
         bodies = network.generated(weights, own[None, :, :EMBEDDING])[0]
         return join_head(model, bodies, own[:, EMBEDDING:])
@@ -175,16 +189,24 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
     def start(model: Model, generator: torch.Generator) -> Tensor:
         standard = model.initial(generator)
         spread = spreads(model.shapes, standard)
-        values, head = split_head(model, standard) if personal_head else (standard, standard[:0])
+        values, head = (
+            split_head(model, standard) if personal_head else (standard, standard[:0])
+        )
         spread = split_head(model, spread)[0] if personal_head else spread
         weights = Hypernetwork(len(values), hidden).initial(values, spread, generator)
         return torch.cat([weights, fresh_embedding(generator).repeat(population), head])
 
-    def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
+    def use(
+        model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray
+    ) -> Tensor:
         network = sizes(model)
         chosen = torch.from_numpy(clients).to(theta.device)
-        embeddings = theta[network.parameters :][: population * EMBEDDING].view(population, -1)
-        sent = network.generated(theta[None, : network.parameters], embeddings[None, chosen])[0]
+        embeddings = theta[network.parameters :][: population * EMBEDDING].view(
+            population, -1
+        )
+        sent = network.generated(
+            theta[None, : network.parameters], embeddings[None, chosen]
+        )[0]
         return sent if personal is None else join_head(model, sent, personal)
 
     def sizes(model: Model) -> Hypernetwork:
@@ -193,7 +215,12 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
 
     def dimension(model: Model) -> int:
         network = sizes(model)
-        return network.parameters + population * EMBEDDING + model.parameters - network.made
+        return (
+            network.parameters
+            + population * EMBEDDING
+            + model.parameters
+            - network.made
+        )
 
     return Split(
         name="hypernetwork at the server",
@@ -264,11 +291,15 @@ class Algorithm:
             raise InputError.one("algorithm.sampler", rule, str(self.sampler.law))
         names = [transform.name for transform in self.transforms]
         summed = self.mechanism.noisy and self.mechanism.release_client is None
-        if summed and any(sensitivity_bound(self, group) is None for group in self.plan.groups):
+        if summed and any(
+            sensitivity_bound(self, group) is None for group in self.plan.groups
+        ):
             rule = "must follow a transform that bounds each update, such as clip"
             raise InputError.one("algorithm.mechanism", rule, names)
         if summed and self.plan.clipping is not None and not extra_coordinates(self):
-            rule = "must have plan_clip where the plan's clipping norm follows a quantile"
+            rule = (
+                "must have plan_clip where the plan's clipping norm follows a quantile"
+            )
             raise InputError.one("algorithm.transforms", rule, names)
         factors = set(weights(self).values())
         if self.mechanism.joint and len(factors) > 1:
@@ -321,7 +352,9 @@ def extra_coordinates(algorithm: Algorithm) -> int:
 def groups_in_round(algorithm: Algorithm, round_: int) -> tuple[GroupPlan, ...]:
     """The groups with the sampling ratio and noise multiplier of a round, from 1."""
     plan = algorithm.plan
-    return tuple(g if g.segments is None else _in_round(plan, g, round_) for g in plan.groups)
+    return tuple(
+        g if g.segments is None else _in_round(plan, g, round_) for g in plan.groups
+    )
 
 
 def _in_round(plan: Plan, group: GroupPlan, round_: int) -> GroupPlan:

@@ -60,11 +60,16 @@ class Directions:
         row_of[which] = np.arange(len(which))
         rows = row_of[self.owner]
         [owned] = np.nonzero(rows >= 0)
-        vectors[rows[owned], owned] = self.signs[owned] / np.sqrt(sizes[self.owner[owned]])
+        vectors[rows[owned], owned] = self.signs[owned] / np.sqrt(
+            sizes[self.owner[owned]]
+        )
         return vectors
 
     def products(
-        self, released_vector: np.ndarray, released: np.ndarray | None, wanted: slice | None = None
+        self,
+        released_vector: np.ndarray,
+        released: np.ndarray | None,
+        wanted: slice | None = None,
     ) -> np.ndarray:
         """Projections of released vector on each direction, restricted to released coordinates."""
         if self.owner is None:
@@ -92,11 +97,15 @@ def directions(seed: int, count: int, dimension: int) -> Directions:
         signs = source.choice(np.array([-1, 1], dtype=np.int8), size=(count, dimension))
         return Directions(count, None, signs)
     owner = source.permutation(dimension) % count
-    return Directions(count, owner, source.choice(np.array([-1.0, 1.0]), size=dimension))
+    return Directions(
+        count, owner, source.choice(np.array([-1.0, 1.0]), size=dimension)
+    )
 
 
 NORM_FACTOR = 10.0  # norm of a canary's update as a multiple of the clipping norm
-MOST_CANARIES = 20_000  # most canaries over all groups if there are more canaries than coordinates
+MOST_CANARIES = (
+    20_000  # most canaries over all groups if there are more canaries than coordinates
+)
 
 
 @dataclass(frozen=True)
@@ -145,13 +154,20 @@ def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
 
 def make_canaries(seed: int, each: int, groups: int, dimension: int) -> Canaries:
     """Returns the canaries of a run, which depend only on the seed and their number."""
-    coins = [stream(seed, Purpose.CANARY, 1, index).random(each) < 0.5 for index in range(groups)]
-    return Canaries(seed, each, directions(seed, each * groups, dimension), np.stack(coins))
+    coins = [
+        stream(seed, Purpose.CANARY, 1, index).random(each) < 0.5
+        for index in range(groups)
+    ]
+    return Canaries(
+        seed, each, directions(seed, each * groups, dimension), np.stack(coins)
+    )
 
 
 # --- Scores of each canary for an observer of the releases or of the final model. ----------------
 
-LARGEST_NOISE_RATIO = 20.0  # of planned to booked noise in the observer's likelihood ratio
+LARGEST_NOISE_RATIO = (
+    20.0  # of planned to booked noise in the observer's likelihood ratio
+)
 
 
 def initial_scores(canaries: Canaries) -> np.ndarray:
@@ -202,7 +218,9 @@ def _log_ratio(projections: np.ndarray, ratio: float, sigma: float) -> np.ndarra
     log_density_ratio = (2 * projections - 1) / (2 * sigma**2)
     if ratio >= 1:
         return log_density_ratio
-    mixture: np.ndarray = np.logaddexp(np.log1p(-ratio), np.log(ratio) + log_density_ratio)
+    mixture: np.ndarray = np.logaddexp(
+        np.log1p(-ratio), np.log(ratio) + log_density_ratio
+    )
     return mixture
 
 
@@ -219,12 +237,17 @@ def audit_evidence(
     groups = tuple(
         GroupTraces(
             group=group.name,
-            included="".join("1" if included else "0" for included in canaries.included[index]),
+            included="".join(
+                "1" if included else "0" for included in canaries.included[index]
+            ),
             rounds=tuple(rounds[index].tolist()),
             final=tuple(final[index].tolist()),
         )
         for index, group in enumerate(plan.groups)
     )
     return AuditEvidence(
-        plan_digest=plan.digest, chain=chain, orthogonal=canaries.unit.orthogonal, groups=groups
+        plan_digest=plan.digest,
+        chain=chain,
+        orthogonal=canaries.unit.orthogonal,
+        groups=groups,
     )

@@ -61,7 +61,9 @@ class ClientBatch:
 
     model: Model
     theta: Tensor  # global vector [d]
-    personal: Tensor | None  # the clients' personal vectors [K, p]; None without personal vectors
+    personal: (
+        Tensor | None
+    )  # the clients' personal vectors [K, p]; None without personal vectors
     x: Tensor  # their mini-batches [K, steps, B, ...]
     y: Tensor  # labels [K, steps, B], -1 for a padding row
     learning_rate: float  # step size of this round
@@ -80,8 +82,12 @@ class ClientBatch:
 class RecordNoiseEvidence:
     """Per-client evidence of locally drawn DP-SGD noise, shape [K]."""
 
-    noise_std: np.ndarray  # standard deviation of the noise on each step's sum of records
-    bound: np.ndarray  # proven bound on the norm of one record's contribution to such a sum
+    noise_std: (
+        np.ndarray
+    )  # standard deviation of the noise on each step's sum of records
+    bound: (
+        np.ndarray
+    )  # proven bound on the norm of one record's contribution to such a sum
     noise_sum_squares: np.ndarray  # sum of squares of the noise that was drawn
     noise_state: tuple[str, ...]  # hash of the generator's state before the first draw
     drawn: np.ndarray  # coordinates that were drawn, over all steps
@@ -90,7 +96,9 @@ class RecordNoiseEvidence:
     taken: np.ndarray  # records in the batches, over all steps
     largest_norm: np.ndarray  # largest norm of a clipped gradient
     clipped: np.ndarray  # number of clipped records
-    excluded: np.ndarray  # number of records whose gradient was not finite, which add nothing
+    excluded: (
+        np.ndarray
+    )  # number of records whose gradient was not finite, which add nothing
 
 
 @dataclass(frozen=True)
@@ -160,14 +168,22 @@ class GroupSum:
     total: Tensor  # sum of the transformed updates [k], float64
     sampling: SamplingLaw  # as executed
     ratio: float  # as executed
-    participants: tuple[int, ...]  # positions in the group of those who took part [cohort]
+    participants: tuple[
+        int, ...
+    ]  # positions in the group of those who took part [cohort]
     bound: float | None  # proven bound on each summand's norm; None without a bound
     largest_norm: float  # largest norm of a summand
     clipped: int  # number of clipped updates
     excluded: int  # number of updates that were not finite and added zero
-    canaries: int = 0  # number of audit canaries in the sum, in addition to the participants
-    others: Tensor | None = None  # the sum without the canaries [k]; None in a run without canaries
-    grid: float | None = None  # step of the grid that the sum is on; None without a grid
+    canaries: int = (
+        0  # number of audit canaries in the sum, in addition to the participants
+    )
+    others: Tensor | None = (
+        None  # the sum without the canaries [k]; None in a run without canaries
+    )
+    grid: float | None = (
+        None  # step of the grid that the sum is on; None without a grid
+    )
 
 
 @dataclass(frozen=True)
@@ -181,7 +197,9 @@ class ClientUpdate:
     norm: float  # its length
     # Evidence of locally drawn noise, shape [1]; None without such noise.
     noise_evidence: RecordNoiseEvidence | None
-    excluded: bool = False  # whether the update was not finite, so that the client sends zero
+    excluded: bool = (
+        False  # whether the update was not finite, so that the client sends zero
+    )
 
 
 @dataclass(frozen=True)
@@ -218,15 +236,17 @@ class Mechanism:
     noisy: bool  # whether it adds noise, and so needs a proven bound on each update
     joint: bool  # whether one sum holds all groups
     # (round, sums, weight of each group, noise) to releases
-    release: Callable[[int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]]
+    release: Callable[
+        [int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]
+    ]
     # (round, update, weight of its group) to the release of one client; None if only sums are
     # released
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
     # (round, its sums, earlier sums [groups, B - 1, d], the latest first) to what is released
     # instead of each sum. The loop keeps the sums, and measures releases against the mixture that
     # the plan names
-    mix: Callable[[int, Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = lambda _, sums, past: (
-        tuple(sums)
+    mix: Callable[[int, Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = (
+        lambda _, sums, past: tuple(sums)
     )
 
 
@@ -248,7 +268,9 @@ class Server:
     """Applies a step to the global vector."""
 
     name: str  # for messages and records
-    start: Callable[[Tensor], State]  # first global vector [d] to the server's first state
+    start: Callable[
+        [Tensor], State
+    ]  # first global vector [d] to the server's first state
     # (global vector [d], step [d], state) to (global vector [d], state)
     step: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
     # (global vector [d], state) to the vector that is evaluated and released [d]

@@ -48,7 +48,10 @@ def gaussian_per_group() -> Mechanism:
     """One noisy sum per group, with standard deviation sigma_m times the bound of its clients."""
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
         return tuple(
             _released(round_, [part], part.total, weights, noise(index))
@@ -62,7 +65,10 @@ def gaussian_joint() -> Mechanism:
     """One noisy sum of all groups, with noise enough for every group's multiplier and bound."""
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
         total = torch.stack([part.total for part in sums]).sum(0)
         return (_released(round_, sums, total, weights, noise(0)),)
@@ -80,7 +86,9 @@ def _released(
     std = 0.0
     for part in sums:
         if part.bound is None:
-            raise InputError.one("mechanism", "needs updates with a proven bound", part.group.name)
+            raise InputError.one(
+                "mechanism", "needs updates with a proven bound", part.group.name
+            )
         std = max(std, part.group.noise_multiplier * part.bound)
     state, grid = fingerprint(generator), sums[0].grid
     if grid is None:
@@ -98,15 +106,27 @@ def _released(
 
 
 def _on_grid(
-    total: Tensor, sums: Sequence[GroupSum], grid: float, scale: float, generator: object
+    total: Tensor,
+    sums: Sequence[GroupSum],
+    grid: float,
+    scale: float,
+    generator: object,
 ) -> np.ndarray:
     """Discrete Gaussian noise [k] for a sum, whose addition must be exact on its grid."""
     if not isinstance(generator, SecureStream):
-        raise InputError.one("noise", "must be secure to be discrete", type(generator).__name__)
+        raise InputError.one(
+            "noise", "must be secure to be discrete", type(generator).__name__
+        )
     drawn = discrete_gaussian(generator, scale, total.numel())
-    most = float(total.abs().max()) / grid + float(np.abs(drawn).max()) if len(drawn) else 0.0
+    most = (
+        float(total.abs().max()) / grid + float(np.abs(drawn).max())
+        if len(drawn)
+        else 0.0
+    )
     steps = total / grid
-    if any(part.grid != grid for part in sums) or not bool((steps == steps.trunc()).all()):
+    if any(part.grid != grid for part in sums) or not bool(
+        (steps == steps.trunc()).all()
+    ):
         raise InputError.one("mechanism", "needs sums on one grid", grid)
     if most >= EXACT:
         rule = f"must have sums below {EXACT:g} steps of the grid"
@@ -124,7 +144,9 @@ def exposed_by_client() -> Mechanism:
     """Each client sends its update as it is: epsilon is infinite, and the ledger says so."""
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
-        record = _without_noise(round_, "none", (_share(update, weight, SamplingLaw.FULL, 1.0),))
+        record = _without_noise(
+            round_, "none", (_share(update, weight, SamplingLaw.FULL, 1.0),)
+        )
         return Released(update.vector, record, (update.group,), update.client)
 
     return Mechanism("clients send in the clear", False, False, _no_sums, alone)
@@ -161,7 +183,9 @@ def _no_sums(*arguments: object) -> tuple[Released, ...]:
     return ()
 
 
-def _share(update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float) -> GroupShare:
+def _share(
+    update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float
+) -> GroupShare:
     return GroupShare(
         group=update.group.name,
         clients=update.group.clients,
@@ -186,8 +210,12 @@ class RecordNoise:
 
     generator: np.random.Generator
     std: float  # per coordinate, on the sum of clipped gradients of records
-    sent: np.ndarray | None = None  # coordinates that may leave the client; None for all
-    state: str = field(init=False)  # hash of the generator's state before the first draw
+    sent: np.ndarray | None = (
+        None  # coordinates that may leave the client; None for all
+    )
+    state: str = field(
+        init=False
+    )  # hash of the generator's state before the first draw
     squares: float = 0.0
     drawn: int = 0
 
@@ -206,7 +234,9 @@ class RecordNoise:
 # --- Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing (epsilon 0). ----
 
 
-def _without_noise(round_: int, family: str, shares: tuple[GroupShare, ...]) -> ReleaseRecord:
+def _without_noise(
+    round_: int, family: str, shares: tuple[GroupShare, ...]
+) -> ReleaseRecord:
     return ReleaseRecord(
         round=round_, family=family, noise_std=0.0, dimension=0, noise_sum_squares=0.0,
         shares=shares,
@@ -217,9 +247,14 @@ def unprotected() -> Mechanism:
     """No noise."""
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
-        record = _without_noise(round_, "none", tuple(share(part, weights) for part in sums))
+        record = _without_noise(
+            round_, "none", tuple(share(part, weights) for part in sums)
+        )
         total = torch.stack([part.total for part in sums]).sum(0)
         return (Released(total.float(), record, tuple(part.group for part in sums)),)
 
@@ -230,14 +265,21 @@ def silent() -> Mechanism:
     """No release; for splits that share no parameter."""
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
         sent = sum(part.total.numel() for part in sums)
         if sent:
             rule = "must not be silent where a split shares parameters"
             raise InputError.one("algorithm.mechanism", rule, sent)
-        record = _without_noise(round_, "silent", tuple(share(part, weights) for part in sums))
-        return (Released(sums[0].total.float(), record, tuple(part.group for part in sums)),)
+        record = _without_noise(
+            round_, "silent", tuple(share(part, weights) for part in sums)
+        )
+        return (
+            Released(sums[0].total.float(), record, tuple(part.group for part in sums)),
+        )
 
     return Mechanism("silent", False, True, release)
 
@@ -247,17 +289,23 @@ def silent() -> Mechanism:
 # what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums again.
 
 
-def mixed_sums(inner: Mechanism, mixture: Callable[[int], tuple[float, ...]]) -> Mechanism:
+def mixed_sums(
+    inner: Mechanism, mixture: Callable[[int], tuple[float, ...]]
+) -> Mechanism:
     """The mechanism, applied to c_0 x_t + ... + c_{B-1} x_{t-B+1} for each group.
 
     The factors on one sum, in the mixtures of B rounds, must have norm 1 at most, so that a client
     who is in one of B consecutive sums moves the releases by no more than its bound in all.
     """
 
-    def mix(round_: int, sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
+    def mix(
+        round_: int, sums: Sequence[GroupSum], past: Tensor
+    ) -> tuple[GroupSum, ...]:
         now, factors = torch.stack([part.total for part in sums]), mixture(round_)
         weights = torch.tensor(factors[1:], dtype=now.dtype, device=now.device)
         totals = factors[0] * now + torch.einsum("b,gbd->gd", weights, past.to(now))
-        return tuple(replace(part, total=row) for part, row in zip(sums, totals, strict=True))
+        return tuple(
+            replace(part, total=row) for part, row in zip(sums, totals, strict=True)
+        )
 
     return replace(inner, name=f"{inner.name}, correlated over rounds", mix=mix)

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-BLOCK_VALUES = 2**17  # values that a CPU converts to double at a time: 1 MB, which fits caches
+BLOCK_VALUES = (
+    2**17
+)  # values that a CPU converts to double at a time: 1 MB, which fits caches
 
 
 def norms(updates: Tensor) -> Tensor:
     """The L2 norm of each update."""
-    found = [torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)]
+    found = [
+        torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)
+    ]
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
@@ -86,4 +90,6 @@ def single(factor: Tensor) -> Tensor:
     """Factors in single precision, rounded down where they are subnormal and lose digits."""
     rounded = factor.float()
     subnormal = rounded < torch.finfo(torch.float32).tiny
-    return torch.where(subnormal, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)
+    return torch.where(
+        subnormal, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded
+    )

@@ -92,14 +92,22 @@ class OwnParts:
                 raise InputError.one("model", rule, "none")
             return model(record.model)
         if self.model.digest() != expected:
-            raise InputError.one("model", "must be the model of the run", self.model.label)
+            raise InputError.one(
+                "model", "must be the model of the run", self.model.label
+            )
         objective = objective_of(self.task, self.loss, data.targets)
         return self.model.model(record.model, data, objective=objective)
 
     def metric_of(self, record: RunRecord) -> Metric | None:
         """The run's metric; None for the accuracy of classification."""
-        metric = None if is_accuracy(self.task, self.metric) else metric_of(self.task, self.metric)
+        metric = (
+            None
+            if is_accuracy(self.task, self.metric)
+            else metric_of(self.task, self.metric)
+        )
         found = ACCURACY if metric is None else metric.name
         if self.data is not None and found != record.metric:
-            raise InputError.one("metric", f"must be {record.metric}, as in the run", found)
+            raise InputError.one(
+                "metric", f"must be {record.metric}, as in the run", found
+            )
         return metric

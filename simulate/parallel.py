@@ -42,11 +42,16 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, "chunks", _initialise_thread)
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked process
+os.register_at_fork(
+    after_in_child=_pool.cache_clear
+)  # threads do not live on in a forked process
 
 
 def over_chunks(
-    function: Callable[[slice], Tensor], clients: int, size: int, workers: int | None = None
+    function: Callable[[slice], Tensor],
+    clients: int,
+    size: int,
+    workers: int | None = None,
 ) -> Tensor:
     """Returns the concatenated results of a function on consecutive chunks of clients."""
     found = by_chunk(function, clients, size, workers)
@@ -54,7 +59,10 @@ def over_chunks(
 
 
 def by_chunk(
-    function: Callable[[slice], Result], clients: int, size: int, workers: int | None = None
+    function: Callable[[slice], Result],
+    clients: int,
+    size: int,
+    workers: int | None = None,
 ) -> list[Result]:
     """Results on chunks of clients; by the calling thread with one worker or within one."""
     threads = torch.get_num_threads()
@@ -62,7 +70,9 @@ def by_chunk(
     if workers < 1:
         raise InputError.one("workers", "must be at least 1", workers)
     chunks = [slice(start, start + size) for start in range(0, clients, size)]
-    torch.set_num_threads(1)  # idle threads of PyTorch's pool would spin beside the workers
+    torch.set_num_threads(
+        1
+    )  # idle threads of PyTorch's pool would spin beside the workers
     try:
         if min(workers, len(chunks)) == 1 or hasattr(_thread, "works_on_chunks"):
             with torch.no_grad():
@@ -91,7 +101,9 @@ def one_core() -> Iterator[None]:
 
 Item = TypeVar("Item")
 
-TIMEOUT = timedelta(minutes=10)  # for ranks that do not answer in a collective operation
+TIMEOUT = timedelta(
+    minutes=10
+)  # for ranks that do not answer in a collective operation
 
 
 @dataclass(frozen=True)
@@ -116,7 +128,9 @@ class LostRankError(PrivplanError):
 
     def __init__(self, saved: str = "") -> None:
         prefix = f"{saved}; " if saved else ""
-        super().__init__(f"another process of this run ended; {prefix}the same command resumes")
+        super().__init__(
+            f"another process of this run ended; {prefix}the same command resumes"
+        )
 
 
 class EndedByRankError(PrivplanError):
@@ -138,7 +152,9 @@ def process_group(cuda: bool) -> Iterator[Ranks]:
     threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
     with _raise_on_sigterm():
         with _lost_rank_errors():
-            backend = "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
+            backend = (
+                "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
+            )
             dist.init_process_group(backend, timeout=TIMEOUT)
         try:
             yield ranks
@@ -187,7 +203,10 @@ def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> lis
     contents: list[bytes] = [b""] * ranks.size
     with _lost_rank_errors():
         dist.all_gather_object(contents, content.getvalue())
-    parts = (torch.load(io.BytesIO(p), map_location=device, weights_only=False) for p in contents)
+    parts = (
+        torch.load(io.BytesIO(p), map_location=device, weights_only=False)
+        for p in contents
+    )
     return [item for part in parts for item in part]
 
 
@@ -198,7 +217,10 @@ def broadcast_state(
     if ranks.size == 1:
         return theta, dict(state)
     names = sorted(state)
-    vectors = [value.contiguous().clone() for value in (theta, *(state[name] for name in names))]
+    vectors = [
+        value.contiguous().clone()
+        for value in (theta, *(state[name] for name in names))
+    ]
     with _lost_rank_errors():
         for vector in vectors:
             dist.broadcast(vector, src=0)
@@ -231,11 +253,15 @@ def device_of(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
     if name == "cpu" or (name == "auto" and not count):
         return torch.device("cpu")
     if not count:
-        raise InputError.one("device", "must be cpu or auto where no GPU is found", name)
+        raise InputError.one(
+            "device", "must be cpu or auto where no GPU is found", name
+        )
     if ranks.size == 1:
         return torch.device("cuda")
     if ranks.local >= count:
-        rule = f"must be cpu where {count} GPUs are found for more processes of a machine"
+        rule = (
+            f"must be cpu where {count} GPUs are found for more processes of a machine"
+        )
         raise InputError.one("device", rule, name)
     torch.cuda.set_device(ranks.local)
     return torch.device("cuda", ranks.local)

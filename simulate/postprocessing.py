@@ -39,7 +39,9 @@ class RoundReleases:
     """What left the clients in one round."""
 
     round: int  # from 1
-    vectors: Sequence[Tensor]  # the released vectors [k], float32, in the order of the ledger
+    vectors: Sequence[
+        Tensor
+    ]  # the released vectors [k], float32, in the order of the ledger
     # Who sent each of them; empty where a release is a sum.
     senders: Sequence[Sender] = ()
 
@@ -85,7 +87,9 @@ def public_coordinates(
             continue
         generator = stream(seed, Purpose.SUPPORT, round_, index)
         drawn = transform.public_mask(generator, dimension).numpy()
-        coordinates = drawn if coordinates is None else np.intersect1d(coordinates, drawn)
+        coordinates = (
+            drawn if coordinates is None else np.intersect1d(coordinates, drawn)
+        )
     return coordinates
 
 
@@ -126,7 +130,10 @@ def received(algorithm: Algorithm, releases: RoundReleases) -> tuple[Received, .
 
 
 def step(
-    algorithm: Algorithm, before: ModelState, releases: RoundReleases, coordinates: Tensor | None
+    algorithm: Algorithm,
+    before: ModelState,
+    releases: RoundReleases,
+    coordinates: Tensor | None,
 ) -> ModelState:
     """The model and the state after a round.
 
@@ -180,8 +187,14 @@ def models_after(
         try:
             with one_core(), torch.no_grad():
                 state = step(algorithm, state, releases, coordinates)
-        except (IndexError, RuntimeError, ValueError):  # of clients' vectors of other lengths
-            _refuse(releases.round, "vectors that the server takes", len(releases.vectors))
+        except (
+            IndexError,
+            RuntimeError,
+            ValueError,
+        ):  # of clients' vectors of other lengths
+            _refuse(
+                releases.round, "vectors that the server takes", len(releases.vectors)
+            )
         yield state
 
 

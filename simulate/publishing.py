@@ -62,7 +62,9 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
     return PublishedModel(named, kind, algorithm.name, initial)
 
 
-def named_parameters(algorithm: Algorithm, model: Model, vector: Tensor) -> dict[str, np.ndarray]:
+def named_parameters(
+    algorithm: Algorithm, model: Model, vector: Tensor
+) -> dict[str, np.ndarray]:
     """The parameters in a global vector [d] by name, float32, on the CPU."""
     if algorithm.split.dimension(model) != model.parameters:
         rule = "must train one vector of the model's parameters to be published"

@@ -37,7 +37,9 @@ def pseudo_gradient_step(state: State, decay: float) -> Tensor:
 
 def add() -> Server:
     """Adds the step to the global model; the neutral default, without state."""
-    return Server("add", lambda theta: {}, lambda theta, step, state: (theta + step, state))
+    return Server(
+        "add", lambda theta: {}, lambda theta, step, state: (theta + step, state)
+    )
 
 
 def smoothed(vector: Tensor, strength: float) -> Tensor:
@@ -45,7 +47,9 @@ def smoothed(vector: Tensor, strength: float) -> Tensor:
     size = vector.numel()
     frequencies = torch.arange(size // 2 + 1, dtype=torch.float64, device=vector.device)
     eigenvalues = 1 + 2 * strength * (1 - torch.cos(2 * math.pi / size * frequencies))
-    solution: Tensor = torch.fft.irfft(torch.fft.rfft(vector.double()) / eigenvalues, n=size)
+    solution: Tensor = torch.fft.irfft(
+        torch.fft.rfft(vector.double()) / eigenvalues, n=size
+    )
     return solution.to(vector.dtype)
 
 
@@ -81,7 +85,9 @@ def remembering(strength: float = 0.0) -> Server:
 
 Make = Callable[[ServerOptimiser], Server]
 AVERAGE = "averaged_model"  # key of the average of the models [d] in the server's state
-AVERAGED_ROUNDS = "averaging_rounds"  # key of the number of completed rounds in the server's state
+AVERAGED_ROUNDS = (
+    "averaging_rounds"  # key of the number of completed rounds in the server's state
+)
 
 
 def _checked(component: object) -> Make:
@@ -109,7 +115,11 @@ def server_of(spec: Spec, own: Server, algorithm: str) -> Server:
     server = own
     if spec.server is not None:
         server = SERVER_OPTIMISERS.get(spec.server.optimizer)(spec.server)
-    return server if spec.averaging is None else averaged(server, spec.averaging, spec.rounds)
+    return (
+        server
+        if spec.averaging is None
+        else averaged(server, spec.averaging, spec.rounds)
+    )
 
 
 def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
@@ -122,7 +132,9 @@ def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
     def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
         after, state = inner.step(theta, step, state)
         done = state[AVERAGED_ROUNDS] + 1
-        average = torch.lerp(state[AVERAGE], after, newest_weight(averaging, int(done), rounds))
+        average = torch.lerp(
+            state[AVERAGE], after, newest_weight(averaging, int(done), rounds)
+        )
         return after, {**state, AVERAGE: average, AVERAGED_ROUNDS: done}
 
     return replace(
@@ -164,7 +176,10 @@ def _adaptive(name: str, options: ServerOptimiser, squares: Squares) -> Server:
     epsilon = options.epsilon or 1e-3
 
     def start(theta: Tensor) -> State:
-        return {MEAN: torch.zeros_like(theta), SQUARES: torch.full_like(theta, epsilon**2)}
+        return {
+            MEAN: torch.zeros_like(theta),
+            SQUARES: torch.full_like(theta, epsilon**2),
+        }
 
     def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
         mean = beta * state[MEAN] + (1 - beta) * step
@@ -184,14 +199,18 @@ def adagrad(options: ServerOptimiser) -> Server:
 @register("adam")
 def adam(options: ServerOptimiser) -> Server:
     """FedAdam: v is an exponential moving average of the squares."""
-    return _adaptive("adam", options, lambda v, square: BETA2 * v + (1 - BETA2) * square)
+    return _adaptive(
+        "adam", options, lambda v, square: BETA2 * v + (1 - BETA2) * square
+    )
 
 
 @register("yogi")
 def yogi(options: ServerOptimiser) -> Server:
     """FedYogi: v moves towards the square by at most (1 - beta2) times the square."""
     slow = 1 - BETA2
-    return _adaptive("yogi", options, lambda v, square: v - slow * square * torch.sign(v - square))
+    return _adaptive(
+        "yogi", options, lambda v, square: v - slow * square * torch.sign(v - square)
+    )
 
 
 # --- Server SGD, without and with momentum. ------------------------------------------------------
@@ -205,7 +224,9 @@ VELOCITY = "velocity"  # key of v [d] in the server's state
 def sgd(options: ServerOptimiser) -> Server:
     """Adds the step times the learning rate; without state."""
     rate = options.learning_rate or 1.0
-    return Server("sgd", lambda theta: {}, lambda theta, step, state: (theta + rate * step, state))
+    return Server(
+        "sgd", lambda theta: {}, lambda theta, step, state: (theta + rate * step, state)
+    )
 
 
 @register("momentum")

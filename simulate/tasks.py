@@ -25,7 +25,9 @@ from simulate.data.dataset import error_line
 from simulate.data.partition.clients import ClientPartition
 from simulate.models.network import CROSS_ENTROPY, Loss, Objective, fitted
 
-IGNORED = -100  # target of a token that is not predicted, such as padding; PyTorch's default
+IGNORED = (
+    -100
+)  # target of a token that is not predicted, such as padding; PyTorch's default
 MULTI_CLASS = "multi-class"
 ACCURACY = "accuracy"
 
@@ -35,7 +37,9 @@ class Metric:
     """A measure of a model on test records."""
 
     name: str  # in records, verdicts and plots
-    compute: Callable[[Tensor, Tensor], Any]  # (outputs [n, ...], targets [n, ...]) to a number
+    compute: Callable[
+        [Tensor, Tensor], Any
+    ]  # (outputs [n, ...], targets [n, ...]) to a number
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
         """The metric of some records."""
@@ -52,7 +56,9 @@ class Task:
 
     name: str  # on the command line
     loss: Loss  # mean loss of records
-    metrics: Mapping[str, Callable[[Tensor, Tensor], Tensor]]  # by name, the default first
+    metrics: Mapping[
+        str, Callable[[Tensor, Tensor], Tensor]
+    ]  # by name, the default first
 
 
 def _token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -74,7 +80,11 @@ def _label_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def _f1(outputs: Tensor, targets: Tensor) -> Tensor:
     """F1 of the positive labels, counted over all records and labels; 0 without any."""
     predicted, true = outputs > 0, targets > 0.5
-    return 2 * (predicted & true).sum().double() / (predicted.sum() + true.sum()).clamp(min=1)
+    return (
+        2
+        * (predicted & true).sum().double()
+        / (predicted.sum() + true.sum()).clamp(min=1)
+    )
 
 
 def _rmse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -108,8 +118,16 @@ TASKS: Mapping[str, Task] = MappingProxyType(
             Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
             Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
             Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
-            Task("regression", functional.mse_loss, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
-            Task("next-token", _token_loss, {"perplexity": _perplexity, ACCURACY: _token_accuracy}),
+            Task(
+                "regression",
+                functional.mse_loss,
+                {"rmse": _rmse, "mae": _mae, "r2": _r2},
+            ),
+            Task(
+                "next-token",
+                _token_loss,
+                {"perplexity": _perplexity, ACCURACY: _token_accuracy},
+            ),
         )
     }
 )
@@ -126,7 +144,9 @@ def task_of(name: str) -> Task:
 def objective_of(task: str, loss: Any, targets: Tensor | None) -> Objective:
     """The loss of a run over a data set's targets."""
     if loss is None:
-        return CROSS_ENTROPY if targets is None else Objective(task_of(task).loss, targets)
+        return (
+            CROSS_ENTROPY if targets is None else Objective(task_of(task).loss, targets)
+        )
     return Objective(_called("loss", loss), targets)
 
 
@@ -137,7 +157,9 @@ def metric_of(task: str, metric: Any) -> Metric:
         metric = next(iter(known))
     if isinstance(metric, str):
         if metric not in known:
-            rule = f"must be one of {', '.join(known)} for {task}, or package.module:name"
+            rule = (
+                f"must be one of {', '.join(known)} for {task}, or package.module:name"
+            )
             raise InputError.one("metric", rule, metric)
         return Metric(metric, known[metric])
     label = getattr(metric, "__name__", None) or type(metric).__name__
@@ -192,15 +214,21 @@ def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
         targets = torch.as_tensor(y).detach().cpu()
         targets = targets.float()
     except (TypeError, ValueError, RuntimeError):
-        raise InputError.one("data.y", f"must be numbers for {task}", type(y).__name__) from None
+        raise InputError.one(
+            "data.y", f"must be numbers for {task}", type(y).__name__
+        ) from None
     wanted = 2 if task == "multi-label" else 1
     if targets.ndim != wanted and not (task == "regression" and targets.ndim == 2):
         shape = "[records, labels]" if wanted == 2 else "[records]"
-        raise InputError.one("data.y", f"must have shape {shape} for {task}", tuple(targets.shape))
+        raise InputError.one(
+            "data.y", f"must have shape {shape} for {task}", tuple(targets.shape)
+        )
     finite = targets.isfinite()
     if not finite.all():
         row = int((~finite).nonzero()[0, 0])
-        raise InputError.one("data.y", "must be finite", f"NaN or infinity in row {row}")
+        raise InputError.one(
+            "data.y", "must be finite", f"NaN or infinity in row {row}"
+        )
     if task != "regression" and not ((targets == 0) | (targets == 1)).all():
         wrong = targets[(targets != 0) & (targets != 1)][0]
         raise InputError.one("data.y", f"must be 0 or 1 for {task}", float(wrong))
@@ -222,11 +250,17 @@ def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
 
 # --- After which rounds a run is evaluated, and on which test records. ---------------------------
 
-EVALUATION_SHARE = 0.12  # largest time of evaluation during training, as a share of that
+EVALUATION_SHARE = (
+    0.12  # largest time of evaluation during training, as a share of that
+)
 TRAINING_COST = 3  # cost of a training step on one record, in forward passes
 LEAST_EVALUATIONS = 5  # least number of evaluations in a run that has as many rounds
-LEAST_RECORDS = 1000  # test records in an evaluation during training, where there are as many
-EVALUATED_RECORDS = 10_000  # most test records of the global model's evaluations in training
+LEAST_RECORDS = (
+    1000  # test records in an evaluation during training, where there are as many
+)
+EVALUATED_RECORDS = (
+    10_000  # most test records of the global model's evaluations in training
+)
 
 
 def records_within_share(
@@ -239,7 +273,10 @@ def records_within_share(
 
 
 def evaluation_schedule(
-    plan: Plan, partition: ClientPartition, test_records: int, most: int = EVALUATED_RECORDS
+    plan: Plan,
+    partition: ClientPartition,
+    test_records: int,
+    most: int = EVALUATED_RECORDS,
 ) -> tuple[int, int]:
     """Number of rounds between two evaluations of a run, and of test records in each."""
     records = partition.sizes(np.concatenate(partition.members)).mean()
@@ -248,7 +285,9 @@ def evaluation_schedule(
     rounds, round_cost = plan.spec.rounds, TRAINING_COST * cohort * images
     needed = math.ceil(min(test_records, most) / (EVALUATION_SHARE * round_cost))
     every = max(1, min(needed, rounds // LEAST_EVALUATIONS))
-    return every, min(records_within_share(rounds, every, cohort, images, test_records), most)
+    return every, min(
+        records_within_share(rounds, every, cohort, images, test_records), most
+    )
 
 
 def evaluated_rows(seed: int, test_records: int, most: int) -> np.ndarray | None:
@@ -265,5 +304,7 @@ def evaluations(
     every, most = evaluation_schedule(plan, partition, test_records)
     total, everything = plan.spec.rounds, np.arange(test_records)
     rows = evaluated_rows(seed, test_records, most)
-    before = dict.fromkeys(range(every, total, every), everything if rows is None else rows)
+    before = dict.fromkeys(
+        range(every, total, every), everything if rows is None else rows
+    )
     return {**before, total: everything}

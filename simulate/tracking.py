@@ -51,7 +51,9 @@ class Tracker(Callback):
             raise _missing(self.package, self.package) from None
         self._folder = folder
 
-    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+    def write(
+        self, values: Mapping[str, float], round_: int, *, final: bool = False
+    ) -> None:
         """Write metrics by name of the last completed round, or of the finished run (``final``)."""
         raise NotImplementedError
 
@@ -61,14 +63,18 @@ class Tracker(Callback):
         if record.metrics and record.metrics[-1].round == record.rounds_done:
             point = record.metrics[-1]
             known = {record.metric: point.accuracy, "loss": point.loss}
-            values |= {name: value for name, value in known.items() if value is not None}
+            values |= {
+                name: value for name, value in known.items() if value is not None
+            }
         self.write(values, record.rounds_done)
 
     def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
         """Write the final metrics; an infinite epsilon is left out."""
         name = f"final/{record.metric}"
         values = {} if record.accuracy is None else {name: record.accuracy}
-        values |= {f"{name}_by_group/{n}": one for n, one in record.accuracy_by_group.items()}
+        values |= {
+            f"{name}_by_group/{n}": one for n, one in record.accuracy_by_group.items()
+        }
         finite = {n: one for n, one in spent.items() if math.isfinite(one)}
         values |= {f"final/epsilon_by_group/{n}": one for n, one in finite.items()}
         self.write(values, record.rounds_done, final=True)
@@ -104,9 +110,13 @@ def require_trackers(names: Sequence[str]) -> None:
         package = getattr(TRACKERS.get(name), "package", None)
         found = None if package is None else find_spec(package)
         near = Path(found.origin or "").parents[:2] if found else ()
-        if package is not None and (found is None or Path.cwd() in near):  # of --data MODULE:NAME
+        if package is not None and (
+            found is None or Path.cwd() in near
+        ):  # of --data MODULE:NAME
             raise _missing(name, name)
 
 
 def _missing(name: str, extra: str) -> InputError:
-    return InputError.one("track", f"needs its package: pip install 'privplan[{extra}]'", name)
+    return InputError.one(
+        "track", f"needs its package: pip install 'privplan[{extra}]'", name
+    )

@@ -44,7 +44,9 @@ class TrainedRun(Shown):
 
     record: RunRecord  # the run's record
     folder: Path  # the run folder
-    reused: bool  # whether the folder held the finished run, so that nothing was trained
+    reused: (
+        bool  # whether the folder held the finished run, so that nothing was trained
+    )
     _experiment: Experiment = field(repr=False)
     _request: Request = field(repr=False)
     # The state of training after the last round; None where the run was reused.
@@ -98,14 +100,18 @@ class TrainedRun(Shown):
             rule = "must train one global model; this one trains a model per client"
             raise InputError.one("algorithm", rule, algorithm.name)
         released = self._released()
-        theta = algorithm.split.use(experiment.model, released, None, np.arange(0)).cpu()
+        theta = algorithm.split.use(
+            experiment.model, released, None, np.arange(0)
+        ).cpu()
         trained = experiment.model
         general = trained.source if isinstance(trained, Compiled) else trained
         export = general.export if isinstance(general, Modular) else None
         module, begin = (export or trained.module)().cpu(), 0
         for name, shape in trained.shapes:
             parameter = module.get_parameter(name)
-            parameter.data = theta[begin : begin + parameter.numel()].view(shape).clone()
+            parameter.data = (
+                theta[begin : begin + parameter.numel()].view(shape).clone()
+            )
             begin += parameter.numel()
         return module.eval()
 
@@ -268,8 +274,12 @@ def compare(
     """
     solved = Plan.load(plan)
     where = None if data_dir is None else Path(data_dir)
-    base = checked_call(Request)(solved, "", dataset, Path(folder), data_dir=where, **options)
+    base = checked_call(Request)(
+        solved, "", dataset, Path(folder), data_dir=where, **options
+    )
     words = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
     names, _ = chapter.select(words, base)
     chosen = range(seeds) if isinstance(seeds, int) else seeds
-    return Comparison(chapter.compare(base, names, chosen, jobs, lambda done, total: None))
+    return Comparison(
+        chapter.compare(base, names, chosen, jobs, lambda done, total: None)
+    )

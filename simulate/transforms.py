@@ -49,7 +49,9 @@ def own_clip(norm: float) -> Transform:
 def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
     """A transform that clips to a bound that depends on the group."""
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, Tensor | None]:
         return shortened(updates, norm_of(context.group), context.measured)
 
     def bound(before: float | None, group: GroupPlan) -> float:
@@ -64,10 +66,14 @@ def shortened(
     """Updates [K, k] clipped to a norm, and whether each was clipped [K]."""
     lengths = norms(updates) if measured is None else measured.norms_of(updates)
     long = lengths > norm
-    return updates * single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))[:, None], long
+    return updates * single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))[
+        :, None
+    ], long
 
 
-NORM = "clipping_norm"  # key of the current clipping norm, a scalar, in the server's state
+NORM = (
+    "clipping_norm"  # key of the current clipping norm, a scalar, in the server's state
+)
 
 
 def count_scale(clipping: Clipping) -> float:
@@ -89,7 +95,9 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
         own = group.clipping_norm
         return 1.0 if own is None or first is None else own / first
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, Tensor | None]:
         own = share(context.group)
         norm = context.server[NORM].to(updates.device) * own
         norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
@@ -101,7 +109,10 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
         return (sent if own == 1 else sent * (own * (1 - ROUNDING))), long
 
     return Transform(
-        "following_clip", apply, lambda before, group: clipping.bound * share(group), extra=1
+        "following_clip",
+        apply,
+        lambda before, group: clipping.bound * share(group),
+        extra=1,
     )
 
 
@@ -113,7 +124,9 @@ def random_mask(fraction: float) -> Transform:
         chosen = generator.choice(dimension, size=size, replace=False, shuffle=False)
         return torch.from_numpy(np.sort(chosen))
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, Tensor | None]:
         return updates, None
 
     return Transform("random_mask", apply, _unchanged, support)
@@ -122,7 +135,9 @@ def random_mask(fraction: float) -> Transform:
 def scale() -> Transform:
     """Multiply by the group's ``scale``, and with it the bound on the update."""
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, Tensor | None]:
         factor = context.group.scale
         return (updates if factor == 1 else updates * (factor * (1 - ROUNDING))), None
 
@@ -139,7 +154,9 @@ def shift(share: float, decay: float) -> Transform:
     cost. It may increase an update's norm, so clipping must follow.
     """
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, Tensor | None]:
         return updates - share * pseudo_gradient_step(context.server, decay), None
 
     return Transform("shift", apply, lambda before, group: None)
@@ -148,7 +165,9 @@ def shift(share: float, decay: float) -> Transform:
 def sparsify(fraction: float) -> Transform:
     """Keep each update's largest coordinates; data choose them, so all are released and noised."""
 
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+    def apply(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, Tensor | None]:
         return keep_largest(updates, fraction), None
 
     return Transform("sparsify", apply, _unchanged)

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chisquare, kstest
 
-from privplan.discrete_gaussian import LARGEST, Uniform, discrete_gaussian, grid_of, scale_for
+from privplan.discrete_gaussian import (
+    LARGEST,
+    Uniform,
+    discrete_gaussian,
+    grid_of,
+    scale_for,
+)
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.sampling_law import SamplingLaw
 from privplan.streams import NoiseKey, fingerprint, private_seed, stream, streams
@@ -22,12 +28,19 @@ LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**64 - 1, 2**130 + 7])
 @pytest.mark.parametrize("before", [(), (7,), (2**33, 0)])
 def test_many_streams_are_those_of_one_at_a_time(seed, before):
-    for number, found in zip(LAST, streams(seed, 4, *before, clients=LAST), strict=True):
+    for number, found in zip(
+        LAST, streams(seed, 4, *before, clients=LAST), strict=True
+    ):
         expected = stream(seed, 4, *before, int(number))
         for draw in range(2):
-            assert found.permutation(5).tolist() == expected.permutation(5).tolist(), draw
+            assert found.permutation(5).tolist() == expected.permutation(5).tolist(), (
+                draw
+            )
             assert found.random(3).tolist() == expected.random(3).tolist()
-            assert found.integers(9, size=3).tolist() == expected.integers(9, size=3).tolist()
+            assert (
+                found.integers(9, size=3).tolist()
+                == expected.integers(9, size=3).tolist()
+            )
 
 
 KEY = NoiseKey(bytes(range(32)))
@@ -39,9 +52,17 @@ def test_a_stream_is_shake_256_of_its_own_key():
     second = hashlib.shake_256(own + (1).to_bytes(8, "little")).digest(2048)
     expected = np.frombuffer(first + second, "<u8")
     assert (KEY.stream(5, 7, 1).words(384) == expected).all()
-    for sizes in ((1, 0, 126, 200, 57), (1, 1, 382), (128, 1, 255), (130, 254), (127, 1, 256)):
+    for sizes in (
+        (1, 0, 126, 200, 57),
+        (1, 1, 382),
+        (128, 1, 255),
+        (130, 254),
+        (127, 1, 256),
+    ):
         pieces = KEY.stream(5, 7, 1)
-        assert (np.concatenate([pieces.words(size) for size in sizes]) == expected).all()
+        assert (
+            np.concatenate([pieces.words(size) for size in sizes]) == expected
+        ).all()
         again = KEY.stream(5, 7, 1)
         again.words(384)
         assert (pieces.words(3000) == again.words(3000)).all()
@@ -74,10 +95,14 @@ def test_draws_follow_their_laws():
     assert sorted(stream.permutation([3, 5, 9]).tolist()) == [3, 5, 9]
 
 
-@pytest.mark.parametrize("law", ["poisson", "fixed_size", "full", "random_allocation:4"])
+@pytest.mark.parametrize(
+    "law", ["poisson", "fixed_size", "full", "random_allocation:4"]
+)
 def test_each_sampling_law_draws_from_a_secure_stream(law):
     stream = KEY.stream(3, 1, 0)
-    drawn = SamplingLaw(law).law.draw(stream, 50, 1.0 if SamplingLaw(law).law.everyone else 0.2, 1)  # type: ignore[arg-type]
+    drawn = SamplingLaw(law).law.draw(
+        stream, 50, 1.0 if SamplingLaw(law).law.everyone else 0.2, 1
+    )  # type: ignore[arg-type]
     assert len(set(drawn.tolist())) == len(drawn)
     assert sorted(drawn.tolist()) == drawn.tolist()
     assert {"fixed_size": 10, "full": 50}.get(law, len(drawn)) == len(drawn)
@@ -126,7 +151,9 @@ class Given:
     (1.0, 1e-10, 200_000), (1.7, 1e-10, 200_000), (6.25, 1e-10, 200_000), (2.5, 0.5, 5_000),
 ])  # fmt: skip
 def test_small_scales_have_the_probabilities_of_the_definition(scale, margin, count):
-    drawn = discrete_gaussian(KEY.stream(1, int(scale * 8), count), scale, count, margin=margin)
+    drawn = discrete_gaussian(
+        KEY.stream(1, int(scale * 8), count), scale, count, margin=margin
+    )
     reach = math.ceil(6 * scale)
     values = np.arange(-reach, reach + 1)
     expected = np.exp(-np.square(values) / (2 * scale**2))
@@ -134,7 +161,9 @@ def test_small_scales_have_the_probabilities_of_the_definition(scale, margin, co
     counts = np.array([(drawn == value).sum() for value in values])
     often = expected > 5
     rest = (count - counts[often].sum(), count - expected[often].sum())
-    assert chisquare([*counts[often], rest[0]], [*expected[often], rest[1]]).pvalue > 1e-3
+    assert (
+        chisquare([*counts[often], rest[0]], [*expected[often], rest[1]]).pvalue > 1e-3
+    )
 
 
 def test_the_exact_comparison_decides_as_the_floating_point_one():
@@ -172,8 +201,15 @@ def test_a_scale_out_of_range_is_refused(scale):
 
 
 def test_other_specs_and_groups_draw_other_cohorts_and_noise():
-    given = [(1, "a", "strict"), (1, "a", "loose"), (1, "b", "strict"), (2, "a", "strict")]
+    given = [
+        (1, "a", "strict"),
+        (1, "a", "loose"),
+        (1, "b", "strict"),
+        (2, "a", "strict"),
+    ]
     given += [(1, "a", ""), (11, "", "a")]
     assert len({private_seed(*one) for one in given}) == len(given)
     text = b"privplan private seed v3\n1\na\nstrict"
-    assert private_seed(1, "a", "strict") == int(hashlib.sha256(text).hexdigest()[:32], 16)
+    assert private_seed(1, "a", "strict") == int(
+        hashlib.sha256(text).hexdigest()[:32], 16
+    )

@@ -39,12 +39,16 @@ def sum_sequential(
             functional.cross_entropy(module(x), y).backward()
             optimizer.step()
         with torch.no_grad():
-            update = torch.cat([value.reshape(-1) for value in module.parameters()]) - theta
+            update = (
+                torch.cat([value.reshape(-1) for value in module.parameters()]) - theta
+            )
             total += update * (CLIP / update.norm()).clamp(max=1)
     return total
 
 
-def records_opacus(module: nn.Module, theta: Tensor, given: Batches, noise: float) -> Tensor:
+def records_opacus(
+    module: nn.Module, theta: Tensor, given: Batches, noise: float
+) -> Tensor:
     """The same with Opacus: per-record gradients by hooks, one client after the other."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
@@ -62,7 +66,9 @@ def records_opacus(module: nn.Module, theta: Tensor, given: Batches, noise: floa
             optimizer.zero_grad()
             functional.cross_entropy(hooked(x), y).backward()
             optimizer.step()
-        results.append(nn.utils.parameters_to_vector(module.parameters()).detach().clone())
+        results.append(
+            nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+        )
     hooked.remove_hooks()
     return torch.stack(results)
 
@@ -113,4 +119,6 @@ def plain_resnet() -> nn.Sequential:
         for inputs, outputs in itertools.pairwise(widths)
     ]
     stem = (nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU())
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return nn.Sequential(
+        *stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)
+    )

@@ -77,4 +77,6 @@ class Contestant:
         except (EOFError, ConnectionError):
             self._process.join()
             code = self._process.exitcode
-            raise RuntimeError(f"{self._process.name} died with exit code {code}") from None
+            raise RuntimeError(
+                f"{self._process.name} died with exit code {code}"
+            ) from None

@@ -16,7 +16,9 @@ def product_blas(size: int = 1024) -> float:
 
 def product_onednn(size: int = 1024) -> float:
     """The same product as a 1 x 1 convolution of 16 images, which PyTorch hands to oneDNN."""
-    image = torch.ones(16, size, 8, size // 128).contiguous(memory_format=torch.channels_last)
+    image = torch.ones(16, size, 8, size // 128).contiguous(
+        memory_format=torch.channels_last
+    )
     kernel = torch.ones(size, size, 1, 1)
     for _ in range(16):
         functional.conv2d(image, kernel)

@@ -85,18 +85,24 @@ def release(total: Tensor, noise: float) -> Tensor:
 
 def sum_batched(network: Model, theta: Tensor, given: Batches, workers: int) -> Tensor:
     """Sum of the clipped updates [d] as the simulator trains: chunks of clients over threads."""
-    updates = local_sgd(network, theta, *given, learning_rate=LEARNING_RATE, workers=workers)
+    updates = local_sgd(
+        network, theta, *given, learning_rate=LEARNING_RATE, workers=workers
+    )
     updates *= (CLIP / updates.norm(dim=1, keepdim=True)).clamp(max=1)
     return updates.sum(0)
 
 
-def records_batched(network: Model, theta: Tensor, given: Batches, noise: float) -> Tensor:
+def records_batched(
+    network: Model, theta: Tensor, given: Batches, noise: float
+) -> Tensor:
     """Clients [K, d] after DP-SGD by record as the simulator trains them, on one core."""
     draw = torch.Generator().manual_seed(1)
     thetas = theta.repeat(len(given[1]), 1)
     for step in range(given[1].shape[1]):
         x, y = (value[:, step] for value in given)
-        sums = clipped_sums(network, thetas, x, y, clipping_norm=RECORD_NORM, workers=1).total
+        sums = clipped_sums(
+            network, thetas, x, y, clipping_norm=RECORD_NORM, workers=1
+        ).total
         sums += noise * RECORD_NORM * torch.randn(sums.shape, generator=draw)
         thetas -= LEARNING_RATE / RECORD_BATCH * sums
     return thetas
@@ -112,7 +118,9 @@ def w1(threads: int) -> Workload:
         network,
         given[1].numel(),
         {
-            "simulate, 1 thread": lambda z: release(sum_batched(network, theta, given, 1), z),
+            "simulate, 1 thread": lambda z: release(
+                sum_batched(network, theta, given, 1), z
+            ),
             f"simulate, {threads} threads": lambda z: release(
                 sum_batched(network, theta, given, threads), z
             ),
@@ -147,7 +155,11 @@ def w3(threads: int) -> Workload:
     """Record-level DP-SGD; a slice of four steps."""
     warnings.filterwarnings("ignore")  # what Opacus and its hooks say
     network = model("cnn-2")
-    given, theta, module = batches(network, 20, 4, RECORD_BATCH), initial(network), plain_cnn()
+    given, theta, module = (
+        batches(network, 20, 4, RECORD_BATCH),
+        initial(network),
+        plain_cnn(),
+    )
     return Workload(
         "W3: 20 clients, 4 of 37 steps of batch 64, record-level DP-SGD",
         network,

@@ -48,7 +48,8 @@ class Framework:
 FRAMEWORKS = {
     "privplan": Framework("run_privplan.py"),
     "pfl": Framework(
-        "run_pfl.py", ("pfl==0.6.0", "dp-accounting<0.6", "multiprocess", "torch==2.13.0")
+        "run_pfl.py",
+        ("pfl==0.6.0", "dp-accounting<0.6", "multiprocess", "torch==2.13.0"),
     ),
     "flower": Framework("run_flower.py", ("flwr==1.41.0", "ray", "torch==2.13.0")),
 }
@@ -129,9 +130,15 @@ def run(name: str, python: str, rounds: int) -> Cost:
 def main() -> None:
     """Run every contestant and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=FRAMEWORKS, help="some (default all)")
-    parser.add_argument("--repeats", type=int, default=3, help="repetitions (default 3)")
-    parser.add_argument("--envs", type=Path, default=Path("runs/envs"), help="environments")
+    parser.add_argument(
+        "--only", nargs="+", choices=FRAMEWORKS, help="some (default all)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="repetitions (default 3)"
+    )
+    parser.add_argument(
+        "--envs", type=Path, default=Path("runs/envs"), help="environments"
+    )
     chosen = parser.parse_args()
     pythons = {name: python_of(name, chosen.envs) for name in chosen.only or FRAMEWORKS}
     costs: dict[str, list[tuple[Cost, Cost]]] = {name: [] for name in pythons}
@@ -141,11 +148,16 @@ def main() -> None:
             costs[name].append((few, more))
     reference = costs.get("privplan")
     more_rounds = ROUNDS[1] - ROUNDS[0]
-    print(f"{'':12}{'CPU s/round':>12}{'ratio':>7}{'wall s/round':>13}{'start CPU s':>12}{'MB':>7}")
+    print(
+        f"{'':12}{'CPU s/round':>12}{'ratio':>7}{'wall s/round':>13}{'start CPU s':>12}{'MB':>7}"
+    )
     for name, pairs in costs.items():
         cpu = [(more.cpu - few.cpu) / more_rounds for few, more in pairs]
         wall = [(more.wall - few.wall) / more_rounds for few, more in pairs]
-        start = [few.cpu - ROUNDS[0] * each for (few, _), each in zip(pairs, cpu, strict=True)]
+        start = [
+            few.cpu - ROUNDS[0] * each
+            for (few, _), each in zip(pairs, cpu, strict=True)
+        ]
         ratio = ""
         if reference is not None:
             ours = [(more.cpu - few.cpu) / more_rounds for few, more in reference]

@@ -66,7 +66,9 @@ def main(rounds: int) -> None:
     """Train."""
 
     def server(context: Context) -> ServerAppComponents:
-        start = ndarrays_to_parameters([v.detach().numpy() for v in network().parameters()])
+        start = ndarrays_to_parameters(
+            [v.detach().numpy() for v in network().parameters()]
+        )
         plain = FedAvg(
             fraction_fit=COHORT / CLIENTS,
             fraction_evaluate=0.0,
@@ -74,11 +76,17 @@ def main(rounds: int) -> None:
             min_available_clients=CLIENTS,
             initial_parameters=start,
         )
-        strategy = DifferentialPrivacyServerSideFixedClipping(plain, NOISE_MULTIPLIER, CLIP, COHORT)
-        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
+        strategy = DifferentialPrivacyServerSideFixedClipping(
+            plain, NOISE_MULTIPLIER, CLIP, COHORT
+        )
+        return ServerAppComponents(
+            strategy=strategy, config=ServerConfig(num_rounds=rounds)
+        )
 
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(ServerApp(server_fn=server), ClientApp(client), CLIENTS, "ray", resources)
+    run_simulation(
+        ServerApp(server_fn=server), ClientApp(client), CLIENTS, "ray", resources
+    )
 
 
 if __name__ == "__main__":

@@ -59,9 +59,15 @@ def main(rounds: int) -> None:
 
     users = FederatedDataset(dataset, lambda: int(sampler.integers(CLIENTS)))
     model = Network()
-    wrapped = PyTorchModel(model, torch.optim.SGD, torch.optim.SGD(model.parameters(), lr=1.0))
-    mechanism = CentrallyAppliedPrivacyMechanism(GaussianMechanism(CLIP, NOISE_MULTIPLIER))
-    backend = SimulatedBackend(training_data=users, val_data=users, postprocessors=[mechanism])
+    wrapped = PyTorchModel(
+        model, torch.optim.SGD, torch.optim.SGD(model.parameters(), lr=1.0)
+    )
+    mechanism = CentrallyAppliedPrivacyMechanism(
+        GaussianMechanism(CLIP, NOISE_MULTIPLIER)
+    )
+    backend = SimulatedBackend(
+        training_data=users, val_data=users, postprocessors=[mechanism]
+    )
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=rounds,
@@ -72,7 +78,9 @@ def main(rounds: int) -> None:
         backend=backend,
         model=wrapped,
         model_train_params=NNTrainHyperParams(
-            local_num_epochs=STEPS, local_learning_rate=LEARNING_RATE, local_batch_size=RECORDS
+            local_num_epochs=STEPS,
+            local_learning_rate=LEARNING_RATE,
+            local_batch_size=RECORDS,
         ),
         model_eval_params=None,
     )

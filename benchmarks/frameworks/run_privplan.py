@@ -43,9 +43,15 @@ def main(rounds: int) -> None:
         y = labels.reshape(-1).numpy()
         client = [f"{i // RECORDS}" for i in range(len(y))]
         data = simulate.Data(
-            x, y, client=client, group=["all"] * len(y), test=simulate.Data(x[:100], y[:100])
+            x,
+            y,
+            client=client,
+            group=["all"] * len(y),
+            test=simulate.Data(x[:100], y[:100]),
         )
-        simulate.train(plan, data=data, algorithm="DP-FedAvg", seed=1, folder=Path(folder) / "run")
+        simulate.train(
+            plan, data=data, algorithm="DP-FedAvg", seed=1, folder=Path(folder) / "run"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,12 @@ from privplan.planning.baselines import strictest
 from privplan.spec.presets import preset
 from simulate.aggregators import at_plan_norm, mean
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.registry import Hyperparameter, Hyperparameters, from_spec, register
+from simulate.algorithms.registry import (
+    Hyperparameter,
+    Hyperparameters,
+    from_spec,
+    register,
+)
 from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.local.sgd import Gradient, descend
 from simulate.mechanisms import gaussian_joint
@@ -49,7 +54,9 @@ def proximal(mu: float) -> LocalRule:
     unit="client",
     released="one noisy sum of clipped updates per round",
     source="after Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020",
-    hyperparameters={"mu": Hyperparameter(0.1, "weight of the proximal term", high=1e6)},
+    hyperparameters={
+        "mu": Hyperparameter(0.1, "weight of the proximal term", high=1e6)
+    },
 )
 def dp_fedprox(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a proximal term in the clients' losses.
@@ -70,7 +77,9 @@ def dp_fedprox(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 def main(folder: Path) -> None:
     """Train on the digits and verify the run."""
     spec = {**load_yaml(preset("digits"), "digits"), "clipping_norm": 0.3}
-    done = execute(Request(solve(Spec.parse(spec)), "DP-FedProx", "digits", folder, seed=1))
+    done = execute(
+        Request(solve(Spec.parse(spec)), "DP-FedProx", "digits", folder, seed=1)
+    )
     verdict = judge(load_run(folder))
     print(f"accuracy {done.record.accuracy:.3f}, verdict {verdict.outcome}")
 

@@ -21,7 +21,14 @@ from privplan.spec.presets import preset
 from simulate.aggregators import at_plan_norm, mean
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.registry import Hyperparameters, from_spec, no_server, register
-from simulate.components import ClientBatch, LocalResult, LocalRule, Server, Split, State
+from simulate.components import (
+    ClientBatch,
+    LocalResult,
+    LocalRule,
+    Server,
+    Split,
+    State,
+)
 from simulate.local.sgd import PADDING, gradients_at, pixels
 from simulate.mechanisms import gaussian_joint
 from simulate.runs.request import Request
@@ -38,7 +45,9 @@ def controlled() -> Split:
             [model.initial(generator), torch.zeros(model.parameters)]
         ),
         shared=lambda model: None,
-        personal=lambda model, theta: torch.zeros(model.parameters, device=theta.device),
+        personal=lambda model, theta: torch.zeros(
+            model.parameters, device=theta.device
+        ),
         use=lambda model, theta, personal, clients: theta[: model.parameters],
     )
 
@@ -57,7 +66,11 @@ def corrected(size: float) -> LocalRule:
         length = batch.model.parameters
         start, control = batch.theta[:length], batch.theta[length:]
         clients, steps = batch.y.shape[:2]
-        own = control.new_zeros(clients, length) if batch.personal is None else batch.personal
+        own = (
+            control.new_zeros(clients, length)
+            if batch.personal is None
+            else batch.personal
+        )
         thetas = start.repeat(clients, 1)
         for step in range(steps):
             x, y = pixels(batch.x[:, step]), batch.y[:, step]
@@ -121,7 +134,9 @@ def dp_scaffold(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 def main(folder: Path) -> None:
     """Train on the digits and verify the run."""
     spec = {**load_yaml(preset("digits"), "digits"), "clipping_norm": 0.3}
-    done = execute(Request(solve(Spec.parse(spec)), "DP-SCAFFOLD-like", "digits", folder, seed=1))
+    done = execute(
+        Request(solve(Spec.parse(spec)), "DP-SCAFFOLD-like", "digits", folder, seed=1)
+    )
     verdict = judge(load_run(folder))
     print(f"accuracy {done.record.accuracy:.3f}, verdict {verdict.outcome}")
 

@@ -17,7 +17,13 @@ def write(folder: Path = Path()) -> None:
             kind = number % 2
             pixels = generator.integers(0, 120, (8, 8))
             pixels[2:6, 2:6] += 100 * kind
-            path = folder / "faces" / f"c{client:02d}" / ("dark", "bright")[kind] / f"{number}.png"
+            path = (
+                folder
+                / "faces"
+                / f"c{client:02d}"
+                / ("dark", "bright")[kind]
+                / f"{number}.png"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(path)
     (folder / "groups.csv").write_text("\n".join(lines) + "\n")

@@ -10,7 +10,10 @@ PATIENTS, STRICT, VISITS = 20, 12, 12
 
 def write(folder: Path = Path()) -> None:
     """Write the table and the statistics into a folder."""
-    generator, lines = np.random.default_rng(0), ["patient,consent,age,sex,pressure,relapse"]
+    generator, lines = (
+        np.random.default_rng(0),
+        ["patient,consent,age,sex,pressure,relapse"],
+    )
     for patient in range(PATIENTS):
         consent, sex = "strict" if patient < STRICT else "loose", "fm"[patient % 2]
         age = generator.normal(55, 12)

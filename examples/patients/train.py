@@ -20,7 +20,9 @@ def main(folder: str = "run", **options: Any) -> simulate.TrainedRun:
         statistics="statistics.json",
     )
     plan = privplan.solve("spec.yaml")
-    return simulate.train(plan, model=Net, data=data, metric="f1", seed=1, folder=folder, **options)
+    return simulate.train(
+        plan, model=Net, data=data, metric="f1", seed=1, folder=folder, **options
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ def write(folder: Path = Path()) -> None:
     """Write the table and the statistics into a folder."""
     generator = np.random.default_rng(0)
     agency = np.repeat(np.arange(AGENCIES), HOUSES)
-    area, rooms = generator.normal(100, 25, len(agency)), generator.integers(1, 7, len(agency))
+    area, rooms = (
+        generator.normal(100, 25, len(agency)),
+        generator.integers(1, 7, len(agency)),
+    )
     price = 0.02 * area + 0.2 * rooms + generator.normal(0, 0.1, len(agency))
     columns = {
         "agency": agency,

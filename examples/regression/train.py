@@ -21,7 +21,14 @@ def main(folder: str = "run", **options: Any) -> simulate.TrainedRun:
     )
     plan = privplan.solve("spec.yaml")
     return simulate.train(
-        plan, model=Net, data=data, loss=loss, metric="mae", seed=1, folder=folder, **options
+        plan,
+        model=Net,
+        data=data,
+        loss=loss,
+        metric="mae",
+        seed=1,
+        folder=folder,
+        **options,
     )
 
 

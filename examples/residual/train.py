@@ -16,7 +16,13 @@ def main(folder: str = "run", **options: Any) -> simulate.TrainedRun:
     data = simulate.Data(**arrays, name="signals.npz")
     plan = privplan.solve("spec.yaml")
     return simulate.train(
-        plan, model=Net, model_args={"blocks": 1}, data=data, seed=1, folder=folder, **options
+        plan,
+        model=Net,
+        model_args={"blocks": 1},
+        data=data,
+        seed=1,
+        folder=folder,
+        **options,
     )
 
 

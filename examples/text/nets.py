@@ -17,5 +17,7 @@ def build(rank: int = 4) -> PeftModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the frozen weights are the same in every run
         base = LlamaForCausalLM(config)
-    adapters = LoraConfig(r=rank, target_modules=["q_proj", "v_proj", "lm_head"], lora_dropout=0.1)
+    adapters = LoraConfig(
+        r=rank, target_modules=["q_proj", "v_proj", "lm_head"], lora_dropout=0.1
+    )
     return get_peft_model(base, adapters)

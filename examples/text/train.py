@@ -12,7 +12,9 @@ import simulate
 def main(folder: str = "run", **options: Any) -> simulate.TrainedRun:
     """Train, or resume what was interrupted."""
     plan = privplan.solve("spec.yaml")
-    return simulate.train(plan, model=build, data=data(), seed=1, folder=folder, **options)
+    return simulate.train(
+        plan, model=build, data=data(), seed=1, folder=folder, **options
+    )
 
 
 if __name__ == "__main__":

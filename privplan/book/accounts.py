@@ -69,7 +69,9 @@ CHARGES = sa.Table(
     "privplan_budget_charges",
     METADATA,
     sa.Column("reservation", sa.ForeignKey(RESERVATIONS.c.id), primary_key=True),
-    sa.Column("account", sa.ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False),
+    sa.Column(
+        "account", sa.ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False
+    ),
     sa.Column("reserved", sa.BigInteger, nullable=False),
     sa.Column("spent", sa.BigInteger, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
@@ -150,7 +152,9 @@ class Budgets:
         """Open an account; nothing is spent."""
         faults = []
         if rule not in get_args(Filter):
-            faults.append(Fault("rule", f"must be one of {', '.join(get_args(Filter))}", rule))
+            faults.append(
+                Fault("rule", f"must be one of {', '.join(get_args(Filter))}", rule)
+            )
         faults += name_faults("account", name)
         if faults:
             raise InputError(faults)
@@ -189,7 +193,9 @@ class Budgets:
 
         def work(connection: Connection) -> list[State]:
             states = []
-            for row in connection.execute(sa.select(ACCOUNTS).order_by(ACCOUNTS.c.name)).all():
+            for row in connection.execute(
+                sa.select(ACCOUNTS).order_by(ACCOUNTS.c.name)
+            ).all():
                 try:
                     states.append(_state(_supported(row)))
                 except InputError as error:
@@ -243,7 +249,9 @@ class Budgets:
             known = connection.execute(chosen).first()
             if known is not None:
                 if known.status != "open" or known.run != run:
-                    raise InputError.one("reservation", f"must be new, not {known.status}", name)
+                    raise InputError.one(
+                        "reservation", f"must be new, not {known.status}", name
+                    )
                 return name
             row = {"id": name, "run": run, "status": "open", "step": -1}
             expires = self._clock() + expires_in
@@ -254,13 +262,19 @@ class Budgets:
                     raise InfeasibleError(_refusal(account, units))
                 _change(connection, account.id, reserved=units)
                 charge = {"reservation": name, "account": account.id, "reserved": units}
-                connection.execute(sa.insert(CHARGES).values(**charge, spent=0, detail="{}"))
+                connection.execute(
+                    sa.insert(CHARGES).values(**charge, spent=0, detail="{}")
+                )
             return name
 
         return self._run(work)
 
     def spend(
-        self, reservation: str, charges: Mapping[str, History], *, step: int | None = None
+        self,
+        reservation: str,
+        charges: Mapping[str, History],
+        *,
+        step: int | None = None,
     ) -> None:
         """Spend releases of a reservation before they are made; a repeated step is spent once."""
 
@@ -279,7 +293,9 @@ class Budgets:
         """End a run: what it did not spend returns to the accounts."""
         self.commit(reservation, {})
 
-    def commit(self, reservation: str, charges: Mapping[str, History] | None = None) -> None:
+    def commit(
+        self, reservation: str, charges: Mapping[str, History] | None = None
+    ) -> None:
         """Spend and close at once; everything that is reserved when no charges are given."""
 
         def work(connection: Connection) -> None:
@@ -290,7 +306,9 @@ class Budgets:
                     _supported(connection.execute(chosen).one())
                     left = charge.reserved - charge.spent
                     _change(connection, charge.account, reserved=-left, spent=left)
-                spent_all = sa.update(CHARGES).where(CHARGES.c.reservation == reservation)
+                spent_all = sa.update(CHARGES).where(
+                    CHARGES.c.reservation == reservation
+                )
                 connection.execute(spent_all.values(spent=CHARGES.c.reserved))
             else:
                 self._spend(connection, reservation, charges)
@@ -304,7 +322,10 @@ class Budgets:
         """Do the work in one transaction, after what expired has returned."""
 
         def after_expiries(connection: Connection) -> T:
-            late = (RESERVATIONS.c.status == "open", RESERVATIONS.c.expires <= self._clock())
+            late = (
+                RESERVATIONS.c.status == "open",
+                RESERVATIONS.c.expires <= self._clock(),
+            )
             chosen = sa.select(RESERVATIONS.c.id).where(*late)
             for name in connection.execute(chosen).scalars().all():
                 _return(connection, name, "expired")
@@ -319,7 +340,9 @@ class Budgets:
     def _account(self, connection: Connection, name: str) -> sa.Row[Any]:
         row = _found(connection, name)
         if row is None:
-            raise InputError.one("account", f"must be in the book {shown(self._url)}", name)
+            raise InputError.one(
+                "account", f"must be in the book {shown(self._url)}", name
+            )
         return _supported(row)
 
     def _costs(
@@ -348,7 +371,9 @@ class Budgets:
             where = (CHARGES.c.reservation == reservation, CHARGES.c.account == row.id)
             charge = connection.execute(sa.select(CHARGES).where(*where)).first()
             if charge is None:
-                raise InputError.one("account", "must be one that the run reserved", row.name)
+                raise InputError.one(
+                    "account", "must be one that the run reserved", row.name
+                )
             by_account = json.loads(charge.detail)
             for name, units in costs.items():
                 by_account[name] = by_account.get(name, 0) + units
@@ -361,20 +386,28 @@ class Budgets:
             used = total - charge.spent
             _change(connection, row.id, reserved=-used, spent=used)
             changed = sa.update(CHARGES).where(*where)
-            connection.execute(changed.values(spent=total, detail=json.dumps(by_account)))
+            connection.execute(
+                changed.values(spent=total, detail=json.dumps(by_account))
+            )
 
 
 def _found(connection: Connection, name: str) -> sa.Row[Any] | None:
-    return connection.execute(sa.select(ACCOUNTS).where(ACCOUNTS.c.name == name)).first()
+    return connection.execute(
+        sa.select(ACCOUNTS).where(ACCOUNTS.c.name == name)
+    ).first()
 
 
 def _supported(row: sa.Row[Any]) -> sa.Row[Any]:
     """The row of an account, if it is of a kind that is still there."""
     if row.members or row.period is not None:
-        rule = "with members or a refill period was removed in 0.2; use accounts of groups"
+        rule = (
+            "with members or a refill period was removed in 0.2; use accounts of groups"
+        )
         raise InputError.one("account", rule, row.name)
     if row.rule not in get_args(Filter):
-        rule = "of declared runs (exact) was removed in 0.2; use one with the rule renyi"
+        rule = (
+            "of declared runs (exact) was removed in 0.2; use one with the rule renyi"
+        )
         raise InputError.one("account", rule, row.name)
     return row
 
@@ -392,7 +425,11 @@ def _refusal(row: sa.Row[Any], units: int) -> str:
     """Why units do not fit into an account."""
     spent, committed, after = (
         filters.spent_epsilon(row.rule, one, row.delta, row.order)
-        for one in (row.spent, row.spent + row.reserved, row.spent + row.reserved + units)
+        for one in (
+            row.spent,
+            row.spent + row.reserved,
+            row.spent + row.reserved + units,
+        )
     )
     return (
         f"{row.name}: of epsilon {row.epsilon:g} at delta {row.delta:.4g} ({row.rule} filter), "
@@ -401,9 +438,16 @@ def _refusal(row: sa.Row[Any], units: int) -> str:
     )
 
 
-def _change(connection: Connection, account: int, *, reserved: int = 0, spent: int = 0) -> None:
-    values = {"reserved": ACCOUNTS.c.reserved + reserved, "spent": ACCOUNTS.c.spent + spent}
-    connection.execute(sa.update(ACCOUNTS).where(ACCOUNTS.c.id == account).values(**values))
+def _change(
+    connection: Connection, account: int, *, reserved: int = 0, spent: int = 0
+) -> None:
+    values = {
+        "reserved": ACCOUNTS.c.reserved + reserved,
+        "spent": ACCOUNTS.c.spent + spent,
+    }
+    connection.execute(
+        sa.update(ACCOUNTS).where(ACCOUNTS.c.id == account).values(**values)
+    )
 
 
 def _open(connection: Connection, reservation: str) -> sa.Row[Any]:
@@ -424,7 +468,9 @@ def _charges(connection: Connection, reservation: str) -> Sequence[sa.Row[Any]]:
 def _return(connection: Connection, reservation: str, status: str) -> None:
     """End a reservation; what it did not spend returns."""
     for charge in _charges(connection, reservation):
-        row = connection.execute(sa.select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)).one()
+        row = connection.execute(
+            sa.select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)
+        ).one()
         if not row.members:
             _change(connection, row.id, reserved=charge.spent - charge.reserved)
     connection.execute(sa.delete(STEPS).where(STEPS.c.reservation == reservation))
@@ -441,7 +487,9 @@ def _spent_before(
         rows = []
         for one, count in charges[name]:
             noise = "inf" if math.isinf(one.noise_multiplier) else one.noise_multiplier
-            rows.append([noise, one.sampling_ratio, str(one.sampling), one.family, count])
+            rows.append(
+                [noise, one.sampling_ratio, str(one.sampling), one.family, count]
+            )
         plain[name] = json.dumps(rows, allow_nan=False)
     releases = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
     if step > held.step:

@@ -29,12 +29,16 @@ class Book(Shown):
         self.address = store.shown(self._url)
 
     @checked_call
-    def add(self, run: Any, population: str = "", *, infinite: bool = False, **judging: Any) -> str:
+    def add(
+        self, run: Any, population: str = "", *, infinite: bool = False, **judging: Any
+    ) -> str:
         """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon.
 
         ``judging`` are the arguments of ``privplan.judge``, such as ``rounds``.
         """
-        booking = booking_of(run, population, infinite=infinite, judged=partial(judge, **judging))
+        booking = booking_of(
+            run, population, infinite=infinite, judged=partial(judge, **judging)
+        )
         return store.add(self._url, booking).outcome
 
     @checked_call
@@ -47,7 +51,9 @@ class Book(Shown):
         """The runs in the order in which they were added."""
         return store.runs(self._url)
 
-    def spent(self, group: str | None = None, **options: Any) -> list[spending.Spending]:
+    def spent(
+        self, group: str | None = None, **options: Any
+    ) -> list[spending.Spending]:
         """Realised epsilon of groups over all runs; of a ``population``, at a ``delta``."""
         found, faults = spending.spendings(self.runs, group=group, **options)
         if faults:
@@ -69,5 +75,9 @@ class Book(Shown):
         A next run has the ``sampling_ratio`` and ``rounds`` of the last one when left out; its
         ``rule`` is exact only where all runs were fixed before the first result.
         """
-        account = spending.account_of(self.runs, population, group, next_run.pop("relation", None))
-        return spending.remaining(account, epsilon, spending.delta_for(account, delta), **next_run)
+        account = spending.account_of(
+            self.runs, population, group, next_run.pop("relation", None)
+        )
+        return spending.remaining(
+            account, epsilon, spending.delta_for(account, delta), **next_run
+        )

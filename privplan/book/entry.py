@@ -14,7 +14,14 @@ from pydantic import Field
 from privplan import values
 from privplan.accounting.accountant import accountant, checked_relation
 from privplan.accounting.calibrate import PLD
-from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
+from privplan.accounting.release import (
+    GAUSSIAN,
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+    Unit,
+)
 from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
 from privplan.names import name_faults, refuse_names
@@ -52,14 +59,21 @@ class Share(values.Value):
     clients: values.Count  # number of clients of the group
     # the plan's budget of the group; None when the plan does not have the group
     epsilon: values.Positive | None
-    delta: values.Probability | None  # the plan's failure probability for the group; None likewise
+    delta: (
+        values.Probability | None
+    )  # the plan's failure probability for the group; None likewise
     releases: tuple[Releases, ...]  # releases of the group, equal ones merged
 
     @property
     def history(self) -> History:
         """The releases as an accounting history."""
         return History(
-            (Release(one.noise_multiplier, one.sampling_ratio, one.sampling, one.family), one.count)
+            (
+                Release(
+                    one.noise_multiplier, one.sampling_ratio, one.sampling, one.family
+                ),
+                one.count,
+            )
             for one in self.releases
         )
 
@@ -76,7 +90,9 @@ class BookedRun(values.Value):
     source: str  # the folder that the run was added from
     algorithm: str
     dataset: str
-    seed: values.Natural | None  # seed of a simulation; None for a deployment, which has none
+    seed: (
+        values.Natural | None
+    )  # seed of a simulation; None for a deployment, which has none
     # ``running`` when more releases may follow; ``reserved`` for what a guard that trains may still
     # release, which counts as spent until it says what was
     status: Literal["running", "complete", "reserved"]
@@ -100,9 +116,13 @@ class BookedRun(values.Value):
             return "declared"
         if self.status == "reserved":
             return "reserved"
-        before_levels = "recorded" if self.verdict == "kept" else self.verdict or "unknown"
+        before_levels = (
+            "recorded" if self.verdict == "kept" else self.verdict or "unknown"
+        )
         level = self.level or before_levels
-        return {"executed": "executed again", "recorded": "as recorded"}.get(level, level)
+        return {"executed": "executed again", "recorded": "as recorded"}.get(
+            level, level
+        )
 
     @property
     def digest(self) -> str:
@@ -146,7 +166,9 @@ def booking_of(
         raise InputError.one("ledger", "must hold a release", where)
     for check in (unbroken(run), same_plan(run)):
         if check.failed:
-            raise InputError.one(check.name, f"must be sound, but {check.reason}", where)
+            raise InputError.one(
+                check.name, f"must be sound, but {check.reason}", where
+            )
     verdict = judged(run)
     if verdict.outcome == "rehearsal" and not infinite:
         rule = (
@@ -188,7 +210,9 @@ def booking(
     """A run with a sound ledger as the book stores it."""
     refuse_names({"population": population})
     states = [
-        hashlib.sha256(record.noise_state.encode()).digest() if record.noise_state else bytes(STATE)
+        hashlib.sha256(record.noise_state.encode()).digest()
+        if record.noise_state
+        else bytes(STATE)
         for record in run.ledger.records
     ]
     booked = BookedRun(
@@ -207,7 +231,9 @@ def reservation(
 ) -> Booking:
     """What a run may still release, by group, as the book stores it under a name of its own."""
     sizes = {group.name: group.clients for group in plan.groups}
-    shares = (_share(plan, group, plan.unit, sizes[group], one) for group, one in rest.items())
+    shares = (
+        _share(plan, group, plan.unit, sizes[group], one) for group, one in rest.items()
+    )
     booked = BookedRun(
         chain=name, plan=plan.digest, lines=max(one.rounds for one in rest.values()),
         population=population, source=str(folder).encode(errors="replace").decode(),
@@ -236,7 +262,11 @@ def declared(
         raise InputError.one("history", "must be a History", type(history).__name__)
     faults = [
         fault
-        for field, text in (("name", name), ("group", group), ("population", population))
+        for field, text in (
+            ("name", name),
+            ("group", group),
+            ("population", population),
+        )
         for fault in name_faults(field, text, empty=field == "population")
     ]
     odd = any(not one.noise_multiplier or one.sampling_ratio != 1 for one, _ in history)
@@ -266,7 +296,10 @@ def _infinite(run: Run) -> tuple[Share, ...]:
         sizes.update({share.group: share.clients for share in record.shares})
     bare = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
     unit = run.plan.spec.unit
-    return tuple(_share(run.plan, group, unit, size, bare) for group, size in sorted(sizes.items()))
+    return tuple(
+        _share(run.plan, group, unit, size, bare)
+        for group, size in sorted(sizes.items())
+    )
 
 
 def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
@@ -279,10 +312,17 @@ def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
             clients[key] = max(share.clients, clients.get(key, 0))
     shares = []
     for (group, unit), size in sorted(clients.items()):
-        history = history_of((record for record in records if record.unit == unit), group)
+        history = history_of(
+            (record for record in records if record.unit == unit), group
+        )
         if cost == "full participation":
             history = History(
-                (Release(release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family), count)
+                (
+                    Release(
+                        release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family
+                    ),
+                    count,
+                )
                 for release, count in history
             )
         shares.append(_share(run.plan, group, unit, size, history))

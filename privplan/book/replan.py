@@ -24,7 +24,9 @@ from privplan.plan import BookBudget, GroupPlan, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 
-LEAST_SHARE = 0.05  # smallest allotment over the budget; below it the budget counts as spent
+LEAST_SHARE = (
+    0.05  # smallest allotment over the budget; below it the budget counts as spent
+)
 _MARGIN = 5e-4
 _CLOSE = 1 - 2e-3
 _SPENT = 0.97  # of its allotment: a group whose budget does not bind spends less
@@ -34,14 +36,19 @@ _TOLERANCE = 1e-4
 
 
 def solve_at(
-    spec: Spec, address: str, population: str = "", rule: spending.BookRule | None = None
+    spec: Spec,
+    address: str,
+    population: str = "",
+    rule: spending.BookRule | None = None,
 ) -> Plan:
     """``solve_from_book`` with the runs and the budget accounts of the book at an address."""
     limits: dict[str, list[spending.Composition]] = {}
     if has_accounts(address):
         budgets = Budgets(address)
         names = [group.name for group in spec.groups]
-        limits = {name: budgets.limits(spending.full_name(population, name)) for name in names}
+        limits = {
+            name: budgets.limits(spending.full_name(population, name)) for name in names
+        }
     url = address_of(address)
     past = () if any(limits.values()) and not has_runs(url) else runs(url)
     return solve_from_book(spec, past, population=population, rule=rule, limits=limits)
@@ -60,15 +67,21 @@ def solve_from_book(
     plan = requested = solve(spec)
     budgets = {group.name: group.epsilon for group in requested.groups}
     if not set(accounts) <= set(budgets):
-        raise InputError.one("groups", "must keep their names to plan from a book", list(budgets))
+        raise InputError.one(
+            "groups", "must keep their names to plan from a book", list(budgets)
+        )
     bounds: dict[str, list[spending.Composition]] = {}
     for group in requested.groups:
         own = _limits(spec, group, rule, limits or {})
         account = accounts.get(group.name)
         if account is not None:
             under = own[0].rule if own else rule
-            own = [replace(one, past=account.history) for one in own]  # which it may not hold
-            own.insert(0, spending.composition_of(account, group.epsilon, group.delta, under))
+            own = [
+                replace(one, past=account.history) for one in own
+            ]  # which it may not hold
+            own.insert(
+                0, spending.composition_of(account, group.epsilon, group.delta, under)
+            )
         if own:
             bounds[group.name] = own
     allotted = dict(budgets)
@@ -78,17 +91,24 @@ def solve_from_book(
         # what the run spends by the accountant that planned it; else by that of the guarantee
         planned = (spec.planning.accountant, plan.guarantee)
         rows = sorted(plan.certificate, key=lambda row: row.accountant == planned[0])
-        alone = {row.group: row.epsilon_upper for row in rows if row.accountant in planned}
+        alone = {
+            row.group: row.epsilon_upper for row in rows if row.accountant in planned
+        }
         idle = [name for name in bounds if alone[name] < _SPENT * allotted[name]]
         most = {  # what it may spend, with no more than the rest of its budget beyond what it does
-            name: min(alone[name] + one.budget - one.epsilon(after[name]) for one in bounds[name])
+            name: min(
+                alone[name] + one.budget - one.epsilon(after[name])
+                for one in bounds[name]
+            )
             for name in idle
         }
         used = all(
             allotted[name] * _CLOSE <= most[name]
             if name in idle
             else allotted[name] == budgets[name]
-            or any(one.epsilon(after[name]) >= _CLOSE * one.budget for one in bounds[name])
+            or any(
+                one.epsilon(after[name]) >= _CLOSE * one.budget for one in bounds[name]
+            )
             for name in bounds
         )
         if fits and (used or attempt >= _ENOUGH):
@@ -97,10 +117,14 @@ def solve_from_book(
         allotted = _next(plan, requested, bounds, allotted, aim)
         if fits:
             allotted |= {name: min(allotted[name], most[name]) for name in idle}
-        groups = tuple(g.model_copy(update={"epsilon": allotted[g.name]}) for g in spec.groups)
+        groups = tuple(
+            g.model_copy(update={"epsilon": allotted[g.name]}) for g in spec.groups
+        )
         plan = solve(spec.model_copy(update={"groups": groups}))
     names = ", ".join(bounds)
-    raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
+    raise InfeasibleError(
+        f"{names}: no plan found within what the book leaves of the budgets"
+    )
 
 
 def _accounts(
@@ -159,16 +183,24 @@ def _next(
         square = min(squares)
         share = epsilon_of(math.sqrt(square), group.delta) if square > 0 else 0.0
         if share < LEAST_SHARE * budget.epsilon:
-            raise InfeasibleError(_refusal(requested, budget, compositions[squares.index(square)]))
+            raise InfeasibleError(
+                _refusal(requested, budget, compositions[squares.index(square)])
+            )
         allotments[name] = min(share, budget.epsilon)
     return allotments
 
 
-def _next_square(one: spending.Composition, history: History, now: float, aim: float) -> float:
+def _next_square(
+    one: spending.Composition, history: History, now: float, aim: float
+) -> float:
     """mu^2 of the next allotment; under a filter from the noise that takes its part of the rest."""
     share = one.share(history)
     if share is None:
-        return now + _square(aim * one.budget, one.delta) - _square(one.epsilon(history), one.delta)
+        return (
+            now
+            + _square(aim * one.budget, one.delta)
+            - _square(one.epsilon(history), one.delta)
+        )
     if share == math.inf and one.share(History()) != 0:  # nothing is left
         return 0.0
     found = largest_affordable(
@@ -178,7 +210,9 @@ def _next_square(one: spending.Composition, history: History, now: float, aim: f
     if found is None:
         return 0.0
     factors = 1.0, math.exp(-found)
-    before, after = (_square(one.alone(spending.scaled(history, by)), one.delta) for by in factors)
+    before, after = (
+        _square(one.alone(spending.scaled(history, by)), one.delta) for by in factors
+    )
     return now * after / before if before > 0 else math.inf
 
 
@@ -193,10 +227,16 @@ def _refusal(requested: Plan, group: GroupPlan, past: spending.Composition) -> s
     """Error message with spent, planned and total epsilon, and the nearest feasible budget."""
     planned = requested.history(group)
     spent, total = past.epsilon(History()), past.epsilon(planned)
-    rows = [row for row in requested.certificate if row.guarantee and row.group == group.name]
+    rows = [
+        row
+        for row in requested.certificate
+        if row.guarantee and row.group == group.name
+    ]
     own = rows[0].epsilon_upper if rows else group.epsilon
     exactly = nearest = ""
-    if past.rule == "exact" and math.isfinite(total):  # a filter has another order at another
+    if past.rule == "exact" and math.isfinite(
+        total
+    ):  # a filter has another order at another
         nearest = f"; nearest feasible budget {math.ceil(total * 1e3) / 1e3:g}"
     elif past.rule != "exact" and not past.units:
         bound = past.exact().epsilon(History())
@@ -245,7 +285,9 @@ def _noted(
     return plan.model_copy(update=update)
 
 
-def _booked(group: GroupPlan, one: spending.Composition, history: History) -> BookBudget:
+def _booked(
+    group: GroupPlan, one: spending.Composition, history: History
+) -> BookBudget:
     """What the plan stores of a group's past runs, and of what adaptivity costs."""
     exact = exact_noise = None
     if one.rule != "exact" and not one.units:
@@ -254,7 +296,9 @@ def _booked(group: GroupPlan, one: spending.Composition, history: History) -> Bo
 
         def cost(negative_log: float) -> float:
             try:
-                return exactly.epsilon(spending.scaled(history, math.exp(-negative_log)))
+                return exactly.epsilon(
+                    spending.scaled(history, math.exp(-negative_log))
+                )
             except UnsupportedError:  # too little noise to compose: above any budget
                 return math.inf
 

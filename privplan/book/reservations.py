@@ -116,7 +116,9 @@ class Reservation:
                     raise FencedError.one("ledger", rule, self._folder)
                 counter = fence.counter + 1
                 mine = sa.update(FENCES).where(FENCES.c.name == self._name)
-                connection.execute(mine.values(holder=self._holder, counter=counter, chain=last))
+                connection.execute(
+                    mine.values(holder=self._holder, counter=counter, chain=last)
+                )
             booking = decide(booked_runs(self._url, connection))
             if booking is not None:
                 insert_run(connection, booking, place)
@@ -149,7 +151,9 @@ class Reservation:
                 & (FENCES.c.counter == self._counter)
             )
             moved = sa.update(FENCES).where(compared)
-            done = connection.execute(moved.values(counter=self._counter + 1, chain=chain))
+            done = connection.execute(
+                moved.values(counter=self._counter + 1, chain=chain)
+            )
             return self._counter + 1 if done.rowcount == 1 else -1
 
         with refusing(self._url, WRITABLE):
@@ -184,5 +188,9 @@ class Reservation:
         with refusing(self._url, WRITABLE):
             repeated(self._engine, work)
 
-    def _fence(self, connection: Connection) -> sa.Row[tuple[str, str, int, str]] | None:
-        return connection.execute(sa.select(FENCES).where(FENCES.c.name == self._name)).first()
+    def _fence(
+        self, connection: Connection
+    ) -> sa.Row[tuple[str, str, int, str]] | None:
+        return connection.execute(
+            sa.select(FENCES).where(FENCES.c.name == self._name)
+        ).first()

@@ -56,7 +56,10 @@ def _odd_in_sqlite(connection: Connection) -> Iterator[str]:
     """Views, triggers, virtual tables and computed columns under names of a book."""
     tables = []
     for row in connection.execute(_SQLITE_OBJECTS).all():
-        if not (row.name.lower().startswith(PREFIX) or row.tbl_name.lower().startswith(PREFIX)):
+        if not (
+            row.name.lower().startswith(PREFIX)
+            or row.tbl_name.lower().startswith(PREFIX)
+        ):
             continue
         if row.type not in ("table", "index"):
             yield f"the {row.type} {row.name!r}"

@@ -16,7 +16,14 @@ from privplan.accounting.certificate import laws
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
 from privplan.accounting.rdp import ORDERS, rdp_of_release
-from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, named_law
+from privplan.accounting.release import (
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+    Unit,
+    named_law,
+)
 from privplan.book.entry import DECLARED, BookedRun
 from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
 from privplan.proven import finding_on
@@ -44,7 +51,9 @@ class Account:
     checked: tuple[str, ...] = ()  # how strongly each run was checked, in words
     plans: tuple[str, ...] = ()  # digests of their plans, or declared names, each once
     declared: frozenset[int] = frozenset()  # places of the histories that are declared
-    partial: bool = False  # whether a run may have stopped within a turn, which spends less
+    partial: bool = (
+        False  # whether a run may have stopped within a turn, which spends less
+    )
 
     @property
     def history(self) -> History:
@@ -89,8 +98,12 @@ class Spending(Value):
     runs: int  # number of runs with releases of the group
     kept: int  # number of these runs whose verdict is kept
     levels: dict[str, int]  # number of these runs by how strongly they were checked
-    releases: int  # number of rounds in all runs; in whole cycles where clients take turns
-    epsilon_lower: float | None  # lower bound for the composition of all releases of all runs
+    releases: (
+        int  # number of rounds in all runs; in whole cycles where clients take turns
+    )
+    epsilon_lower: (
+        float | None
+    )  # lower bound for the composition of all releases of all runs
     epsilon_upper: float | None  # upper bound for it
     # sum of the runs' own epsilons, each at ``delta / runs``: basic composition, also an upper
     # bound at ``delta``
@@ -101,7 +114,9 @@ class Spending(Value):
     plans: tuple[str, ...]  # digests of the runs' plans, or declared names, each once
 
 
-def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[str, str]]:
+def groups_of(
+    runs: Iterable[BookedRun], population: str | None
+) -> list[tuple[str, str]]:
     """Every (population, group) of the book, sorted; of one population unless it is None."""
     pairs = {
         (run.population, share.group)
@@ -113,7 +128,10 @@ def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[s
 
 
 def account_of(
-    runs: Sequence[BookedRun], population: str, group: str, relation: Relation | None = None
+    runs: Sequence[BookedRun],
+    population: str,
+    group: str,
+    relation: Relation | None = None,
 ) -> Account:
     """The account of a group."""
     pairs = [
@@ -127,13 +145,17 @@ def account_of(
         rule = f"must be in the book (population {population!r} has {known})"
         raise InputError.one("group", rule, group)
     units = {share.unit for _, share in pairs}
-    relations = {share.relation for _, share in pairs} if relation is None else {relation}
+    relations = (
+        {share.relation for _, share in pairs} if relation is None else {relation}
+    )
     for name, values in (("relation", relations), ("unit", units)):
         if len(values) > 1:
             rule = f"must be one in all runs to compose them for group {group}"
             raise InputError.one(name, rule, " and ".join(sorted(values)))
     deltas = [share.delta for _, share in pairs if share.delta is not None]
-    unfinished = [one for run, share in pairs if run.status != "complete" for one in share.history]
+    unfinished = [
+        one for run, share in pairs if run.status != "complete" for one in share.history
+    ]
     named = [run.source if run.algorithm == DECLARED else run.plan for run, _ in pairs]
     return Account(
         population=population,
@@ -146,8 +168,12 @@ def account_of(
         kept=sum(run.verdict == "kept" for run, _ in pairs),
         checked=tuple(run.checked for run, _ in pairs),
         plans=tuple(dict.fromkeys(named)),
-        declared=frozenset(i for i, (run, _) in enumerate(pairs) if run.algorithm == DECLARED),
-        partial=any(release.sampling.law.complete_at(1) > 1 for release, _ in unfinished),
+        declared=frozenset(
+            i for i, (run, _) in enumerate(pairs) if run.algorithm == DECLARED
+        ),
+        partial=any(
+            release.sampling.law.complete_at(1) > 1 for release, _ in unfinished
+        ),
     )
 
 
@@ -165,8 +191,13 @@ def spending(account: Account, delta: float) -> Spending:
     """Realised epsilon of the group at ``delta``."""
     history, runs = account.history, account.histories
     spent = account.composed(History(), delta)
-    part = math.nextafter(delta / len(runs), 0.0)  # an equal part for each run, rounded down
-    each = {h: accountant(GUARANTEE).epsilon(h, part, account.relation).upper for h in set(runs)}
+    part = math.nextafter(
+        delta / len(runs), 0.0
+    )  # an equal part for each run, rounded down
+    each = {
+        h: accountant(GUARANTEE).epsilon(h, part, account.relation).upper
+        for h in set(runs)
+    }
     try:
         renyi = accountant("rdp").epsilon(history, delta, account.relation).upper
     except UnsupportedError:
@@ -197,12 +228,16 @@ def spendings(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Spending], list[Fault]]:
     """Realised epsilon of several groups, and the faults of those that cannot be composed."""
-    selected = [pair for pair in groups_of(runs, population) if group in (None, pair[1])]
+    selected = [
+        pair for pair in groups_of(runs, population) if group in (None, pair[1])
+    ]
     if group is not None and not selected:
         account_of(runs, population or "", group)
     if population is not None and not selected:
         known = ", ".join(sorted({repr(run.population) for run in runs}))
-        raise InputError.one("population", f"must be in the book ({known or 'empty'})", population)
+        raise InputError.one(
+            "population", f"must be in the book ({known or 'empty'})", population
+        )
     spent: list[Spending] = []
     faults: list[Fault] = []
     for done, (where, name) in enumerate(selected):
@@ -217,7 +252,9 @@ def spendings(
     return spent, faults
 
 
-def proven_spendings(runs: Sequence[BookedRun], spent: Iterable[Spending]) -> dict[str, Finding]:
+def proven_spendings(
+    runs: Sequence[BookedRun], spent: Iterable[Spending]
+) -> dict[str, Finding]:
     """What is proven of groups' upper bounds, by their full names."""
     findings = {}
     for group in spent:
@@ -268,7 +305,9 @@ def order_of(
 
 def _capacities(epsilon: float, delta: float) -> np.ndarray:
     """Rényi divergence at each order that implies (epsilon, delta); may be negative."""
-    converted = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
+    converted = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (
+        ORDERS - 1
+    )
     return np.asarray(epsilon - converted)
 
 
@@ -279,7 +318,9 @@ def capacity(rule: Filter, epsilon: float, delta: float, order: int) -> int:
         return _down(mu_of(epsilon, delta) ** 2)
     found = float(_capacities(epsilon, delta)[order])
     if found <= UNIT:
-        raise InputError.one("epsilon", "must be larger for a Rényi filter at this delta", epsilon)
+        raise InputError.one(
+            "epsilon", "must be larger for a Rényi filter at this delta", epsilon
+        )
     return _down(found)
 
 
@@ -298,7 +339,9 @@ def cost(rule: Filter, history: History, relation: Relation, order: int) -> int:
                     "gaussian filter: covers releases in which everybody takes part, found "
                     f"ratio {release.sampling_ratio:g}; use the renyi filter"
                 )
-            noise = release.noise_multiplier / release.sampling.law.sensitivity(relation)
+            noise = release.noise_multiplier / release.sampling.law.sensitivity(
+                relation
+            )
             one = math.inf if noise < 1e-9 else noise**-2
         else:
             one = float(rdp_of_release(release, relation)[order])
@@ -358,7 +401,11 @@ class Composition:
     def epsilon(self, more: History) -> float:
         """Upper bound on the epsilon of the past releases and ``more``."""
         if self.rule == "exact":
-            return accountant(GUARANTEE).epsilon(self.past + more, self.delta, self.relation).upper
+            return (
+                accountant(GUARANTEE)
+                .epsilon(self.past + more, self.delta, self.relation)
+                .upper
+            )
         return spent_epsilon(self.rule, self._spent(more), self.delta, self.order)
 
     def alone(self, more: History) -> float:
@@ -403,7 +450,9 @@ class Composition:
 
     def _spent(self, more: History) -> int:
         try:
-            found = cost(cast(Filter, self.rule), self.past + more, self.relation, self.order)
+            found = cost(
+                cast(Filter, self.rule), self.past + more, self.relation, self.order
+            )
         except UnsupportedError as error:
             text = "must cover the releases, as exact does for runs fixed in advance"
             raise InputError.one("rule", f"{text} ({error})", self.rule) from None
@@ -416,7 +465,9 @@ def composition_of(
     """How a group's runs are composed."""
     first = next((one for one in account.histories if one.rounds), History())
     if rule is None:
-        everybody = first.rounds and all(release.sampling_ratio == 1 for release, _ in first)
+        everybody = first.rounds and all(
+            release.sampling_ratio == 1 for release, _ in first
+        )
         rule = "gaussian" if everybody and 0 not in account.declared else "renyi"
     known = (account.where, rule, account.relation, budget, delta)
     if rule == "exact":
@@ -441,7 +492,9 @@ def scaled(history: History, factor: float) -> History:
 
 # The remaining part of a group's total budget, and the noise of a next run that fits into it.
 
-MOST_EPSILON = 50.0  # a likelihood ratio of e^50 protects nobody, and takes long to compute
+MOST_EPSILON = (
+    50.0  # a likelihood ratio of e^50 protects nobody, and takes long to compute
+)
 _TOLERANCE = 1e-4
 
 
@@ -456,7 +509,9 @@ class Remaining(Value):
     relation: Relation
     accountant: str
     sampling: str
-    levels: dict[str, int]  # number of runs in the book by how strongly they were checked
+    levels: dict[
+        str, int
+    ]  # number of runs in the book by how strongly they were checked
     # bounds on the epsilon of all releases in the book, by exact composition
     spent_lower: float
     spent_upper: float
@@ -482,7 +537,9 @@ def remaining(
     rule: BookRule | None = None,
 ) -> Remaining:
     """The remaining part of ``epsilon`` at ``delta``."""
-    trained = [h for at, h in enumerate(account.histories) if at not in account.declared]
+    trained = [
+        h for at, h in enumerate(account.histories) if at not in account.declared
+    ]
     last = trained[-1] if trained else account.histories[-1]  # rather than a count
     # A release of the next run with noise multiplier 1, and how many a client may be in.
     usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
@@ -495,9 +552,13 @@ def remaining(
     count = last.rounds if rounds is None else law.law.rounds_of_client(rounds)
     faults = []
     if not 0 < epsilon <= MOST_EPSILON:
-        faults.append(Fault("epsilon", f"must be positive and at most {MOST_EPSILON:g}", epsilon))
+        faults.append(
+            Fault("epsilon", f"must be positive and at most {MOST_EPSILON:g}", epsilon)
+        )
     if not LEAST_RATIO <= ratio <= 1:
-        faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
+        faults.append(
+            Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio)
+        )
     if not 1 <= count <= MOST_ROUNDS:
         faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", count))
     if faults:
@@ -517,7 +578,9 @@ def remaining(
     if noise is not None:
         next_run = History.repeated(replace(release, noise_multiplier=noise), count)
         total = composition.epsilon(next_run)
-    spent = bounds.upper if composition.rule == "exact" else composition.epsilon(History())
+    spent = (
+        bounds.upper if composition.rule == "exact" else composition.epsilon(History())
+    )
     return Remaining(
         population=account.population, group=account.group, unit=account.unit, budget=epsilon,
         delta=delta, relation=account.relation, accountant=GUARANTEE,
@@ -530,7 +593,9 @@ def remaining(
     )  # fmt: skip
 
 
-def _least_noise(composition: Composition, release: Release, rounds: int) -> float | None:
+def _least_noise(
+    composition: Composition, release: Release, rounds: int
+) -> float | None:
     """The smallest noise multiplier with which the book and such a run keep the budget."""
 
     def cost(negative_log: float) -> float:
@@ -542,7 +607,13 @@ def _least_noise(composition: Composition, release: Release, rounds: int) -> flo
 
     low, high = (-math.log(bound) for bound in reversed(NOISE_RANGE))
     result = largest_affordable(
-        cost, composition.budget, start=0.0, low=low, high=high, tolerance=_TOLERANCE, slope=1.0
+        cost,
+        composition.budget,
+        start=0.0,
+        low=low,
+        high=high,
+        tolerance=_TOLERANCE,
+        slope=1.0,
     )
     if result is None:
         return None

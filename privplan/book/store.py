@@ -41,11 +41,15 @@ def address_of(given: str | None) -> sa.URL:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         scheme = text.partition("://")[0]
-        raise InputError.one("book", "must be a file or an SQLAlchemy address", scheme) from None
+        raise InputError.one(
+            "book", "must be a file or an SQLAlchemy address", scheme
+        ) from None
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise InputError.one("book", "must be a file, since a book in memory is lost", text)
+        raise InputError.one(
+            "book", "must be a file, since a book in memory is lost", text
+        )
     return url
 
 
@@ -65,15 +69,21 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
     sqlite = url.get_backend_name() == "sqlite"
     file = sqlite and not str(url.database).startswith("file:")
     if file and not write and not Path(str(url.database)).exists():
-        rule = "must be a book that exists; privplan book open, add or declare begins one"
+        rule = (
+            "must be a book that exists; privplan book open, add or declare begins one"
+        )
         raise InputError.one("book", rule, shown(url))
     try:
         if sqlite:
-            engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT})
+            engine = sa.create_engine(
+                url, poolclass=NullPool, connect_args={"timeout": _WAIT}
+            )
             begin = "BEGIN IMMEDIATE" if write else "BEGIN"
 
             @sa.event.listens_for(engine, "connect")
-            def _disable_driver_transactions(connection: object, _record: object) -> None:
+            def _disable_driver_transactions(
+                connection: object, _record: object
+            ) -> None:
                 connection.isolation_level = None  # type: ignore[attr-defined]
 
             @sa.event.listens_for(engine, "begin")
@@ -82,9 +92,14 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
                 require_plain_tables(connection, shown(url))
 
             return engine
-        waiting = {"connect_timeout": _WAIT} if url.get_backend_name() == "postgresql" else {}
+        waiting = (
+            {"connect_timeout": _WAIT} if url.get_backend_name() == "postgresql" else {}
+        )
         engine = sa.create_engine(
-            url, poolclass=NullPool, isolation_level="SERIALIZABLE", connect_args=waiting
+            url,
+            poolclass=NullPool,
+            isolation_level="SERIALIZABLE",
+            connect_args=waiting,
         )
 
         @sa.event.listens_for(engine, "begin")
@@ -96,11 +111,17 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
         rule = "must be of a kind of database that SQLAlchemy knows"
         raise InputError.one("book", rule, url.drivername) from None
     except ImportError as error:
-        hint = "pip install 'privplan[postgres]'" if "psycopg" in str(error) else str(error)
+        hint = (
+            "pip install 'privplan[postgres]'"
+            if "psycopg" in str(error)
+            else str(error)
+        )
         rule = f"needs the driver of its database: {hint}"
         raise InputError.one("book", rule, url.drivername) from None
     except (sa.exc.SQLAlchemyError, TypeError, ValueError) as error:
-        raise InputError.one("book", f"must be a usable address ({error})", shown(url)) from None
+        raise InputError.one(
+            "book", f"must be a usable address ({error})", shown(url)
+        ) from None
 
 
 @contextmanager
@@ -134,7 +155,10 @@ RUNS = sa.Table(
     sa.Column("plan", sa.String(64), nullable=False, index=True),
     sa.Column("lines", sa.BigInteger, nullable=False),
     sa.Column("population", sa.Text, nullable=False),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("source", "algorithm", "dataset")),
+    *(
+        sa.Column(name, sa.Text, nullable=False)
+        for name in ("source", "algorithm", "dataset")
+    ),
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
@@ -178,7 +202,9 @@ RELEASES = sa.Table(
 FAMILIES = sa.Table(
     "privplan_book_families",
     METADATA,
-    sa.Column("release", sa.ForeignKey(RELEASES.c.id), primary_key=True, autoincrement=False),
+    sa.Column(
+        "release", sa.ForeignKey(RELEASES.c.id), primary_key=True, autoincrement=False
+    ),
     sa.Column("family", sa.String(32), nullable=False),
 )
 """Noise of releases that is not Gaussian."""
@@ -229,7 +255,9 @@ def add(url: sa.URL, booking: Booking) -> Added:
 
 def take_out(connection: Connection, name: str) -> int | None:
     """Remove a reservation, and return its place; None where there is none."""
-    known = connection.execute(sa.select(RUNS.c.id).where(RUNS.c.chain == name)).scalar()
+    known = connection.execute(
+        sa.select(RUNS.c.id).where(RUNS.c.chain == name)
+    ).scalar()
     if known is not None:
         _remove(connection, known)
     return known
@@ -257,9 +285,13 @@ def prepare(url: sa.URL, connection: Connection) -> None:
         connection.execute(sa.insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
     else:
         _check_version(url, connection)
-        if connection.dialect.name == "postgresql":  # earlier books have room for short laws only
+        if (
+            connection.dialect.name == "postgresql"
+        ):  # earlier books have room for short laws only
             columns = sa.inspect(connection).get_columns(RELEASES.name)
-            known = {one["name"]: getattr(one["type"], "length", None) for one in columns}
+            known = {
+                one["name"]: getattr(one["type"], "length", None) for one in columns
+            }
             if (known["sampling"] or 0) < _LONGEST_LAW:
                 wider = f"ALTER COLUMN sampling TYPE VARCHAR({_LONGEST_LAW})"
                 connection.execute(sa.text(f"ALTER TABLE {RELEASES.name} {wider}"))
@@ -270,9 +302,13 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
     """Add a run, or replace its shorter self; at a place in the order of the book, if given."""
     run, before, judged = booking.run, 0, False
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
-    for known in connection.execute(sa.select(*columns).where(RUNS.c.plan == run.plan)).all():
+    for known in connection.execute(
+        sa.select(*columns).where(RUNS.c.plan == run.plan)
+    ).all():
         grown = booking.continues(known.chain, known.lines)
-        older = known.links[(run.lines - 1) * LINK : run.lines * LINK].hex() == run.chain
+        older = (
+            known.links[(run.lines - 1) * LINK : run.lines * LINK].hex() == run.chain
+        )
         if not (grown or older):
             continue
         if known.population != run.population:
@@ -306,17 +342,23 @@ def _judged_anew(connection: Connection, known: int, run: BookedRun) -> bool:
     if run.cost == "infinite":
         return bool(verdict.cost != "infinite")
     chosen = sa.select(LEVELS.c.level).where(LEVELS.c.run == known)
-    level = connection.execute(chosen).scalar() or ("recorded" if verdict.verdict == "kept" else "")
+    level = connection.execute(chosen).scalar() or (
+        "recorded" if verdict.verdict == "kept" else ""
+    )
     return _STRENGTH.get(run.level or "", 0) > _STRENGTH.get(level, 0)
 
 
 def _refuse_look_alikes(connection: Connection, run: BookedRun) -> None:
     """Refuse a population or group whose name a reader takes for another one of the book."""
-    populations = connection.execute(sa.select(RUNS.c.population).distinct()).scalars().all()
+    populations = (
+        connection.execute(sa.select(RUNS.c.population).distinct()).scalars().all()
+    )
     refuse_look_alike("population", run.population, populations)
     joined = SHARES.join(RUNS, RUNS.c.id == SHARES.c.run)
     of_population = RUNS.c.population == run.population
-    chosen = sa.select(SHARES.c.group).select_from(joined).where(of_population).distinct()
+    chosen = (
+        sa.select(SHARES.c.group).select_from(joined).where(of_population).distinct()
+    )
     groups = connection.execute(chosen).scalars().all()
     for share in run.shares:
         refuse_look_alike("group", share.group, groups)
@@ -332,13 +374,17 @@ def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
     joined = RUNS.join(VERDICTS, VERDICTS.c.run == RUNS.c.id)
     columns = (RUNS.c.source, RUNS.c.links, VERDICTS.c.states)
     for other in connection.execute(sa.select(*columns).select_from(joined)):
-        links = zip(_pieces(booking.links, LINK), _pieces(other.links, LINK), strict=False)
+        links = zip(
+            _pieces(booking.links, LINK), _pieces(other.links, LINK), strict=False
+        )
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], links))
         theirs = set(_pieces(other.states, STATE)[common:]) - {bytes(STATE)}
         equal = sum(state in theirs for state in own[common:])
         if equal:
             rule = f"must have noise of its own, not that of {other.source} (the same seed?)"
-            raise InputError.one("run", rule, f"{booking.run.source}: {equal} equal noise states")
+            raise InputError.one(
+                "run", rule, f"{booking.run.source}: {equal} equal noise states"
+            )
 
 
 def _pieces(content: bytes, size: int) -> list[bytes]:
@@ -363,7 +409,10 @@ def insert_run(connection: Connection, booking: Booking, place: int | None) -> N
     row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost", "level"})
     row["seed"] = _NO_SEED if run.seed is None else run.seed
     row |= {} if place is None else {"id": place}
-    number = _key(connection, sa.insert(RUNS).values(**row, digest=run.digest, links=booking.links))
+    number = _key(
+        connection,
+        sa.insert(RUNS).values(**row, digest=run.digest, links=booking.links),
+    )
     judged = {"verdict": run.verdict, "cost": run.cost, "states": booking.states}
     connection.execute(sa.insert(VERDICTS).values(run=number, **judged))
     if run.level is not None:
@@ -390,7 +439,9 @@ def runs(url: sa.URL) -> tuple[BookedRun, ...]:
     engine = engine_of(url, write=False)
     with refusing(url, _SOUND), engine.begin() as connection:
         if not sa.inspect(connection).has_table(VERSIONS.name):
-            raise InputError.one("book", f"{_SOUND} (it has no table of runs)", shown(url))
+            raise InputError.one(
+                "book", f"{_SOUND} (it has no table of runs)", shown(url)
+            )
         return booked_runs(url, connection)
 
 
@@ -405,8 +456,12 @@ def booked_runs(url: sa.URL, connection: Connection) -> tuple[BookedRun, ...]:
     families: dict[int, dict[str, Any]] = {}
     if sa.inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
         columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
-        verdicts = {r.run: _plain(r, "run") for r in connection.execute(sa.select(*columns))}
-    if sa.inspect(connection).has_table(LEVELS.name):  # not in books of versions 1 and 2
+        verdicts = {
+            r.run: _plain(r, "run") for r in connection.execute(sa.select(*columns))
+        }
+    if sa.inspect(connection).has_table(
+        LEVELS.name
+    ):  # not in books of versions 1 and 2
         for row in connection.execute(sa.select(LEVELS)):
             verdicts.setdefault(row.run, {})["level"] = row.level
     if sa.inspect(connection).has_table(FAMILIES.name):
@@ -414,9 +469,13 @@ def booked_runs(url: sa.URL, connection: Connection) -> tuple[BookedRun, ...]:
         families = {row.release: _plain(row, "release") for row in rows}
     of_share, of_run = defaultdict(list), defaultdict(list)
     for row in releases:
-        of_share[row.share].append({**_plain(row, "id", "share"), **families.get(row.id, {})})
+        of_share[row.share].append(
+            {**_plain(row, "id", "share"), **families.get(row.id, {})}
+        )
     for row in shares:
-        of_run[row.run].append({**_plain(row, "id", "run"), "releases": of_share[row.id]})
+        of_run[row.run].append(
+            {**_plain(row, "id", "run"), "releases": of_share[row.id]}
+        )
     found = []
     for row in booked:
         parts = {**_plain(row, "id", "digest"), "shares": of_run[row.id]}

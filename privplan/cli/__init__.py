@@ -52,7 +52,9 @@ REMOVED = {
 
 
 VERBOSITY = "privplan.verbosity"  # in ``click.Context.meta``: -1 with --quiet, else number of -v
-WITNESSING = "privplan.witnessing"  # key under which an option passes a witness of a run in
+WITNESSING = (
+    "privplan.witnessing"  # key under which an option passes a witness of a run in
+)
 TRUSTED = "privplan.trusted"  # key of a list to which options add what the reader of a run trusts
 PROVE = (
     "Prove the upper bounds that carry the guarantee in exact arithmetic, by a program "
@@ -65,7 +67,9 @@ def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> No
     from privplan.cli import render
 
     if value:
-        ctx.meta[VERBOSITY] = -1 if param.name == "quiet" else ctx.meta.get(VERBOSITY, 0) + value
+        ctx.meta[VERBOSITY] = (
+            -1 if param.name == "quiet" else ctx.meta.get(VERBOSITY, 0) + value
+        )
         render.configure(ctx.meta[VERBOSITY])
 
 
@@ -113,7 +117,11 @@ class SuggestingGroup(click.Group):
     def points(self) -> dict[str, EntryPoint]:
         """Entry points of this group's commands by the name of the command."""
         prefix = f"{self.name}." if self.prefix is None else self.prefix
-        found = {name: point for name, point in _extensions().items() if name.startswith(prefix)}
+        found = {
+            name: point
+            for name, point in _extensions().items()
+            if name.startswith(prefix)
+        }
         names = {name.removeprefix(prefix): point for name, point in found.items()}
         return {name: point for name, point in names.items() if "." not in name}
 
@@ -134,9 +142,13 @@ class SuggestingGroup(click.Group):
             return SECTIONS[-1], error.format_message().partition(": ")[2]
         if command is None or command.hidden:
             return None
-        return getattr(command, "section", SECTIONS[-1]), command.get_short_help_str(limit=100)
+        return getattr(command, "section", SECTIONS[-1]), command.get_short_help_str(
+            limit=100
+        )
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
         """Writes the commands with one line each."""
         lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
         with formatter.section("Commands"):
@@ -176,7 +188,9 @@ def _with_contributed(command: click.Command) -> click.Command:
                 options = [one for one in point.load() if taken.isdisjoint(one.opts)]
             except (ImportError, AttributeError, TypeError) as error:
                 rule = f"entry point {point.value!r} of group {OPTIONS} must be a list of options"
-                raise click.ClickException(f"{point.name}: {rule}, found {error}") from None
+                raise click.ClickException(
+                    f"{point.name}: {rule}, found {error}"
+                ) from None
             command.params = [*command.params, *options]
     return command
 
@@ -200,16 +214,24 @@ class _Commands(SuggestingGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
             module = import_module(f"{__name__}.{COMMANDS[name][0]}")
-            return cast(click.Command, getattr(module, f"{name.replace('-', '_')}_command"))
+            return cast(
+                click.Command, getattr(module, f"{name.replace('-', '_')}_command")
+            )
         return super().get_command(ctx, name)
 
     def listed(self, ctx: click.Context, name: str) -> tuple[str, str] | None:
         return COMMANDS[name][1:] if name in COMMANDS else super().listed(ctx, name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
         lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
         for section in SECTIONS:
-            rows = [(name, one[1]) for name, one in lines.items() if one and one[0] == section]
+            rows = [
+                (name, one[1])
+                for name, one in lines.items()
+                if one and one[0] == section
+            ]
             if rows:
                 with formatter.section(section.capitalize()):
                     formatter.write_dl(rows)
@@ -233,14 +255,18 @@ class _Commands(SuggestingGroup):
             error.show()
             code = error.exit_code
         except click.ClickException as error:
-            code = _refuse(" ".join(error.format_message().split()), PrivplanError.exit_code)
+            code = _refuse(
+                " ".join(error.format_message().split()), PrivplanError.exit_code
+            )
         except PrivplanError as error:
             code = _refuse(str(error), error.exit_code)
         except click.Abort:
             code = _refuse("interrupted", INTERRUPTED)
         except OSError as error:
             file = error.filename or "output"
-            code = _refuse(f"{file}: {error.strerror or error}", PrivplanError.exit_code)
+            code = _refuse(
+                f"{file}: {error.strerror or error}", PrivplanError.exit_code
+            )
         except MemoryError:
             code = _refuse("memory: does not suffice for this", PrivplanError.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
@@ -273,16 +299,24 @@ def _load(point: EntryPoint) -> click.Command:
     except (ImportError, AttributeError) as error:
         raise click.ClickException(f"{point.name}: {rule}, found {error}") from None
     if not isinstance(command, click.Command):
-        raise click.ClickException(f"{point.name}: {rule}, found {type(command).__name__}")
+        raise click.ClickException(
+            f"{point.name}: {rule}, found {type(command).__name__}"
+        )
     return command
 
 
-def _missing(name: str, point: EntryPoint | None, error: ImportError) -> click.ClickException:
+def _missing(
+    name: str, point: EntryPoint | None, error: ImportError
+) -> click.ClickException:
     """A line that names the package to install; the backend's commands are this project's."""
     package = (error.name or "a package").partition(".")[0]
     own = point is not None and point.dist is not None and point.dist.name == "privplan"
-    if (own and point is not None and point.module.startswith("simulate.")) or package == "torch":
-        needs = f"the simulation backend (no {package}); pip install 'privplan[simulate]'"
+    if (
+        own and point is not None and point.module.startswith("simulate.")
+    ) or package == "torch":
+        needs = (
+            f"the simulation backend (no {package}); pip install 'privplan[simulate]'"
+        )
     else:
         needs = f"the package {package}, which is not installed"
     return click.ClickException(f"{name}: needs {needs}")

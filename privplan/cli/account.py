@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from privplan.accounting.certificate import Certificate, Composition
     from privplan.proof import Finding
 
-SAMPLING = (*map(str, SamplingLaw), *(one.phrase.split("'")[1] for _, one in FAMILIES.items()))
+SAMPLING = (
+    *map(str, SamplingLaw),
+    *(one.phrase.split("'")[1] for _, one in FAMILIES.items()),
+)
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
 def show(
-    composition: Composition, rows: Certificate, findings: Mapping[str, Finding] | None = None
+    composition: Composition,
+    rows: Certificate,
+    findings: Mapping[str, Finding] | None = None,
 ) -> None:
     """Print the table of rows, and one line for each accountant without a row."""
     from privplan.cli import render
@@ -28,7 +33,13 @@ def show(
 
     _, columns, cells, versions = certificate_table(rows, findings=findings)
     render.text(composition.title)
-    names = ["accountant", "at least", "at most", "role", *(["proven"] if findings else [])]
+    names = [
+        "accountant",
+        "at least",
+        "at most",
+        "role",
+        *(["proven"] if findings else []),
+    ]
     places = [columns.index(name) for name in names]
     table = [[line[place] for place in places] for line in (columns, *cells)]
     render.table("", table[0], table[1:], versions)
@@ -40,10 +51,17 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that every accounting command shares."""
     choice = click.Choice(["table", "json"])
     for option in (
-        click.option("--format", "form", type=choice, default="table", show_default=True),
-        click.option("--clients", type=int, help="Number of clients; delta becomes clients^-1.1."),
         click.option(
-            "--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True
+            "--format", "form", type=choice, default="table", show_default=True
+        ),
+        click.option(
+            "--clients", type=int, help="Number of clients; delta becomes clients^-1.1."
+        ),
+        click.option(
+            "--relation",
+            type=click.Choice(RELATIONS),
+            default="add_remove",
+            show_default=True,
         ),
         click.option(
             "--sampling",
@@ -53,7 +71,10 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help=" | ".join(SAMPLING),
         ),
         click.option(
-            "--contributions", type=int, default=1, help="Most clients that one person has."
+            "--contributions",
+            type=int,
+            default=1,
+            help="Most clients that one person has.",
         ),
         click.option("--delta", type=float, help="Failure probability, in (0, 1)."),
     ):
@@ -75,9 +96,14 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--sampling-ratio", type=float, help="Chance of a client per round.")
 @click.option("--rounds", type=int, required=True, help="Number of releases.")
 @population_options
-@click.option("--accountant", "chosen", multiple=True, help="Only this one; may be repeated.")
 @click.option(
-    "--all", "everything", is_flag=True, help="Second opinions too: prv, dp_accounting, opacus."
+    "--accountant", "chosen", multiple=True, help="Only this one; may be repeated."
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Second opinions too: prv, dp_accounting, opacus.",
 )
 @click.option("--prove", is_flag=True, help=PROVE)
 @click.option(
@@ -114,12 +140,16 @@ def account_command(
     if prove:
         proof_program()
     if picture is not None:
-        render.refuse_options(context, ("chosen", "everything"), "cannot go with --tradeoff")
+        render.refuse_options(
+            context, ("chosen", "everything"), "cannot go with --tradeoff"
+        )
     if picture:
         picture_name(picture)  # its ending is refused before anything is computed
     composed, curve = composition(**releases), None
     if picture is None:
-        rows = composed.certify(chosen or (loadable_accountants() if everything else ()))
+        rows = composed.certify(
+            chosen or (loadable_accountants() if everything else ())
+        )
     else:
         rows, curve = composed.tradeoff()
     if curve is not None and picture:
@@ -139,7 +169,9 @@ def account_command(
             render.text(line)
         law, rounds = SamplingLaw(releases["sampling"]).law, releases["rounds"]
         if (most := law.rounds_for(law.rounds_of_client(rounds))) > rounds:
-            render.text(f"{rounds} rounds cost what {most} do: a client counts in whole turns")
+            render.text(
+                f"{rounds} rounds cost what {most} do: a client counts in whole turns"
+            )
         if curve is not None:
             render.text(str(curve) + f"\nwrote {picture}" * bool(picture))
         elif not (chosen or everything):
@@ -161,14 +193,20 @@ _SPENT = 0.99  # share of a budget that is spent wherever less noise can be cert
 )
 @click.option("--epsilon", type=float, required=True, help="The budget.")
 @click.option(
-    "--solve-for", type=click.Choice(UNKNOWNS), default="noise_multiplier", show_default=True
+    "--solve-for",
+    type=click.Choice(UNKNOWNS),
+    default="noise_multiplier",
+    show_default=True,
 )
 @click.option("--noise-multiplier", type=float, help="Noise over the clipping norm.")
 @click.option("--sampling-ratio", type=float, help="Chance of a client per round.")
 @click.option("--rounds", type=int, help="Number of releases.")
 @population_options
 @click.option(
-    "--accountant", default="pld", show_default=True, help="Accountant of the upper bound."
+    "--accountant",
+    default="pld",
+    show_default=True,
+    help="Accountant of the upper bound.",
 )
 def calibrate_command(
     epsilon: float, solve_for: str, form: str, accountant: str, **releases: Any
@@ -181,14 +219,18 @@ def calibrate_command(
     from privplan.accounting.certificate import calibrated_composition
     from privplan.cli import render
 
-    value, solved = calibrated_composition(solve_for, epsilon, accountant=accountant, **releases)
+    value, solved = calibrated_composition(
+        solve_for, epsilon, accountant=accountant, **releases
+    )
     rows = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
     if form == "json":
         extra = {"solved_for": solve_for, "value": value, "budget": epsilon}
         render.data([{**row.model_dump(mode="json"), **extra} for row in rows])
     else:
         shown = f"{value}" if isinstance(value, int) else f"{value:.8g}"
-        render.text(f"{solve_for}: {shown}  (keeps epsilon {epsilon:g} by {accountant})")
+        render.text(
+            f"{solve_for}: {shown}  (keeps epsilon {epsilon:g} by {accountant})"
+        )
         show(solved, rows)
     [spent] = [row.epsilon_upper for row in rows if row.accountant == accountant]
     if solve_for == "noise_multiplier" and spent < _SPENT * epsilon:

@@ -9,7 +9,13 @@ from typing import Any
 
 import click
 
-from privplan.accounting.release import History, Relation, Release, SamplingLaw, identity
+from privplan.accounting.release import (
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+    identity,
+)
 from privplan.book.entry import booking_of
 from privplan.book.spending import full_name, proven_spendings, spendings
 from privplan.cli import PROVE, SuggestingGroup, render
@@ -30,7 +36,9 @@ NOISE = (
 
 
 @click.group(
-    cls=SuggestingGroup, name="book", help="What groups have spent over all runs, and what is left."
+    cls=SuggestingGroup,
+    name="book",
+    help="What groups have spent over all runs, and what is left.",
 )
 def book_command() -> None:
     """A ledger of ledgers; composition is exact, over all releases of all runs."""
@@ -44,10 +52,16 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-@book_command.command("add", epilog="Example: privplan book add run --population hospital")
+@book_command.command(
+    "add", epilog="Example: privplan book add run --population hospital"
+)
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
-@click.option("--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon.")
+@click.option(
+    "--population", default="", metavar="NAME", help="Whose groups these are."
+)
+@click.option(
+    "--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon."
+)
 @judging_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
@@ -75,7 +89,10 @@ def add_run(
     booking = booking_of(run, population, infinite=infinite, judged=judged)
     url = address_of(address)
     added = add(url, booking)
-    lines, groups = booking.run.lines, ", ".join(share.group for share in booking.run.shares)
+    lines, groups = (
+        booking.run.lines,
+        ", ".join(share.group for share in booking.run.shares),
+    )
     one = booking.run.shares[0]
     groups += f" ({identity(booking.run.plan, one.unit, one.relation)})"
     groups += f", {booking.run.checked}"
@@ -104,14 +121,28 @@ takes_options_of_verify(add_run)
     "--noise-multiplier 14",
 )
 @click.argument("name", metavar="NAME")
-@click.option("--group", required=True, metavar="NAME", help="Whose data it was computed from.")
-@click.option("--clients", type=int, required=True, help="Number of clients of the group.")
+@click.option(
+    "--group", required=True, metavar="NAME", help="Whose data it was computed from."
+)
+@click.option(
+    "--clients", type=int, required=True, help="Number of clients of the group."
+)
 @click.option("--population", default="", metavar="NAME", help="Whose group it is.")
-@click.option("--noise", "family", required=True, type=click.Choice(NOISE), help="Its law.")
+@click.option(
+    "--noise", "family", required=True, type=click.Choice(NOISE), help="Its law."
+)
 @click.option("--noise-multiplier", type=float, required=True, help="Of one release.")
-@click.option("--count", type=click.IntRange(1, 10**7), default=1, help="Number of such releases.")
-@click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
-@click.option("--delta", type=float, help="Of the group's budget; the smallest in the book counts.")
+@click.option(
+    "--count", type=click.IntRange(1, 10**7), default=1, help="Number of such releases."
+)
+@click.option(
+    "--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True
+)
+@click.option(
+    "--delta",
+    type=float,
+    help="Of the group's budget; the smallest in the book counts.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def declare(
@@ -135,16 +166,23 @@ def declare(
     else:
         render.text(f"{book.address}: {name}: {text} ({whose['relation']})")
         own = [run for run in book.runs if run.population == whose["population"]]
-        if sum(share.group == whose["group"] for run in own for share in run.shares) == 1:
+        if (
+            sum(share.group == whose["group"] for run in own for share in run.shares)
+            == 1
+        ):
             render.text(f"nothing else in the book is of {whose['group']}")
 
 
 @book_command.command("show", epilog="Example: privplan book show --group strict")
 @click.option("--group", metavar="NAME", help="Only this group.")
 @click.option("--population", metavar="NAME", help="Only this population.")
-@click.option("--delta", type=float, help="The smallest that a plan promised, when left out.")
 @click.option(
-    "--relation", type=click.Choice(RELATIONS), help="Read all releases under this relation."
+    "--delta", type=float, help="The smallest that a plan promised, when left out."
+)
+@click.option(
+    "--relation",
+    type=click.Choice(RELATIONS),
+    help="Read all releases under this relation.",
 )
 @click.option("--prove", is_flag=True, help=PROVE)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
@@ -185,12 +223,18 @@ def show(
         raise InputError(faults)
 
 
-@book_command.command("left", epilog="Example: privplan book left --group strict --epsilon 4")
+@book_command.command(
+    "left", epilog="Example: privplan book left --group strict --epsilon 4"
+)
 @click.option("--group", required=True, metavar="NAME", help="Whose budget.")
 @click.option("--epsilon", type=float, required=True, help="The budget over all runs.")
-@click.option("--delta", type=float, help="The smallest that a plan promised, when left out.")
+@click.option(
+    "--delta", type=float, help="The smallest that a plan promised, when left out."
+)
 @click.option("--population", default="", metavar="NAME", help="Whose group it is.")
-@click.option("--sampling-ratio", type=float, help="Of a next run; the last run's if left out.")
+@click.option(
+    "--sampling-ratio", type=float, help="Of a next run; the last run's if left out."
+)
 @click.option("--rounds", type=int, help="Of a next run; the last run's if left out.")
 @click.option(
     "--rule",
@@ -199,12 +243,19 @@ def show(
     "first run); exact: all runs were fixed before the first result.",
 )
 @click.option(
-    "--relation", type=click.Choice(RELATIONS), help="Read all releases under this relation."
+    "--relation",
+    type=click.Choice(RELATIONS),
+    help="Read all releases under this relation.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def remaining_budget(
-    group: str, epsilon: float, relation: str | None, form: str, address: str | None, **asked: Any
+    group: str,
+    epsilon: float,
+    relation: str | None,
+    form: str,
+    address: str | None,
+    **asked: Any,
 ) -> None:
     """What is left of a budget: headroom, and the least noise of a next run.
 
@@ -214,7 +265,9 @@ def remaining_budget(
 
     under = None if relation is None else Relation(relation)
     limit = f"must be answerable within {MOST_SECONDS:g} s of processor time"
-    with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)):
+    with limited(
+        MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)
+    ):
         result = Book(address).left(group, epsilon, relation=under, **asked)
     if form == "json":
         render.data(result.model_dump(mode="json"))
@@ -224,11 +277,14 @@ def remaining_budget(
 
 
 @book_command.command(
-    "open", epilog="Example: privplan book open hospital/strict --epsilon 4 --delta 1e-5"
+    "open",
+    epilog="Example: privplan book open hospital/strict --epsilon 4 --delta 1e-5",
 )
 @click.argument("account", metavar="ACCOUNT")
 @click.option("--epsilon", type=float, required=True, help="Budget over all runs.")
-@click.option("--delta", type=float, required=True, help="Its failure probability, in (0, 1).")
+@click.option(
+    "--delta", type=float, required=True, help="Its failure probability, in (0, 1)."
+)
 @click.option(
     "--rule",
     type=click.Choice(RULES[:2]),
@@ -236,11 +292,17 @@ def remaining_budget(
     show_default=True,
     help="Runs may be chosen after seeing earlier ones; gaussian covers full participation only.",
 )
-@click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
+@click.option(
+    "--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True
+)
 @click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
-@click.option("--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well.")
+@click.option(
+    "--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well."
+)
 @_address
-def open_account(account: str, typical: str | None, address: str | None, **budget: Any) -> None:
+def open_account(
+    account: str, typical: str | None, address: str | None, **budget: Any
+) -> None:
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
     from privplan.book.accounts import Budgets
 
@@ -249,8 +311,12 @@ def open_account(account: str, typical: str | None, address: str | None, **budge
         plan = Plan.load(typical)
         plan.refuse_in_book()
         history = plan.history(plan.group(account.rpartition("/")[2]))
-    Budgets(address, existing=bool(budget["ceilings"])).open(account, typical=history, **budget)
-    known = "epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})".format(**budget)
+    Budgets(address, existing=bool(budget["ceilings"])).open(
+        account, typical=history, **budget
+    )
+    known = "epsilon {epsilon:g} at delta {delta:g} ({rule}, {relation})".format(
+        **budget
+    )
     render.text(f"opened {account}: {known}")
 
 
@@ -271,13 +337,19 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     return found
 
 
-@book_command.command("reserve", epilog="Example: privplan book reserve plan.json --run spring")
+@book_command.command(
+    "reserve", epilog="Example: privplan book reserve plan.json --run spring"
+)
 @click.argument("plan", metavar="PLAN")
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
-@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@click.option(
+    "--population", default="", metavar="NAME", help="Whose groups these are."
+)
 @click.option("--expires-days", type=float, default=30.0, show_default=True)
 @_address
-def reserve(plan: str, run: str, population: str, expires_days: float, address: str | None) -> None:
+def reserve(
+    plan: str, run: str, population: str, expires_days: float, address: str | None
+) -> None:
     """Reserve all releases of PLAN in the accounts of its groups, or nothing.
 
     Exit code 3: an account has too little left.
@@ -290,21 +362,34 @@ def reserve(plan: str, run: str, population: str, expires_days: float, address: 
 
 
 @book_command.command(
-    "commit", epilog="Example: privplan book commit RESERVATION --plan plan.json --rounds 30"
+    "commit",
+    epilog="Example: privplan book commit RESERVATION --plan plan.json --rounds 30",
 )
 @click.argument("reservation", metavar="RESERVATION")
-@click.option("--plan", metavar="PLAN", help="With --rounds: the plan that was executed.")
-@click.option("--rounds", type=int, help="Only so many rounds were released; the rest returns.")
-@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@click.option(
+    "--plan", metavar="PLAN", help="With --rounds: the plan that was executed."
+)
+@click.option(
+    "--rounds", type=int, help="Only so many rounds were released; the rest returns."
+)
+@click.option(
+    "--population", default="", metavar="NAME", help="Whose groups these are."
+)
 @_address
 def commit(
-    reservation: str, plan: str | None, rounds: int | None, population: str, address: str | None
+    reservation: str,
+    plan: str | None,
+    rounds: int | None,
+    population: str,
+    address: str | None,
 ) -> None:
     """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
     from privplan.book.accounts import Budgets
 
     if (plan is None) != (rounds is None):
-        raise InputError.one("plan and rounds", "must be given both or neither", plan or rounds)
+        raise InputError.one(
+            "plan and rounds", "must be given both or neither", plan or rounds
+        )
     charges = None if plan is None else _histories(plan, population, rounds)
     Budgets(address, existing=True).commit(reservation, charges)
     render.text(f"committed {reservation}")
@@ -321,9 +406,19 @@ def budgets(form: str, address: str | None) -> None:
     if form == "json":
         render.data([asdict(one) for one in states])
         return
-    columns, six = ["account", "rule", "budget", "delta", "spent", "with reservations"], report.six
+    columns, six = (
+        ["account", "rule", "budget", "delta", "spent", "with reservations"],
+        report.six,
+    )
     rows = [
-        [s.name, s.rule, f"{s.epsilon:g}", f"{s.delta:.4g}", six(s.spent), six(s.committed)]
+        [
+            s.name,
+            s.rule,
+            f"{s.epsilon:g}",
+            f"{s.delta:.4g}",
+            six(s.spent),
+            six(s.committed),
+        ]
         for s in states
     ]
     render.table("Budgets", columns, rows)

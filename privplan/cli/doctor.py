@@ -29,13 +29,22 @@ def doctor_command(ctx: click.Context, form: str) -> None:
     """
     from privplan.cli import render
 
-    found, seen, places = packages(), devices(), {name: os.environ.get(name) for name in PLACES}
+    found, seen, places = (
+        packages(),
+        devices(),
+        {name: os.environ.get(name) for name in PLACES},
+    )
     missing: dict[str, list[str]] = {}
     for one in found:
         if one["problem"]:
             missing.setdefault(one["extra"] or "required", []).append(one["package"])
     if form == "json":
-        report = {"packages": found, "devices": seen, "environment": places, "missing": missing}
+        report = {
+            "packages": found,
+            "devices": seen,
+            "environment": places,
+            "missing": missing,
+        }
         render.data({"versions": versions(), **report})
     else:
         for name, value in versions().items():
@@ -49,14 +58,18 @@ def doctor_command(ctx: click.Context, form: str) -> None:
         render.table("packages", columns, rows, words=True)
         cuda = ", ".join(seen.get("cuda", ())) or "none"
         torch = seen["torch"] or f"not usable ({seen['reason']})"
-        render.text(f"devices: {seen['cpu_cores']} processor cores, CUDA devices: {cuda}")
+        render.text(
+            f"devices: {seen['cpu_cores']} processor cores, CUDA devices: {cuda}"
+        )
         render.text(f"torch: {torch}")
         for name, meaning in PLACES.items():
             render.text(f"{name} ({meaning}): {places[name] or 'not set'}")
         for extra, names in missing.items():
             what = "-U privplan" if extra == "required" else f"'privplan[{extra}]'"
             which = extra if extra == "required" else f"extra {extra}"
-            render.text(f"missing or broken, {which}: {', '.join(names)}; pip install {what}")
+            render.text(
+                f"missing or broken, {which}: {', '.join(names)}; pip install {what}"
+            )
         if not missing:
             render.text("nothing is missing")
     ctx.exit(2 if "required" in missing else 0)
@@ -71,12 +84,21 @@ def packages() -> list[dict[str, Any]]:
     """Packages of privplan and its extras by metadata, with what they lack themselves."""
     listed = []
     for line in requires("privplan") or ():
-        needed, extra = Requirement(line), re.search(r"extra\s*==\s*['\"]([\w-]+)", line)
+        needed, extra = (
+            Requirement(line),
+            re.search(r"extra\s*==\s*['\"]([\w-]+)", line),
+        )
         group = extra[1] if extra else None
         if group not in _DEVELOPMENT:
             wrong = problem(needed) or "; ".join(_unmet(needed.name, {needed.name}))
-            row = {"package": needed.name, "extra": group, "needed": str(needed.specifier) or None}
-            listed.append({**row, "found": _version(needed.name), "problem": wrong or None})
+            row = {
+                "package": needed.name,
+                "extra": group,
+                "needed": str(needed.specifier) or None,
+            }
+            listed.append(
+                {**row, "found": _version(needed.name), "problem": wrong or None}
+            )
     return listed
 
 
@@ -85,7 +107,11 @@ def problem(needed: Requirement) -> str | None:
     found = _version(needed.name)
     if found is None:
         return "missing"
-    return None if needed.specifier.contains(found, prereleases=True) else f"not {needed.specifier}"
+    return (
+        None
+        if needed.specifier.contains(found, prereleases=True)
+        else f"not {needed.specifier}"
+    )
 
 
 def _unmet(name: str, seen: set[str]) -> Iterator[str]:
@@ -119,7 +145,9 @@ def machine_kind() -> str:
     """Processor and number of cores of this machine."""
     model, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.is_file():
-        named = re.search(r"(?m)^model name\s*: (.+)$", info.read_text(encoding="utf-8"))
+        named = re.search(
+            r"(?m)^model name\s*: (.+)$", info.read_text(encoding="utf-8")
+        )
         model = named[1] if named else model
     return f"{model}, {os.cpu_count()} cores"
 

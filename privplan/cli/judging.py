@@ -56,7 +56,10 @@ def takes_options_of_verify(command: click.Command) -> click.Command:
 
 
 def judging(
-    context: click.Context, plan: Path | None, rounds: str | None, noise_key: Path | None
+    context: click.Context,
+    plan: Path | None,
+    rounds: str | None,
+    noise_key: Path | None,
 ) -> Callable[[Run], Verdict]:
     """How the reader who called a command judges a run."""
     from privplan.plan import Plan
@@ -66,6 +69,8 @@ def judging(
     trusted = (*approved, *context.meta.get(TRUSTED, ()))
 
     def judged(run: Run) -> Verdict:
-        return judge(run, rounds, options=context.meta, trusted=trusted, noise_key=noise_key)
+        return judge(
+            run, rounds, options=context.meta, trusted=trusted, noise_key=noise_key
+        )
 
     return judged

@@ -40,12 +40,17 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 @click.command(
-    name="solve", epilog="Example: privplan solve spec.yaml --for noise=0.1 -o plan.json"
+    name="solve",
+    epilog="Example: privplan solve spec.yaml --for noise=0.1 -o plan.json",
 )
 @click.argument("spec", metavar="SPEC")
-@click.option("-o", "--output", metavar="PLAN", help="Write the plan there (plan.json).")
+@click.option(
+    "-o", "--output", metavar="PLAN", help="Write the plan there (plan.json)."
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-@click.option("--details", is_flag=True, help="Show certificate, terms, status and recipe, too.")
+@click.option(
+    "--details", is_flag=True, help="Show certificate, terms, status and recipe, too."
+)
 @click.option("--plot", metavar="PNG", help="Draw the plan into that picture.")
 @click.option(
     "--for",
@@ -89,7 +94,9 @@ class _Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "runs. A file or SQLAlchemy address, PRIVPLAN_BOOK when left out; write SPEC before it.",
 )
 @click.option(
-    "--population", metavar="NAME", help="With --from-book: whose groups these are, in the book."
+    "--population",
+    metavar="NAME",
+    help="With --from-book: whose groups these are, in the book.",
 )
 @click.option(
     "--rule",
@@ -155,7 +162,9 @@ def solve_command(
             raise InputError.one(option, f"needs {need}", found)
     if book is not None and asked:
         raise InputError.one("for", "cannot go with --from-book", shown)
-    if len(asked) > len(targets) + (uploads is not None) or (targets and uploads is not None):
+    if len(asked) > len(targets) + (uploads is not None) or (
+        targets and uploads is not None
+    ):
         text = "must name each target once, and uploads alone (planning.max_uploads limits them)"
         raise InputError.one("for", text, shown)
 
@@ -180,7 +189,9 @@ def solve_command(
         model = forecaster_with(forecast, known_accuracy, coverage)
         held = read_coverage(coverage, problem, model.table.classes)
 
-    expect = None if model is None else partial(with_forecast, model=model, coverage=held)
+    expect = (
+        None if model is None else partial(with_forecast, model=model, coverage=held)
+    )
     if targets:
         from privplan.planning.inverse import solve_for as solved_for
 
@@ -235,7 +246,9 @@ def solve_command(
         written = "PLAN" if output is None else shlex.quote(output)
         method = "planned" if plan.unit == "client" else "NAME"
         own = plan.spec.model.options
-        render.text(f"next: privplan simulate {written} --algorithm {method}{own} -o run")
+        render.text(
+            f"next: privplan simulate {written} --algorithm {method}{own} -o run"
+        )
         if not details:
             render.text("certificate, terms and status: --details")
     initial = plan.spec.model.initial
@@ -286,7 +299,9 @@ def explain_command(plan: str, form: str) -> None:
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
     if lacking:
-        render.text(f"constants are missing for: {', '.join(lacking)} (--format json names them)")
+        render.text(
+            f"constants are missing for: {', '.join(lacking)} (--format json names them)"
+        )
     for line in explanation(solved):
         render.text(line)
 
@@ -345,7 +360,9 @@ def verify_command(
     judged = judging(ctx, plan, rounds, noise_key)
     if run.is_file():
         if run.suffix in (".zip", ".tar", ".gz", ".tgz", ".jsonl"):
-            raise InputError.one("run", "must be a run folder, unpacked, or a plan", run.name)
+            raise InputError.one(
+                "run", "must be a run folder, unpacked, or a plan", run.name
+            )
         line = tables.promise_line(require_certified(Plan.load(run)))
         if form == "json":
             render.data({"outcome": "unverified", "reason": line})
@@ -381,37 +398,60 @@ def verify_command(
             if loaded.plan.forecast is not None:
                 from privplan.forecast.target import reached_line
 
-                lines += [reached_line(loaded.plan, verdict.accuracy, loaded.record.dataset) or ""]
+                lines += [
+                    reached_line(loaded.plan, verdict.accuracy, loaded.record.dataset)
+                    or ""
+                ]
         initial = loaded.plan.spec.model.initial
-        lines += ["" if initial is None else initial.line, *tables.closing_lines(verdict)]
+        lines += [
+            "" if initial is None else initial.line,
+            *tables.closing_lines(verdict),
+        ]
         lines += unproven_lines(findings)
         for line in filter(None, lines):
             render.text(line)
         if not details:
-            passed = f"{sum(one.passed for one in verdict.checks)} of {len(verdict.checks)}"
-            absent = ", ".join(one.name for one in verdict.checks if one.outcome == "not shown")
+            passed = (
+                f"{sum(one.passed for one in verdict.checks)} of {len(verdict.checks)}"
+            )
+            absent = ", ".join(
+                one.name for one in verdict.checks if one.outcome == "not shown"
+            )
             text = f", not shown: {absent}" if absent else ""
             render.text(f"{passed} checks passed{text}; --details shows each")
         render.text(WORKPLACE)
-    ctx.exit(5 if (require is not None and verdict.level == "recorded") else verdict.exit_code)
+    ctx.exit(
+        5
+        if (require is not None and verdict.level == "recorded")
+        else verdict.exit_code
+    )
 
 
 # --- ``privplan init``: a commented spec to start from. ------------------------------------------
 
 
-@click.command(name="init", epilog="Example: privplan init --preset digits -o spec.yaml")
+@click.command(
+    name="init", epilog="Example: privplan init --preset digits -o spec.yaml"
+)
 @click.option(
     "--preset",
     "name",
     metavar="NAME",
     help=f"One of: {', '.join(PRESETS)}; {DEFAULT} when left out.",
 )
-@click.option("-o", "--output", metavar="SPEC", help="File to write; standard output if left out.")
+@click.option(
+    "-o", "--output", metavar="SPEC", help="File to write; standard output if left out."
+)
 @click.option("--schema", is_flag=True, help="Write the JSON schema of a spec instead.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.pass_context
 def init_command(
-    ctx: click.Context, /, name: str | None, output: str | None, schema: bool, force: bool
+    ctx: click.Context,
+    /,
+    name: str | None,
+    output: str | None,
+    schema: bool,
+    force: bool,
 ) -> None:
     """Write a commented spec to start from, or the schema of a spec."""
     interview = ctx.meta.get("privplan.interview")
@@ -421,7 +461,9 @@ def init_command(
     if output is not None and Path(output).is_dir():
         raise InputError.one("output", "must be a file, not a folder", output)
     if output is not None and Path(output).exists() and not force:
-        raise InputError.one("output", "must not exist yet; --force replaces it", output)
+        raise InputError.one(
+            "output", "must not exist yet; --force replaces it", output
+        )
     if schema:
         from privplan.spec.spec import Spec
 
@@ -469,9 +511,15 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
     help="Instead of --vary: noise against rounds, cohort, epsilons and groups; shadow prices.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-@click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
-@click.option("--html", metavar="PAGE", help="One HTML file with a slider for each number.")
-@click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
+@click.option(
+    "-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal."
+)
+@click.option(
+    "--html", metavar="PAGE", help="One HTML file with a slider for each number."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes."
+)
 def what_if_command(
     spec: str,
     named: tuple[str, ...],
@@ -507,13 +555,26 @@ def what_if_command(
         problem = Spec.parse(spec_data(spec))
         with render.progress("frontier") as progress:
             points = frontier(problem, progress)
-        plain, table = [one.plain() for one in points], tables.frontier_table(problem.name, points)
+        plain, table = (
+            [one.plain() for one in points],
+            tables.frontier_table(problem.name, points),
+        )
         panels = plots.frontier_panels(points)
         files, warnings = [FRONTIER], unscaled_lines(problem)
     else:
-        from privplan.planning.sweep import TABLE, in_full, parse_vary, sweep, with_and_without
+        from privplan.planning.sweep import (
+            TABLE,
+            in_full,
+            parse_vary,
+            sweep,
+            with_and_without,
+        )
 
-        varies, data, warnings = [parse_vary(text) for text in varied], spec_data(spec), []
+        varies, data, warnings = (
+            [parse_vary(text) for text in varied],
+            spec_data(spec),
+            [],
+        )
         varies = [replace(one, path=in_full(data, one.path)) for one in varies]
         varies += with_and_without(data, left_out)
         paths = [vary.path for vary in varies]
@@ -523,10 +584,20 @@ def what_if_command(
             refuse_overwriting([spec], [html])
         chances = bool(named) or html is not None
         with render.progress("what-if") as progress:
-            plain = sweep(data, varies, folder, chances=chances, workers=workers, progress=progress)
+            plain = sweep(
+                data,
+                varies,
+                folder,
+                chances=chances,
+                workers=workers,
+                progress=progress,
+            )
         if html is not None:
             write_text(html, slider_page(data, paths, plain))
-        table, logarithmic = tables.sweep_table(plain, paths), (*varied, "")[0].endswith(":log")
+        table, logarithmic = (
+            tables.sweep_table(plain, paths),
+            (*varied, "")[0].endswith(":log"),
+        )
         panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)
         files = [TABLE, PICTURE]
     if folder is not None and panels:

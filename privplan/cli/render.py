@@ -64,7 +64,11 @@ def ask(question: str, check: Callable[[str], Any], default: str = "") -> Any:
             raise click.UsageError(printable(str(error), KEPT_LINES)) from None
 
     return click.prompt(
-        question, default=default, show_default=bool(default), value_proc=value_of, err=True
+        question,
+        default=default,
+        show_default=bool(default),
+        value_proc=value_of,
+        err=True,
     )
 
 
@@ -128,18 +132,30 @@ def table(
             gone.append(names.pop(at))
             cells = [row[:at] + row[at + 1 :] for row in cells]
             widths = _column_widths(names, cells, _width())
-    fits = [sum(widths[:end]) + end - 1 <= _width() for end in range(1, len(widths) + 1)]
+    fits = [
+        sum(widths[:end]) + end - 1 <= _width() for end in range(1, len(widths) + 1)
+    ]
     first = len(names) if lined else max(2, sum(fits))
     left = f"not shown for want of columns: {', '.join(gone)}" if gone else ""
-    said = "" if first < len(names) else "; ".join(filter(None, (printable(caption), left)))
+    said = (
+        ""
+        if first < len(names)
+        else "; ".join(filter(None, (printable(caption), left)))
+    )
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     loose = sum(widths[:first]) + 2 * first - 2 <= _width()
-    bare: Any = {"box": SIMPLE_HEAD, "show_edge": False, "padding": (0, int(loose), 0, 0)}
+    bare: Any = {
+        "box": SIMPLE_HEAD,
+        "show_edge": False,
+        "padding": (0, int(loose), 0, 0),
+    }
     style: Any = {} if lined else {**bare, "pad_edge": False}
-    shown = Table(title=printable(title), caption=said or None, title_justify="left", **style)
+    shown = Table(
+        title=printable(title), caption=said or None, title_justify="left", **style
+    )
     for index, column in enumerate(names[:first]):
         justify: Any = "left" if words or index == 0 else "right"
         shown.add_column(column, justify=justify, overflow="fold", width=widths[index])
@@ -158,14 +174,20 @@ def _width() -> int:
     return max(LEAST_WIDTH, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
 
 
-def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+def _column_widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[int]:
     """Widths of the columns, the widest narrowed first, as far as words allow."""
     from rich.cells import cell_len
 
     natural, least = [], []
     for cells in zip(columns, *rows, strict=True):
-        natural.append(max(cell_len(line) for cell in cells for line in cell.split("\n")))
-        least.append(max((cell_len(word) for cell in cells for word in cell.split()), default=0))
+        natural.append(
+            max(cell_len(line) for cell in cells for line in cell.split("\n"))
+        )
+        least.append(
+            max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        )
     for _ in range(sum(natural) + 3 * len(columns) + 1 - width):
         slack = [index for index, wide in enumerate(natural) if wide > least[index]]
         if slack:
@@ -237,11 +259,15 @@ def refuse_options(context: click.Context, names: Iterable[str], rule: str) -> N
     """Raises for each of the options that the command line names although it has no effect."""
     from privplan.errors import Fault, InputError
 
-    options = {option.name: option.opts[0].lstrip("-") for option in context.command.params}
+    options = {
+        option.name: option.opts[0].lstrip("-") for option in context.command.params
+    }
     faults = []
     for name in names:
         if on_command_line(context, name):
-            value = context.params.get(name, "no --data")  # of an option that is passed on
+            value = context.params.get(
+                name, "no --data"
+            )  # of an option that is passed on
             shown = " ".join(value) if isinstance(value, tuple) else str(value)
             faults.append(Fault(options[name], rule, shown))
     if faults:

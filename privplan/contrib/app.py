@@ -54,7 +54,11 @@ class Number:
         places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
         found = {float(f"{step}e{place}") for step in _STEPS for place in places}
         whole = not self.path.endswith(".epsilon")
-        found = {one for one in found if low <= one <= high and not (whole and one != int(one))}
+        found = {
+            one
+            for one in found
+            if low <= one <= high and not (whole and one != int(one))
+        }
         return sorted({self.value, *found})
 
     def nearest(self, text: str) -> float:
@@ -71,7 +75,9 @@ class Shown:
     """What the page shows for its numbers: a plan, or why there is none."""
 
     plan: Plan | None = None
-    faults: Mapping[str, str] = field(default_factory=dict)  # by path; "" of none of them
+    faults: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by path; "" of none of them
     spec: str = ""  # the YAML of which ``privplan solve`` makes the plan
 
 
@@ -85,15 +91,21 @@ class Desk:
         "must be positive, found -1"
     """
 
-    def __init__(self, data: dict[str, Any], expect: Callable[[Plan], Plan] | None = None) -> None:
+    def __init__(
+        self, data: dict[str, Any], expect: Callable[[Plan], Plan] | None = None
+    ) -> None:
         spec, self._data, self._expect = Spec.parse(data), data, expect
         decided = {*spec.planning.free, *(spec.recipe.decides if spec.recipe else ())}
         numbers = []
         for one, given in zip(spec.groups, data["groups"], strict=True):
             named = f"groups.{one.name}"
             if given.get("epsilon") is not None:
-                numbers.append(Number(f"{named}.epsilon", f"{one.name}: epsilon", one.epsilon))
-            numbers.append(Number(f"{named}.clients", f"{one.name}: clients", one.clients))
+                numbers.append(
+                    Number(f"{named}.epsilon", f"{one.name}: epsilon", one.epsilon)
+                )
+            numbers.append(
+                Number(f"{named}.clients", f"{one.name}: clients", one.clients)
+            )
         for name in ("rounds", "cohort"):
             if data.get(name) is not None and name not in decided:
                 numbers.append(Number(name, name, float(data[name])))
@@ -116,7 +128,10 @@ class Desk:
 
         model = forecaster_with(proxy, None, None)
         classes = model.table.classes
-        return cls(data, lambda plan: with_forecast(plan, model, even_coverage(plan.spec, classes)))
+        return cls(
+            data,
+            lambda plan: with_forecast(plan, model, even_coverage(plan.spec, classes)),
+        )
 
     def shown(self) -> Shown:
         """The plan of the numbers that stand in the fields, or what is wrong with which."""
@@ -136,23 +151,32 @@ class Desk:
         try:
             plan = solve(Spec.parse(data), second_opinion=False)
         except InputError as error:
-            lines = [(one.field, str(one).removeprefix(f"{one.field}: ")) for one in error.faults]
+            lines = [
+                (one.field, str(one).removeprefix(f"{one.field}: "))
+                for one in error.faults
+            ]
             return Shown(faults=self._placed(lines))
         except PrivplanError as error:
             where, _, line = str(error).partition(": ")
             return Shown(faults=self._placed([(where, line)]))
         plan = plan if self._expect is None else self._expect(plan)
-        return Shown(plan, spec=yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        return Shown(
+            plan, spec=yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        )
 
     def _placed(self, lines: list[tuple[str, str]]) -> dict[str, str]:
         """Sentences by the number that they are about."""
         found: dict[str, list[str]] = {}
         for where, line in lines:
             first = line.partition(": ")[0]
-            if f"{where}.{first}" in self.typed:  # where only the group is named, then its field
+            if (
+                f"{where}.{first}" in self.typed
+            ):  # where only the group is named, then its field
                 where, line = f"{where}.{first}", line.removeprefix(f"{first}: ")
             known = where in self.typed
-            found.setdefault(where * known, []).append(line if known else f"{where}: {line}")
+            found.setdefault(where * known, []).append(
+                line if known else f"{where}: {line}"
+            )
         return {path: "; ".join(one) for path, one in found.items()}
 
 
@@ -174,7 +198,9 @@ def plan_html(shown: Shown) -> str:
     said = [*lines, *known, *attention_lines(shown.plan)]
     first, *others = (in_html(line[:1].upper() + line[1:]) for line in said)
     text = "".join(f"<p>{one}</p>" for one in others)
-    return f'<p id="state" role="status"><b>{first}</b></p>{text}{_table("plan", table)}'
+    return (
+        f'<p id="state" role="status"><b>{first}</b></p>{text}{_table("plan", table)}'
+    )
 
 
 def more_html(shown: Shown) -> str:
@@ -182,7 +208,10 @@ def more_html(shown: Shown) -> str:
     from privplan.planning.reasons import budget_values
 
     values = budget_values(shown.plan, more_by=1) if shown.plan else ()
-    cells = [[one.group, _change(one.objective_gain), _change(one.noise_gain)] for one in values]
+    cells = [
+        [one.group, _change(one.objective_gain), _change(one.noise_gain)]
+        for one in values
+    ]
     caption = "each for its own group alone; of curves within 0.1% of what is certified"
     title, columns = "What one more epsilon buys", ["group", "objective", "noise"]
     return _table("more", (title, columns, cells, caption))
@@ -225,7 +254,9 @@ def spec_html(shown: Shown) -> str:
     style = "user-select:all;font-size:0.8rem;overflow-x:auto"
     text = f'<pre id="spec" tabindex="0" style="{style}">{in_html(shown.spec)}</pre>'
     said = "The spec with these numbers (one click selects it); save it as spec.yaml, then: "
-    return f"<p>{said}<code>privplan solve spec.yaml</code></p>{text}" * bool(shown.spec)
+    return f"<p>{said}<code>privplan solve spec.yaml</code></p>{text}" * bool(
+        shown.spec
+    )
 
 
 # --- The page: a slider and a field for each number, and what is shown beside them. --------------
@@ -315,11 +346,17 @@ def _(mo, page, shown):
 """
 
 
-def serve(folder: str, spec: str | None, proxy: str | None, port: int) -> subprocess.Popen[bytes]:
+def serve(
+    folder: str, spec: str | None, proxy: str | None, port: int
+) -> subprocess.Popen[bytes]:
     """The process that serves the page on this machine, from a notebook in a folder."""
-    where = [None if one is None else str(Path(one).absolute()) for one in (spec, proxy)]
+    where = [
+        None if one is None else str(Path(one).absolute()) for one in (spec, proxy)
+    ]
     notebook = Path(folder) / "app.py"
-    notebook.write_text(NOTEBOOK.format(spec=where[0], proxy=where[1]), encoding="utf-8")
+    notebook.write_text(
+        NOTEBOOK.format(spec=where[0], proxy=where[1]), encoding="utf-8"
+    )
     words = ["--quiet", "run", str(notebook), "--headless", "--no-token", "--no-check"]
     quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
     place = ["--host", HOST, "--port", str(port)]

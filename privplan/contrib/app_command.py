@@ -13,8 +13,12 @@ from privplan.cli import in_section
 @in_section("plan")
 @click.command("app", epilog="Example: privplan app spec.yaml")
 @click.argument("spec", metavar="[SPEC]", required=False)
-@click.option("--forecast", "proxy", metavar="PROXY", help="Forecast by that table of proxy runs.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: any that is free.")
+@click.option(
+    "--forecast", "proxy", metavar="PROXY", help="Forecast by that table of proxy runs."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="0: any that is free."
+)
 @click.option("--no-browser", "silent", is_flag=True, help="Only print the address.")
 def command(spec: str | None, proxy: str | None, port: int, silent: bool) -> None:
     """Open a page with a slider and a field for each number of SPEC, beside the plan they make.

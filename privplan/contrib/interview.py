@@ -36,7 +36,10 @@ _LOCAL = {
 def _text(given: dict[str, Any]) -> str:
     most = str(given["contributions"])
     persons = f", contributions: {most}" * (most != "1")
-    rows = [", ".join(f"{k}: {json.dumps(v)}" for k, v in one.items()) for one in given["groups"]]
+    rows = [
+        ", ".join(f"{k}: {json.dumps(v)}" for k, v in one.items())
+        for one in given["groups"]
+    ]
     groups = "\n".join(f"  - {{{row}{persons}}}" for row in rows)
     cohort = f"cohort: {given['cohort']}    # expected clients per round\n"
     cohort, unit = cohort if given["cohort"] else "", given["unit"]
@@ -71,7 +74,9 @@ def interview() -> str:
     def choice(question: str, among: str) -> str:
         def one_of(text: str) -> str:
             if text not in tuple(among):
-                raise InputError.one("answer", f"must be one of {', '.join(among)}", text)
+                raise InputError.one(
+                    "answer", f"must be one of {', '.join(among)}", text
+                )
             return text
 
         return str(render.ask(question, one_of))
@@ -89,7 +94,9 @@ def interview() -> str:
     render.status(f"Protected: {_PROTECTED[kind]}.")
     names = ["name", "clients", *(["records"] if kind == "23" else []), "epsilon"]
     who = "people" if kind == "22" else "clients"
-    shape = " ".join(["NAME", who.upper(), *(["RECORDS"] if kind == "23" else []), "EPSILON"])
+    shape = " ".join(
+        ["NAME", who.upper(), *(["RECORDS"] if kind == "23" else []), "EPSILON"]
+    )
 
     def group(text: str) -> dict[str, Any]:
         words = text.split()
@@ -102,10 +109,14 @@ def interview() -> str:
         found = dict(zip(names, [words[0], *numbers], strict=True))
         groups = [*given["groups"], found]
         least = given["cohort"] and len(groups)  # a client of each
-        Spec.parse(load_yaml(_text({**given, "groups": groups, "cohort": least}), "answer"))
+        Spec.parse(
+            load_yaml(_text({**given, "groups": groups, "cohort": least}), "answer")
+        )
         return found
 
-    while found := render.ask(f"Group {len(given['groups']) + 1}: {shape} (empty: no more)", group):
+    while found := render.ask(
+        f"Group {len(given['groups']) + 1}: {shape} (empty: no more)", group
+    ):
         given["groups"].append(found)
     if kind != "23":
         clients = sum(one["clients"] for one in given["groups"])

@@ -78,9 +78,19 @@ class ExternalAccountant:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 found = self.bounds(history, delta, relation)
-        except (RuntimeError, ValueError, AssertionError, ArithmeticError, MemoryError) as failure:
-            first = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
-            raise UnsupportedError(f"{self.name}: {self.library} failed: {first}") from None
+        except (
+            RuntimeError,
+            ValueError,
+            AssertionError,
+            ArithmeticError,
+            MemoryError,
+        ) as failure:
+            first = (
+                str(failure).splitlines()[0] if str(failure) else type(failure).__name__
+            )
+            raise UnsupportedError(
+                f"{self.name}: {self.library} failed: {first}"
+            ) from None
         if not 0 <= found.lower <= found.upper:
             raise UnsupportedError(
                 f"{self.name}: {self.library} answered [{found.lower}, {found.upper}], "
@@ -115,7 +125,9 @@ def _prv(history: History, delta: float, relation: Relation) -> Interval:
     if not math.isfinite(bound):
         raise UnsupportedError("prv: epsilon is too large for prv-accountant")
     cells = math.sqrt(history.rounds / 2 * math.log(12_000 / delta))
-    error = max(_RELATIVE_ERROR * bound, 2 * (wide.upper + 3) * cells / _PRV_POINTS, 1e-6)
+    error = max(
+        _RELATIVE_ERROR * bound, 2 * (wide.upper + 3) * cells / _PRV_POINTS, 1e-6
+    )
     from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 
     rounds = [count for _, count in history]
@@ -134,7 +146,9 @@ def _prv(history: History, delta: float, relation: Relation) -> Interval:
     lower, estimate, upper = library.compute_epsilon(delta, rounds)
     if not (lower <= estimate <= upper and math.isfinite(upper) and upper >= 0):
         found = f"[{lower}, {upper}]"
-        raise UnsupportedError(f"prv: prv-accountant answered {found}, which cannot be right")
+        raise UnsupportedError(
+            f"prv: prv-accountant answered {found}, which cannot be right"
+        )
     return Interval(max(float(lower), 0.0), float(upper))
 
 
@@ -143,8 +157,14 @@ def _dp_accounting_reason(history: History, relation: Relation) -> str | None:
     if len(history) > _MOST_SEGMENTS:
         return f"more than {_MOST_SEGMENTS} different releases"
     for release, _ in history:
-        fixed = release.sampling is SamplingLaw.FIXED_SIZE and relation is Relation.ADD_REMOVE
-        if not fixed and release.sampling.law.single not in (SamplingLaw.FULL, SamplingLaw.POISSON):
+        fixed = (
+            release.sampling is SamplingLaw.FIXED_SIZE
+            and relation is Relation.ADD_REMOVE
+        )
+        if not fixed and release.sampling.law.single not in (
+            SamplingLaw.FULL,
+            SamplingLaw.POISSON,
+        ):
             return f"dp-accounting does not cover {release.sampling} sampling under {relation}"
     return None
 
@@ -157,7 +177,9 @@ def _dp_accounting(history: History, delta: float, relation: Relation) -> Interv
     """
     segments = []
     for release, count in history:
-        fixed = release.sampling is SamplingLaw.FIXED_SIZE  # as Poisson sampling at half the noise
+        fixed = (
+            release.sampling is SamplingLaw.FIXED_SIZE
+        )  # as Poisson sampling at half the noise
         sigma = release.noise_multiplier / (2 if fixed else 1)
         if sigma < math.inf and release.sampling_ratio > 0:
             segments.append((sigma, release.sampling_ratio, count))
@@ -166,7 +188,9 @@ def _dp_accounting(history: History, delta: float, relation: Relation) -> Interv
     return Interval(0.0, _pld(segments, delta, relation) if segments else 0.0)
 
 
-def _pld(segments: list[tuple[float, float, int]], delta: float, relation: Relation) -> float:
+def _pld(
+    segments: list[tuple[float, float, int]], delta: float, relation: Relation
+) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation as Neighbours
 
@@ -176,7 +200,10 @@ def _pld(segments: list[tuple[float, float, int]], delta: float, relation: Relat
         Relation.ZERO_OUT: Neighbours.REPLACE_SPECIAL,
     }[relation]
     grid = _grid(segments, 2 if relation is Relation.REPLACE_ONE else 1)
-    options = {"value_discretization_interval": grid, "neighboring_relation": neighbours}
+    options = {
+        "value_discretization_interval": grid,
+        "neighboring_relation": neighbours,
+    }
     total: Any = None
     for sigma, ratio, count in segments:
         rounds = count
@@ -225,7 +252,9 @@ def _opacus(history: History, delta: float, relation: Relation) -> Interval:
     total = np.zeros(len(orders))
     for release, count in history:
         q, sigma = release.sampling_ratio, release.noise_multiplier
-        total = total + rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=count, orders=orders)
+        total = total + rdp.compute_rdp(
+            q=q, noise_multiplier=sigma, steps=count, orders=orders
+        )
     spent = rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)[0]
     return Interval(0.0, max(0.0, float(spent)))
 

@@ -21,7 +21,9 @@ from privplan.record import LEDGER, ReleaseRecord
 from privplan.verification.verify import judge, load_run
 
 
-def booked_lines(booked: Sequence[BookedRun], plan: Plan, chains: Collection[str]) -> int:
+def booked_lines(
+    booked: Sequence[BookedRun], plan: Plan, chains: Collection[str]
+) -> int:
     """How many lines of the run's ledger the book holds.
 
     Args:
@@ -59,7 +61,9 @@ def past_runs(
             raise InputError.one(f"groups.{name}", rule, account.unit)
         if name in stored:
             planned = stored[name]
-            composition = composition_of(account, planned.budget, group.delta, planned.rule)
+            composition = composition_of(
+                account, planned.budget, group.delta, planned.rule
+            )
         else:
             composition = composition_of(account, group.epsilon, group.delta)
         history = account_of(past, population, name, account.relation).history
@@ -88,7 +92,9 @@ def whole_run(
     }
 
 
-def not_booked(whole: Mapping[str, History], booked: Sequence[ReleaseRecord]) -> dict[str, History]:
+def not_booked(
+    whole: Mapping[str, History], booked: Sequence[ReleaseRecord]
+) -> dict[str, History]:
     """What is in a whole run and not in the lines that the book holds; maybe empty."""
     missing = {}
     for name, history in whole.items():

@@ -113,11 +113,15 @@ class Guard:
         check_settings(self.plan, evidence, keep)
         with ExitStack() as stack:
             stack.enter_context(locked(self.folder))
-            self.record_of_run = open_record(self.folder, self.plan, evidence, framework)
+            self.record_of_run = open_record(
+                self.folder, self.plan, evidence, framework
+            )
             self._storage = Storage(self.folder, self.plan.digest, keep)
             self._held: dict[str, History] | None = None
             self._reservation: Reservation | None = None
-            self._lost = ""  # why another copy of the folder goes on; empty where this one does
+            self._lost = (
+                ""  # why another copy of the folder goes on; empty where this one does
+            )
             self._reserve(book)
             self._drawn: tuple[int, Positions] | None = None
             self._committed = 0
@@ -125,7 +129,9 @@ class Guard:
             self._stack = stack.pop_all()
         self._stored: list[ReleaseRecord] | None = None
         self._vectors: list[np.ndarray] = []
-        self._handed_out = False  # whether the stored release is past the fence of its book
+        self._handed_out = (
+            False  # whether the stored release is past the fence of its book
+        )
 
     def __enter__(self) -> Guard:
         return self
@@ -141,7 +147,9 @@ class Guard:
     @property
     def finished(self) -> bool:
         """Whether all rounds are booked, or the run was stopped."""
-        return self.record_of_run.status != "running" or self.round > self.plan.spec.rounds
+        return (
+            self.record_of_run.status != "running" or self.round > self.plan.spec.rounds
+        )
 
     def rounds(self) -> Iterator[int]:
         """The rounds that are left, one after another, while their release is not refused."""
@@ -248,7 +256,10 @@ class Guard:
 
     def _reserve(self, book: str | None) -> None:
         """Reserve in the book what the run may still release, beside all other runs."""
-        path, running = self.folder / FOLDER / RESERVED, self.record_of_run.status == "running"
+        path, running = (
+            self.folder / FOLDER / RESERVED,
+            self.record_of_run.status == "running",
+        )
         reserved = path.exists()
         if book is None:
             if reserved and running:
@@ -269,7 +280,9 @@ class Guard:
             past = past_runs(booked, self._population, self.plan, chains)
             self._affordable = self._compose(past)
             last = self._affordable if running else 0
-            self._held = whole_run(self._storage.records, self._budgets, self.round, last)
+            self._held = whole_run(
+                self._storage.records, self._budgets, self.round, last
+            )
             return self._rest(booked_lines(booked, self.plan, chains))
 
         where = str(self.folder)
@@ -290,7 +303,11 @@ class Guard:
         whole = whole_run(records, self._budgets, self.round, last)
         rest = not_booked(whole, records[:booked])
         name, where = self._reservation_name, self.folder.resolve()
-        return reservation(self.plan, name, where, self._population, rest) if rest else None
+        return (
+            reservation(self.plan, name, where, self._population, rest)
+            if rest
+            else None
+        )
 
     def _book_run(self) -> None:
         """Add the run to its book, if it has one; what it may still release stays reserved.
@@ -316,7 +333,11 @@ class Guard:
             return str(Fault("run", "must not be finished", status))
         rounds = self.plan.spec.rounds
         if self.round > rounds:
-            return str(Fault("round", f"must be one of the {rounds} planned rounds", self.round))
+            return str(
+                Fault(
+                    "round", f"must be one of the {rounds} planned rounds", self.round
+                )
+            )
         for name, budget in self._budgets.items():
             if self.round <= budget.affordable_rounds:
                 continue
@@ -324,16 +345,25 @@ class Guard:
             releases = history_of(self._storage.records, name, one)
             refused = budget.refusal(releases)
             if refused is None and self._held is not None:
-                kept = dict(self._held[name])  # a round that failed pays for one like it
+                kept = dict(
+                    self._held[name]
+                )  # a round that failed pays for one like it
                 if any(count > kept.get(release, 0) for release, count in releases):
-                    refused = "that the run reserved in its book", budget.epsilon(releases).upper
+                    refused = (
+                        "that the run reserved in its book",
+                        budget.epsilon(releases).upper,
+                    )
             if refused is not None:
                 limit, found = refused
                 rule = f"must stay within the budget {limit} with the release of round {self.round}"
-                return str(Fault(f"groups.{name}.epsilon", rule, outwards(found, True, 6)))
+                return str(
+                    Fault(f"groups.{name}.epsilon", rule, outwards(found, True, 6))
+                )
         return None
 
-    def release(self, round_: int, sums: Mapping[str, np.ndarray] | None = None) -> Released:
+    def release(
+        self, round_: int, sums: Mapping[str, np.ndarray] | None = None
+    ) -> Released:
         """Add the planned noise to the sums of a round's updates and store the result durably.
 
         A round is released once: a second call, also after an interruption, returns the same bits
@@ -362,12 +392,19 @@ class Guard:
             check_sums(sums, open_round.totals)
             given = sums
         executed = self.record_of_run.executed
-        size = length_of(self.plan, given, None if executed is None else executed.coordinates)
-        drawn, evidence = self._draw_of(round_), self.record_of_run.configuration["evidence"]
+        size = length_of(
+            self.plan, given, None if executed is None else executed.coordinates
+        )
+        drawn, evidence = (
+            self._draw_of(round_),
+            self.record_of_run.configuration["evidence"],
+        )
         assert drawn is not None  # or there is no open round
         records, vectors, measured = [], [], []
         for index, members in enumerate(sums_of(self.plan)):
-            std = self.noise_std(round_, None if self.plan.release == "joint" else members[0].name)
+            std = self.noise_std(
+                round_, None if self.plan.release == "joint" else members[0].name
+            )
             record, vector, noise = noisy_sum(
                 self.plan, round_, index, members, given, drawn, std, size, evidence,
                 secure_stream(),
@@ -402,10 +439,14 @@ class Guard:
         Raises:
             InputError: when the round was not released.
         """
-        stored = self._stored if self._stored and self._stored[0].round == round_ else None
+        stored = (
+            self._stored if self._stored and self._stored[0].round == round_ else None
+        )
         refused = stored is not None and not self._handed_out
         if refused or (stored is None and (self._storage.last(RELEASE) or 0) != round_):
-            raise InputError.one("round", "must be released before it is recorded", round_)
+            raise InputError.one(
+                "round", "must be released before it is recorded", round_
+            )
         if model is not None:
             arrays = model if isinstance(model, Mapping) else {VECTOR: model}
             self._storage.save_model(round_, arrays)
@@ -479,7 +520,10 @@ class Guard:
         """Bounds on what the group has spent, with the runs of the book."""
         clients, records = self.plan.group(group).clients, self._storage.records
         history, budget = history_of(records, group), self._budgets[group]
-        spent, whole = budget.epsilon(history), worst_client(records, group, clients, complete=True)
+        spent, whole = (
+            budget.epsilon(history),
+            worst_client(records, group, clients, complete=True),
+        )
         if whole[1] == history:
             return spent
         return Interval(budget.epsilon(whole[1]).lower, spent.upper)
@@ -494,7 +538,9 @@ class Guard:
                 self._witness.end(self._storage.chain)
             status: Literal["complete", "stopped"]
             status = "complete" if done >= self.plan.spec.rounds else "stopped"
-            self._save({"status": status, "rounds_done": done, "chain": self._storage.chain})
+            self._save(
+                {"status": status, "rounds_done": done, "chain": self._storage.chain}
+            )
             self._storage.remove_draw()
         self._book_run()
 
@@ -558,7 +604,9 @@ class Guard:
             self._append(self._stored, self._vectors)
             self._stored = None
 
-    def _append(self, lines: list[ReleaseRecord], vectors: Sequence[np.ndarray] = ()) -> None:
+    def _append(
+        self, lines: list[ReleaseRecord], vectors: Sequence[np.ndarray] = ()
+    ) -> None:
         """Write lines of the ledger, and let a witness testify to them."""
         self._storage.append(lines)
         if self._witness is not None:
@@ -575,14 +623,19 @@ class Guard:
             self._testify(witness, records, vectors)
         return witness
 
-    def _commit(self, witness: Witness, round_: int, drawn: Mapping[str, Sequence[int]]) -> None:
+    def _commit(
+        self, witness: Witness, round_: int, drawn: Mapping[str, Sequence[int]]
+    ) -> None:
         """Testify to what the law drew for a round, once."""
         if self._committed != round_:
             witness.cohort(round_, drawn)
             self._committed = round_
 
     def _testify(
-        self, witness: Witness, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]
+        self,
+        witness: Witness,
+        records: Sequence[ReleaseRecord],
+        vectors: Sequence[np.ndarray],
     ) -> None:
         """Testify to new lines, all of one round, with their noisy sums [d] if there are any."""
         round_ = records[0].round
@@ -601,7 +654,9 @@ class Guard:
         """Record the aggregation rule and the number of coordinates before the first release."""
         if self.record_of_run.executed is None:
             rule = "mean" if self.plan.release == "joint" else "normalised"
-            self._save({"executed": Executed(aggregator=rule, coordinates=size, shared=size)})
+            self._save(
+                {"executed": Executed(aggregator=rule, coordinates=size, shared=size)}
+            )
 
     def _check_next(self, round_: int) -> None:
         expected = self.round

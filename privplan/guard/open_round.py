@@ -31,7 +31,9 @@ class Summand:
 class GroupTotal:
     """The sum of a group's clipped and scaled updates, with what was seen of them."""
 
-    total: np.ndarray | None = None  # the sum [d], float64; None before the first update
+    total: np.ndarray | None = (
+        None  # the sum [d], float64; None before the first update
+    )
     reported: int = 0  # number of clients with an update
     largest_norm: float = 0.0  # largest norm of a summand
     clipped: int = 0  # number of updates that were shortened here

@@ -57,9 +57,15 @@ class Cohort:
     """Who takes part in a round."""
 
     round: int  # training round, from 1
-    clients: Positions  # positions of the clients to train, by group: drawn and available
-    drawn: Positions  # positions that the law drew from the registered clients, by group
-    missing: dict[str, int]  # number of registered clients that were not available, by group
+    clients: (
+        Positions  # positions of the clients to train, by group: drawn and available
+    )
+    drawn: (
+        Positions  # positions that the law drew from the registered clients, by group
+    )
+    missing: dict[
+        str, int
+    ]  # number of registered clients that were not available, by group
     # what missing clients do to the guarantee, one sentence per group that misses some; empty when
     # all are available
     guarantee: tuple[str, ...]
@@ -71,7 +77,9 @@ class Cohort:
     @property
     def members(self) -> list[tuple[str, int]]:
         """Group and position of every client to train."""
-        return [(group, client) for group, found in self.clients.items() for client in found]
+        return [
+            (group, client) for group, found in self.clients.items() for client in found
+        ]
 
 
 def draw_registered(
@@ -97,7 +105,9 @@ def draw_registered(
             if began != first:
                 rule = f"must be kept: it holds the draw that began in round {first}"
                 raise InputError.one("guard.draw", rule, "no draw")
-        source = cast(np.random.Generator, SecureStream(key))  # it has the methods that laws use
+        source = cast(
+            np.random.Generator, SecureStream(key)
+        )  # it has the methods that laws use
         positions = law.draw(source, group.clients, ratio, round_)
         drawn[group.name] = tuple(np.asarray(positions).tolist())
         if law.stream_round(round_ + 1) == first:
@@ -105,11 +115,15 @@ def draw_registered(
     return drawn, streams
 
 
-def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | None) -> Cohort:
+def cohort_of(
+    plan: Plan, round_: int, drawn: Positions, available: Available | None
+) -> Cohort:
     """The clients of a draw that are there: of those available, or of all when None."""
     if available is None:
         none = dict.fromkeys(drawn, 0)
-        return Cohort(round=round_, clients=dict(drawn), drawn=drawn, missing=none, guarantee=())
+        return Cohort(
+            round=round_, clients=dict(drawn), drawn=drawn, missing=none, guarantee=()
+        )
     for name in available:
         plan.group(name)
     there: dict[str, frozenset[int]] = {}
@@ -120,11 +134,14 @@ def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | 
             rule = f"must be positions of registered clients, 0 to {group.clients - 1}"
             raise InputError.one(f"available.{group.name}", rule, min(outside))
         there[group.name] = found
-    missing = {group.name: group.clients - len(there[group.name]) for group in plan.groups}
+    missing = {
+        group.name: group.clients - len(there[group.name]) for group in plan.groups
+    }
     return Cohort(
         round=round_,
         clients={
-            name: tuple(one for one in found if one in there[name]) for name, found in drawn.items()
+            name: tuple(one for one in found if one in there[name])
+            for name, found in drawn.items()
         },
         drawn=drawn,
         missing=missing,
@@ -139,7 +156,9 @@ def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | 
 def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
     """What missing clients do to the guarantee of a group."""
     ratio, drawn = plan.at_round(group, round_)[0], plan.law_of(group).law.drawable
-    left, all_ = (ratio * drawn(clients) for clients in (group.clients - missing, group.clients))
+    left, all_ = (
+        ratio * drawn(clients) for clients in (group.clients - missing, group.clients)
+    )
     return (
         f"{group.name}: {missing} of {group.clients} registered clients are missing; the law drew "
         f"from all of them, so the ratio stays {ratio:.6g} and the guarantee is the planned one, "
@@ -161,7 +180,9 @@ class Released:
     """What a round released; safe to use in any way."""
 
     round: int  # training round, from 1
-    sums: tuple[np.ndarray, ...]  # noisy sums [d], float64, one per group or one of all groups
+    sums: tuple[
+        np.ndarray, ...
+    ]  # noisy sums [d], float64, one per group or one of all groups
     weights: tuple[float, ...]  # factor on each sum in the mean update
     groups: tuple[tuple[str, ...], ...]  # names of the groups in each sum
     # fraction of each sum's coordinates that the mean update keeps
@@ -171,7 +192,9 @@ class Released:
     def mean(self) -> np.ndarray:
         """The mean update [d] with the plan's weights, of the sums' largest coordinates."""
         total = np.zeros_like(self.sums[0])
-        for one, weight, kept in zip(self.sums, self.weights, self.kept_fractions, strict=True):
+        for one, weight, kept in zip(
+            self.sums, self.weights, self.kept_fractions, strict=True
+        ):
             total += weight * keep_largest(one, kept)
         return total
 
@@ -191,7 +214,11 @@ def released_of(
 
 def sums_of(plan: Plan) -> list[tuple[GroupPlan, ...]]:
     """The groups of each sum that a round releases: one sum of all groups, or one per group."""
-    return [plan.groups] if plan.release == "joint" else [(group,) for group in plan.groups]
+    return (
+        [plan.groups]
+        if plan.release == "joint"
+        else [(group,) for group in plan.groups]
+    )
 
 
 def planned_noise_std(plan: Plan, round_: int, group: str | None) -> float:
@@ -199,12 +226,16 @@ def planned_noise_std(plan: Plan, round_: int, group: str | None) -> float:
     joint = plan.release == "joint"
     if joint != (group is None):
         rule = "must be left out, since the plan has one sum of all groups"
-        raise InputError.one("group", rule if joint else "must name the sum's group", group)
+        raise InputError.one(
+            "group", rule if joint else "must name the sum's group", group
+        )
     groups = plan.groups if group is None else (plan.group(group),)
     return max(plan.at_round(one, round_)[1] * plan.clip_bound(one) for one in groups)
 
 
-def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tuple[GroupShare, ...]:
+def planned_shares(
+    plan: Plan, round_: int, groups: Sequence[GroupPlan]
+) -> tuple[GroupShare, ...]:
     """The groups' shares in a release of a round, without evidence."""
     rule = RULES["mean" if plan.release == "joint" else "normalised"]
     shares = []
@@ -266,7 +297,9 @@ def measured_noise(
 ) -> NoiseEvidence:
     """What ``noise.jsonl`` holds of a release: functions of its noise [d], none of its values."""
     norm = float(np.linalg.norm(total))
-    return measure_noise(rest, record.noise_std, round_=record.round, index=index, sum_norm=norm)
+    return measure_noise(
+        rest, record.noise_std, round_=record.round, index=index, sum_norm=norm
+    )
 
 
 def evidenced(
@@ -283,7 +316,9 @@ def evidenced(
     changes = {
         "noise_sum_squares": float(np.square(noise).sum()),
         "residual": Residual(sum_squares=float(np.square(rest).sum()), along_sum=along),
-        "shares": tuple(_measured(s, given.get(s.group), drawn[s.group]) for s in record.shares),
+        "shares": tuple(
+            _measured(s, given.get(s.group), drawn[s.group]) for s in record.shares
+        ),
     }
     return record.model_copy(update=changes)
 
@@ -315,7 +350,9 @@ def length_of(plan: Plan, given: Sums, known: int | None) -> int:
     if not sizes:  # an empty cohort, whose noise is released all the same
         return plan.spec.model.parameters
     if len(sizes) != 1:
-        raise InputError.one("sums", "must be of one and the same length", sorted(sizes))
+        raise InputError.one(
+            "sums", "must be of one and the same length", sorted(sizes)
+        )
     return int(sizes.pop())
 
 
@@ -326,7 +363,9 @@ def check_sums(sums: Mapping[str, np.ndarray], added: Mapping[str, GroupTotal]) 
         raise InputError.one("sums", rule, list(sums))
     for name, total in sums.items():
         if isinstance(total, GroupTotal):
-            rule = "must be an array; updates whose clients are known are added one by one"
+            rule = (
+                "must be an array; updates whose clients are known are added one by one"
+            )
             raise InputError.one(f"sums.{name}", rule, "GroupTotal")
 
 
@@ -388,7 +427,9 @@ class BudgetExceededError(InfeasibleError):
 class GroupBudget:
     """The releases that a group's budget admits, with its other runs in the book (``past``)."""
 
-    def __init__(self, plan: Plan, group: GroupPlan, past: Composition | None = None) -> None:
+    def __init__(
+        self, plan: Plan, group: GroupPlan, past: Composition | None = None
+    ) -> None:
         self._plan, self.group, self._past = plan, group, past
 
     def planned(self, round_: int) -> Release:
@@ -412,7 +453,10 @@ class GroupBudget:
             return f"{self.group.epsilon:g} at delta {self.group.delta:.4g} {cell}", own
         past = self._past
         if past is not None and not past.fits(releases):
-            return f"{past.budget:g} over all runs ({past.cell(releases)})", past.epsilon(releases)
+            return (
+                f"{past.budget:g} over all runs ({past.cell(releases)})",
+                past.epsilon(releases),
+            )
         return None
 
     def _composed(self, releases: History) -> Interval:
@@ -427,7 +471,9 @@ class GroupBudget:
             return high
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.refusal(self._first(middle)) else (middle, high)
+            low, high = (
+                (low, middle) if self.refusal(self._first(middle)) else (middle, high)
+            )
         return low
 
     def _first(self, rounds: int) -> History:

@@ -30,7 +30,9 @@ from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, RunRecord
 from privplan.values import parse
 
-FOLDER = "guard"  # in the run folder: the draw of the open round, released sums and models
+FOLDER = (
+    "guard"  # in the run folder: the draw of the open round, released sums and models
+)
 DRAW = "draw.json"
 RELEASE = "release"
 MODEL = "model"
@@ -44,7 +46,9 @@ def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunR
     path = folder / RECORD
     if not path.exists():
         others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
-        known = (folder / PLAN).exists() and Plan.load(folder / PLAN).digest == plan.digest
+        known = (folder / PLAN).exists() and Plan.load(
+            folder / PLAN
+        ).digest == plan.digest
         if any(name != PLAN for name in others) or (PLAN in others and not known):
             rule = "must be the folder of a guarded run, a new folder or an empty one"
             raise InputError.one("ledger", rule, str(folder))
@@ -65,9 +69,13 @@ def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunR
         return record
     record = RunRecord.load(folder)
     if record.seed is not None or record.configuration.get("evidence") is None:
-        raise InputError.one("ledger", "must not hold the run of a simulation", str(folder))
+        raise InputError.one(
+            "ledger", "must not hold the run of a simulation", str(folder)
+        )
     if record.plan_digest != plan.digest:
-        raise InputError.one("plan", f"must be the one of the run in {folder}", plan.digest)
+        raise InputError.one(
+            "plan", f"must be the one of the run in {folder}", plan.digest
+        )
     if record.configuration["evidence"] != evidence:
         rule = f"must be {record.configuration['evidence']}, as in {folder}"
         raise InputError.one("evidence", rule, evidence)
@@ -97,9 +105,13 @@ class Storage:
             repaired_lines(folder, digest)
             ledger = read_ledger(folder, digest)
             self.records = list(ledger.records)
-            self.chains += [ledger.link(line) for line in range(1, len(self.records) + 1)]
+            self.chains += [
+                ledger.link(line) for line in range(1, len(self.records) + 1)
+            ]
         self._book_stored()
-        measured, _ = read_noise_evidence(folder)  # a round that was never released is drawn anew
+        measured, _ = read_noise_evidence(
+            folder
+        )  # a round that was never released is drawn anew
         kept = [one for one in measured.values() if one.round <= self.round]
         if (folder / NOISE_EVIDENCE).exists():
             write_text(folder / NOISE_EVIDENCE, "".join(one.line for one in kept))
@@ -108,7 +120,9 @@ class Storage:
         """Append measurements of the noise of a round, before its release is stored."""
         if found:
             text = "".join(one.line for one in found)
-            append_bytes(self._ledger.with_name(NOISE_EVIDENCE), text.encode(), "noise evidence")
+            append_bytes(
+                self._ledger.with_name(NOISE_EVIDENCE), text.encode(), "noise evidence"
+            )
 
     def _book_stored(self) -> None:
         """Append the lines of a stored release that the ledger lacks."""
@@ -122,7 +136,9 @@ class Storage:
         booked = [record for record in self.records if record.round == round_]
         if stored[: len(booked)] != booked:
             rule = f"must be the release of round {round_} in the ledger"
-            raise InputError.one("guard.release", rule, str(self._path(RELEASE, round_)))
+            raise InputError.one(
+                "guard.release", rule, str(self._path(RELEASE, round_))
+            )
         if stored[len(booked) :]:
             self.append(stored[len(booked) :])
 
@@ -171,7 +187,9 @@ class Storage:
         data = {
             "round": round_,
             "drawn": {name: list(found) for name, found in drawn.items()},
-            "streams": {name: (first, key.hex()) for name, (first, key) in streams.items()},
+            "streams": {
+                name: (first, key.hex()) for name, (first, key) in streams.items()
+            },
         }
         self._write(self._folder / DRAW, [json.dumps(data).encode()], sync=sync)
 
@@ -186,15 +204,20 @@ class Storage:
         released = (one.round for one in self.records if not one.failure)
         return max(last, *released, 0), streams
 
-    def _drawn(self) -> tuple[int, dict[str, tuple[int, ...]], dict[str, tuple[int, bytes]]]:
+    def _drawn(
+        self,
+    ) -> tuple[int, dict[str, tuple[int, ...]], dict[str, tuple[int, bytes]]]:
         path = self._folder / DRAW
         if not path.exists():
             return 0, {}, {}
         try:
             data = load_json(path.read_text(encoding="utf-8"))
-            drawn = {str(k): tuple(int(one) for one in v) for k, v in data["drawn"].items()}
+            drawn = {
+                str(k): tuple(int(one) for one in v) for k, v in data["drawn"].items()
+            }
             streams = {
-                str(k): (int(v[0]), bytes.fromhex(v[1])) for k, v in data.get("streams", {}).items()
+                str(k): (int(v[0]), bytes.fromhex(v[1]))
+                for k, v in data.get("streams", {}).items()
             }
             return int(data["round"]), drawn, streams
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
@@ -203,7 +226,10 @@ class Storage:
             raise InputError.one("guard.draw", rule, str(path)) from None
 
     def save_release(
-        self, round_: int, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]
+        self,
+        round_: int,
+        records: Sequence[ReleaseRecord],
+        vectors: Sequence[np.ndarray],
     ) -> None:
         """Store the released sums of a round with the lines that will book them."""
         lines = [record.model_dump(mode="json") for record in records]
@@ -250,13 +276,18 @@ class Storage:
 
     def _save(self, kind: str, round_: int, arrays: Arrays, lines: list[Any]) -> None:
         """Write a line of JSON with names, shapes, types and checksums, then the arrays' bytes."""
-        parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays.values()]
+        parts = [
+            np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
+            for a in arrays.values()
+        ]
         described = [
             [name, one.dtype.str, list(one.shape), zlib.crc32(part)]
             for (name, one), part in zip(arrays.items(), parts, strict=True)
         ]
         text = json.dumps(lines, allow_nan=False)
-        head = json.dumps({"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())})
+        head = json.dumps(
+            {"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())}
+        )
         self._write(self._path(kind, round_), [head.encode(), b"\n", *parts], sync=True)
         if round_ not in self._rounds[kind]:
             insort(self._rounds[kind], round_)
@@ -280,9 +311,13 @@ class Storage:
                 raise ValueError("lines")
             return arrays, list(load_json(head["lines"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise InputError.one(f"guard.{kind}", "must be as it was written", str(path)) from None
+            raise InputError.one(
+                f"guard.{kind}", "must be as it was written", str(path)
+            ) from None
 
-    def _write(self, path: Path, parts: Sequence[bytes | memoryview], *, sync: bool) -> None:
+    def _write(
+        self, path: Path, parts: Sequence[bytes | memoryview], *, sync: bool
+    ) -> None:
         """Replace a file; with ``sync``, file and folder are on disk when the method returns."""
         temporary = f"{path}.tmp"
         try:
@@ -306,7 +341,9 @@ class Storage:
 
 # --- Updates as vectors: named arrays in one vector and back, and clipping. -----------------------
 
-_ROUNDING = 1 - 2.0**-22  # on a clipped update, so that its norm is within the bound in float32
+_ROUNDING = (
+    1 - 2.0**-22
+)  # on a clipped update, so that its norm is within the bound in float32
 
 
 def clip(update: np.ndarray, bound: float) -> np.ndarray:
@@ -345,9 +382,15 @@ class Layout:
     @classmethod
     def of(cls, arrays: Arrays) -> Layout:
         """The layout of a model's arrays."""
-        names = [name for name, one in arrays.items() if np.issubdtype(one.dtype, np.floating)]
+        names = [
+            name
+            for name, one in arrays.items()
+            if np.issubdtype(one.dtype, np.floating)
+        ]
         if not names:
-            raise InputError.one("model", "must have arrays of floating point", list(arrays))
+            raise InputError.one(
+                "model", "must have arrays of floating point", list(arrays)
+            )
         return cls(
             tuple(names),
             tuple(arrays[name].shape for name in names),
@@ -365,8 +408,12 @@ class Layout:
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in arrays or arrays[name].shape != shape:
                 found = arrays[name].shape if name in arrays else "nothing"
-                raise InputError.one(f"model.{name}", f"must have the shape {shape}", found)
-        return np.concatenate([np.asarray(arrays[n], np.float64).ravel() for n in self.names])
+                raise InputError.one(
+                    f"model.{name}", f"must have the shape {shape}", found
+                )
+        return np.concatenate(
+            [np.asarray(arrays[n], np.float64).ravel() for n in self.names]
+        )
 
     def arrays(self, vector: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
         """A vector [d] as arrays in the order of ``like``, from which the others are taken."""

@@ -48,7 +48,10 @@ OWN_MODULE = (
 
 def not_covered(record: RunRecord | None) -> list[str]:
     """What no guarantee covers, of a run or of a plan."""
-    return [*NOT_COVERED, *([OWN_MODULE] if record and reproduce.has_own_model(record) else [])]
+    return [
+        *NOT_COVERED,
+        *([OWN_MODULE] if record and reproduce.has_own_model(record) else []),
+    ]
 
 
 @dataclass(frozen=True)
@@ -143,13 +146,19 @@ def _of_comparison(folder: Path) -> Content:
         rule = "of a comparison needs the simulator: pip install 'privplan[simulate]'"
         raise InputError.one("report", rule, str(error)) from None
     methods = chapter.rows_in(folder)
-    withheld = any(scores.are_withheld(record) for row in methods for record in row.records)
+    withheld = any(
+        scores.are_withheld(record) for row in methods for record in row.records
+    )
     if withheld:  # their order would be that of their scores
         methods = sorted(methods, key=lambda row: str(row.algorithm))
     units = chapter.by_unit(methods)
     # Methods that protect nobody have a plan of the others' budgets, which promises nothing.
     private = {unit: rows for unit, rows in units.items() if unit != "none"} or units
-    leaders = {} if withheld else {unit: chapter.leader(rows) for unit, rows in private.items()}
+    leaders = (
+        {}
+        if withheld
+        else {unit: chapter.leader(rows) for unit, rows in private.items()}
+    )
     by_digest = {plan.digest: plan for plan in plans}
     promises = []
     for unit, rows in private.items():
@@ -158,10 +167,14 @@ def _of_comparison(folder: Path) -> Content:
         chosen = leads.row if leads else [*kept, *rows][0]
         plan = by_digest[chosen.verdicts[0].plan_digest]
         names = [row.algorithm for row in rows]
-        promises.append(Promise(plan, _chances(plan, None, None), names, chosen.algorithm))
+        promises.append(
+            Promise(plan, _chances(plan, None, None), names, chosen.algorithm)
+        )
     compared, panels = [], []
     for whose, rows in chapter.units_apart(methods).items():
-        compared.append(chapter.printed_table(f"{whose}results", rows, scores=not withheld))
+        compared.append(
+            chapter.printed_table(f"{whose}results", rows, scores=not withheld)
+        )
         panels += [] if withheld else _named(plots.comparison_panels(rows), whose)
     for promise in promises:
         drawn = [*_spending(promise.plan), *plots.plan_panels(promise.plan)]
@@ -174,7 +187,9 @@ def _of_comparison(folder: Path) -> Content:
         kept=chapter.kept_line(methods),
         compared=[*compared, chapter.given_table(methods)],
         answers=() if withheld else chapter.answer(methods),
-        commands=reproduce.of_comparison(methods[0].records, [row.algorithm for row in methods]),
+        commands=reproduce.of_comparison(
+            methods[0].records, [row.algorithm for row in methods]
+        ),
         withheld=withheld,
     )
 
@@ -201,8 +216,14 @@ def _rendered(content: Content) -> str:
     environment.filters |= {"up": _up, "sentence": _sentence}
     record = content.record
     page = environment.get_template("page.html.j2").render(
-        **{name: getattr(content, name) for name in ("promises", "verdict", "methods", "leaders")},
-        **{name: getattr(content, name) for name in ("kept", "compared", "answers", "commands")},
+        **{
+            name: getattr(content, name)
+            for name in ("promises", "verdict", "methods", "leaders")
+        },
+        **{
+            name: getattr(content, name)
+            for name in ("kept", "compared", "answers", "commands")
+        },
         plan=content.plan,
         record=record,
         state="open" if content.verdict is None else content.verdict.outcome,
@@ -263,7 +284,9 @@ def _spec_text(plan: Plan) -> str:
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if printable(text, KEPT_LINES) == text:
         return text
-    return yaml.safe_dump(data, sort_keys=False)  # YAML has escapes of its own, which are read back
+    return yaml.safe_dump(
+        data, sort_keys=False
+    )  # YAML has escapes of its own, which are read back
 
 
 def _sentence(text: str) -> str:
@@ -281,7 +304,10 @@ def _chances(plan: Plan, run: Run | None, verdict: Verdict | None) -> list[Group
     if run is not None and verdict is not None:
         upper = {one.group: one.realised_upper for one in verdict.groups}
         spent = {
-            name: (history_of(run.ledger.records, name), math.inf if one is None else one)
+            name: (
+                history_of(run.ledger.records, name),
+                math.inf if one is None else one,
+            )
             for name, one in upper.items()
         }
     try:

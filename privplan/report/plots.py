@@ -59,13 +59,17 @@ def _rows(
 
     said = "; ".join(f"{one} {word}" for one, word in zip(names, words, strict=True))
     tall = 0.85 + 0.14 * (unit.count("\n") + 1) + 0.3 * max(len(rows), 2)
-    return style.Panel(name, title, f"{title}, {' '.join(unit.split())}: {said}.", draw, tall)
+    return style.Panel(
+        name, title, f"{title}, {' '.join(unit.split())}: {said}.", draw, tall
+    )
 
 
 def _some(items: Sequence[Any]) -> tuple[list[Any], str]:
     """The first items that have a row each, and a note on how many that are of all."""
     shown = list(items[:MOST_GROUPS])
-    return shown, "" if len(shown) == len(items) else f" (first {len(shown)} of {len(items)})"
+    return shown, "" if len(shown) == len(
+        items
+    ) else f" (first {len(shown)} of {len(items)})"
 
 
 def law_of(plan: Plan) -> str:
@@ -85,12 +89,19 @@ def plan_panels(plan: Plan) -> list[style.Panel]:
     groups, some = _some(plan.groups)
     known = {row.group: row for row in plan.certificate if row.guarantee}
     rows = [
-        (one.name, one.epsilon, known[one.name].epsilon_lower, known[one.name].epsilon_upper)
+        (
+            one.name,
+            one.epsilon,
+            known[one.name].epsilon_lower,
+            known[one.name].epsilon_upper,
+        )
         for one in groups
     ]
     names = [one.name for one in groups]
     ratios = [100 * (one.record_sampling_ratio or one.sampling_ratio) for one in groups]
-    whose = "a record to be in a batch" if plan.unit == "record" else "a client in a round"
+    whose = (
+        "a record to be in a batch" if plan.unit == "record" else "a client in a round"
+    )
     share = [100 * one.clients / plan.spec.population for one in groups]
     weight = [100 * one.weight for one in groups]
 
@@ -110,17 +121,25 @@ def plan_panels(plan: Plan) -> list[style.Panel]:
     sigma = "noise multiplier (standard deviation over clipping norm)"
     noise = [one.noise_multiplier for one in groups]
     return [
-        epsilon_panel("budgets", f"Budgets, and what the plan spends{some}", rows, law_of(plan)),
+        epsilon_panel(
+            "budgets", f"Budgets, and what the plan spends{some}", rows, law_of(plan)
+        ),
         _rows("influence", f"Who pays, who gains{some}", ring, pays, influence),
-        bars("sampling", f"Sampling ratio{some}", f"chance of {whose} (%)", names, ratios),
+        bars(
+            "sampling", f"Sampling ratio{some}", f"chance of {whose} (%)", names, ratios
+        ),
         bars("noise", f"Noise by group{some}", sigma, names, noise),
     ]
 
 
-def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -> style.Panel:
+def epsilon_panel(
+    name: str, title: str, rows: Sequence[EpsilonRow], law: str
+) -> style.Panel:
     """Budgets as wide bars, upper bounds as narrow ones with a tick at the lower bound."""
     rows, some = _some(rows)
-    most = 1.1 * max(one for row in rows for one in (row[1], row[3]) if math.isfinite(one))
+    most = 1.1 * max(
+        one for row in rows for one in (row[1], row[3]) if math.isfinite(one)
+    )
     reached = [min(row[3], most) for row in rows]
 
     def marks(axes: Axes, theme: style.Theme) -> None:
@@ -133,7 +152,10 @@ def epsilon_panel(name: str, title: str, rows: Sequence[EpsilonRow], law: str) -
             if lower:
                 axes.plot([lower], [at], "|", color=theme.ground, ms=8, mew=1.2)
 
-    ends = [(row[0], max(row[1], end), _spent(row)) for row, end in zip(rows, reached, strict=True)]
+    ends = [
+        (row[0], max(row[1], end), _spent(row))
+        for row, end in zip(rows, reached, strict=True)
+    ]
     unit = f"epsilon: bar spent (at most), grey budget\n{law}"
     return _rows(name, title + some, unit, ends, marks, 1.45)
 
@@ -156,7 +178,11 @@ def _spent(row: EpsilonRow) -> str:
     if math.isinf(upper):
         return f"no bound, budget {budget:g}"
     low, high = f"{math.floor(lower * 1e4) / 1e4:g}", at_most(upper)
-    return f"{low}–{high} of {budget:g}" if lower and low != high else f"{high} of {budget:g}"
+    return (
+        f"{low}–{high} of {budget:g}"
+        if lower and low != high
+        else f"{high} of {budget:g}"
+    )
 
 
 def bars(
@@ -176,7 +202,10 @@ def bars(
             axes.plot([low, high], [at + 0.36] * 2, color=theme.bad, lw=2.4)
         axes.set_xlim(left=0)
 
-    rows = [(one, value, said.format(value)) for one, value in zip(names, values, strict=True)]
+    rows = [
+        (one, value, said.format(value))
+        for one, value in zip(names, values, strict=True)
+    ]
     return _rows(name, title, unit, rows, marks, 1.2)
 
 
@@ -220,26 +249,44 @@ def lines(
             if limits:
                 axes.axhline(limits[number], color=colour, lw=0.9, ls=":")
             if chosen is not None and chosen in line:
-                axes.plot([chosen], [line[chosen]], "o", ms=9, mfc="none", mec=theme.ink, mew=1.6)
+                axes.plot(
+                    [chosen],
+                    [line[chosen]],
+                    "o",
+                    ms=9,
+                    mfc="none",
+                    mec=theme.ink,
+                    mew=1.6,
+                )
                 side = 7 if values[-1] < values[0] else -7
                 axes.annotate("this plan", (chosen, line[chosen]), (side, 7), color=theme.ink,
                               textcoords="offset points",
                               ha="left" if side > 0 else "right")  # fmt: skip
             if label and line and number < MOST_LINES:
                 last = max(line)
-                end = limits[number] if limits and math.isnan(line[last]) else line[last]
+                end = (
+                    limits[number] if limits and math.isnan(line[last]) else line[last]
+                )
                 ends.append((last, end, label, colour))
         if band is not None:
             axes.axhspan(band[0], band[2], color=theme.bad, alpha=0.16, lw=0)
             axes.axhline(band[1], color=theme.bad, lw=1.2, ls="--")
-            ends.append((axes.get_xlim()[1], band[1], f"forecast {band[1]:.1f}", theme.bad))
-        known = [value for line in found.values() for value in line.values()] + [*limits]
+            ends.append(
+                (axes.get_xlim()[1], band[1], f"forecast {band[1]:.1f}", theme.bad)
+            )
+        known = [value for line in found.values() for value in line.values()] + [
+            *limits
+        ]
         if zero:
             style.from_zero(axes, [one for one in known if math.isfinite(one)])
         if logarithmic:
-            style.by_factors(axes, sorted({place for line in found.values() for place in line}))
+            style.by_factors(
+                axes, sorted({place for line in found.values() for place in line})
+            )
         elif across.split()[0] == "round":
-            axes.set_xlim(0, max((one for line in found.values() for one in line), default=1))
+            axes.set_xlim(
+                0, max((one for line in found.values() for one in line), default=1)
+            )
             axes.locator_params(axis="x", integer=True)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
@@ -254,10 +301,14 @@ def lines(
     if band is not None:
         said += f"; forecast {band[0]:.1f} to {band[2]:.1f}, most likely {band[1]:.1f}"
     tall = max(2.8, 0.6 + 0.21 * min(len(found), MOST_LINES))
-    return style.Panel(name, title, f"{up} by {' '.join(across.split())}: {said}.", draw, tall)
+    return style.Panel(
+        name, title, f"{up} by {' '.join(across.split())}: {said}.", draw, tall
+    )
 
 
-def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> style.Panel | None:
+def spending_panel(
+    plan: Plan, releases: Sequence[ReleaseRecord] = ()
+) -> style.Panel | None:
     """Upper bounds on epsilon up to a round, of a plan or of releases; None where not by pld."""
     from privplan.accounting.accountant import accountant
     from privplan.errors import PrivplanError
@@ -267,20 +318,30 @@ def spending_panel(plan: Plan, releases: Sequence[ReleaseRecord] = ()) -> style.
     if plan.guarantee != PLD or (plan.unit == "record" and not releases):
         return None
     last = max((one.round for one in releases), default=plan.spec.rounds)
-    rounds = sorted({math.ceil(last * (at / _POINTS) ** 2) for at in range(1, _POINTS + 1)})
+    rounds = sorted(
+        {math.ceil(last * (at / _POINTS) ** 2) for at in range(1, _POINTS + 1)}
+    )
     spent: dict[str, Line] = {}
     for group in groups:
         line = {0.0: 0.0}
         for end in rounds:
             until = [one for one in releases if one.round <= end]
-            made = history_of(until, group.name) if until else _planned(plan, group, end)
+            made = (
+                history_of(until, group.name) if until else _planned(plan, group, end)
+            )
             try:
-                upper = accountant(PLD).epsilon(made, group.delta, plan.spec.relation).upper
+                upper = (
+                    accountant(PLD).epsilon(made, group.delta, plan.spec.relation).upper
+                )
             except PrivplanError:
                 return None
             line[end] = upper if math.isfinite(upper) else math.nan
         spent[style.shortened(f"{group.name} {at_most(upper)}", 18)] = line
-    title = "Budget spent over the rounds" if releases else "Budget over the rounds, as planned"
+    title = (
+        "Budget spent over the rounds"
+        if releases
+        else "Budget over the rounds, as planned"
+    )
     return lines(
         "spending", title, (f"round (dotted: budgets)\n{law_of(plan)}", "epsilon so far, at most"),
         spent, limits=[group.epsilon for group in groups],
@@ -295,7 +356,9 @@ def _planned(plan: Plan, group: GroupPlan, rounds: int) -> History:
     parts = Counter(plan.at_round(group, at) for at in range(1, rounds + 1))
     if group.segments is None:
         parts = Counter(dict.fromkeys(parts, law.law.rounds_of_client(rounds)))
-    return History((Release(noise, ratio, law), count) for (ratio, noise), count in parts.items())
+    return History(
+        (Release(noise, ratio, law), count) for (ratio, noise), count in parts.items()
+    )
 
 
 def _shown(record: RunRecord) -> tuple[float, str, str]:
@@ -317,26 +380,43 @@ def score_panels(record: RunRecord, plan: Plan) -> list[style.Panel]:
     forecast = plan.forecast if record.metric == ACCURACY else None
     scale, said, unit = _shown(record)
     line = _curve(record)
-    reached = "" if record.accuracy is None else f"reached {said.format(scale * record.accuracy)}"
+    reached = (
+        ""
+        if record.accuracy is None
+        else f"reached {said.format(scale * record.accuracy)}"
+    )
     ends, band = dict[str, tuple[float, float]](), None
     if forecast is not None:
         band = (100 * forecast.lower, 100 * forecast.accuracy, 100 * forecast.upper)
-        ends = {one.group: (100 * one.lower, 100 * one.upper) for one in forecast.groups}
+        ends = {
+            one.group: (100 * one.lower, 100 * one.upper) for one in forecast.groups
+        }
     title = style.shortened(f"{record.algorithm} on {record.dataset or 'its data'}", 40)
-    panels = [lines("accuracy", title, ("round", unit), {reached: line}, band=band, zero=False)]
-    known = [group.name for group in plan.groups if group.name in record.accuracy_by_group]
+    panels = [
+        lines(
+            "accuracy", title, ("round", unit), {reached: line}, band=band, zero=False
+        )
+    ]
+    known = [
+        group.name for group in plan.groups if group.name in record.accuracy_by_group
+    ]
     if known:
         shown, some = _some(known)
         values = [scale * record.accuracy_by_group[name] for name in shown]
         bounds = [ends[name] for name in shown if name in ends]
         below = unit + "; line below: forecast" * bool(bounds)
-        panels.append(bars("groups", f"By group{some}", below, shown, values, said, bounds))
+        panels.append(
+            bars("groups", f"By group{some}", below, shown, values, said, bounds)
+        )
     return panels
 
 
 def run_picture(record: RunRecord, plan: Plan, spent: Mapping[str, float]) -> bytes:
     """Score by round and by group, and the budget that was spent."""
-    rows = [(one.name, one.epsilon, 0.0, spent.get(one.name, math.inf)) for one in plan.groups]
+    rows = [
+        (one.name, one.epsilon, 0.0, spent.get(one.name, math.inf))
+        for one in plan.groups
+    ]
     budgets = epsilon_panel("budgets", "What the run spent", rows, law_of(plan))
     return style.picture([*score_panels(record, plan), budgets])
 
@@ -347,24 +427,35 @@ def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
     order = sorted(rows, key=lambda row: (math.isnan(row.mean), -row.mean))
     ends = []
     for row in order:
-        wide = f" ± {said.format(scale * row.deviation)}" if len(row.records) > 1 else ""
+        wide = (
+            f" ± {said.format(scale * row.deviation)}" if len(row.records) > 1 else ""
+        )
         word = f"{said.format(scale * row.mean)}{wide}  {row.note}".rstrip()
         ends.append((row.algorithm, scale * (row.mean + row.deviation), word))
 
     def marks(axes: Axes, theme: style.Theme) -> None:
         for at, row in enumerate(order):
-            colour, spread = theme.bad if row.note else theme.good, scale * row.deviation
-            axes.errorbar(scale * row.mean, at, xerr=spread, fmt="o", color=colour, capsize=3)
+            colour, spread = (
+                theme.bad if row.note else theme.good,
+                scale * row.deviation,
+            )
+            axes.errorbar(
+                scale * row.mean, at, xerr=spread, fmt="o", color=colour, capsize=3
+            )
             seeds = [scale * one for one in row.accuracies]
             axes.plot(seeds, [at] * len(seeds), "|", color=colour, ms=9)
 
     means, spreads = {}, {}
     for row in rows:
-        columns = [[_curve(one)[at] for one in row.records] for at in _curve(row.records[0])]
+        columns = [
+            [_curve(one)[at] for one in row.records] for at in _curve(row.records[0])
+        ]
         name, places = style.shortened(row.algorithm, 16), list(_curve(row.records[0]))
         means[name] = dict(zip(places, map(statistics.fmean, columns), strict=True))
         if len(row.records) > 1:
-            spreads[name] = dict(zip(places, map(statistics.stdev, columns), strict=True))
+            spreads[name] = dict(
+                zip(places, map(statistics.stdev, columns), strict=True)
+            )
     unit_line = f"{unit}: mean ± standard deviation; ticks: seeds"
     room = 1.9 if any(row.note for row in rows) else 1.45
     return [
@@ -375,14 +466,19 @@ def comparison_panels(rows: Sequence[Any]) -> list[style.Panel]:
 
 
 def sweep_panels(
-    rows: Iterable[Mapping[str, Any]], paths: Sequence[str], *, logarithmic: bool = False
+    rows: Iterable[Mapping[str, Any]],
+    paths: Sequence[str],
+    *,
+    logarithmic: bool = False,
 ) -> list[style.Panel]:
     """Noise of the mean update and the groups' weights against the first varied number."""
     noise: dict[str, dict[float, float]] = {}
     weights: dict[str, dict[float, float]] = {}
     for row in (row for row in rows if not row.get("error")):
         others = ", ".join(f"{path} {row[path]:g}" for path in paths[1:])
-        noise.setdefault(style.shortened(others, 40), {})[row[paths[0]]] = row["noise_norm"]
+        noise.setdefault(style.shortened(others, 40), {})[row[paths[0]]] = row[
+            "noise_norm"
+        ]
         label = f"{style.shortened(str(row['group']))} {style.shortened(others, 40)}".strip()
         weights.setdefault(label, {})[row[paths[0]]] = row["weight"]
     across = style.shortened(paths[0], 50)
@@ -407,10 +503,15 @@ def frontier_panels(points: Sequence[FrontierPoint]) -> list[style.Panel]:
     }
     panels = []
     for question, (title, across) in titles.items():
-        known = [one for one in points if one.question == question and one.noise is not None]
+        known = [
+            one for one in points if one.question == question and one.noise is not None
+        ]
         line = {float(one.what.removeprefix("x ")): one.noise or 0.0 for one in known}
         own = [place for place, one in zip(line, known, strict=True) if one.change == 0]
-        labels, scaled = (across, "noise of the mean update, norm"), question != "groups"
+        labels, scaled = (
+            (across, "noise of the mean update, norm"),
+            question != "groups",
+        )
         if line:
             chosen = own[0] if own else None
             panels.append(lines(question, title, labels, {"": line}, chosen=chosen,
@@ -449,7 +550,9 @@ def tradeoff_panels(found: TradeOff, title: str) -> list[style.Panel]:
         words = [("no attack is above", theme.good), ("guessing", theme.quiet)]
         words.insert(1, (f"{found.mu:.3g}-GDP, down to delta", theme.bad))
         for at, (word, colour) in enumerate(words):
-            axes.text(0.97, 0.26 - 0.09 * at, word, color=colour, ha="right", fontsize=8.5)
+            axes.text(
+                0.97, 0.26 - 0.09 * at, word, color=colour, ha="right", fontsize=8.5
+            )
 
     rates = ", ".join(
         f"{rate:.3g} at {level:g} false positives"

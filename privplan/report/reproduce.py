@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from privplan.record import ACCURACY, METRIC, RunRecord
 
 SOLVE = "privplan solve spec.yaml -o plan.json"
-_TABLES = (".csv", ".parquet")  # endings of own data in tables, whose columns are named by options
+_TABLES = (
+    ".csv",
+    ".parquet",
+)  # endings of own data in tables, whose columns are named by options
 
 _SECURE = (
     "Secure noise is drawn anew: trained again, the run has other noise of the same law. To check "
@@ -114,11 +117,15 @@ def _simulated(record: RunRecord, parts: Sequence[str]) -> list[str]:
     options.append(f"--seed {record.seed}")
     numbers = configuration.get("numbers")
     if isinstance(numbers, dict):
-        options += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in numbers.items()]
+        options += [
+            f"--set {shlex.quote(f'{name}={value}')}" for name, value in numbers.items()
+        ]
     if configuration.get("aggregation") == "mean":
         options.append("--aggregation mean")
     if configuration.get("canaries"):
         options.append(f"--canaries {shlex.quote(str(configuration['canaries']))}")
     if is_own_data(record) or configuration.get("noise"):
-        options.append(f"--noise {shlex.quote(str(configuration.get('noise', 'seeded')))}")
+        options.append(
+            f"--noise {shlex.quote(str(configuration.get('noise', 'seeded')))}"
+        )
     return options

@@ -70,7 +70,11 @@ class Picture:
 
 def _spec(spec: Any) -> View:
     rows = [
-        {"group": one.name, **one.model_dump(exclude={"name"}), "delta": spec.delta_of(one)}
+        {
+            "group": one.name,
+            **one.model_dump(exclude={"name"}),
+            "delta": spec.delta_of(one),
+        }
         for one in spec.groups
     ]
     law = f"{spec.laws} sampling, {spec.relation}, unit {spec.unit}"
@@ -79,23 +83,37 @@ def _spec(spec: Any) -> View:
     shown = ("group", "clients", "epsilon", "delta")
     table = _table(rows, shown, f"budgets: epsilon at delta over all rounds; {law}")
     budgets = [(one.name, one.epsilon) for one in spec.groups]
-    return View(title, table, rows, _bars("Budgets", budgets, "epsilon at delta over all rounds"))
+    return View(
+        title,
+        table,
+        rows,
+        _bars("Budgets", budgets, "epsilon at delta over all rounds"),
+    )
 
 
 def _plan(plan: Any) -> View:
     table = tables.plan_table(plan)
     upper = {one.group: one.epsilon_upper for one in plan.certificate if one.guarantee}
     rows = [
-        {"group": one.name, **one.model_dump(exclude={"name"}), "epsilon_upper": upper[one.name]}
+        {
+            "group": one.name,
+            **one.model_dump(exclude={"name"}),
+            "epsilon_upper": upper[one.name],
+        }
         for one in plan.groups
     ]
-    spent = [f"{one.name} {at_most(upper[one.name])} of {one.epsilon:g}" for one in plan.groups]
+    spent = [
+        f"{one.name} {at_most(upper[one.name])} of {one.epsilon:g}"
+        for one in plan.groups
+    ]
     norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
     lines = [
         f"certified by {plan.guarantee}: epsilon at most {', '.join(spent[:MOST_ROWS])}",
         f"noise of the mean update: {norm:.4g} in norm; {plan.status}",
     ]
-    title = f"Plan {plan.spec.name}: {plan.spec.rounds} rounds, protects each {plan.unit}"
+    title = (
+        f"Plan {plan.spec.name}: {plan.spec.rounds} rounds, protects each {plan.unit}"
+    )
     return View(title, table, rows, partial(plots.plan_panels, plan), lines)
 
 
@@ -105,8 +123,12 @@ def _certificate(rows: Any) -> View:
     uppers = [(f"{row.group} {row.accountant}", row.epsilon_upper) for row in bounds]
     panels = _bars("Certificate", uppers, "epsilon, at most")
     # A picture of upper bounds has no room for a number that may lie below the true epsilon.
-    others = {f"{row.accountant} ({row.kind})": None for row in rows if not row.is_bound}
-    left = [f"not in the picture, since no bound: {', '.join(others)}"] if others else []
+    others = {
+        f"{row.accountant} ({row.kind})": None for row in rows if not row.is_bound
+    }
+    left = (
+        [f"not in the picture, since no bound: {', '.join(others)}"] if others else []
+    )
     lines = [*rows.notes, *rows.warnings, *left]
     return View(table[0], table, [row.model_dump() for row in rows], panels, lines)
 
@@ -116,7 +138,11 @@ def _verdict(verdict: Any) -> View:
     title = f"Verdict on {table[0]}: {tables.headline(verdict)}"
     rows = [one.model_dump(exclude={"audit", "one_run"}) for one in verdict.groups]
     return View(
-        title, table, rows, lambda: [plots.verdict_panel(verdict)], [tables.worst_line(verdict)]
+        title,
+        table,
+        rows,
+        lambda: [plots.verdict_panel(verdict)],
+        [tables.worst_line(verdict)],
     )
 
 
@@ -136,24 +162,36 @@ def _run(run: Any) -> View:
         f"{record.rounds_done} of {spec.rounds} rounds, test {record.metric} {score}"
     )
     panels = partial(plots.score_panels, record, run.plan)
-    return View(title, _table(rows[-5:]), rows, panels, ["what it spent: privplan.verify(run)"])
+    return View(
+        title, _table(rows[-5:]), rows, panels, ["what it spent: privplan.verify(run)"]
+    )
 
 
 def _tradeoff(found: Any) -> View:
     axes = zip(found.false_positive_axis, found.true_positive_axis, strict=True)
-    rows = [{"false_positives": wrong, "true_positives": right} for wrong, right in axes]
+    rows = [
+        {"false_positives": wrong, "true_positives": right} for wrong, right in axes
+    ]
     bounds = {"mu at points down to delta": found.mu, "advantage": found.advantage}
     for level, rate in zip(LEVELS, found.true_positives, strict=True):
         bounds[f"true positives at {level:g} false positives"] = rate
-    scalars = [{"no attack exceeds": name, "value": value} for name, value in bounds.items()]
+    scalars = [
+        {"no attack exceeds": name, "value": value} for name, value in bounds.items()
+    ]
     title = "Upper bounds on every attack"
-    return View(title, _table(scalars), rows, partial(plots.tradeoff_panels, found, title))
+    return View(
+        title, _table(scalars), rows, partial(plots.tradeoff_panels, found, title)
+    )
 
 
 def _book(book: Any) -> View:
     spent = book.spent()
     rows = [
-        {**run.model_dump(exclude={"shares"}), **share.model_dump(exclude={"releases"}), **one}
+        {
+            **run.model_dump(exclude={"shares"}),
+            **share.model_dump(exclude={"releases"}),
+            **one,
+        }
         for run in book.runs
         for share in run.shares
         for one in share.model_dump()["releases"]
@@ -165,8 +203,14 @@ def _book(book: Any) -> View:
 
 
 def _bars(title: str, found: Sequence[tuple[str, float | None]], unit: str) -> Panels:
-    known = [value if value is not None and math.isfinite(value) else 0.0 for _, value in found]
-    names = [f"{name}: no bound" if value in (None, math.inf) else name for name, value in found]
+    known = [
+        value if value is not None and math.isfinite(value) else 0.0
+        for _, value in found
+    ]
+    names = [
+        f"{name}: no bound" if value in (None, math.inf) else name
+        for name, value in found
+    ]
     return lambda: [plots.bars("values", title, unit, names, known)]
 
 
@@ -183,10 +227,14 @@ def _view(value: Any) -> View:
     return found
 
 
-def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), caption: str = "") -> Table:
+def _table(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), caption: str = ""
+) -> Table:
     chosen = list(columns or (rows[0] if rows else ()))
     found = [[row[name] for name in chosen] for row in rows]
-    cells = [[f"{c:.5g}" if isinstance(c, float) else str(c) for c in row] for row in found]
+    cells = [
+        [f"{c:.5g}" if isinstance(c, float) else str(c) for c in row] for row in found
+    ]
     return "", chosen, cells, caption
 
 
@@ -207,9 +255,17 @@ def text(value: Any) -> str:
     columns, rows, after = _cut(view.table)
     grid = [columns, *rows] if columns else []
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in grid]
-    notes = [part for line in (*after, *view.lines) for part in textwrap.wrap(line, WIDTH)]
-    shown = [*textwrap.wrap(view.title, WIDTH), *(f"  {line.rstrip()}" for line in lines), *notes]
+    lines = [
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in grid
+    ]
+    notes = [
+        part for line in (*after, *view.lines) for part in textwrap.wrap(line, WIDTH)
+    ]
+    shown = [
+        *textwrap.wrap(view.title, WIDTH),
+        *(f"  {line.rstrip()}" for line in lines),
+        *notes,
+    ]
     return printable("\n".join(shown), KEPT_LINES)
 
 
@@ -253,7 +309,9 @@ def frame_of(rows: Sequence[dict[str, Any]], draw: Callable[[], Picture]) -> Any
 
     class Plot(pandas.DataFrame.plot):  # type: ignore[misc]
         def __call__(self, *arguments: Any, **named: Any) -> Any:
-            return super().__call__(*arguments, **named) if arguments or named else draw()
+            return (
+                super().__call__(*arguments, **named) if arguments or named else draw()
+            )
 
     found = pandas.DataFrame(rows)
     object.__setattr__(found, "plot", Plot(found))

@@ -59,7 +59,9 @@ class Theme:
 
     def variables(self) -> str:
         """The colours as declarations of CSS."""
-        return " ".join(f"--{one.name}: {getattr(self, one.name)};" for one in fields(self))
+        return " ".join(
+            f"--{one.name}: {getattr(self, one.name)};" for one in fields(self)
+        )
 
 
 LIGHT = Theme(
@@ -86,13 +88,19 @@ class Panel:
         """An SVG element for a page whose CSS declares the colours of a theme."""
         text = printable(picture([self], "svg", inline=True).decode(), KEPT_LINES)
         text = text[text.index("<svg") :]
-        text = re.sub(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", text, flags=re.DOTALL)
-        text = re.sub(r"(font(?:-family)?: [^;\"]*?)'[^;\"]*sans-serif", r"\1var(--font)", text)
+        text = re.sub(
+            r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", text, flags=re.DOTALL
+        )
+        text = re.sub(
+            r"(font(?:-family)?: [^;\"]*?)'[^;\"]*sans-serif", r"\1var(--font)", text
+        )
         for one in fields(LIGHT):
             text = text.replace(getattr(LIGHT, one.name), f"var(--{one.name})")
         said = in_html(self.alt)
         sized = re.compile(r' (?:width|height)="[^"]*pt"')
-        text = sized.sub("", text, 2).replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
+        text = sized.sub("", text, 2).replace(
+            "<svg", f'<svg role="img" aria-label="{said}"', 1
+        )
         return re.sub(r"\n\s*", "\n", text)
 
 
@@ -223,8 +231,12 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
                  for place in (0, 1))  # fmt: skip
     gap = _GAP / (0.72 * axes.get_figure(root=True).get_figheight())  # type: ignore[union-attr]
     into = axes.transData + axes.transAxes.inverted()
-    order = sorted((one for one in ends if math.isfinite(one[1])), key=lambda one: one[1])
-    wanted = [float(into.transform((x, min(max(y, low), high)))[1]) for x, y, _, _ in order]
+    order = sorted(
+        (one for one in ends if math.isfinite(one[1])), key=lambda one: one[1]
+    )
+    wanted = [
+        float(into.transform((x, min(max(y, low), high)))[1]) for x, y, _, _ in order
+    ]
     places: list[float] = []
     for place in wanted:
         places.append(max(place, places[-1] + gap) if places else place)
@@ -245,7 +257,9 @@ def by_factors(axes: Axes, values: Sequence[float], most: int = 5) -> None:
     axes.set_xscale("log")
     axes.minorticks_off()
     shown = values[:: math.ceil(len(values) / most) or 1]
-    axes.set_xticks(shown, [f"{value:.4g}" if value < 1e4 else f"{value:,.0f}" for value in shown])
+    axes.set_xticks(
+        shown, [f"{value:.4g}" if value < 1e4 else f"{value:,.0f}" for value in shown]
+    )
 
 
 def from_zero(axes: Axes, values: Sequence[float]) -> None:
@@ -261,4 +275,6 @@ def with_room(axes: Axes, high: float, factor: float, low: float = 0.0) -> None:
 
 def beside(axes: Axes, x: float, y: float, text: str) -> None:
     """A label at the right of a place."""
-    axes.annotate(text, (x, y), (7, 0), textcoords="offset points", va="center", fontsize=8.5)
+    axes.annotate(
+        text, (x, y), (7, 0), textcoords="offset points", va="center", fontsize=8.5
+    )

@@ -37,7 +37,9 @@ Table = tuple[str, list[str], list[list[str]], str]  # title, columns, rows, cap
 Cell = Callable[[Any], object]
 
 
-def _table(title: str, rows: Iterable[Any], cells: Mapping[str, Cell], caption: str = "") -> Table:
+def _table(
+    title: str, rows: Iterable[Any], cells: Mapping[str, Cell], caption: str = ""
+) -> Table:
     """A table with one row for each item, and a column for each function of an item."""
     body = [[str(cell(row)) for cell in cells.values()] for row in rows]
     return title, [*cells], body, caption
@@ -49,7 +51,9 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
     near = max(plan.groups, key=lambda group: upper[group.name] / group.epsilon)
     spent = f"epsilon at most {at_most(upper[near.name])} of {at_most(near.epsilon)}"
     whom = "person" if near.contributions > 1 else plan.unit
-    lines = [f"every budget holds; nearest to its own is a {whom} of {near.name}: {spent}"]
+    lines = [
+        f"every budget holds; nearest to its own is a {whom} of {near.name}: {spent}"
+    ]
     if any(upper[group.name] > group.epsilon for group in plan.groups):
         lines = [f"a budget does not hold: a {whom} of {near.name} spends {spent}"]
     of_clients, clients = plan.unit == "client", plan.spec.population
@@ -78,7 +82,9 @@ def answer(plan: Plan, others: Sequence[Alternative] = ()) -> tuple[list[str], T
         cells["delta"] = lambda one: f"{one.delta:.3g}"
     if of_clients:
         cells["ratio"] = lambda one: f"{one.sampling_ratio:.2%}"
-        caps = {g: plan.law_of(g).law.cap(g.clients, g.sampling_ratio) for g in plan.groups}
+        caps = {
+            g: plan.law_of(g).law.cap(g.clients, g.sampling_ratio) for g in plan.groups
+        }
         if any(caps.values()):
             cells["cap"] = lambda one: f"{caps[one]:,}" if caps[one] else "-"
     cells["multiplier"] = lambda one: f"{one.noise_multiplier:.4g}"
@@ -96,7 +102,8 @@ def promise_line(plan: Plan) -> str:
     """What a plan promises, that nothing ran, and what to do, one line."""
     rows = [row for row in plan.certificate if row.guarantee]
     spent = ", ".join(
-        f"{row.group} at most {at_most(row.epsilon_upper)} at delta {row.delta:.3g}" for row in rows
+        f"{row.group} at most {at_most(row.epsilon_upper)} at delta {row.delta:.3g}"
+        for row in rows
     )
     return (
         f"unverified: nothing ran; plan {plan.spec.name} promises epsilon {spent}; "
@@ -109,10 +116,16 @@ def promise_line(plan: Plan) -> str:
 def plan_table(plan: Plan) -> Table:
     """Parameters of each group."""
     spec, of_records = plan.spec, plan.unit == "record"
-    cells: dict[str, Cell] = {"group": lambda g: g.name, "clients": lambda g: f"{g.clients:,}"}
+    cells: dict[str, Cell] = {
+        "group": lambda g: g.name,
+        "clients": lambda g: f"{g.clients:,}",
+    }
     if of_records:
         cells["records"] = lambda g: f"{g.records:,}"
-    cells |= {"epsilon": lambda g: f"{g.epsilon:g}", "delta": lambda g: f"{g.delta:.3g}"}
+    cells |= {
+        "epsilon": lambda g: f"{g.epsilon:g}",
+        "delta": lambda g: f"{g.delta:.3g}",
+    }
     if of_records:
         cells |= {
             "q": lambda g: f"{g.record_sampling_ratio:.4%}",
@@ -139,8 +152,13 @@ def plan_table(plan: Plan) -> Table:
     chosen = ""
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
-    sums = {"joint": "one noisy sum of all groups", "per_group": "a noisy sum per group"}
-    words = "sent: part of the model's parameters; scale: factor on updates in the sum; "
+    sums = {
+        "joint": "one noisy sum of all groups",
+        "per_group": "a noisy sum per group",
+    }
+    words = (
+        "sent: part of the model's parameters; scale: factor on updates in the sum; "
+    )
     caption = (
         f"budgets: epsilon at delta, {law}; {plan.identity}; q: sampling ratio; sigma: noise "
         f"multiplier, by {spec.planning.accountant}{chosen}; {words * (not of_records)}"
@@ -176,7 +194,9 @@ def certificate_table(
     }
     if findings:
         proofs = findings
-        cells["proven"] = lambda row: proven_cell(proofs[row.group]) if row.guarantee else "-"
+        cells["proven"] = lambda row: (
+            proven_cell(proofs[row.group]) if row.guarantee else "-"
+        )
     versions = ", ".join(sorted({row.version for row in rows}))
     caption = f"{identity}; {versions}" if identity else versions
     return _table("Certificate: epsilon over all rounds", rows, cells, caption)
@@ -192,8 +212,12 @@ def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
     if any(one.stated_risk is not None for one in risks):
         cells["asked"] = lambda one: one.stated_risk or "-"
     cells["advantage"] = lambda one: f"{math.ceil(1e4 * one.curve.advantage) / 1e4:.4f}"
-    cells |= {f"TPR at FPR {level:g}": partial(_rate, at) for at, level in enumerate(LEVELS)}
-    cells["mu down to delta"] = lambda r: "-" if math.isinf(r.curve.mu) else f"{r.curve.mu:.4g}"
+    cells |= {
+        f"TPR at FPR {level:g}": partial(_rate, at) for at, level in enumerate(LEVELS)
+    }
+    cells["mu down to delta"] = lambda r: (
+        "-" if math.isinf(r.curve.mu) else f"{r.curve.mu:.4g}"
+    )
     caption = (
         f"{plan.identity}; upper bounds by pld; TPR at FPR x is also the chance to reconstruct "
         "what was guessed with chance x before; mu is read at points of the curve and no guarantee "
@@ -234,7 +258,11 @@ def explanation(plan: Plan) -> list[str]:
     lines = reasons(plan) if plan.guarantee == PLD else []  # these are of a single run
     free = [line for line in plan.warnings if line.startswith("planning.free: ")]
     known = forecast_lines(plan) if plan.forecast is not None else []
-    several = "make one client of a person" if plan.unit == "client" else "plan with unit: client"
+    several = (
+        "make one client of a person"
+        if plan.unit == "client"
+        else "plan with unit: client"
+    )
     persons = [
         f", in {one.name} each person with up to {one.contributions} {plan.unit}s"
         for one in plan.groups
@@ -253,7 +281,10 @@ def plan_lines(plan: Plan) -> list[str]:
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
     if plan.unit == "record":
         unit = _RECORDS
-    elif plan.objective.name in FIXED_RATIOS or plan.objective.name != plan.spec.planning.ratios:
+    elif (
+        plan.objective.name in FIXED_RATIOS
+        or plan.objective.name != plan.spec.planning.ratios
+    ):
         unit = _PUBLISHED
     else:
         unit = objective_of(plan.spec).unit
@@ -271,7 +302,11 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
 
     With what the plan of each point decided, where ``planning.free`` lets it decide more.
     """
-    free = [name for name in DECIDED if name not in paths and any(name in row for row in rows)]
+    free = [
+        name
+        for name in DECIDED
+        if name not in paths and any(name in row for row in rows)
+    ]
     chances = [name for name in CHANCES if any(name in row for row in rows)]
     last: list[str] | None = None
     cells = []
@@ -284,7 +319,9 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
         ratio = row.get("record_sampling_ratio") or row["sampling_ratio"]
         each = [row["group"], at_most(row["epsilon_upper"]), f"{ratio:.2%}"]
         each += [f"{row['noise_multiplier']:.4g}", f"{row['counts']:.0%}"]
-        each += ["unknown" if row[one] is None else at_most(row[one]) for one in chances]
+        each += [
+            "unknown" if row[one] is None else at_most(row[one]) for one in chances
+        ]
         whole = [f"{row['noise_norm']:.4g}", f"{row['value']:.4g}"]
         again = point == last  # what is the same for all groups is said once
         blank = [""] * len(point)
@@ -305,7 +342,9 @@ def sweep_caption(rows: Sequence[dict[str, Any]]) -> str:
     named = ("delta", "sampling", "relation", "unit", "accountant", "objective")
     found = ([row[name] for row in solved] for name in named)
     law = [
-        " or ".join(dict.fromkeys(one if isinstance(one, str) else f"{one:.3g}" for one in each))
+        " or ".join(
+            dict.fromkeys(one if isinstance(one, str) else f"{one:.3g}" for one in each)
+        )
         for each in found
     ]
     caption = (
@@ -324,10 +363,14 @@ def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
         "question": lambda point: point.question,
         "what": lambda point: point.what,
         "noise": lambda point: f"{point.noise:.4g}" if point.noise is not None else "-",
-        "change": lambda point: f"{point.change:+.2%}" if point.change is not None else "-",
+        "change": lambda point: (
+            f"{point.change:+.2%}" if point.change is not None else "-"
+        ),
         "note": lambda point: point.note,
     }
-    return _table(f"Frontier of {name}: noise of the mean update, in norm", points, cells)
+    return _table(
+        f"Frontier of {name}: noise of the mean update, in norm", points, cells
+    )
 
 
 # --- Tables and text lines of a verdict. ---------------------------------------------------------
@@ -398,10 +441,14 @@ def group_table(
         "realised upper": lambda group: upper(group.realised_upper),
         "rdp upper" if single else "one run, pld": lambda group: (
             "-"  # rdp does not cover the law
-            if single and group.realised_rdp is None and group.realised_upper is not None
+            if single
+            and group.realised_rdp is None
+            and group.realised_upper is not None
             else upper(group.realised_rdp if single else group.one_run.upper)
         ),
-        "headroom": lambda group: "none" if group.headroom is None else lower(group.headroom),
+        "headroom": lambda group: (
+            "none" if group.headroom is None else lower(group.headroom)
+        ),
         "delta": lambda group: f"{group.delta:.3g}",
         verdict.metric: lambda group: score(verdict.metric, group.accuracy) or missing,
         "verdict": lambda group: (
@@ -450,7 +497,9 @@ def headline(verdict: Verdict) -> str:
     """The answer: whether the plan was kept, and how strongly that was checked."""
     if verdict.level == "broken":
         first, *others = verdict.failed
-        also = f"; failed, too: {', '.join(one.name for one in others)}" if others else ""
+        also = (
+            f"; failed, too: {', '.join(one.name for one in others)}" if others else ""
+        )
         return f"NOT kept: {first.name}: {first.reason}{also}"
     if verdict.level == "unverified":
         names = ", ".join(one.name for one in verdict.not_shown)
@@ -480,9 +529,17 @@ def headline(verdict: Verdict) -> str:
         )
     if verdict.level == "executed" and verdict.claimed:
         found += f"; {verdict.claimed}"
-    away = [one for one in verdict.fell_away if not one.missing[0].startswith("the key of")]
-    if len(away) < len(verdict.fell_away) and not verdict.executed and "key" not in found:
-        found += "; cohorts and noise were not drawn again without the key (--noise-key)"
+    away = [
+        one for one in verdict.fell_away if not one.missing[0].startswith("the key of")
+    ]
+    if (
+        len(away) < len(verdict.fell_away)
+        and not verdict.executed
+        and "key" not in found
+    ):
+        found += (
+            "; cohorts and noise were not drawn again without the key (--noise-key)"
+        )
     if away:
         listed = "; ".join(f"{one.name} ({', '.join(one.missing)})" for one in away)
         found += f"; not checked here: {listed}"
@@ -512,7 +569,9 @@ def worst_line(verdict: Verdict) -> str:
 
 def class_line(verdict: Verdict) -> str:
     """Test accuracy of each class, one line."""
-    classes = (f"{name} {percent(share)}" for name, share in verdict.accuracy_by_class.items())
+    classes = (
+        f"{name} {percent(share)}" for name, share in verdict.accuracy_by_class.items()
+    )
     return f"accuracy by class: {', '.join(classes) or 'not measured'}"
 
 
@@ -526,7 +585,9 @@ def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
     levels = ", ".join(proofs[level] for level in verdict.evidence)
     noise = "; noise drawn from a recorded seed: simulation only"
     approved = any("is the approved one" in one.reason for one in verdict.checks[:1])
-    asked = "the approved one" if approved else "compare it with the one that was approved"
+    asked = (
+        "the approved one" if approved else "compare it with the one that was approved"
+    )
     several = (one.group for one in verdict.groups if _OF_PERSON in one.sampling)
     whom = verdict.unit + "".join(f", in {name} each person" for name in several)
     lines = [
@@ -558,8 +619,14 @@ def _unchecked_lines(verdict: Verdict) -> list[str]:
 
 def run_name(verdict: Verdict) -> str:
     """Algorithm and data set of the run, one line; a deployment records no data set."""
-    name = f"{verdict.algorithm} on {verdict.dataset}" if verdict.dataset else verdict.algorithm
-    return " ".join(name.split())  # a line break in a record must not begin a line of the verdict
+    name = (
+        f"{verdict.algorithm} on {verdict.dataset}"
+        if verdict.dataset
+        else verdict.algorithm
+    )
+    return " ".join(
+        name.split()
+    )  # a line break in a record must not begin a line of the verdict
 
 
 # --- Tables and text lines of a budget book. -----------------------------------------------------
@@ -570,7 +637,9 @@ def six(value: float | None, up: bool = True) -> str:
     return "inf" if value is None else f"{outwards(value, up, 6):.6g}"
 
 
-def spending_table(spent: Sequence[Spending], findings: Findings | None = None) -> Table:
+def spending_table(
+    spent: Sequence[Spending], findings: Findings | None = None
+) -> Table:
     """What each group has spent, one row per group; findings of proofs by full name."""
     cells: dict[str, Cell] = {
         "group": lambda one: full_name(one.population, one.group),
@@ -590,7 +659,9 @@ def spending_table(spent: Sequence[Spending], findings: Findings | None = None) 
     }
     if findings:
         proofs = findings
-        cells["proven"] = lambda one: proven_cell(proofs[full_name(one.population, one.group)])
+        cells["proven"] = lambda one: proven_cell(
+            proofs[full_name(one.population, one.group)]
+        )
     caption = (
         "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "
         "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "

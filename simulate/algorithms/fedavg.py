@@ -13,7 +13,14 @@ from functools import partial
 
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record, unprotected
-from simulate.aggregators import as_planned, at_plan_norm, by_noise, by_norm, client_mean, mean
+from simulate.aggregators import (
+    as_planned,
+    at_plan_norm,
+    by_noise,
+    by_norm,
+    client_mean,
+    mean,
+)
 from simulate.algorithm import Algorithm, compose, fine_tuned, own, private, rotation
 from simulate.algorithms.registry import (
     Hyperparameter,
@@ -39,7 +46,9 @@ from simulate.transforms import plan_clip, random_mask, sparsify
     released="the exact sum of updates per round",
     source="McMahan, Moore, Ramage, Hampson, Agueera y Arcas, AISTATS 2017",
     hyperparameters={
-        "clipped": Hyperparameter(0, "1: updates are clipped as private methods' are", 0, 1, True)
+        "clipped": Hyperparameter(
+            0, "1: updates are clipped as private methods' are", 0, 1, True
+        )
     },
     recipe=Recipe("joint", noisy=False),
 )
@@ -55,7 +64,11 @@ def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return compose("FedAvg", plan, transforms=transforms)
 
 
-@of_clients("DP-FedAvg", source="McMahan, Ramage, Talwar, Zhang, ICLR 2018", recipe=Recipe("joint"))
+@of_clients(
+    "DP-FedAvg",
+    source="McMahan, Ramage, Talwar, Zhang, ICLR 2018",
+    recipe=Recipe("joint"),
+)
 def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging under one budget, the strictest, for all clients.
 
@@ -128,7 +141,9 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # Z. Liang, B. Wang, Q. Gu, S. Osher, Y. Yao, Differentially Private Federated Learning with
 # Laplacian Smoothing, Applied and Computational Harmonic Analysis, 2024; baseline of DP-FedPGN.
 
-SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6)
+SMOOTHING = Hyperparameter(
+    0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6
+)
 
 
 @of_clients(
@@ -145,7 +160,9 @@ def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: as DP-FedAvg. Neighbours are adjacent parameters in the flat vector, tensor after
         tensor.
     """
-    return replace(dp_fedavg(plan, hyperparameters), server=laplacian(hyperparameters["smoothing"]))
+    return replace(
+        dp_fedavg(plan, hyperparameters), server=laplacian(hyperparameters["smoothing"])
+    )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -155,10 +172,16 @@ def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # Regularization and Sparsification, CVPR 2022; baseline of DP-FedPGN.
 
 PENALTY = {
-    "price": Hyperparameter(1.0, "weight of the penalty on a long local change", high=1e6),
-    "radius": Hyperparameter(1.0, "norm without penalty, over the clipping norm", high=1e6),
+    "price": Hyperparameter(
+        1.0, "weight of the penalty on a long local change", high=1e6
+    ),
+    "radius": Hyperparameter(
+        1.0, "norm without penalty, over the clipping norm", high=1e6
+    ),
 }
-KEPT = Hyperparameter(0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0)
+KEPT = Hyperparameter(
+    0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0
+)
 
 
 @of_clients(
@@ -194,7 +217,9 @@ def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorith
     Deviations: as DP-FedAvg-BLUR. Coordinates are ranked by absolute value.
     """
     dense = dp_fedavg_blur(plan, hyperparameters)
-    return replace(dense, transforms=(sparsify(hyperparameters["kept"]), *dense.transforms))
+    return replace(
+        dense, transforms=(sparsify(hyperparameters["kept"]), *dense.transforms)
+    )
 
 
 # --- Fed-SMP: DP-FedAvg on a random subset of the coordinates, drawn anew in each round. ---------
@@ -202,7 +227,9 @@ def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorith
 # under Client-Level Differential Privacy, IEEE Transactions on Mobile Computing, 2023; baseline of
 # DP-FedPGN.
 
-KEPT_BY_MASK = Hyperparameter(0.4, "fraction of the coordinates that are released", 1e-9, 1.0)
+KEPT_BY_MASK = Hyperparameter(
+    0.4, "fraction of the coordinates that are released", 1e-9, 1.0
+)
 
 
 @of_clients(
@@ -223,7 +250,9 @@ def fed_smp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         not scaled by the inverse of the fraction.
     """
     plain = dp_fedavg(plan, hyperparameters)
-    return replace(plain, transforms=(random_mask(hyperparameters["kept"]), *plain.transforms))
+    return replace(
+        plain, transforms=(random_mask(hyperparameters["kept"]), *plain.transforms)
+    )
 
 
 # --- DPFedAvg: DP-SGD at each client, and the mean of their updates weighted by records. ---------
@@ -272,9 +301,14 @@ def dpfedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # Federated Learning, ICML 2024.
 
 ROWS = Hyperparameter(
-    2000, "rows p' of a random sub-matrix (Section 3.6; 200000 in the paper)", low=2, integer=True
+    2000,
+    "rows p' of a random sub-matrix (Section 3.6; 200000 in the paper)",
+    low=2,
+    integer=True,
 )
-MATRICES = Hyperparameter(1, "number Q of sub-matrices, whose estimates are averaged", 1, 1e4, True)
+MATRICES = Hyperparameter(
+    1, "number Q of sub-matrices, whose estimates are averaged", 1, 1e4, True
+)
 
 
 @of_records(
@@ -295,7 +329,9 @@ def robust_hdp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         size the noise of the mean is 0.2% of the oracle's variance above it, 0.1% with all rows.
     """
     rows, matrices = int(hyperparameters["rows"]), int(hyperparameters["matrices"])
-    return record_level(plan, client_mean("by estimated noise", by_noise(rows, matrices)))
+    return record_level(
+        plan, client_mean("by estimated noise", by_noise(rows, matrices))
+    )
 
 
 @of_records(

@@ -82,7 +82,12 @@ def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return gdpfed(plan, hyperparameters)
 
 
-@of_groups("GDPFed+", plan=own_if_joint, source="Xu, Hu, Kotevska (GDPFed+)", recipe=of_group_sums)
+@of_groups(
+    "GDPFed+",
+    plan=own_if_joint,
+    source="Xu, Hu, Kotevska (GDPFed+)",
+    recipe=of_group_sums,
+)
 def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, with top-k sparsification of the noisy sums.
 
@@ -134,7 +139,8 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     joint, factors = plan.release == "joint", plan.spec.mixture_of
     mechanism = gaussian_joint() if joint else gaussian_per_group()
     aggregator = aggregators.at_plan_norm(
-        aggregators.mean() if joint else aggregators.top_k(aggregators.normalised()), plan
+        aggregators.mean() if joint else aggregators.top_k(aggregators.normalised()),
+        plan,
     )
     if len(plan.spec.mixture) > 1:
         mechanism = mixed_sums(mechanism, factors)
@@ -173,7 +179,9 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @of_clients(
     "IDP-FedAvg-Sample",
-    plan=from_spec(lambda spec: baselines.individual_sample(spec, spec.planning.accountant)),
+    plan=from_spec(
+        lambda spec: baselines.individual_sample(spec, spec.planning.accountant)
+    ),
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
     requires=(poisson,),
     recipe=Recipe("joint"),
@@ -195,7 +203,9 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
 
 @of_clients(
     "Time-adaptive HDPFL",
-    plan=from_spec(lambda spec: adaptive_plan(spec, accountant=spec.planning.accountant)),
+    plan=from_spec(
+        lambda spec: adaptive_plan(spec, accountant=spec.planning.accountant)
+    ),
     source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",
     requires=(poisson,),
     recipe=Recipe("joint"),
@@ -216,7 +226,11 @@ def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # Differential Privacy, VLDB 2022.
 
 DIRECTIONS = Hyperparameter(
-    1, "public sums that span the subspace; 1 in Robust-HDP", low=1, high=100, integer=True
+    1,
+    "public sums that span the subspace; 1 in Robust-HDP",
+    low=1,
+    high=100,
+    integer=True,
 )
 
 
@@ -257,7 +271,9 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     directions = int(hyperparameters["directions"])
     if plan.spec.unit == "record":
         return record_level(plan, aggregators.projected_clients(directions))
-    return with_aggregator(plan, aggregators.projected(weighted(hyperparameters), directions))
+    return with_aggregator(
+        plan, aggregators.projected(weighted(hyperparameters), directions)
+    )
 
 
 @of_groups(
@@ -277,7 +293,9 @@ def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         on each group's sum.
     """
     if plan.spec.unit == "record":
-        return record_level(plan, aggregators.client_mean("by epsilon", aggregators.as_planned))
+        return record_level(
+            plan, aggregators.client_mean("by epsilon", aggregators.as_planned)
+        )
     return with_aggregator(plan, aggregators.by_epsilon())
 
 
@@ -293,4 +311,6 @@ def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: clients take turns by a public schedule where the cohort is smaller than the
         population.
     """
-    return record_level(plan, aggregators.client_mean("by records", aggregators.as_planned))
+    return record_level(
+        plan, aggregators.client_mean("by records", aggregators.as_planned)
+    )

@@ -12,7 +12,13 @@ from typing import Literal
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import either, strictest, unprotected
-from simulate.aggregators import as_planned, at_plan_norm, client_mean, mean, through_hypernetwork
+from simulate.aggregators import (
+    as_planned,
+    at_plan_norm,
+    client_mean,
+    mean,
+    through_hypernetwork,
+)
 from simulate.algorithm import (
     Algorithm,
     additive,
@@ -141,7 +147,9 @@ def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # P. Guo, S. Zeng, W. Chen, X. Zhang, W. Ren, Y. Zhou, L. Qu, A New Federated Learning Framework
 # Against Gradient Inversion Attacks, AAAI 2025.
 
-HIDDEN = Hyperparameter(100, "units of the hypernetwork's hidden layer", 1, 1e6, integer=True)
+HIDDEN = Hyperparameter(
+    100, "units of the hypernetwork's hidden layer", 1, 1e6, integer=True
+)
 HYPERFL_HEAD_RATE = Hyperparameter(
     1.0,
     "learning rate of the head over that of the hypernetwork; HyperFL: 10 for grey images, "
@@ -191,7 +199,9 @@ def hyperfl(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """
     hidden = int(hyperparameters["hidden"])
     split = client_hypernetwork(hidden)
-    local = hypernetwork_sgd(split, hidden=hidden, head_rate=hyperparameters["head_rate"])
+    local = hypernetwork_sgd(
+        split, hidden=hidden, head_rate=hyperparameters["head_rate"]
+    )
     return compose("HyperFL", plan, split=split, local=local, personalisation=own())
 
 
@@ -222,7 +232,9 @@ def hyperfl_lpm(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # A. Shamsian, A. Navon, E. Fetaya, G. Chechik, Personalized Federated Learning using
 # Hypernetworks, ICML 2021; baselines of HyperFL.
 
-SERVER_RATE = Hyperparameter(0.05, "learning rate of the hypernetwork and the embeddings", high=1e6)
+SERVER_RATE = Hyperparameter(
+    0.05, "learning rate of the hypernetwork and the embeddings", high=1e6
+)
 
 
 @without_privacy(
@@ -266,7 +278,9 @@ def pfedhn_pc(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return _generated(plan, hyperparameters, personal_head=True)
 
 
-def _generated(plan: Plan, hyperparameters: Hyperparameters, *, personal_head: bool) -> Algorithm:
+def _generated(
+    plan: Plan, hyperparameters: Hyperparameters, *, personal_head: bool
+) -> Algorithm:
     """Models generated at the server, local SGD, and a step through the hypernetwork."""
     hidden, population = int(hyperparameters["hidden"]), plan.spec.population
     split = server_hypernetwork(population, hidden, personal_head=personal_head)

@@ -85,7 +85,9 @@ class Hyperparameter:
     def fault(self, name: str, value: float) -> Fault | None:
         """The rule that a value breaks; None when it is allowed."""
         if not self.low <= value <= self.high:
-            return Fault(f"set.{name}", f"must be in [{self.low:g}, {self.high:g}]", value)
+            return Fault(
+                f"set.{name}", f"must be in [{self.low:g}, {self.high:g}]", value
+            )
         if self.integer and not float(value).is_integer():
             return Fault(f"set.{name}", "must be a whole number", value)
         return None
@@ -103,7 +105,9 @@ class AlgorithmEntry:
     source: str  # where it was published: authors, venue, year
     # Hyperparameters by name.
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
-    requires: tuple[Requirement, ...] = ()  # requirements on a plan besides its unit of privacy
+    requires: tuple[
+        Requirement, ...
+    ] = ()  # requirements on a plan besides its unit of privacy
     # Whether a plan with unit ``record`` is executed at the level of records by an algorithm with
     # unit ``client``.
     record_level: bool = False
@@ -113,7 +117,9 @@ class AlgorithmEntry:
     # How a replay executes what precedes its releases, by plan and aggregation.
     recipe: RecipeOf = NO_RECIPE
 
-    def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
+    def build(
+        self, plan: Plan, hyperparameters: Hyperparameters | None = None
+    ) -> Algorithm:
         """The algorithm for the plan that it executes."""
         values = self.complete(hyperparameters or Hyperparameters())
         built = replace(self.function(plan, values), name=self.name)
@@ -121,11 +127,15 @@ class AlgorithmEntry:
 
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
-        return "record" if self.record_level and plan.spec.unit == "record" else self.unit
+        return (
+            "record" if self.record_level and plan.spec.unit == "record" else self.unit
+        )
 
     def executes(self, plan: Plan) -> bool:
         """Whether the algorithm executes a plan unchanged, with the plan's recipe."""
-        return self.plan is as_given or (self.plan is own_if_joint and plan.release == "per_group")
+        return self.plan is as_given or (
+            self.plan is own_if_joint and plan.release == "per_group"
+        )
 
     def takes_aggregation(self, plan: Plan) -> bool:
         """Whether ``Hyperparameters.aggregation`` means something under a plan."""
@@ -149,7 +159,9 @@ class AlgorithmEntry:
             if not self.hyperparameters:
                 names = f"be left out for {self.name}, which has no hyperparameters"
             rule = f"must {names}{did_you_mean(name, self.hyperparameters)}"
-            fault = Fault("set", rule, name) if known is None else known.fault(name, value)
+            fault = (
+                Fault("set", rule, name) if known is None else known.fault(name, value)
+            )
             faults += [] if fault is None else [fault]
         if faults:
             raise InputError(faults)
@@ -183,7 +195,9 @@ def per_group(plan: Plan) -> Fault | None:
 
 # --- Registry of the algorithms, and the algorithm that executes a given plan. -------------------
 
-GROUP = "privplan.algorithms"  # entry-point group of algorithms from other distributions
+GROUP = (
+    "privplan.algorithms"  # entry-point group of algorithms from other distributions
+)
 
 
 _BY_FUNCTION: dict[Build, AlgorithmEntry] = {}
@@ -295,7 +309,11 @@ of_records = partial(
 
 def executable(plan: Plan) -> list[str]:
     """Names of the algorithms that can execute a plan."""
-    return [name for name, entry in ALGORITHMS.items() if entry.unmet_requirement(plan) is None]
+    return [
+        name
+        for name, entry in ALGORITHMS.items()
+        if entry.unmet_requirement(plan) is None
+    ]
 
 
 def not_executable(plan: Plan) -> dict[str, list[str]]:
@@ -323,7 +341,9 @@ def algorithm(
         others = "planned executes every client-level plan"
         if plan.unit == "record":
             others = f"record-level plans are executed by {', '.join(executable(plan))}"
-        raise InputError.one(fault.field, f"{fault.rule} for {entry.name}; {others}", fault.found)
+        raise InputError.one(
+            fault.field, f"{fault.rule} for {entry.name}; {others}", fault.found
+        )
     values = entry.complete(hyperparameters or Hyperparameters())
     held = records or {group.name: 1 for group in plan.groups}
     try:
@@ -334,6 +354,8 @@ def algorithm(
 
 
 @lru_cache(maxsize=256)
-def _executed(entry: AlgorithmEntry, text: str, records: tuple[tuple[str, int], ...]) -> Plan:
+def _executed(
+    entry: AlgorithmEntry, text: str, records: tuple[tuple[str, int], ...]
+) -> Plan:
     """The plan that an algorithm executes, solved once per process for all seeds."""
     return entry.plan(Plan.parse(json.loads(text)), dict(records))

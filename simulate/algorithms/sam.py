@@ -149,10 +149,16 @@ def protected(algorithm: Algorithm) -> Algorithm:
 # Minima for Differentially Private Federated Learning via Penalizing Gradient Norm.
 
 STEPS = {
-    "rho": Hyperparameter(0.2, "distance of the gradients along the pseudo-gradient", high=1e6),
-    "beta": Hyperparameter(0.3, "share of a client's own gradient in its steps", high=1.0),
+    "rho": Hyperparameter(
+        0.2, "distance of the gradients along the pseudo-gradient", high=1e6
+    ),
+    "beta": Hyperparameter(
+        0.3, "share of a client's own gradient in its steps", high=1.0
+    ),
 }
-SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; the paper's choice", high=1e6)
+SMOOTHING = Hyperparameter(
+    0.01, "strength of the smoothing; the paper's choice", high=1e6
+)
 
 
 @of_clients(
@@ -187,7 +193,10 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return replace(
         plain,
         local=pgn(hyperparameters["rho"], beta, decay),
-        transforms=(shift(1 - beta, decay), *plain.transforms),  # the count is of shifted updates
+        transforms=(
+            shift(1 - beta, decay),
+            *plain.transforms,
+        ),  # the count is of shifted updates
         aggregator=add_shift(plain.aggregator, 1 - beta, decay),
         server=remembering(),
     )

@@ -48,12 +48,18 @@ def ratio(weight: Tensor, bias: Tensor) -> DenseInput:
     squares = float(bias.double().square().sum())
     if squares == 0:
         return DenseInput(torch.zeros_like(weight[0]), bias, 1.0)
-    inputs = (bias @ weight).double() / squares  # [outputs] @ [outputs, inputs]: no copy
+    inputs = (
+        bias @ weight
+    ).double() / squares  # [outputs] @ [outputs, inputs]: no copy
     # In blocks of rows: a copy of a large matrix in float64 needs too much memory.
-    norm = math.sqrt(sum(float(part.double().square().sum()) for part in torch.split(weight, 4096)))
+    norm = math.sqrt(
+        sum(float(part.double().square().sum()) for part in torch.split(weight, 4096))
+    )
     explained = float(inputs.square().sum()) * squares
     rest = max(0.0, norm * norm - explained)
-    return DenseInput(inputs.to(weight.dtype), bias, math.sqrt(rest) / max(norm, 1e-300))
+    return DenseInput(
+        inputs.to(weight.dtype), bias, math.sqrt(rest) / max(norm, 1e-300)
+    )
 
 
 def dense_layers(model: Model) -> list[tuple[int, slice, slice, tuple[int, int]]]:
@@ -88,7 +94,9 @@ def labels_of(view: View) -> Tensor | None:
     slopes = view.gradient[bias].double().clone()
     if view.records == 1:
         return slopes.argmin().reshape(1)
-    per_client = view.records / max(1, view.clients)  # a client's gradient is a mean over records
+    per_client = view.records / max(
+        1, view.clients
+    )  # a client's gradient is a mean over records
     slopes = slopes * per_client - view.records / classes
     labels = []
     for _ in range(view.records):
@@ -135,7 +143,12 @@ class Body:
 def body_gradient(view: View) -> Body:
     """Recover hidden layer, embedding, body and body gradient from a hypernetwork's update."""
     sizes = view.hypernetwork
-    lengths = [sizes.hidden * sizes.embedding, sizes.hidden, sizes.made * sizes.hidden, sizes.made]
+    lengths = [
+        sizes.hidden * sizes.embedding,
+        sizes.hidden,
+        sizes.made * sizes.hidden,
+        sizes.made,
+    ]
     _, _, heads, own = torch.split(view.parameters, lengths)
     moved = view.update / (-view.learning_rate * view.steps)
     to_layer, to_offsets, to_heads, gradient = torch.split(moved, lengths)
@@ -147,7 +160,9 @@ def body_gradient(view: View) -> Body:
         view,
         kind="parameters",
         parameters=join_head(view.model, body, head),
-        observed=split_head(view.model, torch.arange(view.model.parameters, device=body.device))[0],
+        observed=split_head(
+            view.model, torch.arange(view.model.parameters, device=body.device)
+        )[0],
         update=gradient * (-view.learning_rate * view.steps),
     )
     return Body(fit.inputs, inner.inputs, body, gradient, fit.residual, as_parameters)
@@ -156,7 +171,9 @@ def body_gradient(view: View) -> Body:
 def last_dense(body: Body) -> tuple[int, DenseInput] | None:
     """Index among the layers and fit of the body's last dense layer; None without one."""
     model, gradient = body.view.model, body.view.gradient
-    found = [dense for dense in dense_layers(model) if dense[1].stop <= model.head.start]
+    found = [
+        dense for dense in dense_layers(model) if dense[1].stop <= model.head.start
+    ]
     if not found:
         return None
     index, weight, bias, shape = found[-1]
@@ -181,7 +198,10 @@ def _guess(view: View) -> Guess:
     if view.kind == "hypernetwork":
         found = body_gradient(view)
         view = found.view
-        numbers = {"residual": found.residual, "gradient_norm": float(found.gradient.norm())}
+        numbers = {
+            "residual": found.residual,
+            "gradient_norm": float(found.gradient.norm()),
+        }
     dense = first_dense(view, view.gradient)
     if dense is None:
         note = "" if labels is not None else "no dense layer is released"
@@ -232,7 +252,9 @@ def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Gues
             objective = gradient_objective(views, torch.stack(inferred))
         else:  # labels are unknowns, too
             device = first.parameters.device
-            logits = torch.zeros(*shape[:2], first.model.classes, device=device, requires_grad=True)
+            logits = torch.zeros(
+                *shape[:2], first.model.classes, device=device, requires_grad=True
+            )
             objective, unknowns = gradient_objective(views, logits), [logits]
     images, values = descend(objective, shape, first, options.steps, progress, unknowns)
     if unknowns:
@@ -243,7 +265,9 @@ def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Gues
             None if label is None else label.cpu(),
             {"objective": float(value) if bool(value.isfinite()) else 2.0, **further},
         )
-        for image, label, value, further in zip(images, labels, values, numbers, strict=True)
+        for image, label, value, further in zip(
+            images, labels, values, numbers, strict=True
+        )
     ]
 
 
@@ -257,7 +281,9 @@ def descend(
 ) -> tuple[Tensor, Tensor]:
     """Minimise an objective over inputs of pixels in [0, 1]; returns pixels and last values."""
     device = view.parameters.device
-    low, high = (view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0))
+    low, high = (
+        view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0)
+    )
     # Zero is the public mean pixel; where it is black, the start is half white.
     grey = view.inputs(torch.full(shape[2:], 0.5, device=device))
     start = grey if bool((low == 0).all()) else torch.zeros_like(grey)
@@ -299,7 +325,9 @@ def named_parameters(shapes: Shapes, theta: Tensor) -> dict[str, Tensor]:
 
 
 def cosine_distance(
-    found: Mapping[str, Tensor], target: Mapping[str, Tensor], masks: Mapping[str, Tensor]
+    found: Mapping[str, Tensor],
+    target: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
 ) -> Tensor:
     """1 - cosine of gradients [K], each a mapping of tensors [K, ...]."""
     product = square = norm = torch.zeros(())
@@ -317,7 +345,9 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
     module, model = first.model.module(), first.model
     shapes = model.shapes
     same = all(torch.equal(view.parameters, first.parameters) for view in views)
-    theta = first.parameters if same else torch.stack([view.parameters for view in views])
+    theta = (
+        first.parameters if same else torch.stack([view.parameters for view in views])
+    )
     parameters = named_parameters(shapes, theta)
     target = named_parameters(shapes, torch.stack([view.gradient for view in views]))
     masks = named_parameters(shapes, torch.stack([view.mask for view in views]))
@@ -346,7 +376,9 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
 # temperature falls to zero.
 
 FEATURES = 0.3  # weight of the squared error of the features; the cosine distance has 1
-ANNEALED = 0.5  # share of the steps in which pooling's temperature falls; then it is exact
+ANNEALED = (
+    0.5  # share of the steps in which pooling's temperature falls; then it is exact
+)
 TEMPERATURES = (1.0, 0.02)  # first and last, in deviations of the pool's input
 RANK_ONE = 0.5  # largest residual of the closed form at which features and slope are taken as known
 
@@ -400,7 +432,9 @@ def dense_objective(views: Sequence[View]) -> Objective | None:
     def objective(inputs: Tensor, share: float) -> Tensor:
         hot, cold = TEMPERATURES
         now = 0.0 if share >= ANNEALED else hot * (cold / hot) ** (share / ANNEALED)
-        gradient = grad(partial(pseudo, temperatures=[s * now for s in scales]), has_aux=True)
+        gradient = grad(
+            partial(pseudo, temperatures=[s * now for s in scales]), has_aux=True
+        )
         in_dims = (None if shared else 0, 0, 0)
         found, outputs = vmap(gradient, in_dims=in_dims)(parameters, inputs, slopes)
         distance = inputs.new_zeros(len(inputs))
@@ -435,5 +469,7 @@ def _pooled(x: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return functional.max_pool2d(x, 2)
     height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
-    corners = torch.stack([x[..., i:height:2, j:width:2] for i in (0, 1) for j in (0, 1)])
+    corners = torch.stack(
+        [x[..., i:height:2, j:width:2] for i in (0, 1) for j in (0, 1)]
+    )
     return (corners * (corners / temperature).softmax(0)).sum(0)

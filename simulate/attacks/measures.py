@@ -24,7 +24,9 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.view import truth_of, white
 from simulate.data.dataset import Dataset
 
-LARGEST_PSNR = 100.0  # PSNR of an exact reconstruction, in dB, so that means stay finite
+LARGEST_PSNR = (
+    100.0  # PSNR of an exact reconstruction, in dB, so that means stay finite
+)
 CANDIDATES = 1000  # candidates of a re-identification, the original among them
 NOT_AVAILABLE = "not available"
 
@@ -32,7 +34,9 @@ NOT_AVAILABLE = "not available"
 def psnr(images: Tensor, originals: Tensor) -> np.ndarray:
     """Peak signal-to-noise ratio in dB [n], at most ``LARGEST_PSNR``."""
     errors = (images.double() - originals.double()).square().flatten(1).mean(1).numpy()
-    decibels: np.ndarray = -10 * np.log10(np.maximum(errors, 10 ** (-LARGEST_PSNR / 10)))
+    decibels: np.ndarray = -10 * np.log10(
+        np.maximum(errors, 10 ** (-LARGEST_PSNR / 10))
+    )
     return decibels
 
 
@@ -44,7 +48,9 @@ def ssim(images: Tensor, originals: Tensor) -> np.ndarray | None:
 
     similarity: Callable[..., float] = metrics.structural_similarity
     pairs = zip(images.double().numpy(), originals.double().numpy(), strict=True)
-    return np.array([similarity(*pair, data_range=1.0, channel_axis=0) for pair in pairs])
+    return np.array(
+        [similarity(*pair, data_range=1.0, channel_axis=0) for pair in pairs]
+    )
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,9 @@ class Candidates:
 
     def chance(self, originals: Sequence[Tensor]) -> float:
         """Chance of a blind guess, m / (m + candidates) for m originals, the mean over releases."""
-        return float(np.mean([len(one) / (len(one) + len(self.images)) for one in originals]))
+        return float(
+            np.mean([len(one) / (len(one) + len(self.images)) for one in originals])
+        )
 
 
 def candidates(data: Dataset, exclude: np.ndarray, seed: int) -> Candidates:
@@ -113,12 +121,16 @@ class Scores:
         }
 
 
-def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates) -> Scores:
+def scores(
+    images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates
+) -> Scores:
     """Scores of the reconstructions of several releases."""
     chance = among.chance(originals)
     originals = [matched(*pair) for pair in zip(images, originals, strict=True)]
     found, true = torch.cat(list(images)).cpu(), torch.cat(originals).cpu()
-    return Scores(psnr(found, true), ssim(found, true), among.identified(found, true), chance)
+    return Scores(
+        psnr(found, true), ssim(found, true), among.identified(found, true), chance
+    )
 
 
 def mean_interval(values: np.ndarray) -> list[float | None]:
@@ -148,10 +160,15 @@ def null_scores(
     """Scores of attacks that see nothing of the records, by name."""
     mean = [among.mean.expand_as(one) for one in images]
     noise = [
-        torch.rand(one.shape, generator=torch.Generator().manual_seed((seed + index) % 2**64))
+        torch.rand(
+            one.shape, generator=torch.Generator().manual_seed((seed + index) % 2**64)
+        )
         for index, one in enumerate(images)
     ]
-    rows = {"mean image": scores(mean, originals, among), "noise": scores(noise, originals, among)}
+    rows = {
+        "mean image": scores(mean, originals, among),
+        "noise": scores(noise, originals, among),
+    }
     if len(images) > 1:
         rows[OTHER] = scores([*images[1:], images[0]], originals, among)
     return rows
@@ -168,7 +185,8 @@ def better(attack: Scores, nulls: dict[str, Scores]) -> list[str]:
     if all(_above(attack.psnr, null.psnr) for null in nulls.values()):
         found.append("psnr")
     if attack.ssim is not None and all(
-        null.ssim is not None and _above(attack.ssim, null.ssim) for null in nulls.values()
+        null.ssim is not None and _above(attack.ssim, null.ssim)
+        for null in nulls.values()
     ):
         found.append("ssim")
     rates = [float(null.identified.mean()) for null in nulls.values()]
@@ -194,12 +212,19 @@ def with_noise(group: GroupPlan, factor: float) -> GroupPlan:
     return group.model_copy(update={"noise_multiplier": sigma, "segments": None})
 
 
-def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
+def guarantee(
+    name: str, plan: Plan, group: GroupPlan, factor: float = 1.0
+) -> dict[str, Any]:
     """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data."""
     unit = ALGORITHMS.get(name).unit_under(plan)
     own = plan.group(group.name)
     if unit == "none":
-        return {"unit": "none", "noise_multiplier": 0.0, "epsilon": "inf", "delta": own.delta}
+        return {
+            "unit": "none",
+            "noise_multiplier": 0.0,
+            "epsilon": "inf",
+            "delta": own.delta,
+        }
     sigma = own.noise_multiplier * factor
     if factor == 1.0:
         bounds = [
@@ -210,7 +235,10 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
         epsilon, by = min(bounds, default=(math.inf, "none"))
     else:
         history = plan.history(with_noise(own, factor))
-        epsilon, by = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper, "rdp"
+        epsilon, by = (
+            accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper,
+            "rdp",
+        )
     return {
         "unit": unit,
         "noise_multiplier": sigma,

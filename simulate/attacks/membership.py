@@ -43,7 +43,10 @@ from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
 
 JOURNAL = "membership.jsonl"
-LEVELS = (0.001, 0.01)  # false-positive rates at which the true-positive rate is reported
+LEVELS = (
+    0.001,
+    0.01,
+)  # false-positive rates at which the true-positive rate is reported
 LEAST_SHADOWS = 64
 LARGEST_LOG_ODDS = 20.0
 
@@ -59,7 +62,9 @@ class Membership:
     shadows: int = LEAST_SHADOWS
     targets: int = 10  # targets per run, in the group with the largest epsilon
     seed: int = 0  # seed of the first run and of the targets
-    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)  # of the algorithm
+    hyperparameters: Hyperparameters = field(
+        default_factory=Hyperparameters
+    )  # of the algorithm
     partition: str = "iid"  # partition of the records over clients
     # factor on the executed noise multipliers; other values than 1 are sabotage, while the
     # certificate stays that of the plan
@@ -67,7 +72,9 @@ class Membership:
 
     def __post_init__(self) -> None:
         if self.shadows < LEAST_SHADOWS:
-            raise InputError.one("shadows", f"must be at least {LEAST_SHADOWS}", self.shadows)
+            raise InputError.one(
+                "shadows", f"must be at least {LEAST_SHADOWS}", self.shadows
+            )
         if not 1 <= self.targets <= self.group.clients // 2:
             rule = f"must be in [1, {self.group.clients // 2}], half of the clients of the group"
             raise InputError.one("targets", rule, self.targets)
@@ -87,14 +94,18 @@ class Membership:
         """The algorithm with the plan that it executes, noise as planned."""
         sizes = {
             group.name: int(self._assigned.sizes(members).min())
-            for group, members in zip(self.plan.groups, self._assigned.members, strict=True)
+            for group, members in zip(
+                self.plan.groups, self._assigned.members, strict=True
+            )
         }
         return algorithm(self.algorithm, self.plan, self.hyperparameters, sizes)
 
     @cached_property
     def _assigned(self) -> ClientPartition:
         labels, people = self.data.train_y.numpy(), self.data.train_people
-        return partition(scheme(self.partition), labels, self.plan.groups, self.seed, people)
+        return partition(
+            scheme(self.partition), labels, self.plan.groups, self.seed, people
+        )
 
     @property
     def _index(self) -> int:
@@ -108,7 +119,9 @@ class Membership:
 
     def _records(self, target: int) -> np.ndarray:
         """Training records of a target: those of the client, or one record of it."""
-        client = int(self._assigned.members[self._index][self._target_positions[target]])
+        client = int(
+            self._assigned.members[self._index][self._target_positions[target]]
+        )
         owned = self._assigned.records(client)
         return owned if self.plan.unit == "client" else owned[:1]
 
@@ -137,7 +150,9 @@ class Membership:
             built = replace(built, sampler=self._without_clients(built.sampler, absent))
         seed = int(stream(self.seed, Purpose.CANARY, 20, run).integers(2**62))
         network = model(built.plan.spec.model.name)
-        return Experiment(built, network, self.data, held, seed, torch.device("cpu"), workers=1)
+        return Experiment(
+            built, network, self.data, held, seed, torch.device("cpu"), workers=1
+        )
 
     def _without_clients(self, planned: Sampler, absent: np.ndarray) -> Sampler:
         """Draws by the planned law among the clients that are not absent."""
@@ -151,10 +166,14 @@ class Membership:
             if sequence.spawn_key[-1] != self._index:  # type: ignore[attr-defined]
                 return planned.draw(generator, clients, ratio, round_)
             if not fixed:
-                return np.setdiff1d(planned.draw(generator, clients, ratio, round_), gone)
+                return np.setdiff1d(
+                    planned.draw(generator, clients, ratio, round_), gone
+                )
             present = np.setdiff1d(np.arange(clients), gone)
             scaled = min(1.0, ratio * clients / len(present))
-            chosen: np.ndarray = present[planned.draw(generator, len(present), scaled, round_)]
+            chosen: np.ndarray = present[
+                planned.draw(generator, len(present), scaled, round_)
+            ]
             return chosen
 
         return replace(planned, draw=draw)
@@ -173,7 +192,9 @@ class Membership:
             rest = rows[~np.isin(rows, gone)]
             if replaced:
                 pool = spare if len(spare) >= len(gone) else np.setdiff1d(used, gone)
-                rest = np.concatenate([source.choice(pool, len(gone), replace=False), rest])
+                rest = np.concatenate(
+                    [source.choice(pool, len(gone), replace=False), rest]
+                )
             owned[client] = rest
         ordered = [owned[client] for client in range(len(clients))]
         starts = np.cumsum([0, *(len(rows) for rows in ordered)])
@@ -199,7 +220,9 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
         x = pixels(world.data.inputs(world.data.train_x[rows]))
         with torch.no_grad():
             logits = world.model.logits(theta, x).double()
-        loss = functional.cross_entropy(logits, world.data.train_y[rows], reduction="none")
+        loss = functional.cross_entropy(
+            logits, world.data.train_y[rows], reduction="none"
+        )
         loss = loss.nan_to_num(nan=1e6, posinf=1e6).clamp(max=1e6)
         losses.append(float(-loss.mean()))
         # log(p / (1 - p)) of the probability p of the true label.
@@ -221,7 +244,9 @@ def lira(odds: np.ndarray, included: np.ndarray) -> np.ndarray:
                 continue
             inside, outside = values[coins], values[~coins]
             value = odds[run, target]
-            ratios[run, target] = _log_density(value, inside) - _log_density(value, outside)
+            ratios[run, target] = _log_density(value, inside) - _log_density(
+                value, outside
+            )
     return ratios
 
 
@@ -230,7 +255,9 @@ def _log_density(value: float, sample: np.ndarray) -> float:
     return -0.5 * ((value - float(sample.mean())) / std) ** 2 - math.log(std)
 
 
-def rates(scores: np.ndarray, included: np.ndarray, curve: TradeOff) -> list[dict[str, Any]]:
+def rates(
+    scores: np.ndarray, included: np.ndarray, curve: TradeOff
+) -> list[dict[str, Any]]:
     """True-positive rates at the levels of ``LEVELS`` against the certificate's curve.
 
     The threshold leaves at most the level's share of the targets that are out. ``crosses``: the
@@ -245,10 +272,15 @@ def rates(scores: np.ndarray, included: np.ndarray, curve: TradeOff) -> list[dic
         low, high = clopper_pearson(hits, len(inside))
         _, most = clopper_pearson(false, len(outside))
         counted = {"false_positives": false, "out": len(outside), "in": len(inside)}
-        bounds = {"bound": _bound(curve, level), "bound_at_fpr_interval": _bound(curve, most)}
+        bounds = {
+            "bound": _bound(curve, level),
+            "bound_at_fpr_interval": _bound(curve, most),
+        }
         rate = [hits / max(1, len(inside)), low, high]
         crosses = bool(low > _bound(curve, most))
-        lines.append({"fpr": level, "tpr": rate, **counted, **bounds, "crosses": crosses})
+        lines.append(
+            {"fpr": level, "tpr": rate, **counted, **bounds, "crosses": crosses}
+        )
     return lines
 
 
@@ -286,23 +318,37 @@ def membership(
             "targets": attack.targets,
             "shadows": attack.shadows,
             "partition": attack.partition,
-            "choices": [attack.hyperparameters.aggregation, dict(attack.hyperparameters.values)],
+            "choices": [
+                attack.hyperparameters.aggregation,
+                dict(attack.hyperparameters.values),
+            ],
         }
     )
     items = {
-        key_of({"algorithm": attack.algorithm, "run": run, "noise": attack.noise_factor}): run
+        key_of(
+            {"algorithm": attack.algorithm, "run": run, "noise": attack.noise_factor}
+        ): run
         for run in range(attack.runs)
     }
     with resumable(folder):
         path = None if folder is None else folder / JOURNAL
-        journal = None if path is None else Journal[dict[str, list[float]]](path, name, _check)
+        journal = (
+            None
+            if path is None
+            else Journal[dict[str, list[float]]](path, name, _check)
+        )
         work = partial(scores_of_run, attack)
-        found = finish(items, work, spread=in_jobs(jobs), journal=journal, progress=progress)
+        found = finish(
+            items, work, spread=in_jobs(jobs), journal=journal, progress=progress
+        )
     rows = [found[key] for key in items]
     included = np.array([one["included"] for one in rows]) > 0.5
     curve = certified_curve(attack)
     odds = np.array([one["odds"] for one in rows])
-    by_score = {"loss": np.array([one["loss"] for one in rows]), "lira": lira(odds, included)}
+    by_score = {
+        "loss": np.array([one["loss"] for one in rows]),
+        "lira": lira(odds, included),
+    }
     return {
         "algorithm": attack.algorithm,
         "unit": attack.plan.unit,

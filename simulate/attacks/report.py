@@ -73,7 +73,10 @@ def sweep(
         guesses: list[Guess] = []
         started, count = time.monotonic(), len(case.attacked)
         for first in range(0, count, CHUNK):
-            views = [case.attacked[index].view for index in range(first, min(first + CHUNK, count))]
+            views = [
+                case.attacked[index].view
+                for index in range(first, min(first + CHUNK, count))
+            ]
             own = replace(options, seed=options.seed + first)
             threads = torch.get_num_threads()
             guesses += ATTACKS.get(case.attack).reconstruct(views, own, inner)
@@ -106,14 +109,20 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
         "records": attacked.clients,
         "round": 1,
         "groups": [attacked.target.name],
-        **guarantee(attacked.algorithm, attacked.executed, attacked.target, attacked.noise_factor),
+        **guarantee(
+            attacked.algorithm,
+            attacked.executed,
+            attacked.target,
+            attacked.noise_factor,
+        ),
         "seconds": round(result.seconds, 1),
         "notes": list(result.notes),
     }
     named = [value for value in result.numbers if value]
     if named:
         line["numbers"] = {
-            name: float(np.mean([one[name] for one in named if name in one])) for name in named[0]
+            name: float(np.mean([one[name] for one in named if name in one]))
+            for name in named[0]
         }
     found: list[str] = []
     labels = _label_row(result)
@@ -151,7 +160,11 @@ def _label_row(result: Result) -> dict[str, Any] | None:
     null = max(null, 1 / classes)
     if len(labels) > 1:
         null = max(null, float(torch.cat(truths).bincount().max()) / trials)
-    return {"correct": [hits / trials, *clopper_pearson(hits, trials)], "n": trials, "null": null}
+    return {
+        "correct": [hits / trials, *clopper_pearson(hits, trials)],
+        "n": trials,
+        "null": null,
+    }
 
 
 def _label_hits(labels: Sequence[Tensor], truths: Sequence[Tensor]) -> tuple[int, int]:
@@ -159,7 +172,9 @@ def _label_hits(labels: Sequence[Tensor], truths: Sequence[Tensor]) -> tuple[int
     hits = 0
     for guess, truth in zip(labels, truths, strict=True):
         size = 1 + int(max(guess.max(), truth.max()))
-        common = torch.minimum(guess.bincount(minlength=size), truth.bincount(minlength=size))
+        common = torch.minimum(
+            guess.bincount(minlength=size), truth.bincount(minlength=size)
+        )
         hits += int(common.sum())
     return hits, sum(len(guess) for guess in labels)
 
@@ -197,7 +212,9 @@ def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             null_label = line.get("labels", {}).get("null")
             label = "" if null_label is None else f"{null_label:.2f}"
             cells = _score_cells(nulls[OTHER])
-            rows.append([f"  null of {line['algorithm']}", OTHER, "", "", "", label, *cells, ""])
+            rows.append(
+                [f"  null of {line['algorithm']}", OTHER, "", "", "", label, *cells, ""]
+            )
     return rows
 
 
@@ -209,7 +226,9 @@ def _cells(line: Mapping[str, Any]) -> list[str]:
         str(line["attack"]),
         str(line["clients"]),
         f"{line['noise_multiplier']:.3g}",
-        epsilon if isinstance(epsilon, str) else f"{at_most(epsilon, 3)}, {line['unit']}",
+        epsilon
+        if isinstance(epsilon, str)
+        else f"{at_most(epsilon, 3)}, {line['unit']}",
         "" if labels is None else f"{labels['correct'][0]:.2f}",
         *(_score_cells(reached) if reached else ["", "", ""]),
         f"{line['verdict']}: {', '.join(found)}" if found else str(line["verdict"]),
@@ -232,7 +251,9 @@ def _score_cells(reached: Mapping[str, Any]) -> list[str]:
 def caption(lines: Sequence[Mapping[str, Any]]) -> str:
     """What intervals, results, re-identification and each epsilon of the table mean."""
     chances = {line["scores"]["chance"] for line in lines if "scores" in line}
-    chance = " to ".join(dict.fromkeys(f"{f(chances):.2g}" for f in (min, max) if chances))
+    chance = " to ".join(
+        dict.fromkeys(f"{f(chances):.2g}" for f in (min, max) if chances)
+    )
     parts = [
         "[low, high]: 95% intervals",
         "leaks: better than every null row by the named measure",
@@ -252,7 +273,8 @@ def epsilons(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             )
             found.setdefault(words, []).append(str(line["algorithm"]))
     return [
-        f"epsilon of {', '.join(dict.fromkeys(names))}: {words}" for words, names in found.items()
+        f"epsilon of {', '.join(dict.fromkeys(names))}: {words}"
+        for words, names in found.items()
     ]
 
 
@@ -339,14 +361,19 @@ def contact_sheet(results: Sequence[Result]) -> bytes:
 
 
 def _images(
-    strip: tuple[list[Tensor], ...], found: Sequence[np.ndarray], axes: Any, theme: Theme
+    strip: tuple[list[Tensor], ...],
+    found: Sequence[np.ndarray],
+    axes: Any,
+    theme: Theme,
 ) -> None:
     """Rows of images, with the PSNR to the original below a reconstruction or a null."""
     step = 1.45
     for row, images in enumerate(strip):
         tiles = np.concatenate([image.permute(1, 2, 0).numpy() for image in images], 1)
         place = (0, len(images), -step * row - 1, -step * row)
-        axes.imshow(tiles, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=place)
+        axes.imshow(
+            tiles, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=place
+        )
         for column, value in enumerate(found[row - 1] if row else ()):
             if torch.any(images[column] != 1):  # not the blank null of a single release
                 said = f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
@@ -374,11 +401,16 @@ def _name(result: Result) -> str:
 def _strip(result: Result) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Originals, reconstructions and reconstructions from the next release's update."""
     alone = len(result.images) == 1
-    others = [*result.images[1:], result.images[0] * 0 + 1 if alone else result.images[0]]
+    others = [
+        *result.images[1:],
+        result.images[0] * 0 + 1 if alone else result.images[0],
+    ]
     rows: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
     for found, truth, other in zip(result.images, result.truths, others, strict=True):
         if len(rows[0]) >= SHOWN:
             break
-        for row, images in zip(rows, (matched(found, truth.images), found, other), strict=True):
+        for row, images in zip(
+            rows, (matched(found, truth.images), found, other), strict=True
+        ):
             row.extend(images[: SHOWN - len(row)])
     return rows

@@ -48,7 +48,9 @@ class PlanRound:
     # clients per release; the records are divided over ``images // clients`` releases
     clients: int = 1
     seed: int = 0  # draws the records, the initial model and the noise
-    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)  # of the algorithm
+    hyperparameters: Hyperparameters = field(
+        default_factory=Hyperparameters
+    )  # of the algorithm
     # device of the computations
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     # factor on the executed plan's noise multipliers, for sweeps; 1 as planned
@@ -75,7 +77,9 @@ class PlanRound:
     @cached_property
     def rows(self) -> np.ndarray:
         """Training records that are attacked [releases, clients]."""
-        drawn = stream(self.seed, Purpose.OWN_TEST, 17).permutation(len(self.data.train_y))
+        drawn = stream(self.seed, Purpose.OWN_TEST, 17).permutation(
+            len(self.data.train_y)
+        )
         return drawn[: len(self) * self.clients].reshape(len(self), self.clients)
 
     @cached_property
@@ -100,10 +104,17 @@ class PlanRound:
         records = {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
         for group in planned.groups:
             update = records if spec.unit == "record" else {}
-            groups.append(with_noise(group, self.noise_factor).model_copy(update=update))
-        changed = {"spec": spec.model_copy(update={"local": local}), "groups": tuple(groups)}
+            groups.append(
+                with_noise(group, self.noise_factor).model_copy(update=update)
+            )
+        changed = {
+            "spec": spec.model_copy(update={"local": local}),
+            "groups": tuple(groups),
+        }
         entry = ALGORITHMS.get(self.algorithm)
-        made = entry.build(planned.model_copy(update=changed), entry.complete(self.hyperparameters))
+        made = entry.build(
+            planned.model_copy(update=changed), entry.complete(self.hyperparameters)
+        )
 
         def draw(
             generator: np.random.Generator, clients: int, ratio: float, round_: int
@@ -132,7 +143,9 @@ class PlanRound:
         fixed = with_start(fixed, base.start)
         with one_core():
             progress = initial_state(fixed)
-            releases = recorded(fixed, progress, MemoryLedger(fixed.algorithm.plan.digest))
+            releases = recorded(
+                fixed, progress, MemoryLedger(fixed.algorithm.plan.digest)
+            )
         members = set(self._members[self._target_index][: self.clients].tolist())
         released = next(
             release

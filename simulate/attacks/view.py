@@ -18,7 +18,13 @@ from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, run_round
 from simulate.engine.round import released_coordinates
-from simulate.models.network import EMBEDDING, Hypernetwork, Model, body_size, split_head
+from simulate.models.network import (
+    EMBEDDING,
+    Hypernetwork,
+    Model,
+    body_size,
+    split_head,
+)
 from simulate.runs.ledger_writer import LedgerWriter
 
 Kind = Literal["parameters", "hypernetwork", "nothing"]
@@ -37,7 +43,9 @@ class View:
     # ``hypernetwork``, the parameters of the hypernetwork [P]
     parameters: Tensor
     observed: Tensor  # indices of the released coordinates among ``parameters``, sorted
-    update: Tensor  # the released vector at these coordinates, without appended coordinates
+    update: (
+        Tensor  # the released vector at these coordinates, without appended coordinates
+    )
     clients: int  # number of clients whose updates the vector sums up
     records: int  # number of records that contribute
     steps: int  # local steps per client
@@ -48,7 +56,9 @@ class View:
     dataset: str  # name of the data set, with the public scaling of its pixels
     # pixel mean that model inputs subtract, per channel or one number
     mean: float | tuple[float, ...]
-    std: float | tuple[float, ...]  # pixel standard deviation that model inputs divide by
+    std: (
+        float | tuple[float, ...]
+    )  # pixel standard deviation that model inputs divide by
     white: float  # stored value of a white pixel
 
     @property
@@ -105,7 +115,9 @@ class Observation:
 def require_images(data: Dataset) -> None:
     """Raises unless records are images of bytes."""
     if data.kind != "image" or data.train_x.dtype != torch.uint8:
-        raise InputError.one("dataset", "must hold images, which attacks reconstruct", data.name)
+        raise InputError.one(
+            "dataset", "must hold images, which attacks reconstruct", data.name
+        )
 
 
 def white(data: Dataset) -> float:
@@ -116,7 +128,11 @@ def white(data: Dataset) -> float:
 def truth_of(data: Dataset, rows: np.ndarray) -> Truth:
     """The records with the given indices in the training set."""
     chosen = torch.from_numpy(np.asarray(rows, dtype=np.int64))
-    return Truth(data.train_x[chosen].float() / white(data), data.train_y[chosen], np.asarray(rows))
+    return Truth(
+        data.train_x[chosen].float() / white(data),
+        data.train_y[chosen],
+        np.asarray(rows),
+    )
 
 
 def recorded(
@@ -128,7 +144,10 @@ def recorded(
     honest = mechanism.release_client
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
         made = mechanism.release(round_, sums, weights, noise)
         seen.extend(made)
@@ -150,7 +169,9 @@ def recorded(
 
 def with_start(experiment: Experiment, start: Tensor) -> Experiment:
     """The experiment with a given initial vector in place of the one that its seed draws."""
-    experiment.__dict__["start"] = start  # the place where the cached property stores it
+    experiment.__dict__["start"] = (
+        start  # the place where the cached property stores it
+    )
     return experiment
 
 
@@ -221,13 +242,17 @@ class Guess:
     # reconstructed pixels in [0, 1], shape [n, channels, height, width]; None when the attack
     # reconstructs none
     images: Tensor | None = None
-    labels: Tensor | None = None  # inferred labels [n]; None when the attack infers none
+    labels: Tensor | None = (
+        None  # inferred labels [n]; None when the attack infers none
+    )
     # further findings by name, such as residuals
     numbers: Mapping[str, float] = field(default_factory=dict)
     note: str = ""  # why nothing was found; empty otherwise
 
 
-Reconstruct = Callable[[Sequence[View], Options, Callable[[int, int], None]], Sequence[Guess]]
+Reconstruct = Callable[
+    [Sequence[View], Options, Callable[[int, int], None]], Sequence[Guess]
+]
 """(views, options, progress in steps) to one guess per view."""
 
 

@@ -76,11 +76,17 @@ def group_sums(
         chunk = trained.chunk
         if trained.result.personal is not None:
             personal.append((chunk.clients, trained.result.personal))
-        _add(sums[chunk.index], trained.result.updates, experiment, context, chunk.group)
+        _add(
+            sums[chunk.index], trained.result.updates, experiment, context, chunk.group
+        )
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
-    counts = all_reduce_sum(experiment.ranks, torch.stack([part.counts for part in sums]))
-    largest = all_reduce_max(experiment.ranks, torch.stack([part.largest_norm for part in sums]))
+    counts = all_reduce_sum(
+        experiment.ranks, torch.stack([part.counts for part in sums])
+    )
+    largest = all_reduce_max(
+        experiment.ranks, torch.stack([part.largest_norm for part in sums])
+    )
     measured = torch.cat([counts.double(), largest[:, None]], 1).tolist()
     totals = tuple(
         _reduced(experiment, context.round, *of_group)
@@ -95,15 +101,21 @@ def client_updates(
     """Train a round's cohort whose clients send their own releases."""
     personal: list[tuple[np.ndarray, Tensor]] = []
     sent: list[ClientUpdate] = []
-    for trained in trained_chunks(experiment, context, positions(experiment, context.round)):
+    for trained in trained_chunks(
+        experiment, context, positions(experiment, context.round)
+    ):
         chunk = trained.chunk
         if trained.result.personal is not None:
             personal.append((chunk.clients, trained.result.personal))
-        transformed = _transformed(trained.result.updates, experiment, context, chunk.group)
+        transformed = _transformed(
+            trained.result.updates, experiment, context, chunk.group
+        )
         rows = transformed.updates
         lengths = torch.stack([row.double().norm() for row in rows])
         measured = torch.stack([lengths, transformed.finite.double()], 1).tolist()
-        for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
+        for row, (client, position) in enumerate(
+            zip(chunk.clients, chunk.positions, strict=True)
+        ):
             sent.append(
                 ClientUpdate(
                     group=chunk.group,
@@ -111,14 +123,21 @@ def client_updates(
                     position=int(position),
                     vector=rows[row].clone(),
                     norm=measured[row][0],
-                    noise_evidence=rows_of(trained.result, slice(row, row + 1)).noise_evidence,
+                    noise_evidence=rows_of(
+                        trained.result, slice(row, row + 1)
+                    ).noise_evidence,
                     excluded=not measured[row][1],
                 )
             )
     updates_of_all = all_gather(experiment.ranks, sent, experiment.device)
-    order = {group.name: index for index, group in enumerate(experiment.algorithm.plan.groups)}
+    order = {
+        group.name: index
+        for index, group in enumerate(experiment.algorithm.plan.groups)
+    }
     updates_of_all.sort(key=lambda update: (order[update.group.name], update.position))
-    return tuple(updates_of_all), _from_all_ranks(experiment, _personal_vectors(personal))
+    return tuple(updates_of_all), _from_all_ranks(
+        experiment, _personal_vectors(personal)
+    )
 
 
 def _personal_vectors(chunks: Sequence[tuple[np.ndarray, Tensor]]) -> PersonalState:
@@ -178,7 +197,9 @@ def _add(
         bound = sensitivity_bound(experiment.algorithm, group) or 0.0
         add_grid_sum(partial.total, transformed.updates, transformed.norms, bound, grid)
     partial.largest_norm = torch.maximum(partial.largest_norm, transformed.norms.max())
-    partial.counts += torch.stack([transformed.clipped.sum(), (~transformed.finite).sum()])
+    partial.counts += torch.stack(
+        [transformed.clipped.sum(), (~transformed.finite).sum()]
+    )
 
 
 def _add_canaries(
@@ -191,14 +212,24 @@ def _add_canaries(
     """Add the group's canaries to its sum, once over all ranks, by the clients' transforms."""
     if experiment.canary is None:
         return
-    sending = experiment.canary.sending(experiment.algorithm, index, group, context.round)
+    sending = experiment.canary.sending(
+        experiment.algorithm, index, group, context.round
+    )
     partial.canaries, partial.others = len(sending), partial.total.clone()
     norm = group.clipping_norm or experiment.algorithm.plan.spec.clipping_norm
     if not experiment.ranks.is_main:
         return
     for first in range(0, len(sending), CHUNK_CLIENTS):
-        rows = experiment.canary.updates(index, sending[first : first + CHUNK_CLIENTS], norm)
-        _add(partial, torch.from_numpy(rows).to(experiment.device), experiment, context, group)
+        rows = experiment.canary.updates(
+            index, sending[first : first + CHUNK_CLIENTS], norm
+        )
+        _add(
+            partial,
+            torch.from_numpy(rows).to(experiment.device),
+            experiment,
+            context,
+            group,
+        )
 
 
 def _reduced(
@@ -222,6 +253,8 @@ def _reduced(
         clipped=int(clipped),
         excluded=int(excluded),
         canaries=partial.canaries,
-        others=None if partial.others is None else all_reduce_sum(ranks, partial.others),
+        others=None
+        if partial.others is None
+        else all_reduce_sum(ranks, partial.others),
         grid=experiment.grid(round_, group),
     )

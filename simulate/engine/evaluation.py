@@ -76,7 +76,9 @@ def measure(
             return _scored(model, metric, logits, data, rows)
         loss = float(functional.cross_entropy(logits.double(), labels))
     classes = len(data.classes)
-    correct = torch.bincount(labels[logits.argmax(1) == labels], minlength=classes).numpy()
+    correct = torch.bincount(
+        labels[logits.argmax(1) == labels], minlength=classes
+    ).numpy()
     total = torch.bincount(labels, minlength=classes).numpy()
     return AccuracyMeasures(correct, total, finite_or_none(loss))
 
@@ -90,18 +92,27 @@ def _scored(
     groups = data.test_groups
     if groups is not None and rows is not None:
         groups = groups[rows.numpy()]
-    own = {} if groups is None else {str(name): groups == name for name in np.unique(groups)}
+    own = (
+        {}
+        if groups is None
+        else {str(name): groups == name for name in np.unique(groups)}
+    )
     scores = {
         name: metric(outputs[torch.from_numpy(rows)], targets[torch.from_numpy(rows)])
         for name, rows in own.items()
     }
-    loss, nothing = finite_or_none(float(model.objective(outputs, labels))), np.zeros(0, np.int64)
+    loss, nothing = (
+        finite_or_none(float(model.objective(outputs, labels))),
+        np.zeros(0, np.int64),
+    )
     return AccuracyMeasures(
         nothing, nothing, loss, score=metric(outputs, targets), score_by_group=scores
     )
 
 
-def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> dict[str, float]:
+def by_group(
+    measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]
+) -> dict[str, float]:
     """The accuracy per group: of personal models a mean, else by class with the group's shares."""
     if measured.score_by_group is not None:
         return dict(measured.score_by_group)
@@ -110,7 +121,11 @@ def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> di
     known, result = measured.total > 0, {}
     for name, share in shares.items():
         weights = share[known]
-        mean = np.average(measured.by_class[known], weights=weights) if weights.sum() else 0.0
+        mean = (
+            np.average(measured.by_class[known], weights=weights)
+            if weights.sum()
+            else 0.0
+        )
         result[name] = float(mean)
     return result
 
@@ -124,9 +139,13 @@ class _Score(NamedTuple):
     score: np.ndarray
 
 
-def evaluate_personal(experiment: Experiment, context: RoundContext, most: int) -> AccuracyMeasures:
+def evaluate_personal(
+    experiment: Experiment, context: RoundContext, most: int
+) -> AccuracyMeasures:
     """Accuracy of personal models on each client's own test records."""
-    chosen = stream(experiment.seed, Purpose.EVALUATION).permutation(experiment.clients)[:most]
+    chosen = stream(experiment.seed, Purpose.EVALUATION).permutation(
+        experiment.clients
+    )[:most]
     chosen = np.sort(chosen)
     groups, scores, clients = experiment.algorithm.plan.groups, [], []
     for group, members in zip(groups, experiment.partition.members, strict=True):
@@ -143,7 +162,9 @@ def _score(
 ) -> _Score:
     """Evaluate the personal models of clients of one group on their own test records."""
     algorithm, model, data = experiment.algorithm, experiment.model, experiment.data
-    batch = client_batch(experiment, context, group, clients, round_=experiment.rounds + 1)
+    batch = client_batch(
+        experiment, context, group, clients, round_=experiment.rounds + 1
+    )
     thetas = algorithm.split.use(model, context.theta, batch.personal, clients)
     thetas = algorithm.personalisation.deploy(thetas, batch).expand(len(clients), -1)
     correct, total, losses, scores = [], [], [], []
@@ -152,11 +173,15 @@ def _score(
             chosen = torch.from_numpy(experiment.own_test(int(client)))
             classes = len(data.classes)
             labels, metric = data.test_y[chosen], experiment.metric
-            logits = model.logits(theta, data.inputs(data.test_x[chosen].to(theta.device))).cpu()
+            logits = model.logits(
+                theta, data.inputs(data.test_x[chosen].to(theta.device))
+            ).cpu()
             if metric is not None:
                 targets = model.objective.targets_of(labels)
                 scores.append(metric(logits, targets) if len(labels) else np.nan)
-                losses.append(float(model.objective(logits, labels)) if len(labels) else np.nan)
+                losses.append(
+                    float(model.objective(logits, labels)) if len(labels) else np.nan
+                )
                 continue
             hits = labels[logits.argmax(1) == labels]
             correct.append(np.bincount(hits.numpy(), minlength=classes))
@@ -164,19 +189,27 @@ def _score(
             losses.append(float(functional.cross_entropy(logits.double(), labels)))
     if scores:
         correct = total = [np.zeros(1, np.int64)] * len(scores)
-    return _Score(np.stack(correct), np.stack(total), np.asarray(losses), np.asarray(scores))
+    return _Score(
+        np.stack(correct), np.stack(total), np.asarray(losses), np.asarray(scores)
+    )
 
 
 def _combined(scores: list[_Score], clients: list[tuple[str, int]]) -> AccuracyMeasures:
     correct = np.concatenate([score.correct for score in scores])
     total = np.concatenate([score.total for score in scores])
     with np.errstate(invalid="ignore"):
-        personal = correct.sum(1) / total.sum(1)  # NaN for a client without test records
+        personal = correct.sum(1) / total.sum(
+            1
+        )  # NaN for a client without test records
     own = np.concatenate([score.score for score in scores])
     personal = own if own.size else personal
     names = np.repeat([name for name, _ in clients], [count for _, count in clients])
-    by_group = {str(name): float(np.nanmean(personal[names == name])) for name, _ in clients}
-    loss = finite_or_none(float(np.nanmean(np.concatenate([score.loss for score in scores]))))
+    by_group = {
+        str(name): float(np.nanmean(personal[names == name])) for name, _ in clients
+    }
+    loss = finite_or_none(
+        float(np.nanmean(np.concatenate([score.loss for score in scores])))
+    )
     return AccuracyMeasures(
         correct.sum(0),
         total.sum(0),

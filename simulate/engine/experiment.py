@@ -38,18 +38,24 @@ class Experiment:
     partition: ClientPartition
     seed: int
     device: torch.device
-    workers: int = field(default_factory=torch.get_num_threads)  # no result depends on it
+    workers: int = field(
+        default_factory=torch.get_num_threads
+    )  # no result depends on it
     ranks: Ranks = SINGLE_PROCESS  # results depend on it by rounding only
     canaries: int = 0  # per group, in addition to the plan's clients
     metric: Metric | None = None  # None for the accuracy of classification
-    key: NoiseKey | None = None  # secret of cohorts, noise and Poisson batches, not the seed's
+    key: NoiseKey | None = (
+        None  # secret of cohorts, noise and Poisson batches, not the seed's
+    )
     discrete: bool = False  # whether sums and their noise are on a grid
 
     def __post_init__(self) -> None:
         planned = self.algorithm.plan.spec.model
         faults = []
         if self.model.name != planned.name:
-            faults.append(Fault("model.name", f"must be {planned.name}", self.model.name))
+            faults.append(
+                Fault("model.name", f"must be {planned.name}", self.model.name)
+            )
         if self.model.parameters != planned.parameters:
             rule = f"must be {self.model.parameters} for {self.model.name}"
             faults.append(Fault("model.parameters", rule, planned.parameters))
@@ -66,9 +72,13 @@ class Experiment:
             faults.append(Fault("dataset", rule, len(self.data.classes)))
         if self.local.augmentation is not None:
             faults += augmentation_faults(self.local.augmentation, self.data)
-        for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=False):
+        for group, members in zip(
+            self.algorithm.plan.groups, self.partition.members, strict=False
+        ):
             if group.records is not None:
-                fewest = min(len(self.partition.records(int(client))) for client in members)
+                fewest = min(
+                    len(self.partition.records(int(client))) for client in members
+                )
                 if fewest < group.records:
                     rule = f"must leave each client of {group.name} {group.records} records"
                     faults.append(Fault("partition", rule, fewest))
@@ -78,7 +88,9 @@ class Experiment:
             faults += error.faults
         sizes = [len(part) for part in self.partition.members]
         if sizes != [group.clients for group in self.algorithm.plan.groups]:
-            faults.append(Fault("partition", "must have the plan's clients in each group", sizes))
+            faults.append(
+                Fault("partition", "must have the plan's clients in each group", sizes)
+            )
         mechanism = self.algorithm.mechanism
         if self.discrete and not (mechanism.noisy and mechanism.release_client is None):
             rule = "must not be secure-discrete without noise on sums"
@@ -122,7 +134,10 @@ class Experiment:
     def placed(self) -> tuple[Tensor, Tensor]:
         """Training records and labels, on the device where half of its free memory has room."""
         x, y = self.data.train_x, self.data.train_y
-        if self.device.type == "cuda" and x.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
+        if (
+            self.device.type == "cuda"
+            and x.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2
+        ):
             return x, y
         return x.to(self.device), y.to(self.device)
 
@@ -142,7 +157,9 @@ class Experiment:
         if not self.canaries:
             return None
         groups = len(self.algorithm.plan.groups)
-        return canary_clients.make_canaries(self.seed, self.canaries, groups, self.dimension)
+        return canary_clients.make_canaries(
+            self.seed, self.canaries, groups, self.dimension
+        )
 
     @property
     def clients(self) -> int:
@@ -178,7 +195,9 @@ class Experiment:
         if self.algorithm.mechanism.joint:
             own = list(groups_in_round(self.algorithm, round_))
         bounds = [sensitivity_bound(self.algorithm, one) or 0.0 for one in own]
-        stds = [one.noise_multiplier * bound for one, bound in zip(own, bounds, strict=True)]
+        stds = [
+            one.noise_multiplier * bound for one, bound in zip(own, bounds, strict=True)
+        ]
         return grid_of(max(stds))
 
     def learning_rate(self, round_: int) -> float:
@@ -201,19 +220,27 @@ class Experiment:
         labels, classes = self.data.train_labels.numpy(), len(self.data.classes)
         count, members = self.partition.label_distribution, self.partition.members
         groups = zip(self.algorithm.plan.groups, members, strict=True)
-        return {group.name: count(clients, labels, classes) for group, clients in groups}
+        return {
+            group.name: count(clients, labels, classes) for group, clients in groups
+        }
 
     def label_skew(self) -> float:
         """``Coverage.skew`` of the clients' labels by pairs of records, without bias for few."""
         labels, partition = self.data.train_labels.numpy(), self.partition
         classes, excess, pairs = len(self.data.classes), 0.0, 0.0
         for members in partition.members:
-            alike = float((partition.label_distribution(members, labels, classes) ** 2).sum())
+            alike = float(
+                (partition.label_distribution(members, labels, classes) ** 2).sum()
+            )
             for client in members:
-                counts = np.bincount(labels[partition.records(int(client))], minlength=classes)
+                counts = np.bincount(
+                    labels[partition.records(int(client))], minlength=classes
+                )
                 number = counts.sum()
                 if number > 1 and alike < 1:
-                    same = float((counts * (counts - 1)).sum() / (number * (number - 1)))
+                    same = float(
+                        (counts * (counts - 1)).sum() / (number * (number - 1))
+                    )
                     excess += (same - alike) / (1 - alike)
                     pairs += 1
         return min(max(excess / pairs, 0.0), 1.0) if pairs else 0.0
@@ -228,7 +255,9 @@ def exact_products() -> Iterator[None]:
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32, convolution.deterministic
     matmul.allow_tf32 = convolution.allow_tf32 = False
-    convolution.deterministic = True  # else a resumed run would differ from the ledger so far
+    convolution.deterministic = (
+        True  # else a resumed run would differ from the ledger so far
+    )
     try:
         yield
     finally:

@@ -23,7 +23,12 @@ from simulate.components import GroupSum, Released, State
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, measure
 from simulate.engine.experiment import Experiment, exact_products
-from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
+from simulate.engine.round import (
+    PersonalState,
+    RoundContext,
+    positions,
+    released_coordinates,
+)
 from simulate.parallel import broadcast_state
 from simulate.parallel import one_core as one_core
 from simulate.postprocessing import ModelState, RoundReleases, Sender
@@ -32,7 +37,9 @@ from simulate.tasks import EVALUATED_RECORDS, evaluated_rows, finite_or_none
 from simulate.tasks import evaluation_schedule as schedule_of
 
 _log = logging.getLogger(__name__)
-EVALUATED_CLIENTS = 100  # most clients whose personal models are evaluated during training
+EVALUATED_CLIENTS = (
+    100  # most clients whose personal models are evaluated during training
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,9 @@ class Progress:
     personal: PersonalState
     metrics: tuple[RoundMetrics, ...]  # evaluations so far
     chain: str  # hash of the last ledger line whose release is used in ``theta``
-    canary_scores: np.ndarray | None = None  # log-likelihood ratios [M, canaries per group]
+    canary_scores: np.ndarray | None = (
+        None  # log-likelihood ratios [M, canaries per group]
+    )
     mechanism: State = field(default_factory=dict)
     # What the round released, in the order of the ledger, and the evaluation on all test records;
     # the next round depends on neither.
@@ -57,7 +66,9 @@ def initial_state(experiment: Experiment) -> Progress:
     """State of training before the first round."""
     theta, algorithm = experiment.start.to(experiment.device), experiment.algorithm
     server = postprocessing.initial_state(algorithm, theta).server
-    scores = None if experiment.canary is None else traces.initial_scores(experiment.canary)
+    scores = (
+        None if experiment.canary is None else traces.initial_scores(experiment.canary)
+    )
     groups, bands = len(algorithm.plan.groups), len(algorithm.plan.spec.mixture)
     past = theta.new_zeros(groups, bands - 1, len(theta), dtype=torch.float64)
     state = {PAST: past} if bands > 1 else {}
@@ -65,24 +76,39 @@ def initial_state(experiment: Experiment) -> Progress:
 
 
 def run_round(
-    experiment: Experiment, progress: Progress, ledger: LedgerWriter, witness: Witness | None = None
+    experiment: Experiment,
+    progress: Progress,
+    ledger: LedgerWriter,
+    witness: Witness | None = None,
 ) -> Progress:
     """Run one round: sample, train, sum, release, write to the ledger, then take the step."""
     round_, algorithm = progress.round + 1, experiment.algorithm
     coordinates = released_coordinates(experiment, round_)
-    context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
+    context = RoundContext(
+        round_, progress.theta, progress.server, coordinates, progress.personal
+    )
     if witness is not None:
         names = [group.name for group in algorithm.plan.groups]
         drawn = [found.tolist() for found in positions(experiment, round_)]
-        witness.cohort(round_, dict(zip(names, drawn, strict=True)), _digest(progress.theta))
-    releases, personal, score_changes, state = _release(experiment, context, progress.mechanism)
+        witness.cohort(
+            round_, dict(zip(names, drawn, strict=True)), _digest(progress.theta)
+        )
+    releases, personal, score_changes, state = _release(
+        experiment, context, progress.mechanism
+    )
     measured = [release.noise for release in releases if release.noise is not None]
     ledger.append([release.record for release in releases], measured)
     if witness is not None:
         witness.release(round_, [_digest(one.vector) for one in releases], ledger.chain)
-    scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
+    scores = (
+        None
+        if progress.canary_scores is None
+        else progress.canary_scores + score_changes
+    )
     before = ModelState(progress.round, progress.theta, progress.server)
-    after = postprocessing.step(algorithm, before, _for_server(round_, releases), coordinates)
+    after = postprocessing.step(
+        algorithm, before, _for_server(round_, releases), coordinates
+    )
     theta, server = broadcast_state(experiment.ranks, after.theta, after.server)
     all_personal = {**progress.personal, **personal}
     return Progress(
@@ -109,11 +135,17 @@ def _release(
     experiment: Experiment, context: RoundContext, state: State
 ) -> tuple[tuple[Released, ...], PersonalState, np.ndarray | float, State]:
     """A round's releases, personal vectors, canary score changes, and mechanism state."""
-    algorithm, factors = experiment.algorithm, weights(experiment.algorithm, context.round)
+    algorithm, factors = (
+        experiment.algorithm,
+        weights(experiment.algorithm, context.round),
+    )
     release_client = algorithm.mechanism.release_client
     if release_client is not None:
         updates, personal = client_updates(experiment, context)
-        sent = (release_client(context.round, one, factors[one.group.name]) for one in updates)
+        sent = (
+            release_client(context.round, one, factors[one.group.name])
+            for one in updates
+        )
         measured = measure_client_releases(experiment, context.round, tuple(sent))
         return measured, personal, 0.0, state
     sums, personal = group_sums(experiment, context)
@@ -124,7 +156,9 @@ def _release(
     mechanism, totals = algorithm.mechanism, [part.total for part in sums]
     if (past := state.get(PAST)) is not None:
         given = algorithm.plan.spec.mixture_of(context.round)
-        mixed = [_mixture(given, now, *old) for now, old in zip(totals, past, strict=True)]
+        mixed = [
+            _mixture(given, now, *old) for now, old in zip(totals, past, strict=True)
+        ]
         kept = torch.cat([torch.stack(totals)[:, None], past[:, :-1].to(totals[0])], 1)
         sums, totals = mechanism.mix(context.round, sums, past), mixed
         state = {PAST: kept}
@@ -133,8 +167,12 @@ def _release(
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates
     )
-    planned = [replace(part, total=total) for part, total in zip(sums, totals, strict=True)]
-    measured = measure_releases(releases, planned, coordinates, experiment.layer_lengths)
+    planned = [
+        replace(part, total=total) for part, total in zip(sums, totals, strict=True)
+    ]
+    measured = measure_releases(
+        releases, planned, coordinates, experiment.layer_lengths
+    )
     return measured, personal, score_changes, state
 
 
@@ -148,7 +186,10 @@ def _mixture(factors: Sequence[float], *sums: Tensor) -> Tensor:
 
 
 def evaluate_if_due(
-    experiment: Experiment, progress: Progress, every: int, records: int = EVALUATED_RECORDS
+    experiment: Experiment,
+    progress: Progress,
+    every: int,
+    records: int = EVALUATED_RECORDS,
 ) -> Progress:
     """Add an evaluation to the metrics every ``every`` rounds and after the last round.
 
@@ -169,7 +210,9 @@ def evaluate_if_due(
     return replace(progress, metrics=metrics, measures=measures if complete else None)
 
 
-def evaluation_rows(experiment: Experiment, records: int = EVALUATED_RECORDS) -> Tensor | None:
+def evaluation_rows(
+    experiment: Experiment, records: int = EVALUATED_RECORDS
+) -> Tensor | None:
     """Indices of ``records`` test records, sorted; None for all if there are no more."""
     rows = evaluated_rows(experiment.seed, len(experiment.data.test_y), records)
     return None if rows is None else torch.from_numpy(rows)
@@ -186,7 +229,9 @@ def evaluate(
         return evaluate_personal(experiment, context, most)
     model = experiment.model
     theta = experiment.algorithm.split.use(model, released, None, np.arange(0))
-    return measure(model, theta, experiment.data, experiment.workers, rows, experiment.metric)
+    return measure(
+        model, theta, experiment.data, experiment.workers, rows, experiment.metric
+    )
 
 
 def train(
@@ -220,7 +265,10 @@ def evaluation_schedule(experiment: Experiment) -> tuple[int, int]:
 def executed(experiment: Experiment) -> Executed:
     """Properties that the algorithm declares before it has access to any data."""
     algorithm, dimension = experiment.algorithm, experiment.dimension
-    shared, extra = algorithm.split.shared(experiment.model), extra_coordinates(algorithm)
+    shared, extra = (
+        algorithm.split.shared(experiment.model),
+        extra_coordinates(algorithm),
+    )
     masks = []
     for index, transform in enumerate(algorithm.transforms):
         if transform.public_mask is not None:
@@ -248,7 +296,9 @@ def measure_releases(
     """
     digest = "" if coordinates is None else mask_digest(coordinates.cpu().numpy())
     totals = {part.group.name: part.total for part in sums}
-    noisy = [index for index, release in enumerate(releases) if release.record.noise.noisy]
+    noisy = [
+        index for index, release in enumerate(releases) if release.record.noise.noisy
+    ]
     if not noisy:
         return tuple(releases)
     differences, numbers = list[Tensor](), list[Tensor]()
@@ -270,7 +320,10 @@ def measure_releases(
             groups = ", ".join(share.group for share in record.shares)
             raise InputError.one("mechanism", rule, groups)
         along = product / length if length > 0 else None
-        changes = {"support": digest, "residual": Residual(sum_squares=squares, along_sum=along)}
+        changes = {
+            "support": digest,
+            "residual": Residual(sum_squares=squares, along_sum=along),
+        }
         measured = None
         if record.noise.normal and record.noise_std > 0:
             measured = measure_noise(
@@ -293,7 +346,9 @@ def measure_client_releases(
 
     The numbers of all clients come from the device in one copy.
     """
-    rests = [_squares_without_noise(experiment, round_, release) for release in releases]
+    rests = [
+        _squares_without_noise(experiment, round_, release) for release in releases
+    ]
     if not (known := [rest for rest in rests if rest is not None]):
         return releases
     found, result = iter(torch.stack(known).tolist()), []
@@ -307,7 +362,9 @@ def measure_client_releases(
     return tuple(result)
 
 
-def _squares_without_noise(experiment: Experiment, round_: int, release: Released) -> Tensor | None:
+def _squares_without_noise(
+    experiment: Experiment, round_: int, release: Released
+) -> Tensor | None:
     """Whether a client's release is not zero, and its sum of squares without its noise [2]."""
     [group], client = release.groups, release.client
     batch = group.record_batch

@@ -76,7 +76,9 @@ def batches(
     """
     sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
     if key is not None:
-        sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
+        sources = (
+            key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients
+        )
     owned = [partition.records(int(client)) for client in clients]
     if ratio is None:
         rows = np.full((len(clients), steps, size), ABSENT, np.int64)
@@ -127,21 +129,30 @@ class RoundContext:
 
 
 def personal_rows(
-    personal: PersonalState, clients: np.ndarray, start: Tensor | None, device: torch.device
+    personal: PersonalState,
+    clients: np.ndarray,
+    start: Tensor | None,
+    device: torch.device,
 ) -> Tensor | None:
     """The personal vectors of some clients."""
     if start is None:
         return None
     if len(clients) == 0:
         return start.new_empty((0, len(start))).to(device)
-    return torch.stack([personal.get(int(client), start) for client in clients]).to(device)
+    return torch.stack([personal.get(int(client), start) for client in clients]).to(
+        device
+    )
 
 
 def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
     """Coordinates that are released in a round [k], sorted; None for all; never by data."""
     algorithm, model = experiment.algorithm, experiment.model
     coordinates = public_coordinates(algorithm, model, experiment.seed, round_)
-    return None if coordinates is None else torch.from_numpy(coordinates).to(experiment.device)
+    return (
+        None
+        if coordinates is None
+        else torch.from_numpy(coordinates).to(experiment.device)
+    )
 
 
 def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
@@ -151,7 +162,9 @@ def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
     for index, group in enumerate(groups_in_round(algorithm, round_)):
         sampler = algorithm.sampler_of(group)
         first = round_ if sampler.law is None else sampler.law.law.stream_round(round_)
-        source = experiment.private_stream(Purpose.SAMPLING, first, index, group=group.name)
+        source = experiment.private_stream(
+            Purpose.SAMPLING, first, index, group=group.name
+        )
         drawn.append(sampler.draw(source, seats[index], group.sampling_ratio, round_))
     return drawn
 
@@ -172,8 +185,12 @@ def clients_per_chunk(experiment: Experiment) -> int:
     dimension = max(experiment.model.parameters, experiment.dimension)
     bytes_per_client = 4 * local.steps * experiment.batch_rows * pixels + 16 * dimension
     most = CHUNK_BYTES
-    if experiment.device.type == "cuda":  # not of the free memory, on which results would depend
-        most = max(most, torch.cuda.get_device_properties(experiment.device).total_memory // 64)
+    if (
+        experiment.device.type == "cuda"
+    ):  # not of the free memory, on which results would depend
+        most = max(
+            most, torch.cuda.get_device_properties(experiment.device).total_memory // 64
+        )
     return max(1, min(CHUNK_CLIENTS, most // bytes_per_client))
 
 
@@ -255,7 +272,10 @@ def trained_chunks(
 
 
 def _chunks(
-    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray], step: int
+    experiment: Experiment,
+    context: RoundContext,
+    drawn: Sequence[np.ndarray],
+    step: int,
 ) -> Iterator[Chunk]:
     """This rank's participants of each group, at most ``step`` at a time."""
     groups = groups_in_round(experiment.algorithm, context.round)
@@ -276,7 +296,9 @@ def _trained(
     """
     clients = np.concatenate([chunk.clients for chunk in chunks])
     try:
-        batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
+        batch = client_batch(
+            experiment, context, chunks[0].group, clients, round_=context.round
+        )
         result = experiment.algorithm.local.train(batch)
     except torch.OutOfMemoryError:
         if len(clients) < 2:
@@ -284,8 +306,12 @@ def _trained(
         result = None
     if result is None:
         for chunk in chunks:
-            for half in np.array_split(np.arange(len(chunk.clients)), min(2, len(chunk.clients))):
-                part = replace(chunk, clients=chunk.clients[half], positions=chunk.positions[half])
+            for half in np.array_split(
+                np.arange(len(chunk.clients)), min(2, len(chunk.clients))
+            ):
+                part = replace(
+                    chunk, clients=chunk.clients[half], positions=chunk.positions[half]
+                )
                 yield from _trained(experiment, context, [part])
         return
     first = 0
@@ -302,5 +328,7 @@ def rows_of(result: LocalResult, rows: slice) -> LocalResult:
         result.updates[rows],
         None if result.personal is None else result.personal[rows],
         evidence
-        and RecordNoiseEvidence(**{name: value[rows] for name, value in vars(evidence).items()}),
+        and RecordNoiseEvidence(
+            **{name: value[rows] for name, value in vars(evidence).items()}
+        ),
     )

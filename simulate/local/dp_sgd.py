@@ -15,7 +15,13 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from privplan.errors import InputError
-from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoiseEvidence, Split
+from simulate.components import (
+    ClientBatch,
+    LocalResult,
+    LocalRule,
+    RecordNoiseEvidence,
+    Split,
+)
 from simulate.local.sgd import PADDING, pixels
 from simulate.mechanisms import RecordNoise
 from simulate.models.network import CROSS_ENTROPY, Model
@@ -24,16 +30,22 @@ from simulate.parallel import by_chunk
 
 # --- Clipped per-record gradients and their sums: a DP-SGD step without its noise. ---------------
 
-BLOCK_VALUES = 2**28  # most values of per-record gradients in a device's memory at a time: 1 GiB
+BLOCK_VALUES = (
+    2**28
+)  # most values of per-record gradients in a device's memory at a time: 1 GiB
 
 
 class RecordSums(NamedTuple):
     """Sums of clipped per-record gradients of K clients; none adds more than the clipping norm."""
 
     total: Tensor  # [K, d], float32
-    largest: Tensor  # largest norm of a clipped gradient [K], float64; 0 without records
+    largest: (
+        Tensor  # largest norm of a clipped gradient [K], float64; 0 without records
+    )
     clipped: Tensor  # clipped records [K], int64
-    excluded: Tensor  # records whose gradient is not finite, which add nothing [K], int64
+    excluded: (
+        Tensor  # records whose gradient is not finite, which add nothing [K], int64
+    )
 
 
 def clipped_sums(
@@ -47,7 +59,9 @@ def clipped_sums(
 ) -> RecordSums:
     """Sum of each client's clipped record gradients; the same on any number of threads."""
     if not 0 < clipping_norm < float("inf"):
-        raise InputError.one("clipping_norm", "must be above 0 and finite", clipping_norm)
+        raise InputError.one(
+            "clipping_norm", "must be above 0 and finite", clipping_norm
+        )
     thetas = thetas.detach()
     if len(y) == 0 or thetas.device.type != "cpu":
         return _sums_on_device(model, thetas, x, y, clipping_norm)
@@ -59,7 +73,10 @@ def clipped_sums(
         if not present.any():
             return torch.zeros_like(thetas[client]), norms
         total, norms[present] = model.clipped_sum(
-            thetas[client], pixels(x[client][present]), y[client][present], clipping_norm
+            thetas[client],
+            pixels(x[client][present]),
+            y[client][present],
+            clipping_norm,
         )
         return total, norms
 
@@ -73,7 +90,10 @@ def _with_evidence(total: Tensor, norms: Tensor, clipping_norm: float) -> Record
     added = torch.where(finite, norms, 0.0)
     largest = torch.cat([added, added.new_zeros(len(added), 1)], 1).amax(1)
     return RecordSums(
-        total, largest.clamp(max=clipping_norm), (added > clipping_norm).sum(1), (~finite).sum(1)
+        total,
+        largest.clamp(max=clipping_norm),
+        (added > clipping_norm).sum(1),
+        (~finite).sum(1),
     )
 
 
@@ -83,7 +103,9 @@ def _sums_on_device(
     """Sums of the whole cohort in blocks of rows, without synchronising with the device."""
     values_per_row = max(1, len(y) * thetas.shape[1])
     total, norms = torch.zeros_like(thetas), []
-    for rows in torch.split(torch.arange(y.shape[1]), max(1, BLOCK_VALUES // values_per_row)):
+    for rows in torch.split(
+        torch.arange(y.shape[1]), max(1, BLOCK_VALUES // values_per_row)
+    ):
         block = slice(int(rows[0]), int(rows[-1]) + 1)
         records, labels = pixels(x[:, block]), y[:, block]
         sums, block_norms = _block_sums(model, thetas, records, labels, clipping_norm)
@@ -102,7 +124,9 @@ def _block_sums(
         logits = model.logits_each(theta[None], record[None, None])[0]
         if model.objective is not CROSS_ENTROPY:
             return model.objective(logits, label.clamp(min=0)[None]) * (label >= 0)
-        return functional.cross_entropy(logits, label[None], ignore_index=PADDING, reduction="sum")
+        return functional.cross_entropy(
+            logits, label[None], ignore_index=PADDING, reduction="sum"
+        )
 
     gradients = vmap(vmap(grad(loss), (None, 0, 0)), (0, 0, 0))(thetas, x, y)
     norms = torch.linalg.vector_norm(gradients, dim=2, dtype=torch.float64)
@@ -141,7 +165,9 @@ def noisy_descent(
         raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
     std = batch.group.noise_multiplier * clipping_norm
     shown = None if sent is None else sent.cpu().numpy()
-    noise = [RecordNoise(batch.noise(int(client)), std, shown) for client in batch.clients]
+    noise = [
+        RecordNoise(batch.noise(int(client)), std, shown) for client in batch.clients
+    ]
     start = start.expand(len(batch.clients), -1)
     thetas, speed = start.clone(), torch.zeros_like(start)
     clients, of_steps = len(start), list[tuple[Tensor, Tensor, Tensor]]()
@@ -155,7 +181,9 @@ def noisy_descent(
             workers=batch.workers,
         )
         of_steps.append(sums[1:])
-        drawn = torch.stack([one.like(row) for one, row in zip(noise, sums.total, strict=True)])
+        drawn = torch.stack(
+            [one.like(row) for one, row in zip(noise, sums.total, strict=True)]
+        )
         noisy = (sums.total + drawn) / batch_size
         if rates is None:
             speed = batch.momentum * speed + noisy
@@ -213,14 +241,18 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
         def rates(step: int) -> Tensor:
             return head_rate * in_head if step < first else 1 - in_head
 
-        moved = noisy_descent(batch, start, clipping_norm, rates, split.shared(batch.model))
+        moved = noisy_descent(
+            batch, start, clipping_norm, rates, split.shared(batch.model)
+        )
         heads = (start + moved.updates)[:, head]
         return LocalResult(moved.updates * (1 - in_head), heads, moved.noise_evidence)
 
     def sent_noise(steps: int) -> list[float]:
         return [0.0] * (steps // 2) + [1.0] * (steps - steps // 2)
 
-    return LocalRule("dp-sgd, head then body", train, poisson=True, sent_noise=sent_noise)
+    return LocalRule(
+        "dp-sgd, head then body", train, poisson=True, sent_noise=sent_noise
+    )
 
 
 def noisy_sum(clipping_norm: float, alpha: float) -> LocalRule:
@@ -229,11 +261,17 @@ def noisy_sum(clipping_norm: float, alpha: float) -> LocalRule:
     personal = min(1.0, 1 / alpha) if alpha else 1.0
 
     def train(batch: ClientBatch) -> LocalResult:
-        offset = torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
+        offset = (
+            torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
+        )
         factors = torch.full_like(batch.theta, shared + personal)
-        moved = noisy_descent(batch, batch.theta + offset, clipping_norm, lambda step: factors)
+        moved = noisy_descent(
+            batch, batch.theta + offset, clipping_norm, lambda step: factors
+        )
         part = moved.updates / (shared + personal)
-        return LocalResult(shared * part, offset + personal * part, moved.noise_evidence)
+        return LocalResult(
+            shared * part, offset + personal * part, moved.noise_evidence
+        )
 
     def sent_noise(steps: int) -> list[float]:
         return [shared] * steps

@@ -50,7 +50,11 @@ def gradients(
 
 
 def gradients_at(
-    model: Model, thetas: Tensor, x: Tensor, y: Tensor, rows: Sequence[int] | None = None
+    model: Model,
+    thetas: Tensor,
+    x: Tensor,
+    y: Tensor,
+    rows: Sequence[int] | None = None,
 ) -> Tensor:
     """As ``gradients``, without checks, for the clients of one chunk; ``rows`` are no padding."""
     if thetas.device.type != "cpu":
@@ -76,19 +80,31 @@ def local_sgd(
         return _descend_whole(model, starts, x, y, learning_rate, momentum)
 
     def of_chunk(rows: slice) -> Tensor:
-        return _descend_chunk(model, starts[rows], x[rows], y[rows], learning_rate, momentum)
+        return _descend_chunk(
+            model, starts[rows], x[rows], y[rows], learning_rate, momentum
+        )
 
     return over_chunks(of_chunk, len(y), model.clients_per_chunk(y.shape[2]), workers)
 
 
 def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
     """The updates [K, d] of ``local_sgd`` on a round's mini-batches."""
-    rates = {"learning_rate": rate_factor * batch.learning_rate, "momentum": batch.momentum}
-    return local_sgd(batch.model, start, batch.x, batch.y, **rates, workers=batch.workers)
+    rates = {
+        "learning_rate": rate_factor * batch.learning_rate,
+        "momentum": batch.momentum,
+    }
+    return local_sgd(
+        batch.model, start, batch.x, batch.y, **rates, workers=batch.workers
+    )
 
 
 def _descend_chunk(
-    model: Model, starts: Tensor, x: Tensor, y: Tensor, learning_rate: float, momentum: float
+    model: Model,
+    starts: Tensor,
+    x: Tensor,
+    y: Tensor,
+    learning_rate: float,
+    momentum: float,
 ) -> Tensor:
     """Updates [K, d] of the clients of one chunk, on one core."""
     clients, steps = y.shape[:2]
@@ -99,8 +115,13 @@ def _descend_chunk(
         gradient = model.packed_gradients(packed, pixels(x[:, step]), y[:, step])
         slopes = [tensor for part in gradient for tensor in part]
         if momentum:
-            idle, pairs = (y[:, step] == PADDING).all(1), zip(speeds, slopes, strict=True)
-            slopes = [_accelerate(speed, slope, momentum, idle) for speed, slope in pairs]
+            idle, pairs = (
+                (y[:, step] == PADDING).all(1),
+                zip(speeds, slopes, strict=True),
+            )
+            slopes = [
+                _accelerate(speed, slope, momentum, idle) for speed, slope in pairs
+            ]
         for value, slope in zip(values, slopes, strict=True):
             value.add_(slope, alpha=-learning_rate)
     return model.unpack(packed, clients).sub_(starts)
@@ -117,7 +138,11 @@ def _accelerate(speed: Tensor, slope: Tensor, momentum: float, idle: Tensor) -> 
 
 
 def _gradients_whole(
-    model: Model, thetas: Tensor, x: Tensor, y: Tensor, rows: Sequence[int] | None = None
+    model: Model,
+    thetas: Tensor,
+    x: Tensor,
+    y: Tensor,
+    rows: Sequence[int] | None = None,
 ) -> Tensor:
     """Gradients [K, d] of the whole cohort in one batch, by autograd."""
     thetas = thetas.detach().requires_grad_()
@@ -149,7 +174,9 @@ def _unpadded(y: Tensor) -> list[Any]:
 # of the global gradient; bounded local update regularisation (BLUR), a penalty on an update's
 # norm beyond a bound.
 
-Gradient = Callable[[Tensor], Tensor]  # parameters [K, d] to the clients' gradients [K, d]
+Gradient = Callable[
+    [Tensor], Tensor
+]  # parameters [K, d] to the clients' gradients [K, d]
 
 Direction = Callable[[Tensor, Tensor, Gradient], Tensor]
 """(parameters [K, d], starts [K, d], gradient) to the direction that a step subtracts [K, d]."""
@@ -163,7 +190,9 @@ def descend(
 
     def chunk_updates(rows: slice) -> Tensor:
         given = batch.model, starts[rows], batch.x[rows], batch.y[rows]
-        return _descend_whole(*given, batch.learning_rate, batch.momentum, direction, drift)
+        return _descend_whole(
+            *given, batch.learning_rate, batch.momentum, direction, drift
+        )
 
     if start.device.type != "cpu":
         return chunk_updates(slice(None))
@@ -186,8 +215,14 @@ def _descend_whole(
     counted = None if model.objective is CROSS_ENTROPY else _unpadded(y.transpose(0, 1))
     for step in range(y.shape[1]):
         rows = counted and counted[step]
-        gradient = partial(gradients_at, model, x=pixels(x[:, step]), y=y[:, step], rows=rows)
-        slope = gradient(thetas) if direction is None else direction(thetas, starts, gradient)
+        gradient = partial(
+            gradients_at, model, x=pixels(x[:, step]), y=y[:, step], rows=rows
+        )
+        slope = (
+            gradient(thetas)
+            if direction is None
+            else direction(thetas, starts, gradient)
+        )
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         speed = torch.where(active, momentum * speed + slope, speed)
         thetas.sub_(learning_rate * speed * active)
@@ -260,7 +295,9 @@ def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
 
 def plain_sgd() -> LocalRule:
     """Plain mini-batch SGD from the global model."""
-    return LocalRule("sgd", lambda one: LocalResult(batch_sgd(one, one.theta)), across_groups=True)
+    return LocalRule(
+        "sgd", lambda one: LocalResult(batch_sgd(one, one.theta)), across_groups=True
+    )
 
 
 def private_sgd() -> LocalRule:
@@ -287,7 +324,9 @@ def additive_sgd(alpha: float) -> LocalRule:
     personal = min(1.0, 1 / alpha) if alpha else 1.0
 
     def train(batch: ClientBatch) -> LocalResult:
-        offset = torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
+        offset = (
+            torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
+        )
         start = (batch.theta + offset).expand(len(batch.clients), -1)
         moved = batch_sgd(batch, start, shared + personal)
         moved /= shared + personal
@@ -309,7 +348,9 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
         updates = descend(batch, with_new_head, within(1 - in_head, of_body))
         return LocalResult(updates, with_new_head[:, head])
 
-    return LocalRule("alternating, SAM" if rho else "alternating", train, across_groups=True)
+    return LocalRule(
+        "alternating, SAM" if rho else "alternating", train, across_groups=True
+    )
 
 
 def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
@@ -351,11 +392,17 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRul
     def train(batch: ClientBatch) -> LocalResult:
         network = Hypernetwork(body_size(batch.model), hidden)
         heads = _heads(batch, split, head_rate)
-        personal = batch.theta[network.parameters :] if batch.personal is None else batch.personal
+        personal = (
+            batch.theta[network.parameters :]
+            if batch.personal is None
+            else batch.personal
+        )
         embeddings = personal.expand(len(batch.clients), -1)[:, :EMBEDDING]
 
         def train_rows(rows: slice) -> tuple[Tensor, Tensor]:
-            return _descended(batch, network, rows, embeddings[rows].clone(), heads[rows])
+            return _descended(
+                batch, network, rows, embeddings[rows].clone(), heads[rows]
+            )
 
         size = max(1, CHUNK_VALUES // network.parameters)
         parts = by_chunk(train_rows, len(batch.clients), size, batch.workers)
@@ -378,11 +425,17 @@ def _heads(batch: ClientBatch, split: Split, head_rate: float) -> Tensor:
     )
     start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
     start = start.expand(len(batch.clients), -1)
-    return split_head(batch.model, start + descend(first, start, within(in_head, plain)))[1]
+    return split_head(
+        batch.model, start + descend(first, start, within(in_head, plain))
+    )[1]
 
 
 def _descended(
-    batch: ClientBatch, network: Hypernetwork, rows: slice, embeddings: Tensor, heads: Tensor
+    batch: ClientBatch,
+    network: Hypernetwork,
+    rows: slice,
+    embeddings: Tensor,
+    heads: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Updates [K, d] and embeddings [K, E] of some clients; changes ``embeddings`` in place."""
     model, x, y, rate = batch.model, batch.x[rows], batch.y[rows], batch.learning_rate
@@ -391,8 +444,12 @@ def _descended(
     speed = torch.zeros_like(weights) if batch.momentum else weights
     speeds = torch.zeros_like(embeddings)
     for step in range(y.shape[1]):
-        thetas = join_head(model, network.generated(weights, embeddings[:, None])[:, 0], heads)
-        slopes, _ = split_head(model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step]))
+        thetas = join_head(
+            model, network.generated(weights, embeddings[:, None])[:, 0], heads
+        )
+        slopes, _ = split_head(
+            model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step])
+        )
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         if batch.momentum:
             speed.mul_(torch.where(active, batch.momentum, 1.0))

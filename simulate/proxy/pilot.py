@@ -60,7 +60,9 @@ class Estimate:
 
 def norms(updates: Tensor) -> Floats:
     """L2 norms [K] of updates [K, d]."""
-    lengths: Floats = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64).cpu().numpy()
+    lengths: Floats = (
+        torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64).cpu().numpy()
+    )
     return lengths
 
 
@@ -74,10 +76,14 @@ def root_mean_square(values: Floats) -> Estimate:
 
 def mean_of(values: Floats) -> Estimate:
     """The mean of independent values [K], with sd / sqrt(K); K at least 2."""
-    return Estimate(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
+    return Estimate(
+        float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
+    )
 
 
-def heterogeneity(updates: Tensor, groups: NDArray[np.int64], shares: Floats) -> Estimate:
+def heterogeneity(
+    updates: Tensor, groups: NDArray[np.int64], shares: Floats
+) -> Estimate:
     """h^2 = sum_m p_m |U_m - U|^2, U_m the mean update of group m and U = sum p_m U_m.
 
     Only products of the updates of two different clients enter,
@@ -132,7 +138,9 @@ def dissimilarity(gradients: Tensor) -> Estimate:
     return mean_of(squares)
 
 
-def largest_curvature(gradient: Gradient, theta: Tensor, start: Tensor, radius: float) -> float:
+def largest_curvature(
+    gradient: Gradient, theta: Tensor, start: Tensor, radius: float
+) -> float:
     """L at theta: the largest |eigenvalue| of the Hessian, by power iteration from below.
 
     The Hessian times a unit vector v is (grad(theta + radius v) - grad(theta - radius v)) over
@@ -163,7 +171,9 @@ def mean_curvature(
     return mean_of(np.array(curvatures))
 
 
-def _hessian_product(gradient: Gradient, theta: Tensor, unit: Tensor, radius: float) -> Tensor:
+def _hessian_product(
+    gradient: Gradient, theta: Tensor, unit: Tensor, radius: float
+) -> Tensor:
     step = radius * unit
     return (gradient(theta + step) - gradient(theta - step)) / (2 * radius)
 
@@ -193,7 +203,11 @@ class Observation:
 
 
 def observe_round(
-    experiment: Experiment, theta: Tensor, round_: int, updates: Tensor, owners: NDArray[np.int64]
+    experiment: Experiment,
+    theta: Tensor,
+    round_: int,
+    updates: Tensor,
+    owners: NDArray[np.int64],
 ) -> Observation:
     """Returns the estimates of one round."""
     clients = np.concatenate(participants(experiment, round_))
@@ -208,7 +222,9 @@ def observe_round(
 
     # all records of each client, padded to the longest, and two mini-batches from streams that no
     # training round uses
-    everything = drawn(1, max(len(experiment.partition.records(client)) for client in clients))
+    everything = drawn(
+        1, max(len(experiment.partition.records(client)) for client in clients)
+    )
     batch = experiment.local.batch_size
     first, second = (drawn(2 * round_ + index + 1_000_000, batch) for index in (1, 2))
 
@@ -216,8 +232,13 @@ def observe_round(
         return client_gradients(experiment, at, everything).mean(0)
 
     source = torch.Generator()
-    source.manual_seed(int(stream(experiment.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
-    probes = [torch.randn(experiment.model.parameters, generator=source) for _ in range(PROBES)]
+    source.manual_seed(
+        int(stream(experiment.seed, Purpose.SUPPORT, round_).integers(2**63 - 1))
+    )
+    probes = [
+        torch.randn(experiment.model.parameters, generator=source)
+        for _ in range(PROBES)
+    ]
     scatter = list((updates - updates.mean(0))[:PROBES])
     shares = np.array([group.weight for group in experiment.algorithm.plan.groups])
     return Observation(
@@ -228,7 +249,8 @@ def observe_round(
         sampling_curvature=mean_curvature(gradient, theta, scatter, LONG_STEP),
         loss=_loss(experiment, theta, everything),
         local_variance=local_variance(
-            client_gradients(experiment, theta, first), client_gradients(experiment, theta, second)
+            client_gradients(experiment, theta, first),
+            client_gradients(experiment, theta, second),
         ),
         dissimilarity=dissimilarity(client_gradients(experiment, theta, everything)),
     )
@@ -258,8 +280,13 @@ def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:
         logits = experiment.model.logits(theta, x.flatten(0, 1))
         objective = experiment.model.objective
         if objective is not CROSS_ENTROPY:
-            parts = zip(torch.unflatten(logits, 0, y.shape), y, y != PADDING, strict=True)
-            own = [float(objective(outputs[rows], labels[rows])) for outputs, labels, rows in parts]
+            parts = zip(
+                torch.unflatten(logits, 0, y.shape), y, y != PADDING, strict=True
+            )
+            own = [
+                float(objective(outputs[rows], labels[rows]))
+                for outputs, labels, rows in parts
+            ]
             return mean_of(np.array(own))
         each = functional.cross_entropy(
             logits.double(), y.flatten(), ignore_index=PADDING, reduction="none"
@@ -274,7 +301,9 @@ QUANTILES = 20  # number of quantiles of the update norms in the result
 LEAST_COHORT = 3  # least number of clients per group in a pilot's cohort
 Z_95 = 1.96  # half width of a 95% interval in standard errors
 
-UpdatesByGroup = dict[str, list[Tensor]]  # updates of a round, chunks [K, d] by name of the group
+UpdatesByGroup = dict[
+    str, list[Tensor]
+]  # updates of a round, chunks [K, d] by name of the group
 
 
 @dataclass(frozen=True)
@@ -284,7 +313,9 @@ class Pilot:
     spec: Spec  # its model, local training and groups' shares are used
     dataset: str
     rounds: int = 10
-    clients: int = 50  # per round; at least three of each group, at most all that own data name
+    clients: int = (
+        50  # per round; at least three of each group, at most all that own data name
+    )
     seed: int = 0
     partition: str = "iid"  # decides the measured heterogeneity
     data_dir: Path | None = None
@@ -294,11 +325,16 @@ class Pilot:
     loss: Any = None
 
 
-def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: None) -> Measured:
+def run(
+    pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: None
+) -> Measured:
     """Train without privacy and return the measured constants."""
     experiment, updates_by_group = pilot_experiment(pilot)
     names = [group.name for group in experiment.algorithm.plan.groups]
-    progress, ledger = initial_state(experiment), MemoryLedger(experiment.algorithm.plan.digest)
+    progress, ledger = (
+        initial_state(experiment),
+        MemoryLedger(experiment.algorithm.plan.digest),
+    )
     rounds = []
     with one_core():
         for round_ in range(1, pilot.rounds + 1):
@@ -306,8 +342,12 @@ def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: 
             before = progress.theta
             updates_by_group.clear()
             progress = run_round(experiment, progress, ledger)
-            updates = torch.cat([part for name in names for part in updates_by_group[name]])
-            counts = [sum(len(part) for part in updates_by_group[name]) for name in names]
+            updates = torch.cat(
+                [part for name in names for part in updates_by_group[name]]
+            )
+            counts = [
+                sum(len(part) for part in updates_by_group[name]) for name in names
+            ]
             owners = np.repeat(np.arange(len(names)), counts)
             rounds.append(observe_round(experiment, before, round_, updates, owners))
     report(pilot.rounds, pilot.rounds)
@@ -332,17 +372,23 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
         network = pilot.own_model.model(name, data, objective=objective)
     if assigned is None:
         labels, people = data.train_labels.numpy(), data.train_people
-        assigned = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
+        assigned = partition(
+            scheme(pilot.partition), labels, plan.groups, pilot.seed, people
+        )
     updates_by_group: UpdatesByGroup = {}
 
-    def record_updates(updates: Tensor, context: TransformContext) -> tuple[Tensor, None]:
+    def record_updates(
+        updates: Tensor, context: TransformContext
+    ) -> tuple[Tensor, None]:
         updates_by_group.setdefault(context.group.name, []).append(updates.clone())
         return updates, None
 
     observe = Transform("observe", record_updates, lambda bound, group: bound)
     algorithm = compose("pilot", plan, transforms=(observe,))
     cpu = torch.device("cpu")
-    return Experiment(algorithm, network, data, assigned, pilot.seed, cpu), updates_by_group
+    return Experiment(
+        algorithm, network, data, assigned, pilot.seed, cpu
+    ), updates_by_group
 
 
 def _plan(pilot: Pilot, total: int) -> Plan:
@@ -357,7 +403,11 @@ def _plan(pilot: Pilot, total: int) -> Plan:
         wanted = np.minimum(wanted, sizes)
     cohorts = np.maximum(wanted, LEAST_COHORT)
     faults = [
-        Fault("dataset", f"must have records for {cohort} clients of group {group.name}", int(size))
+        Fault(
+            "dataset",
+            f"must have records for {cohort} clients of group {group.name}",
+            int(size),
+        )
         for group, size, cohort in zip(spec.groups, sizes, cohorts, strict=True)
         if size < cohort
     ]
@@ -375,7 +425,9 @@ def _plan(pilot: Pilot, total: int) -> Plan:
             kept_fraction=1.0,
             weight=float(share),
         )
-        for group, size, cohort, share in zip(spec.groups, sizes, cohorts, shares, strict=True)
+        for group, size, cohort, share in zip(
+            spec.groups, sizes, cohorts, shares, strict=True
+        )
     )
     # The spec of the pilot, whose groups have as many clients as the data set has records for.
     pilot_groups = []
@@ -434,7 +486,9 @@ def measured_constants(
         update_norm=number(root_mean_square(norms)),
         update_norms=tuple(float(f"{x:.4g}") for x in np.quantile(norms, levels)),
         heterogeneity=Number(**{name: math.sqrt(max(x, 0.0)) for name, x in square}),
-        smoothness=Number(value=max(curvatures), low=min(curvatures), high=max(curvatures)),
+        smoothness=Number(
+            value=max(curvatures), low=min(curvatures), high=max(curvatures)
+        ),
         noise_curvature=pooled("noise_curvature"),
         sampling_curvature=pooled("sampling_curvature"),
         initial_gap=number(rounds[0].loss),

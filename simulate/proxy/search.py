@@ -25,7 +25,13 @@ from pydantic import Field
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError, PrivplanError
 from privplan.files import Convert, edited, load_yaml
-from privplan.forecast.features import Coverage, ProxyRun, ProxyTable, client_shares, plan_features
+from privplan.forecast.features import (
+    Coverage,
+    ProxyRun,
+    ProxyTable,
+    client_shares,
+    plan_features,
+)
 from privplan.plan import Plan
 from privplan.planning.problem import fewest_clients
 from privplan.planning.recipe import relative_noise
@@ -61,7 +67,9 @@ class Setting(Value):
 
 def smaller(plan: Plan, share: float) -> Plan:
     """The plan with a share of the cohort and the same noise of the mean; it certifies nothing."""
-    if share == 1 or {one.law.single for one in plan.spec.plain_laws} != {SamplingLaw.POISSON}:
+    if share == 1 or {one.law.single for one in plan.spec.plain_laws} != {
+        SamplingLaw.POISSON
+    }:
         return plan
     names = ("sampling_ratio", "expected_cohort", "noise_multiplier")
     groups = tuple(
@@ -84,13 +92,18 @@ def trained(
     executed = algorithm(setting.algorithm, plan).plan
     built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, share))
     if setting.own is not None:
-        own, base = setting.own, Request(plan, setting.algorithm, setting.dataset, Path(), seed)
+        own, base = (
+            setting.own,
+            Request(plan, setting.algorithm, setting.dataset, Path(), seed),
+        )
         base = replace(base, device="cpu", partition=setting.partition, noise="seeded")
         request = replace(base, own_data=own.data, own_model=own.model)
         experiment = replace(prepare(request), algorithm=built, workers=1)
     else:
         data, chosen = loaded(setting), scheme(setting.partition)
-        assigned = partition(chosen, data.train_y.numpy(), plan.groups, seed, data.train_people)
+        assigned = partition(
+            chosen, data.train_y.numpy(), plan.groups, seed, data.train_people
+        )
         network, device = model(built.plan.spec.model.name), torch.device("cpu")
         experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
     end = to_the_end(experiment)
@@ -115,7 +128,12 @@ def _loaded(dataset: str, folder: str | None, network: str) -> Dataset:
 FACTORS = MappingProxyType({"clipping_norm": 4.0, "step": 2.5, "local_rate": 2.0})
 """Largest factor between a recipe that is tried and the default recipe, in either direction."""
 MOMENTA = (0.0, 0.5, 0.8)  # values of the server's momentum
-DECAYS = (0.0, 0.7, 0.8, 0.9)  # values of the decay of averages; 0 releases the last model
+DECAYS = (
+    0.0,
+    0.7,
+    0.8,
+    0.9,
+)  # values of the decay of averages; 0 releases the last model
 LOCAL_DECAYS = (0.98, 0.99, 1.0)  # values of the decay of the local learning rate
 
 
@@ -140,13 +158,25 @@ class Candidate(Value):
     def fields(self) -> dict[str, Any]:
         """The fields of a spec that the recipe decides, but for local training."""
         if not self.server:
-            return {"clipping_norm": self.clipping_norm, "server": None, "averaging": None}
+            return {
+                "clipping_norm": self.clipping_norm,
+                "server": None,
+                "averaging": None,
+            }
         rate = float(f"{self.step * (1 - self.momentum) / self.clipping_norm:.4g}")
         server: dict[str, Any] = {"optimizer": "sgd", "learning_rate": rate}
         if self.momentum:
-            server = {"optimizer": "momentum", "learning_rate": rate, "momentum": self.momentum}
+            server = {
+                "optimizer": "momentum",
+                "learning_rate": rate,
+                "momentum": self.momentum,
+            }
         averaging = {"method": "ema", "decay": self.decay} if self.decay else None
-        return {"clipping_norm": self.clipping_norm, "server": server, "averaging": averaging}
+        return {
+            "clipping_norm": self.clipping_norm,
+            "server": server,
+            "averaging": averaging,
+        }
 
     def local(self, data: dict[str, Any]) -> dict[str, Any]:
         """Local training of a spec's plain data with the candidate's numbers."""
@@ -170,7 +200,9 @@ def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
         rule = "must be sgd or momentum, or left out, to be tuned"
         raise InputError.one("server.optimizer", rule, server.optimizer)
     if averaging is not None and averaging.method != "ema":
-        raise InputError.one("averaging.method", "must be ema to be tuned", averaging.method)
+        raise InputError.one(
+            "averaging.method", "must be ema to be tuned", averaging.method
+        )
     momentum = 0.0 if server is None else server.momentum or 0.0
     rate = 1.0 if server is None else server.learning_rate or 1.0
     return Candidate(
@@ -199,7 +231,11 @@ def space(default: Candidate) -> Space:
               if name in middle}  # fmt: skip
     return {
         **ranges,
-        **{name: sorted({middle[name], *one}) for name, one in choices.items() if name in middle},
+        **{
+            name: sorted({middle[name], *one})
+            for name, one in choices.items()
+            if name in middle
+        },
     }
 
 
@@ -310,7 +346,10 @@ def search_recipe(
     runs: dict[str, tuple[float, int]] = {}
     for share, count in zip(SHARES, seeds, strict=True):
         share = 1.0 if smaller(plan, share) == plan else share
-        own = {f"{share:.4g}, seed {one}": (share, one) for one in range(seed, seed + count)}
+        own = {
+            f"{share:.4g}, seed {one}": (share, one)
+            for one in range(seed, seed + count)
+        }
         rungs.append(tuple(own))
         runs |= own
 
@@ -336,7 +375,11 @@ def search_recipe(
         jobs=jobs,
         progress=progress,
     )["recipe"]
-    last = [Ranked(recipe(one.params), one.scores) for one in tried if one.scores is not None]
+    last = [
+        Ranked(recipe(one.params), one.scores)
+        for one in tried
+        if one.scores is not None
+    ]
     ranked = tuple(sorted(last, key=lambda one: -one.mean))
     best, own_spec = ranked[0], Spec.parse(ranked[0].recipe.applied(setting.spec))
     evidence = Evidence(
@@ -346,7 +389,9 @@ def search_recipe(
         model=own_spec.model.name, recipe=fields_digest(own_spec.model_dump(mode="json")),
         trials=tuple({**one.recipe.numbers(), "scores": one.scores} for one in ranked),
     )  # fmt: skip
-    return Found(ranked, last[0], evidence, tuple(_warnings(setting.algorithm, best, last[0])))
+    return Found(
+        ranked, last[0], evidence, tuple(_warnings(setting.algorithm, best, last[0]))
+    )
 
 
 def _warnings(name: str, best: Ranked, default: Ranked) -> list[str]:
@@ -377,7 +422,9 @@ def tuned_text(text: str, found: Found, evidence: str) -> str:
     basis, best, data = found.evidence, found.best.recipe, load_yaml(text, "spec")
 
     def row(one: Ranked) -> str:
-        recipe = " ".join(f"{name}={value}" for name, value in one.recipe.numbers().items())
+        recipe = " ".join(
+            f"{name}={value}" for name, value in one.recipe.numbers().items()
+        )
         return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
 
     rows = [
@@ -397,7 +444,9 @@ def tuned_text(text: str, found: Found, evidence: str) -> str:
         fields["recipe"] = {
             "source": "tuned",
             "decides": decided,
-            "replaced": {key: data[key] for key in decided if data.get(key) is not None},
+            "replaced": {
+                key: data[key] for key in decided if data.get(key) is not None
+            },
         }
     rest = {key: value for key, value in data.items() if key not in (*TUNED, "recipe")}
     return with_fields(text, data, {**rest, **fields}, rows)
@@ -417,7 +466,9 @@ def with_fields(
                 del content[key]
         for key in own:
             content[key] = convert(wanted[key])
-        content.yaml_set_comment_before_after_key(own[0], before="\n" + "\n".join(comments))
+        content.yaml_set_comment_before_after_key(
+            own[0], before="\n" + "\n".join(comments)
+        )
 
     return edited(text, edit, wanted, "spec").rstrip() + "\n"
 
@@ -446,21 +497,34 @@ class Variation(Value):
     least_share: NonNegative | None = None  # of its number that each group counts for
     clip: Positive = 1.0
     step: Positive = 1.0  # length of the server's step
-    decay: float | None = None  # of the average of the models; None for the plan's own recipe
+    decay: float | None = (
+        None  # of the average of the models; None for the plan's own recipe
+    )
     partition: str
     seed: int
     share: Fraction  # of the plan's cohort that takes part
 
 
 def variations(
-    spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float, classes: int = 10
+    spec: Spec,
+    partitions: Sequence[str],
+    count: int,
+    seed: int,
+    share: float,
+    classes: int = 10,
 ) -> list[Variation]:
     """Random plans around a spec's; every second one has a recipe of its own."""
     blocks = (one.law.rounds_for(1) for one in spec.plain_laws)
     step = math.lcm(*(one for one in blocks if spec.rounds % one == 0))
     source, drawn = np.random.default_rng([seed, 13]), []
-    free = spec.cohort is not None and not spec.everyone and spec.planning.ratios != "given"
-    weighed = spec.weighting == "optimal" and all(one.min_weight is None for one in spec.groups)
+    free = (
+        spec.cohort is not None
+        and not spec.everyone
+        and spec.planning.ratios != "given"
+    )
+    weighed = spec.weighting == "optimal" and all(
+        one.min_weight is None for one in spec.groups
+    )
 
     def factor(most: float) -> float:
         return float(f"{most ** source.uniform(-1, 1):.4g}")
@@ -470,7 +534,10 @@ def variations(
         epsilons = tuple(float(f"{common * factor(2.5):.4g}") for _ in spec.groups)
         recipe: dict[str, Any] = {"clip": factor(4.0), "step": factor(2.5)}
         recipe["decay"] = float(source.choice(DECAYS))
-        rounds, cohort = max(1, round(spec.rounds * factor(3.0) / step)) * step, factor(2.0)
+        rounds, cohort = (
+            max(1, round(spec.rounds * factor(3.0) / step)) * step,
+            factor(2.0),
+        )
         own, held = source.random() < 0.5, _drawn_partition(source, spec, classes)
         named = partitions[number % len(partitions)]
         # other weights than the spec's, from which the curve learns what the weight of a class does
@@ -498,7 +565,11 @@ def _drawn_partition(source: np.random.Generator, spec: Spec, classes: int) -> s
     labels = ",".join(map(str, sorted(source.permutation(classes)[:number].tolist())))
     if kind < _IID or (kind >= _IID + _DIRICHLET and len(spec.groups) == 1):
         return "iid"
-    return f"dirichlet:{alpha:.2g}" if kind < _IID + _DIRICHLET else f"by-class:{group}={labels}"
+    return (
+        f"dirichlet:{alpha:.2g}"
+        if kind < _IID + _DIRICHLET
+        else f"by-class:{group}={labels}"
+    )
 
 
 def varied(data: dict[str, Any], one: Variation) -> Plan:
@@ -513,7 +584,8 @@ def varied(data: dict[str, Any], one: Variation) -> Plan:
     if one.cohort != 1:
         spec = Spec.parse({**data, "groups": groups})
         cohort = max(
-            round(data["cohort"] * one.cohort), math.ceil(fewest_clients(spec, one.rounds))
+            round(data["cohort"] * one.cohort),
+            math.ceil(fewest_clients(spec, one.rounds)),
         )
         changed["cohort"] = min(float(cohort), sum(map(spec.drawable, spec.groups)))
     plan = solve(Spec.parse(changed), second_opinion=False)
@@ -554,7 +626,9 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
         seed=one.seed,
         accuracy=measured.accuracy,
         accuracy_by_group=tuple(accuracies[group.name] for group in plan.groups),
-        accuracy_by_class=None if np.isnan(by_class).any() else tuple(by_class.tolist()),
+        accuracy_by_class=None
+        if np.isnan(by_class).any()
+        else tuple(by_class.tolist()),
     ).model_dump(mode="json")
 
 
@@ -578,13 +652,17 @@ def proxy_table(
 
     identity = setting.model_dump(mode="json", exclude={"data_dir"})
     if setting.own is not None:
-        identity["own"] = setting.own.data.prepared(Spec.parse(setting.spec).groups)[0].digest
+        identity["own"] = setting.own.data.prepared(Spec.parse(setting.spec).groups)[
+            0
+        ].digest
     journal = Journal[dict[str, Any]](folder / PROXY_JOURNAL, digest(identity), check)
     journal.load()  # another sweep is refused before the lock is created
     items = {key_of(one.model_dump(mode="json")): (setting, one) for one in todo}
     with resumable(folder):
         spread = in_jobs(min(jobs, len(items)))
-        done = finish(items, proxy_run, spread=spread, journal=journal, progress=progress)
+        done = finish(
+            items, proxy_run, spread=spread, journal=journal, progress=progress
+        )
     runs = tuple(parse(ProxyRun, done[key]) for key in items)
     return ProxyTable(
         dataset=setting.dataset,

@@ -71,7 +71,9 @@ class ClientTraining:
                 self.clipped.add(gradients(self._world, now[None], record)[0])
             return (self.clipped.total / self.size).float() * moves
 
-        return descended(self._world.plan, self._round, self._theta, slope, self.factors)
+        return descended(
+            self._world.plan, self._round, self._theta, slope, self.factors
+        )
 
     def movement_of_noise(self) -> Tensor:
         """What the noise alone moves, times the batch [d]; SGD is linear in it."""
@@ -83,7 +85,9 @@ class ClientTraining:
         return descended(self._world.plan, self._round, still, slope, self.factors)
 
 
-def client_release(world: World, line: Line, start: Start) -> tuple[Release, Tensor | None]:
+def client_release(
+    world: World, line: Line, start: Start
+) -> tuple[Release, Tensor | None]:
     """The release of one client, and what it keeps [d]; None where it keeps nothing."""
     training = ClientTraining(world, line, start)
     movement = training.movement()
@@ -100,7 +104,9 @@ def client_release(world: World, line: Line, start: Start) -> tuple[Release, Ten
     summed_norms = training.clipped.summed_norms / training.size
     limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
     release = Release(vector, record, training.clipped.near, unit, limit)
-    return release, kept_by(world, start, line.parts[0], movement * (1 - training.share))
+    return release, kept_by(
+        world, start, line.parts[0], movement * (1 - training.share)
+    )
 
 
 def _with_evidence(
@@ -151,4 +157,6 @@ def kept_by(world: World, start: Start, part: Part, movement: Tensor) -> Tensor 
 def _single_records(batch: Batch) -> list[Batch]:
     """The records of a mini-batch of one client, each as a batch of its own."""
     [size] = batch.sizes
-    return [Batch(batch.x[:, [place]], batch.y[:, [place]], (1,)) for place in range(size)]
+    return [
+        Batch(batch.x[:, [place]], batch.y[:, [place]], (1,)) for place in range(size)
+    ]

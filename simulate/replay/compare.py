@@ -18,11 +18,22 @@ from simulate.replay.sums import Release
 from simulate.replay.tolerance import LINES, ROUNDINGS, Deviation, deviation
 
 PACKAGES = ("privplan", "torch", "numpy")  # packages whose versions a report names
-TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
+TRAINED = (
+    "largest_norm",
+    "clipped",
+    "excluded",
+    "residual",
+    "noise_sum_squares",
+    "batches",
+)
 """Fields of a ledger line that depend on training, or on noise drawn again."""
 CONSTANTS = 1e-12  # relative error of products of a plan's constants in another order
-MOST_DIFFERENCES = 100  # largest number of differences that a report lists; all are counted
-MOST_DEVIATION = 1e100  # largest deviation that a report states, or for what is no number
+MOST_DIFFERENCES = (
+    100  # largest number of differences that a report lists; all are counted
+)
+MOST_DEVIATION = (
+    1e100  # largest deviation that a report states, or for what is no number
+)
 TINY = 1e-300  # the least replayed value that another one is divided by
 
 
@@ -50,11 +61,15 @@ class Comparisons:
         # its noise.
         self.deviations: dict[int, float] = {}
 
-    def add(self, round_: int, name: str, detail: str, deviation: float, limit: float = 0) -> None:
+    def add(
+        self, round_: int, name: str, detail: str, deviation: float, limit: float = 0
+    ) -> None:
         """Add a comparison, which differs when the deviation exceeds the limit or is no number."""
         if name in self.skipped:
             return
-        before = self.by_name.get(name, Comparison(name=name, compared=0, differ=0, largest=0))
+        before = self.by_name.get(
+            name, Comparison(name=name, compared=0, differ=0, largest=0)
+        )
         wrong = not deviation <= limit
         finite = deviation if deviation < MOST_DEVIATION else MOST_DEVIATION
         self.by_name[name] = Comparison(
@@ -74,7 +89,8 @@ class Comparisons:
         """Compare a release with the replayed one, in units of its noise."""
         found = deviation(recorded, replayed.vector, replayed.unit)
         words = (
-            f"{found.coordinate:.2g} noise deviations in one coordinate, {found.norm:.2g} in all"
+            f"{found.coordinate:.2g} noise deviations in one coordinate, "
+            f"{found.norm:.2g} in all"
         )
         self.add(round_, "releases", f"off by {words}", found.norm, replayed.limit)
         if "releases" not in self.skipped:
@@ -97,7 +113,9 @@ class Comparisons:
         """Compare scores by name; replayed ones with the share that ties decide."""
         for one in sorted({*recorded, *replayed}):
             claimed = recorded.get(one)
-            value, ties = (float(number) for number in replayed.get(one, (math.nan, 0.0)))
+            value, ties = (
+                float(number) for number in replayed.get(one, (math.nan, 0.0))
+            )
             if claimed is None and not math.isfinite(value):
                 self.add(round_, name, "", 0.0)
                 continue
@@ -105,7 +123,9 @@ class Comparisons:
             limit = tolerance * max(1.0, abs(value)) + ties
             self.add(round_, name, f"{one}: {both(claimed, value)}", distance, limit)
 
-    def lines(self, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None) -> None:
+    def lines(
+        self, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+    ) -> None:
         """Compare a ledger line: what depends on training, or with ``near`` None, all else.
 
         ``near`` is the number of updates of which rounding decides whether they are
@@ -119,7 +139,9 @@ class Comparisons:
             if (name in TRAINED) == (near is None):
                 continue
             limit = LINES if name in TRAINED else CONSTANTS
-            if not isinstance(claimed, int | float) or not isinstance(value, int | float):
+            if not isinstance(claimed, int | float) or not isinstance(
+                value, int | float
+            ):
                 distance, limit = float(claimed != value), 0.0
             elif name == "clipped":
                 distance, limit = abs(claimed - value), float(near or 0)

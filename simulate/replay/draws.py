@@ -34,7 +34,9 @@ def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
 def hashed(generator: np.random.Generator) -> str:
     """The hash of a Philox state, as in the ledger's ``noise_state``."""
     state = generator.bit_generator.state
-    counter, key = (np.asarray(state["state"][name]).tolist() for name in ("counter", "key"))
+    counter, key = (
+        np.asarray(state["state"][name]).tolist() for name in ("counter", "key")
+    )
     text = f"Philox|{counter}|{key}|{state['buffer_pos']}"
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -55,8 +57,14 @@ def drawn_cohort(
     places = sum(sizes[:part]) + np.arange(members)
     if law == "full":
         return places
-    size = round(members * ratio) if law == "fixed_size" else source.binomial(members, ratio)
-    return places[np.sort(source.choice(members, size=int(size), replace=False, shuffle=False))]
+    size = (
+        round(members * ratio)
+        if law == "fixed_size"
+        else source.binomial(members, ratio)
+    )
+    return places[
+        np.sort(source.choice(members, size=int(size), replace=False, shuffle=False))
+    ]
 
 
 def executed_ratio(law: str, clients: int, ratio: float) -> float:
@@ -71,11 +79,15 @@ def executed_ratio(law: str, clients: int, ratio: float) -> float:
 
 def turn(clients: int, ratio: float, round_: int) -> np.ndarray:
     """Sorted positions where clients take turns, clients * ratio of them per round."""
-    first, last = (math.floor(clients * ratio * number + 1e-9) for number in (round_ - 1, round_))
+    first, last = (
+        math.floor(clients * ratio * number + 1e-9) for number in (round_ - 1, round_)
+    )
     return np.sort(np.arange(first, last) % clients)
 
 
-def epochs(records: np.ndarray, steps: int, size: int, source: np.random.Generator) -> Batches:
+def epochs(
+    records: np.ndarray, steps: int, size: int, source: np.random.Generator
+) -> Batches:
     """Records of each of ``steps`` mini-batches: shuffled epochs, cut into batches."""
     batches: Batches = []
     while len(batches) < steps:

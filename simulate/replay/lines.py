@@ -43,22 +43,31 @@ class Line:
     stream: tuple[int, ...]
 
 
-def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()) -> list[Line]:
+def planned_lines(
+    world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()
+) -> list[Line]:
     """The lines of a round; fields that depend on training are zero."""
     by_client, noisy = world.recipe.release == "per_client", world.recipe.noisy
     released, whole = world.released(round_), world.parts.model.parameters
     size = len(released) + (world.plan.clipping is not None)
     parts, lines = list(_parts(world, round_, recorded)), []
-    releases = [parts] if world.recipe.release == "joint" else [[part] for part in parts]
+    releases = (
+        [parts] if world.recipe.release == "joint" else [[part] for part in parts]
+    )
     for index, of_release in enumerate(releases):
         first, at = of_release[0], (NOISE, round_, index)
         if by_client:
             at = (RECORD_NOISE, round_, int(first.clients[0]))
         steps, source = first.group.steps or 1, world.source(*at)
-        state = source.fingerprint() if isinstance(source, SecureStream) else hashed(source)
+        state = (
+            source.fingerprint() if isinstance(source, SecureStream) else hashed(source)
+        )
         partly = len(released) < whole or world.recipe.masked
         support = mask_digest(released) if partly and noisy and not by_client else ""
-        stds = [one.group.noise_multiplier * (one.share.clip_bound or 0) for one in of_release]
+        stds = [
+            one.group.noise_multiplier * (one.share.clip_bound or 0)
+            for one in of_release
+        ]
         std, grid, family = max(stds) * noisy, None, "gaussian" if noisy else "none"
         if world.discrete:
             family, grid = "discrete_gaussian", grid_of(std)
@@ -73,7 +82,9 @@ def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] =
     return lines
 
 
-def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iterator[Part]:
+def _parts(
+    world: World, round_: int, recorded: Sequence[ReleaseRecord]
+) -> Iterator[Part]:
     """Participants of each group, or of each release of one client, in the order of the ledger."""
     named = {one.group: one.participants for line in recorded for one in line.shares}
     plan, recipe = world.plan, world.recipe
@@ -81,7 +92,11 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
         (ratio, sigma), size = plan.at_round(planned, round_), planned.clients
         law: str = planned.sampling or plan.spec.sampling
         cohort = planned.expected_cohort if planned.segments is None else ratio * size
-        changes = {"sampling_ratio": ratio, "expected_cohort": cohort, "noise_multiplier": sigma}
+        changes = {
+            "sampling_ratio": ratio,
+            "expected_cohort": cohort,
+            "noise_multiplier": sigma,
+        }
         group = planned.model_copy(update=changes)
         if recipe.release == "per_client":
             law, ratio = "poisson", group.record_sampling_ratio or 1.0
@@ -90,13 +105,23 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             within = [one for one in named.get(group.name) or () if one < size]
             chosen = [np.array(within, np.int64)]
         else:
-            source = world.source(SAMPLING, SamplingLaw(law).law.stream_round(round_), index)
-            chosen = [drawn_cohort(law, source, world.parts.partition.seats[index], ratio, round_)]
+            source = world.source(
+                SAMPLING, SamplingLaw(law).law.stream_round(round_), index
+            )
+            chosen = [
+                drawn_cohort(
+                    law, source, world.parts.partition.seats[index], ratio, round_
+                )
+            ]
         norm = plan.spec.clipping_norm if plan.clipping is None else plan.clipping.bound
         norm, rule = norm * plan.clip_factor(group), rule_of(recipe.weight, plan)
         for positions in chosen:
             clients = np.asarray(world.parts.partition.members[index])[positions]
-            owned = len(world.parts.partition.records(int(clients[0]))) if group.records else None
+            owned = (
+                len(world.parts.partition.records(int(clients[0])))
+                if group.records
+                else None
+            )
             share = GroupShare(
                 group=group.name, clients=size,
                 sampling=SamplingLaw(law).of_person(group.contributions, plan.unit),

@@ -125,7 +125,9 @@ class UnknownModule:
     @property
     def head(self) -> slice:
         """Raises: only the module itself tells its last layer."""
-        raise InputError.one("model", "must be given for this algorithm, with --model", "none")
+        raise InputError.one(
+            "model", "must be given for this algorithm, with --model", "none"
+        )
 
 
 def model_of(
@@ -164,11 +166,16 @@ def members_of(folder: Path, plan: Plan) -> list[np.ndarray]:
     stored = read_clients(folder)
     if stored is None:
         return []
-    return [np.flatnonzero(stored["group"] == index) for index in range(len(plan.groups))]
+    return [
+        np.flatnonzero(stored["group"] == index) for index in range(len(plan.groups))
+    ]
 
 
 def round_releases(
-    stored: StoredReleases, ledger: LedgerText, algorithm: Algorithm, members: list[np.ndarray]
+    stored: StoredReleases,
+    ledger: LedgerText,
+    algorithm: Algorithm,
+    members: list[np.ndarray],
 ) -> Iterator[RoundReleases]:
     """The stored releases of each round, with the senders of single clients' ones."""
     by_round: dict[int, list[ReleaseRecord]] = {}
@@ -184,7 +191,9 @@ def round_releases(
         yield RoundReleases(round_, copies, senders)
 
 
-def _sender(line: ReleaseRecord, places: dict[str, int], members: list[np.ndarray]) -> Sender:
+def _sender(
+    line: ReleaseRecord, places: dict[str, int], members: list[np.ndarray]
+) -> Sender:
     """Who sent the release of a ledger line of one client."""
     share = line.shares[0]
     named = share.participants or ()

@@ -63,13 +63,21 @@ from simulate.replay.scores import SCORE, Scores, scores_of
 from simulate.replay.world import World
 from simulate.tasks import evaluations
 
-OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
+OF_KEY = frozenset(
+    {"noise_state", "noise_sum_squares", "participants", "cohort", "releases"}
+)
 """Comparisons that need the key of a run with secure noise."""
 NO_KEY = "the key of cohorts and noise (--noise-key)"
-OWN_MODELS = "rounds build on what clients keep; privplan replay --rounds all executes them"
+OWN_MODELS = (
+    "rounds build on what clients keep; privplan replay --rounds all executes them"
+)
 """Why a replay of some rounds in a limited time shows nothing where clients have own parameters."""
-CLAIMED = "scores are of models that clients keep, which no run stores; they are only claimed"
-WEIGHTS = 1e-5  # relative error of a sum over rounds of weights that float32 updates give
+CLAIMED = (
+    "scores are of models that clients keep, which no run stores; they are only claimed"
+)
+WEIGHTS = (
+    1e-5  # relative error of a sum over rounds of weights that float32 updates give
+)
 Lines = dict[int, list[ReleaseRecord]]  # ledger lines by round
 Progress = Callable[[int, int], None]  # rounds done, rounds to do
 
@@ -99,10 +107,16 @@ class Replay:
         own: OwnParts | None = None,
         noise_key: Path | None = None,
     ) -> None:
-        self.folder, self.found, self._workers = folder, Comparisons(), torch.get_num_threads()
+        self.folder, self.found, self._workers = (
+            folder,
+            Comparisons(),
+            torch.get_num_threads(),
+        )
         self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
         if self.record.status != "complete":
-            raise InputError.one("record.status", "must be complete", self.record.status)
+            raise InputError.one(
+                "record.status", "must be complete", self.record.status
+            )
         self.ledger = read_ledger(folder, self.plan.digest)
         self.evidence = read_evidence(folder, self.plan.digest)
         self.missing = "" if self.evidence else f"digests of the releases ({EVIDENCE})"
@@ -111,9 +125,13 @@ class Replay:
         self.algorithm: Algorithm | None = None
         # The state after the last round, where all rounds were executed one after another.
         self.final: ModelState | None = None
-        key = NoiseKey.of_run(folder, self.record.configuration.get("noise_commitment"), noise_key)
+        key = NoiseKey.of_run(
+            folder, self.record.configuration.get("noise_commitment"), noise_key
+        )
         if self.record.algorithm not in ALGORITHMS.names():
-            self.missing = f"{self.record.algorithm} cannot be executed again: it is unknown here"
+            self.missing = (
+                f"{self.record.algorithm} cannot be executed again: it is unknown here"
+            )
             return
         try:
             self.algorithm = algorithm_of(self.plan, self.record)
@@ -126,7 +144,11 @@ class Replay:
             self.missing = self.missing or EARLIER
 
     def _world(
-        self, algorithm: Algorithm, data_dir: Path | None, own: OwnParts, key: NoiseKey | None
+        self,
+        algorithm: Algorithm,
+        data_dir: Path | None,
+        own: OwnParts,
+        key: NoiseKey | None,
     ) -> World | None:
         """What the run starts from; None, and why in ``missing``, where no replay executes it."""
         settings, name = self.record.configuration, self.record.algorithm
@@ -140,7 +162,9 @@ class Replay:
             return None
         parts = own.parts_of(self.record, self.plan, data_dir, self.folder)
         if parts.model.stochastic:
-            self.missing = "support of replay for a module that draws random numbers in training"
+            self.missing = (
+                "support of replay for a module that draws random numbers in training"
+            )
             return None
         if recipe.personal or recipe.fine_tuned:
             self.claimed = CLAIMED
@@ -161,7 +185,11 @@ class Replay:
         )
 
     def run(
-        self, rounds: int | None, seed: int | None, progress: Progress, seconds: float | None = None
+        self,
+        rounds: int | None,
+        seed: int | None,
+        progress: Progress,
+        seconds: float | None = None,
     ) -> ReplayReport:
         """Compare cohorts, noise states, constants and scores of all rounds; train some again.
 
@@ -185,10 +213,14 @@ class Replay:
             if stored is not None:
                 if seconds is not None and not self.world.recipe.personal:
                     chosen = generator.permutation(chosen)
-                trained = self._from_stored(self.world, stored, chosen.tolist(), lines, progress)
+                trained = self._from_stored(
+                    self.world, stored, chosen.tolist(), lines, progress
+                )
             elif self._may_train_in_turn():
                 last = int(chosen.max(initial=0))
-                trained = self._in_turn(self.world, self.algorithm, last, lines, progress)
+                trained = self._in_turn(
+                    self.world, self.algorithm, last, lines, progress
+                )
         binding = Binding(
             plan_digest=self.plan.digest,
             chain=self.record.chain,
@@ -202,14 +234,18 @@ class Replay:
     def _ledger(self, world: World) -> Lines:
         """The ledger's lines by round, after comparing what does not depend on training."""
         found, total = self.found, self.plan.spec.rounds
-        found.equal(0, "ledger chain", self.ledger.fault or self.record.chain, self.ledger.chain)
+        found.equal(
+            0, "ledger chain", self.ledger.fault or self.record.chain, self.ledger.chain
+        )
         found.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
         found.equal(0, "rounds done", self.record.rounds_done, total)
         lines: Lines = defaultdict(list)
         for line in self.ledger.records:
             lines[line.round].append(line)
         for round_ in sorted({*lines, *range(1, total + 1)}):
-            planned = planned_lines(world, round_, lines[round_]) if round_ <= total else []
+            planned = (
+                planned_lines(world, round_, lines[round_]) if round_ <= total else []
+            )
             found.equal(round_, "number of releases", len(lines[round_]), len(planned))
             for recorded, replayed in zip(lines[round_], planned, strict=False):
                 found.lines(recorded, replayed.record, None)
@@ -243,7 +279,9 @@ class Replay:
     def _may_train_in_turn(self) -> bool:
         """Whether rounds can be executed one after another, without stored releases."""
         assert self.world is not None
-        earlier = self.evidence is not None and isinstance(self.evidence.header, EarlierHeader)
+        earlier = self.evidence is not None and isinstance(
+            self.evidence.header, EarlierHeader
+        )
         return not (self.world.secret or earlier or self.found.differences)
 
     def _from_stored(
@@ -304,15 +342,25 @@ class Replay:
             members = members_of(self.folder, self.plan)
             for releases in round_releases(stored, self.ledger, algorithm, members):
                 if releases.round in needed:
-                    recorded[releases.round] = Recorded(lines[releases.round], releases.vectors)
+                    recorded[releases.round] = Recorded(
+                        lines[releases.round], releases.vectors
+                    )
                 yield releases
 
         first = initial_vector(algorithm, world.parts.model, world.seed)
         declared = torch.from_numpy(stored.initial().copy())
-        off = float((declared - first).norm()) if declared.shape == first.shape else math.inf
+        off = (
+            float((declared - first).norm())
+            if declared.shape == first.shape
+            else math.inf
+        )
         unit = float(first.norm()) or 1.0
         self.found.add(
-            0, "initial model", f"off by {off / unit:.2g}", off / unit, INITIAL_TOLERANCE
+            0,
+            "initial model",
+            f"off by {off / unit:.2g}",
+            off / unit,
+            INITIAL_TOLERANCE,
         )
         starts = dict[int, ModelState]()
         scorer = _Scorer(self, world, algorithm)
@@ -327,7 +375,12 @@ class Replay:
         return starts, recorded
 
     def _in_turn(
-        self, world: World, algorithm: Algorithm, last: int, lines: Lines, show: Progress
+        self,
+        world: World,
+        algorithm: Algorithm,
+        last: int,
+        lines: Lines,
+        show: Progress,
     ) -> list[int]:
         """Train all rounds up to one, each from the releases of those before it.
 
@@ -343,7 +396,9 @@ class Replay:
             if trained and time.monotonic() > self._until:
                 break
             recorded = Recorded(lines[round_])
-            before = replay_round(world, round_, start_of(state, before), recorded, self._workers)
+            before = replay_round(
+                world, round_, start_of(state, before), recorded, self._workers
+            )
             self._compare(round_, before, recorded)
             trained.append(round_)
             releases = _as_sent(world, round_, before)
@@ -373,7 +428,9 @@ def _as_sent(world: World, round_: int, replayed: Replayed) -> RoundReleases:
         for line in planned_lines(world, round_):
             [part] = line.parts
             senders.append(Sender(part.group.name, int(part.clients[0])))
-    return RoundReleases(round_, [release.vector for release in replayed.releases], senders)
+    return RoundReleases(
+        round_, [release.vector for release in replayed.releases], senders
+    )
 
 
 class _Scorer:
@@ -397,8 +454,12 @@ class _Scorer:
         theta = state.released(self._algorithm)
         scores = scores_of(world.parts, replay.plan, theta, self._due[state.round])
         if not scores.shown:
-            share = f"{scores.ties:.0%} of the test records are ties of the model's outputs"
-            replay.missing = replay.missing or f"accuracies that rounding does not decide: {share}"
+            share = (
+                f"{scores.ties:.0%} of the test records are ties of the model's outputs"
+            )
+            replay.missing = (
+                replay.missing or f"accuracies that rounding does not decide: {share}"
+            )
         found, point = replay.found, self._points.get(state.round)
         if point is not None:
             replayed = {"score": scores.score, "loss": (scores.loss, 0.0)}
@@ -410,9 +471,15 @@ class _Scorer:
     def _final(self, scores: Scores) -> None:
         """Compare the scores of the final model."""
         found, record = self._replay.found, self._replay.record
-        found.scores(0, "accuracy", {"score": record.accuracy}, {"score": scores.score}, SCORE)
-        found.scores(0, "accuracy_by_class", record.accuracy_by_class, scores.by_class, SCORE)
-        found.scores(0, "accuracy_by_group", record.accuracy_by_group, scores.by_group, SCORE)
+        found.scores(
+            0, "accuracy", {"score": record.accuracy}, {"score": scores.score}, SCORE
+        )
+        found.scores(
+            0, "accuracy_by_class", record.accuracy_by_class, scores.by_class, SCORE
+        )
+        found.scores(
+            0, "accuracy_by_group", record.accuracy_by_group, scores.by_group, SCORE
+        )
 
     def _weights(self, state: ModelState) -> None:
         """Compare the groups' mean weights, where the server found them from the updates."""

@@ -21,7 +21,9 @@ class Recorded:
     """What a run recorded of a round."""
 
     lines: Sequence[ReleaseRecord]  # of the ledger
-    releases: Sequence[Tensor] = ()  # the stored releases [k]; empty where they are not stored
+    releases: Sequence[
+        Tensor
+    ] = ()  # the stored releases [k]; empty where they are not stored
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Replayed:
     # sums of the round and of those before it, the latest first: by release, then by
     # group
     past: Sequence[Sequence[Sums]] = ()
-    personal: dict[int, Tensor] | None = None  # what clients have kept so far, by their number
+    personal: dict[int, Tensor] | None = (
+        None  # what clients have kept so far, by their number
+    )
 
 
 def start_of(state: ModelState, before: Replayed | None) -> Start:
@@ -59,7 +63,9 @@ def replay_round(
     lines = planned_lines(world, round_, recorded.lines)
     personal = dict(start.personal)
     if world.recipe.release == "per_client":
-        results = in_threads(lambda line: client_release(world, line, start), lines, workers)
+        results = in_threads(
+            lambda line: client_release(world, line, start), lines, workers
+        )
         releases = list[Release]()
         for line, (release, own_part) in zip(lines, results, strict=True):
             releases.append(release)

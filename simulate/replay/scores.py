@@ -24,7 +24,9 @@ model whose outputs are all near has any accuracy that rounding gives it, so non
 shown."""
 BATCH = 1000  # test records at once
 
-Score = tuple[float, float]  # a score, and the share of records that may count either way
+Score = tuple[
+    float, float
+]  # a score, and the share of records that may count either way
 
 
 @dataclass
@@ -48,7 +50,9 @@ def scores_of(parts: RunParts, plan: Plan, theta: Tensor, rows: np.ndarray) -> S
     """Scores of parameters [d] on the test records with some indices."""
     data = parts.data
     blocks = torch.split(torch.from_numpy(rows), BATCH)
-    outputs = [parts.model.logits(theta, data.inputs(data.test_x[block])) for block in blocks]
+    outputs = [
+        parts.model.logits(theta, data.inputs(data.test_x[block])) for block in blocks
+    ]
     logits = torch.cat(outputs)
     labels = data.test_y[rows]
     if parts.metric is not None:
@@ -103,5 +107,8 @@ def _by_metric(
     named = parts.data.test_groups[rows]
     for name in np.unique(named):
         chosen = torch.from_numpy(named == name)
-        scores.by_group[str(name)] = (float(metric(logits[chosen], targets[chosen])), 0.0)
+        scores.by_group[str(name)] = (
+            float(metric(logits[chosen], targets[chosen])),
+            0.0,
+        )
     return scores

@@ -36,7 +36,9 @@ Result = TypeVar("Result")
 # kink of little weight leaves more than rounding does.
 CHANGES = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
 """Relative changes of a model, for each client and size along a random vector of its own."""
-EXPLAINED = 0.95  # part of a gap that another update may leave at most, to take its place
+EXPLAINED = (
+    0.95  # part of a gap that another update may leave at most, to take its place
+)
 KEPT = 2**26  # most values of updates that are kept in memory for another look: 256 MB
 
 
@@ -56,7 +58,9 @@ def in_threads(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int
 ) -> Iterator[Result]:
     """Results of a function on each item, in order, by threads of one core each."""
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(
+        workers, initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
         yield from pool.map(function, items)
 
 
@@ -82,10 +86,14 @@ class Cohort:
         if world.clips:
             norm = start.clipping_norm or world.plan.spec.clipping_norm
         self._empty = list[Callable[[], ClippedSum]]()
-        self._members = list[tuple[int, int]]()  # (part of the release, number of the client)
+        self._members = list[
+            tuple[int, int]
+        ]()  # (part of the release, number of the client)
         for place, part in enumerate(line.parts):
             bound = norm * world.plan.clip_factor(part.group)
-            self._empty.append(partial(ClippedSum, bound, _finish(world, line, part, bound)))
+            self._empty.append(
+                partial(ClippedSum, bound, _finish(world, line, part, bound))
+            )
             self._members += [(place, client) for client in part.clients.tolist()]
         size = world.plan.spec.local.batch_size
         self._chunk = world.parts.model.clients_per_chunk(size)
@@ -116,7 +124,9 @@ class Cohort:
             factor: on the round's own sums in what is released.
             enough: the norm of a gap that needs no explanation.
         """
-        for change, first in product(CHANGES, range(0, len(self._members), self._chunk)):
+        for change, first in product(
+            CHANGES, range(0, len(self._members), self._chunk)
+        ):
             if gap.norm() <= enough:
                 break
             pairs = zip(self._trained(first), self._trained(first, change), strict=True)
@@ -138,7 +148,9 @@ class Cohort:
             return self._kept[first, change]
         clients = [client for _, client in self._chunk_of(first)]
         found = [*updates(self._world, self._round, self._start, clients, change)]
-        if len(self._kept) < KEPT // max(1, self._chunk * self._world.parts.model.parameters):
+        if len(self._kept) < KEPT // max(
+            1, self._chunk * self._world.parts.model.parameters
+        ):
             self._kept[first, change] = found
         return found
 
@@ -195,7 +207,11 @@ def noisy_sum(
 
 
 def _mixed(
-    sums: Sequence[ClippedSum], place: int, start: Start, factors: Sequence[float], size: int
+    sums: Sequence[ClippedSum],
+    place: int,
+    start: Start,
+    factors: Sequence[float],
+    size: int,
 ) -> Tensor:
     """The mixture of the sums of a round and of those before it, without noise [k]."""
     total = torch.zeros(size, dtype=torch.float64)
@@ -239,7 +255,9 @@ def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
     def finish(sent: Tensor, exceeds: bool) -> Tensor:
         if rule is not None:
             half = rule.update_noise_multiplier / rule.count_noise_multiplier / 2
-            sent = torch.cat([sent / norm, sent.new_tensor([-half if exceeds else half])])
+            sent = torch.cat(
+                [sent / norm, sent.new_tensor([-half if exceeds else half])]
+            )
             sent = sent * world.plan.clip_factor(part.group)
         if world.recipe.scaled:
             sent = sent * part.group.scale
@@ -253,7 +271,11 @@ def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
 
 def noise_of(world: World, line: Line, size: int) -> np.ndarray:
     """The noise of a line [size], drawn again."""
-    source, grid, std = world.source(*line.stream), line.record.grid, line.record.noise_std
+    source, grid, std = (
+        world.source(*line.stream),
+        line.record.grid,
+        line.record.noise_std,
+    )
     if grid is not None:
         return discrete_gaussian(source, std / grid, size) * grid
     return np.asarray(source.standard_normal(size) * std)

@@ -25,7 +25,9 @@ class Start:
     """What the clients of a round start from."""
 
     theta: Tensor  # the global model [d]
-    clipping_norm: float | None = None  # of a norm that follows a quantile; None for the plan's
+    clipping_norm: float | None = (
+        None  # of a norm that follows a quantile; None for the plan's
+    )
     last_step: Tensor | None = None  # the server's last step [d] (DP-FedPGN)
     # sums of the rounds before, the latest first: by release, then by group
     past: Sequence[Sequence[Sums]] = ()
@@ -47,7 +49,9 @@ class Batch:
     sizes: Sequence[int]  # how many of the B records count, by client
 
 
-Factor = float | Tensor  # on the learning rate: a number, or one for each coordinate [d]
+Factor = (
+    float | Tensor
+)  # on the learning rate: a number, or one for each coordinate [d]
 
 
 def mini_batches(
@@ -64,7 +68,9 @@ def mini_batches(
     rows = torch.from_numpy(np.array(filled))
     sources = (stream(world.seed, AUGMENTATION, round_, client) for client in clients)
     x = augmented(data.inputs(data.train_x[rows]), rule, sources)
-    steps = zip(x.unbind(1), data.train_y[rows].unbind(1), sizes.T.tolist(), strict=True)
+    steps = zip(
+        x.unbind(1), data.train_y[rows].unbind(1), sizes.T.tolist(), strict=True
+    )
     return (Batch(*step) for step in steps)
 
 
@@ -83,7 +89,9 @@ def gradients(world: World, theta: Tensor, batch: Batch) -> Tensor:
 
 def learning_rate(plan: Plan, round_: int) -> float:
     """Local learning rate of a round."""
-    return plan.spec.local.learning_rate * plan.spec.local.learning_rate_decay ** (round_ - 1)
+    return plan.spec.local.learning_rate * plan.spec.local.learning_rate_decay ** (
+        round_ - 1
+    )
 
 
 Slope = Callable[[Tensor, int, Tensor | bool], Tensor]
@@ -110,7 +118,9 @@ def descended(
     """
     now, speed = theta, torch.zeros_like(theta)
     for step, factor in enumerate(factors):
-        speed = slope(now, step, factor != 0).add_(speed, alpha=plan.spec.local.momentum)
+        speed = slope(now, step, factor != 0).add_(
+            speed, alpha=plan.spec.local.momentum
+        )
         now = now.sub(speed * factor, alpha=learning_rate(plan, round_)) + drift
     return now - theta
 
@@ -141,7 +151,9 @@ def known_movement(world: World, start: Start) -> Tensor:
     return start.last_step * world.plan.spec.local.learning_rate_decay
 
 
-def moved(world: World, round_: int, starts: Tensor, steps: list[Batch], start: Start) -> Tensor:
+def moved(
+    world: World, round_: int, starts: Tensor, steps: list[Batch], start: Start
+) -> Tensor:
     """Movements [K, d] of clients from their parameters [K, d], by the method's local rule."""
     local, numbers = world.recipe.local, world.numbers
     first_ascent = 0
@@ -207,6 +219,8 @@ def updates(
     kept = sent
     if world.recipe.personal:
         kept = first - start.theta + movements * (1 - share)
-    if world.recipe.local == "pgn":  # what all clients know is no part of what they send
+    if (
+        world.recipe.local == "pgn"
+    ):  # what all clients know is no part of what they send
         sent = sent - (1 - world.numbers["beta"]) * known_movement(world, start)
     return zip(sent, kept, strict=True)

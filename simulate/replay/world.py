@@ -48,7 +48,9 @@ class World:
         """Seeds of cohorts by group, and of noise: 128 bits of a hash, by name."""
         text = f"privplan private seed v3\n{self.seed}\n{self.plan.spec_digest}\n"
         names = ("", *(group.name for group in self.plan.groups))
-        hashes = {name: hashlib.sha256(f"{text}{name}".encode()).hexdigest() for name in names}
+        hashes = {
+            name: hashlib.sha256(f"{text}{name}".encode()).hexdigest() for name in names
+        }
         return {name: int(digest[:32], 16) for name, digest in hashes.items()}
 
     @property
@@ -80,7 +82,9 @@ def mixture(plan: Plan, round_: int = 1) -> tuple[float, ...]:
     spec = plan.spec
     factors, norms = _mixtures(spec.sampling, spec.server_momentum, spec.rounds)
     index = min(round_, len(factors)) - 1
-    return tuple(factor / norms[max(0, index - lag)] for lag, factor in enumerate(factors[index]))
+    return tuple(
+        factor / norms[max(0, index - lag)] for lag, factor in enumerate(factors[index])
+    )
 
 
 @lru_cache
@@ -88,7 +92,9 @@ def _mixtures(
     law: SamplingLaw, momentum: float, rounds: int
 ) -> tuple[list[tuple[float, ...]], list[float]]:
     """A law's factors in each round, and the norm of the factors on each sum, or 1."""
-    factors = [law.law.mixture(momentum, rounds, number) for number in range(1, rounds + 1)]
+    factors = [
+        law.law.mixture(momentum, rounds, number) for number in range(1, rounds + 1)
+    ]
     bands = len(factors[0])
     norms = list[float]()
     for first in range(rounds):

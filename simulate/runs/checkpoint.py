@@ -89,17 +89,24 @@ def load(folder: Path, device: torch.device) -> Progress | None:
         raise InputError.one("checkpoint", rule, str(path)) from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a damaged file is reported below, in one line
+            warnings.simplefilter(
+                "ignore"
+            )  # a damaged file is reported below, in one line
             archive = zipfile.ZipFile(io.BytesIO(content))
             if sum(part.file_size for part in archive.infolist()) > len(content):
                 raise ValueError("a part of the file is packed")
             if archive.testzip() is not None:
                 raise ValueError("a part of the file does not have its checksum")
-            data = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            data = torch.load(
+                io.BytesIO(content), map_location="cpu", weights_only=True
+            )
         if data["version"] != VERSION or data["theta"].ndim != 1 or not _whole(data):
             raise ValueError(data["version"])
         mechanism = data.get("mechanism", {})
-        personal = data["personal"] or {"clients": torch.empty(0), "rows": torch.empty(0)}
+        personal = data["personal"] or {
+            "clients": torch.empty(0),
+            "rows": torch.empty(0),
+        }
         pairs = zip(personal["clients"].tolist(), personal["rows"], strict=True)
         return Progress(
             round=int(data["round"]),

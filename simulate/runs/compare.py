@@ -31,7 +31,12 @@ from privplan.spec.training import Recipe, without_recipe
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from privplan.visible import csv_cell, in_latex, printable
-from simulate.algorithms.registry import ALGORITHMS, algorithm, executable, not_executable
+from simulate.algorithms.registry import (
+    ALGORITHMS,
+    algorithm,
+    executable,
+    not_executable,
+)
 from simulate.data.partition.schemes import scheme
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
@@ -99,7 +104,9 @@ class ComparisonRow:
         """What is said beside a method that does not keep the budgets; empty where it does."""
         if all(self.spent(name) is None for name in self.groups):
             return "not private"
-        outcomes = Counter(one.outcome for one in self.verdicts if one.outcome != "kept")
+        outcomes = Counter(
+            one.outcome for one in self.verdicts if one.outcome != "kept"
+        )
         return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
 
     @property
@@ -109,20 +116,29 @@ class ComparisonRow:
 
     def spent(self, group: str) -> float | None:
         """Largest realised upper bound of a group over the seeds; None when infinite."""
-        found = [item for one in self.verdicts for item in one.groups if item.group == group]
-        uppers = [math.inf if one.realised_upper is None else one.realised_upper for one in found]
+        found = [
+            item for one in self.verdicts for item in one.groups if item.group == group
+        ]
+        uppers = [
+            math.inf if one.realised_upper is None else one.realised_upper
+            for one in found
+        ]
         return None if max(uppers) == math.inf else max(uppers)
 
     def accuracy_of(self, group: str) -> float:
         """Mean score of a group over the seeds; NaN where a run has none."""
-        scores = (record.accuracy_by_group.get(group, math.nan) for record in self.records)
+        scores = (
+            record.accuracy_by_group.get(group, math.nan) for record in self.records
+        )
         return statistics.fmean(scores)
 
     def plain(self) -> Iterator[dict[str, object]]:
         """One record per seed and group, for JSON; an infinite epsilon is None."""
         for record, verdict in zip(self.records, self.verdicts, strict=True):
             for group in verdict.groups:
-                line = dict(zip(COLUMNS, _line(self, record, verdict, group), strict=True))
+                line = dict(
+                    zip(COLUMNS, _line(self, record, verdict, group), strict=True)
+                )
                 bounds = {"realised_lower": group.realised_lower}
                 yield {**line, **bounds, "realised_upper": group.realised_upper}
 
@@ -150,11 +166,23 @@ def results_csv(rows: Sequence[ComparisonRow]) -> str:
 def _line(
     row: ComparisonRow, record: RunRecord, verdict: Verdict, group: GroupVerdict
 ) -> list[object]:
-    bounds = ["inf" if one is None else one for one in (group.realised_lower, group.realised_upper)]
+    bounds = [
+        "inf" if one is None else one
+        for one in (group.realised_lower, group.realised_upper)
+    ]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
     found = [verdict.outcome, verdict.plan_digest[:SHORT]]
-    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *found, *row.given]
+    return [
+        row.algorithm,
+        row.unit,
+        record.seed,
+        *score,
+        *bounds,
+        *law,
+        *found,
+        *row.given,
+    ]
 
 
 def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
@@ -191,14 +219,20 @@ def printed_table(
     if chosen is not None:
         columns.append("tuned")
         for line in cells:
-            values = list(chosen[line[0]].items())[:-3]  # not its runs and validation scores
+            values = list(chosen[line[0]].items())[
+                :-3
+            ]  # not its runs and validation scores
             line.append(", ".join(f"{name}={value:.3g}" for name, value in values))
     return title, columns, cells, _caption(rows)
 
 
 # --- Which method leads: only within a unit, and only where the seeds decide. --------------------
 
-WHOM = {"client": "protect each client", "record": "protect each record", "none": "protect nobody"}
+WHOM = {
+    "client": "protect each client",
+    "record": "protect each record",
+    "none": "protect nobody",
+}
 """What is said of the methods of a unit."""
 
 # A rehearsal protects nobody, yet shows which method a run with secure noise should try.
@@ -208,7 +242,9 @@ _REHEARSALS = "rehearsals: nothing here protected anybody; their noise is seeded
 
 def by_unit(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]:
     """The rows by whom they protect; epsilons of two units are not compared."""
-    units = dict.fromkeys(unit for unit in WHOM if any(row.unit == unit for row in rows))
+    units = dict.fromkeys(
+        unit for unit in WHOM if any(row.unit == unit for row in rows)
+    )
     return {unit: [row for row in rows if row.unit == unit] for unit in units}
 
 
@@ -219,7 +255,9 @@ def units_apart(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]
     """
     units = by_unit(rows)
     if {"client", "record"} <= units.keys():
-        return {f"methods that {WHOM[unit]}: ": members for unit, members in units.items()}
+        return {
+            f"methods that {WHOM[unit]}: ": members for unit, members in units.items()
+        }
     return {"": list(rows)}
 
 
@@ -251,8 +289,16 @@ def leader(rows: Sequence[ComparisonRow]) -> Leader | None:
 
     A method that sends nothing pays no budget and leads nobody.
     """
-    paid = [row for row in rows if row.is_within and any(row.spent(name) for name in row.groups)]
-    if rows[0].metric != ACCURACY or any(math.isnan(row.mean) for row in rows) or not paid:
+    paid = [
+        row
+        for row in rows
+        if row.is_within and any(row.spent(name) for name in row.groups)
+    ]
+    if (
+        rows[0].metric != ACCURACY
+        or any(math.isnan(row.mean) for row in rows)
+        or not paid
+    ):
         return None
     first = max(paid, key=lambda row: row.mean)
     others = [row for row in paid if row is not first]
@@ -285,11 +331,15 @@ def _answer_of_unit(
             continue
         reached = f"{row.algorithm} reaches {_score(row, row.mean)}%"
         if row.is_within and not any(row.spent(name) for name in row.groups):
-            lines.append(f"{reached}, and nothing leaves its clients: no plan pays here")
+            lines.append(
+                f"{reached}, and nothing leaves its clients: no plan pays here"
+            )
         elif row.note == "not private":
             lines.append(f"{reached} without noise: its epsilon is infinite")
         elif not row.is_within:
-            lines.append(f"{reached}, and its budgets are {outcomes(row.verdicts)} kept")
+            lines.append(
+                f"{reached}, and its budgets are {outcomes(row.verdicts)} kept"
+            )
     return lines
 
 
@@ -299,7 +349,9 @@ def _lost(rows: Sequence[ComparisonRow]) -> list[str]:
     for row in rows:
         for verdict in row.verdicts:
             if row.note != "not private" and verdict.outcome not in _WITHIN:
-                lines.setdefault(verdict.algorithm, f"{verdict.algorithm}: {headline(verdict)}")
+                lines.setdefault(
+                    verdict.algorithm, f"{verdict.algorithm}: {headline(verdict)}"
+                )
     if any(verdict.outcome == "rehearsal" for row in rows for verdict in row.verdicts):
         return [*lines.values(), _REHEARSALS]
     return list(lines.values())
@@ -310,7 +362,9 @@ def kept_line(rows: Sequence[ComparisonRow]) -> str:
     counts = []
     for unit, members in by_unit(rows).items():
         if unit == "none":
-            counts.append(f"{counted(len(members), 'method')} {_verb('none', len(members))}")
+            counts.append(
+                f"{counted(len(members), 'method')} {_verb('none', len(members))}"
+            )
             continue
         kept = sum(row.keeps for row in members)
         verb = _verb(unit, len(members))
@@ -325,27 +379,45 @@ def _verb(unit: str, count: int) -> str:
 
 def _apart(first: ComparisonRow, second: ComparisonRow) -> bool:
     """Whether two means differ by more than two standard errors."""
-    error = math.hypot(first.deviation, second.deviation) / math.sqrt(len(first.records))
+    error = math.hypot(first.deviation, second.deviation) / math.sqrt(
+        len(first.records)
+    )
     return len(first.records) > 1 and abs(first.mean - second.mean) > 2 * error
 
 
 def latex(rows: Sequence[ComparisonRow]) -> str:
     """A tabular of booktabs: mean and deviation, scores and epsilons of the groups."""
     _, columns, cells, caption = printed_table("", rows)
-    head, *body = (" & ".join(map(in_latex, line)) + r" \\" for line in (columns, *cells))
-    lines = [r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}", r"\toprule", head, r"\midrule"]
+    head, *body = (
+        " & ".join(map(in_latex, line)) + r" \\" for line in (columns, *cells)
+    )
+    lines = [
+        r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}",
+        r"\toprule",
+        head,
+        r"\midrule",
+    ]
     return "\n".join(
         [*lines, *body, r"\bottomrule", r"\end{tabular}", f"% {printable(caption)}", ""]
     )
 
 
-def given_table(rows: Sequence[ComparisonRow]) -> tuple[str, list[str], list[list[str]], str]:
+def given_table(
+    rows: Sequence[ComparisonRow],
+) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: what each algorithm was given besides the budgets."""
-    caption = "recipe: C is the clipping norm, step the server's factor on the mean update; "
+    caption = (
+        "recipe: C is the clipping norm, step the server's factor on the mean update; "
+    )
     caption += "ratios: the rule or the objective that decides who takes part how often; release: "
     caption += "one noisy sum of all groups (joint), one per group, or sums without noise (exact)"
     cells = [[row.algorithm, *row.given] for row in rows]
-    return "what each algorithm was given", ["algorithm", *Given._fields], cells, caption
+    return (
+        "what each algorithm was given",
+        ["algorithm", *Given._fields],
+        cells,
+        caption,
+    )
 
 
 def counted(count: int, noun: str) -> str:
@@ -399,7 +471,9 @@ def outcomes(verdicts: Sequence[Verdict]) -> str:
     """Number of verdicts that are kept, of those that are unverified, and of rehearsals."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     unverified = f" ({counts['unverified']} unverified)" if counts["unverified"] else ""
-    rehearsed = f" ({counted(counts['rehearsal'], 'rehearsal')})" if counts["rehearsal"] else ""
+    rehearsed = (
+        f" ({counted(counts['rehearsal'], 'rehearsal')})" if counts["rehearsal"] else ""
+    )
     return f"{counts['kept']}/{len(verdicts)}{unverified}{rehearsed}"
 
 
@@ -434,16 +508,27 @@ PLOT = "accuracy.png"
 TUNING = "tuning.db"
 
 
-def select(names: str, base: Request, *, one_unit: bool = False) -> tuple[list[str], list[str]]:
+def select(
+    names: str, base: Request, *, one_unit: bool = False
+) -> tuple[list[str], list[str]]:
     """Algorithms to compare, and one line per reason why ``all`` omits some."""
     words = [word.strip() for word in names.split(",") if word.strip()]
     if "all" not in map(str.lower, words):
-        return list(dict.fromkeys(ALGORITHMS.name_of(word) for word in words or [""])), []
-    plan, named = base.plan, {ALGORITHMS.name_of(one) for one in words if one.lower() != "all"}
+        return list(
+            dict.fromkeys(ALGORITHMS.name_of(word) for word in words or [""])
+        ), []
+    plan, named = (
+        base.plan,
+        {ALGORITHMS.name_of(one) for one in words if one.lower() != "all"},
+    )
     possible, omitted = executable(plan), not_executable(plan)
     if not scheme(base.partition).disjoint:
-        fault = Fault("partition", "must leave each record with one client", base.partition)
-        omitted[str(fault)] = [one for one in possible if _by_record(replace(base, algorithm=one))]
+        fault = Fault(
+            "partition", "must leave each record with one client", base.partition
+        )
+        omitted[str(fault)] = [
+            one for one in possible if _by_record(replace(base, algorithm=one))
+        ]
     if one_unit:
         known = {name for some in omitted.values() for name in some}
         units = {name: ALGORITHMS.get(name).unit_under(plan) for name in possible}
@@ -477,17 +562,28 @@ def compare(
     ``given`` has the requests of names that differ from the base in more than the algorithm.
     """
     if not algorithms or not seeds:
-        raise InputError.one("algorithms", "must name at least one, with one seed or more", "none")
+        raise InputError.one(
+            "algorithms", "must name at least one, with one seed or more", "none"
+        )
     require_own(base.folder)
-    bases = {name: (given or {}).get(name) or replace(base, algorithm=name) for name in algorithms}
+    bases = {
+        name: (given or {}).get(name) or replace(base, algorithm=name)
+        for name in algorithms
+    }
     # What is prepared has every fault that any run has: the seed decides the partition, which is
     # the same under all algorithms, except that methods that protect records plan by it.
     for name in algorithms:
         prepare(request_for(bases[name], name, seeds[0]))
     for seed in seeds[1:]:
-        for name in [one for one in algorithms if _by_record(bases[one])] or algorithms[:1]:
+        for name in [one for one in algorithms if _by_record(bases[one])] or algorithms[
+            :1
+        ]:
             prepare(request_for(bases[name], name, seed))
-    items = {f"{one}/{k}": request_for(bases[one], one, k) for one in algorithms for k in seeds}
+    items = {
+        f"{one}/{k}": request_for(bases[one], one, k)
+        for one in algorithms
+        for k in seeds
+    }
     rows: dict[str, ComparisonRow] = {}
     missing = Counter(key.rpartition("/")[0] for key in items)
     trained, total = list[int](), sum(one.plan.spec.rounds for one in items.values())
@@ -528,7 +624,9 @@ def require_own(folder: Path) -> None:
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if names and names <= {TUNING, f"{TUNING}-journal"}:
         return
-    known = {name.removesuffix(RECIPE[True]).removesuffix(RECIPE[False]) for name in names}
+    known = {
+        name.removesuffix(RECIPE[True]).removesuffix(RECIPE[False]) for name in names
+    }
     if names and (RECORD in names or known.isdisjoint(ALGORITHMS)):
         rule = "must be a comparison's folder, a new folder or an empty one"
         raise InputError.one("output", rule, str(folder))
@@ -541,7 +639,9 @@ def _by_record(base: Request) -> bool:
 
 def request_for(base: Request, name: str, seed: int) -> Request:
     """The request of one run of a comparison, in the folder of its row's name."""
-    return replace(base, seed=seed, folder=base.folder / name / f"seed-{seed}", own_unit=True)
+    return replace(
+        base, seed=seed, folder=base.folder / name / f"seed-{seed}", own_unit=True
+    )
 
 
 def run_here(request: Request) -> None:
@@ -597,7 +697,9 @@ def with_recipes(
     found: dict[str, Request] = {}
     recipe, without = base.plan.spec.recipe, []
     if recipe is None or not recipe.decides:
-        raise InputError.one("recipe", "must be left out: the plan has no recipe", which)
+        raise InputError.one(
+            "recipe", "must be left out: the plan has no recipe", which
+        )
     bare = Spec.parse(without_recipe(base.plan.spec.model_dump(mode="json")))
     for name in algorithms:
         own = ALGORITHMS.get(name).executes(base.plan)
@@ -619,7 +721,9 @@ def _with_recipe(request: Request) -> Request:
     """The request of a method that plans for itself, which gets the recipe for its own noise."""
     plan, entry = request.plan, ALGORITHMS.get(request.algorithm)
     if _by_record(request) or entry.released == "nothing":
-        raise InputError.one("recipe", "must be published for methods of records", "ours")
+        raise InputError.one(
+            "recipe", "must be published for methods of records", "ours"
+        )
     spec, chosen, noise = plan.spec, request.hyperparameters, 0.0
     if entry.unit == "none":
         chosen = replace(chosen, values={"clipped": 1.0, **chosen.values})
@@ -638,15 +742,22 @@ def _with_recipe(request: Request) -> Request:
 def _given(run: Run) -> Given:
     """What a run was given, by the plan that it executed and the bounds in its ledger."""
     plan, spec, entry = run.plan, run.plan.spec, ALGORITHMS.get(run.record.algorithm)
-    bounds = [share.clip_bound for one in run.ledger.records[:1] for share in one.shares]
+    bounds = [
+        share.clip_bound for one in run.ledger.records[:1] for share in one.shares
+    ]
     clips = entry.unit != "none" or any(bounds)
     rate = 1.0 if spec.server is None else spec.server.learning_rate or 1.0
-    model = "last model" if spec.averaging is None else f"{spec.averaging.method} of models"
+    model = (
+        "last model" if spec.averaging is None else f"{spec.averaging.method} of models"
+    )
     clip = f"C {spec.clipping_norm:g}" if clips else "no clipping"
     ratios = plan.objective.name
     ratios = spec.planning.ratios if ratios == FIXED_RATIOS[0] else ratios
     weights, release = spec.weighting, "exact" if entry.unit == "none" else plan.release
     if entry.unit != "none" and not entry.function.__module__.startswith("simulate."):
         made = entry.build(plan)
-        weights, release = made.aggregator.name, "joint" if made.mechanism.joint else "per_group"
+        weights, release = (
+            made.aggregator.name,
+            "joint" if made.mechanism.joint else "per_group",
+        )
     return Given(f"{clip}, step {rate:.4g}, {model}", ratios, weights, release)

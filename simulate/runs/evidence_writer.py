@@ -44,7 +44,9 @@ class EvidenceWriter:
         settings: the record's ``settings_digest``.
     """
 
-    def __init__(self, folder: Path, experiment: Experiment, done: int, settings: str) -> None:
+    def __init__(
+        self, folder: Path, experiment: Experiment, done: int, settings: str
+    ) -> None:
         self._folder = folder
         plan = experiment.algorithm.plan
         start = experiment.start.numpy()
@@ -58,7 +60,9 @@ class EvidenceWriter:
             stored=expected_bytes(experiment) <= MOST_BYTES,
         )
         lines = _written(folder, plan.digest, header, done)
-        if len(lines) < done:  # the evidence of rounds that are done is lost, with their releases
+        if (
+            len(lines) < done
+        ):  # the evidence of rounds that are done is lost, with their releases
             header = header.model_copy(update={"stored": False})
             lines = [line for line in lines if line.round <= done]
         self._stores = header.stored

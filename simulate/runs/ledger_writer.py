@@ -73,7 +73,9 @@ class FileLedger:
             line, self.chain = lines.pop(0)
             done = int(load_json(line)["release"]["round"])
         self._replayed.extend(line for line, _ in lines)
-        if self._noise.exists():  # of rounds after the checkpoint they are measured again
+        if (
+            self._noise.exists()
+        ):  # of rounds after the checkpoint they are measured again
             measured, _ = read_noise_evidence(folder)
             kept = [one.line for one in measured.values() if one.round <= done]
             write_text(self._noise, "".join(kept))
@@ -81,7 +83,9 @@ class FileLedger:
     def append(self, records: Sequence[ReleaseRecord], measured: Measured = ()) -> None:
         """Write the releases, or compare replayed ones with their lines in the file."""
         if measured:
-            append_bytes(self._noise, "".join(one.line for one in measured).encode(), "ledger")
+            append_bytes(
+                self._noise, "".join(one.line for one in measured).encode(), "ledger"
+            )
         text = ""
         for record in records:
             line, self.chain = chained(record, self.chain)

@@ -46,7 +46,9 @@ class Request:
     data_dir: Path | None = None  # PRIVPLAN_DATA or the user's cache when None
     download: bool = False  # whether missing data may be downloaded
     canaries: int = 0  # audit canaries per group, in addition to the plan's clients
-    own_data: Data | None = None  # instead of dataset; data that name clients have no partition
+    own_data: Data | None = (
+        None  # instead of dataset; data that name clients have no partition
+    )
     own_model: OwnModel | None = None  # under the plan's name of the model
     loss: Any = None  # as simulate.tasks.objective_of takes it
     metric: Any = None  # as simulate.tasks.metric_of takes it
@@ -110,7 +112,9 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         # The least number of records of a client per group. A plan that uses it makes it public:
         # in a deployment it is known beforehand, and a simulation takes it from the partition.
         members = zip(request.plan.groups, assigned.members, strict=True)
-        records = {group.name: int(assigned.sizes(part).min()) for group, part in members}
+        records = {
+            group.name: int(assigned.sizes(part).min()) for group, part in members
+        }
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
     name = built.plan.spec.model.name
     if own is None:
@@ -140,7 +144,9 @@ def _metric(request: Request) -> Metric | None:
             if value is not None:
                 raise InputError.one(name, "is only for own models", str(value))
         if request.task != MULTI_CLASS:
-            raise InputError.one("task", "must be multi-class for built-in models", request.task)
+            raise InputError.one(
+                "task", "must be multi-class for built-in models", request.task
+            )
     plain = is_accuracy(request.task, request.metric)
     return None if plain else metric_of(request.task, request.metric)
 
@@ -152,7 +158,9 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     others by the channel on which they send sums without noise.
     """
     if request.source_of_noise not in NOISES:
-        raise InputError.one("noise", f"must be one of {', '.join(NOISES)}", request.noise)
+        raise InputError.one(
+            "noise", f"must be one of {', '.join(NOISES)}", request.noise
+        )
     if request.source_of_noise == NOISES[0]:
         if request.noise_key_file is not None:
             found = str(request.noise_key_file)
@@ -184,7 +192,9 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
         data, assigned = request.own_data.prepared(groups)
     if request.validation_share is not None:
         if assigned is not None or data.targets is not None:
-            rule = "must be left out with own data that name clients, or of another task"
+            rule = (
+                "must be left out with own data that name clients, or of another task"
+            )
             raise InputError.one("tune", rule, request.partition_name)
         data = validation_split(data, request.validation_share, VALIDATION_SEED)
     if assigned is None:

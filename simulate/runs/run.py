@@ -25,7 +25,14 @@ from simulate.aggregators import WEIGHT
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate, executed, initial_state, one_core, train
+from simulate.engine.loop import (
+    Progress,
+    evaluate,
+    executed,
+    initial_state,
+    one_core,
+    train,
+)
 from simulate.models.network import keep
 from simulate.parallel import (
     SINGLE_PROCESS,
@@ -37,14 +44,27 @@ from simulate.parallel import (
 )
 from simulate.runs import checkpoint
 from simulate.runs.evidence_writer import EvidenceWriter
-from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger, check_finished
+from simulate.runs.ledger_writer import (
+    FileLedger,
+    LedgerWriter,
+    RemoteLedger,
+    check_finished,
+)
 from simulate.runs.request import Request, prepare
 from simulate.tasks import MULTI_CLASS, finite_or_none
 from simulate.tracking import Callback, opened
 
 # --- Checks of a run folder, which holds exactly one run. ----------------------------------------
 
-_IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
+_IDENTITY = (
+    "algorithm",
+    "dataset",
+    "partition",
+    "model",
+    "seed",
+    "device",
+    "plan_digest",
+)
 _CONFIGURATION = (
     "aggregation", "numbers", "data", "canaries", "own_model", "metric", "task",
     "noise", "noise_commitment", "test", "tuned",
@@ -56,7 +76,11 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
     if not folder.is_dir():
         raise InputError.one("output", "must be a folder", str(folder))
     if not (folder / RECORD).exists():
-        if any(path.name != PLAN for path in folder.iterdir() if not path.name.startswith(".")):
+        if any(
+            path.name != PLAN
+            for path in folder.iterdir()
+            if not path.name.startswith(".")
+        ):
             rule = "must be a run folder, a new folder or an empty one"
             raise InputError.one("output", rule, str(folder))
         path = folder / PLAN
@@ -75,7 +99,10 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
         if record.configuration.get(name) != requested:
             faults.append(Fault(name, f"must be {advice}", requested))
     for name in ("processes", "streams") if record.status == "running" else ():
-        began, requested = record.configuration.get(name, 1), initial.configuration[name]
+        began, requested = (
+            record.configuration.get(name, 1),
+            initial.configuration[name],
+        )
         if began != requested:
             rule = f"must be {began}, as when the run in {folder} began"
             faults.append(Fault(name, rule, requested))
@@ -87,7 +114,9 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
 # --- The record of a run before its first round, at an interruption, and after its last round. ---
 
 PLOT = "accuracy.png"
-FINAL_CLIENTS = 10_000  # most clients whose personal models are evaluated after the last round
+FINAL_CLIENTS = (
+    10_000  # most clients whose personal models are evaluated after the last round
+)
 
 
 def initial_record(request: Request, experiment: Experiment) -> RunRecord:
@@ -130,7 +159,9 @@ def initial_record(request: Request, experiment: Experiment) -> RunRecord:
         configuration=configuration,
         parts={
             group.name: clients.parts
-            for group, clients in zip(plan.groups, experiment.partition.seats, strict=False)
+            for group, clients in zip(
+                plan.groups, experiment.partition.seats, strict=False
+            )
             if isinstance(clients, Clients)
         },
         versions={
@@ -178,21 +209,35 @@ def write_finished(
     if experiment.canary is not None and end.canary_scores is not None:
         final = traces.final_scores(experiment.canary, experiment.start, end.theta)
         evidence = traces.audit_evidence(
-            experiment.canary, experiment.algorithm.plan, end.chain, end.canary_scores, final
+            experiment.canary,
+            experiment.algorithm.plan,
+            end.chain,
+            end.canary_scores,
+            final,
         )
         evidence.save(folder)
         audit = evidence.digest
     score = finite_or_none(measures.accuracy)
-    last = {"accuracy": score, "loss": measures.loss}  # of more clients than while it trained
+    last = {
+        "accuracy": score,
+        "loss": measures.loss,
+    }  # of more clients than while it trained
     finished = record.model_copy(
         update={
             "status": "complete",
             "chain": end.chain,
             "audit": audit,
-            "metrics": (*record.metrics[:-1], record.metrics[-1].model_copy(update=last)),
+            "metrics": (
+                *record.metrics[:-1],
+                record.metrics[-1].model_copy(update=last),
+            ),
             "accuracy": score,
-            "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
-            "accuracy_by_group": {k: v for k, v in groups.items() if finite_or_none(v) is not None},
+            "accuracy_by_class": {
+                name: float(share) for name, share, total in classes if total
+            },
+            "accuracy_by_group": {
+                k: v for k, v in groups.items() if finite_or_none(v) is not None
+            },
             "weights": {
                 group.name: float(end.server[WEIGHT + group.name]) / end.round
                 for group in experiment.algorithm.plan.groups
@@ -209,7 +254,9 @@ def write_finished(
 
 _log = logging.getLogger(__name__)
 SAVE_SECONDS = 2.0  # least time between two checkpoints; the last state is always saved
-SAVE_SHARE = 0.05  # largest share of a run's time for saving, where the personal state is large
+SAVE_SHARE = (
+    0.05  # largest share of a run's time for saving, where the personal state is large
+)
 
 
 class InterruptedRunError(PrivplanError):
@@ -232,10 +279,14 @@ Report = Callable[[int, int], None]  # number of completed rounds, number of all
 
 
 def execute(
-    request: Request, report: Report = lambda done, rounds: None, ranks: Ranks = SINGLE_PROCESS
+    request: Request,
+    report: Report = lambda done, rounds: None,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Outcome:
     """Train as requested, from the state that the folder holds."""
-    return run_prepared(request, on_all_ranks(ranks, lambda: prepare(request, ranks)), report)
+    return run_prepared(
+        request, on_all_ranks(ranks, lambda: prepare(request, ranks)), report
+    )
 
 
 def run_prepared(
@@ -278,12 +329,16 @@ class _OpenedFolder:
     witness: Witness | None = None  # learns of releases before they are used
 
 
-def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> _OpenedFolder:
+def _open_folder(
+    request: Request, experiment: Experiment, stack: ExitStack
+) -> _OpenedFolder:
     """Lock the folder until ``stack`` closes, and read the state of its run."""
     folder, plan = request.folder, experiment.algorithm.plan
     initial = initial_record(request, experiment)
     if folder.exists():
-        existing_run(folder, initial)  # refuses a wrong folder before the lock file is created
+        existing_run(
+            folder, initial
+        )  # refuses a wrong folder before the lock file is created
     stack.enter_context(locked(folder))
     before = existing_run(folder, initial)
     if before is None:
@@ -317,7 +372,9 @@ def _train(
     """Train to the last round and write the record; save the state when interrupted."""
     assert opened.progress is not None
     start, plan = opened.progress, experiment.algorithm.plan
-    evidence = EvidenceWriter(folder, experiment, start.round, opened.record.settings_digest)
+    evidence = EvidenceWriter(
+        folder, experiment, start.round, opened.record.settings_digest
+    )
     latest, saved, started = start, time.monotonic(), time.monotonic()
     pause = SAVE_SECONDS
 
@@ -342,14 +399,20 @@ def _train(
             for callback in callbacks:
                 callback.on_round(state)
         now = time.monotonic()
-        if not 0 <= now - saved < pause:  # a clock that was set back must not delay saving
+        if (
+            not 0 <= now - saved < pause
+        ):  # a clock that was set back must not delay saving
             checkpoint.save(folder, progress, experiment.rounds)
             saved = time.monotonic()
-            _log.debug("%s: saved round %d in %.3f s", folder, progress.round, saved - now)
+            _log.debug(
+                "%s: saved round %d in %.3f s", folder, progress.round, saved - now
+            )
             pause = max(SAVE_SECONDS, (saved - now) / SAVE_SHARE)
 
     action = f"resuming after round {start.round}" if start.round else "starting"
-    _log.info("%s: %s of %d on %s", folder, action, experiment.rounds, experiment.device)
+    _log.info(
+        "%s: %s of %d on %s", folder, action, experiment.rounds, experiment.device
+    )
     report(start.round, experiment.rounds)
     for callback in callbacks:
         callback.on_start(plan, record_at(start))
@@ -361,7 +424,9 @@ def _train(
         done = f"{latest.round} of {experiment.rounds} rounds are saved in {folder}"
         if isinstance(stop, LostRankError):
             raise LostRankError(done) from None
-        raise InterruptedRunError(f"interrupted: {done}; the same command resumes") from None
+        raise InterruptedRunError(
+            f"interrupted: {done}; the same command resumes"
+        ) from None
     checkpoint.save(folder, end, experiment.rounds)
     if opened.witness is not None:
         opened.witness.end(end.chain)

@@ -46,8 +46,12 @@ class Problem:
 
     space: Space
     first: dict[str, Any]  # the first trial, which is never pruned
-    rungs: Sequence[Sequence[str]] = (("score",),)  # keys of the runs; the last rung's mean counts
-    startup: int = BATCH  # trials that are drawn at random before the estimator proposes any
+    rungs: Sequence[Sequence[str]] = (
+        ("score",),
+    )  # keys of the runs; the last rung's mean counts
+    startup: int = (
+        BATCH  # trials that are drawn at random before the estimator proposes any
+    )
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ def search(
     all that scores depend on: a file of another one is refused. Stored runs are not repeated.
     """
     with resumable(file.parent), _opened(file) as storage:
-        studies = {k: _Study(storage, k, identity, one, seed) for k, one in problems.items()}
+        studies = {
+            k: _Study(storage, k, identity, one, seed) for k, one in problems.items()
+        }
         while True:
             for study in studies.values():
                 with ignore_sigint():  # what a score decides is stored in several steps
@@ -93,7 +99,9 @@ def search(
             ]
             if not tasks:
                 return done
-            for (name, number, key), score in in_jobs(min(jobs, len(tasks)))(keyed, tasks):
+            for (name, number, key), score in in_jobs(min(jobs, len(tasks)))(
+                keyed, tasks
+            ):
                 studies[name].store(number, key, score)
 
 
@@ -137,7 +145,12 @@ class _Study:
     """One study in the storage."""
 
     def __init__(
-        self, storage: BaseStorage, name: str, identity: str, problem: Problem, seed: int
+        self,
+        storage: BaseStorage,
+        name: str,
+        identity: str,
+        problem: Problem,
+        seed: int,
     ) -> None:
         self._optuna, self._problem, self._seed = _optuna(), problem, seed
         known = self._optuna.distributions
@@ -152,7 +165,9 @@ class _Study:
             pruner=self._optuna.pruners.SuccessiveHalvingPruner(1, KEPT),
         )  # fmt: skip
         if self._study.user_attrs.setdefault("identity", identity) != identity:
-            rule = "must not hold results of other settings; delete it or choose another"
+            rule = (
+                "must not hold results of other settings; delete it or choose another"
+            )
             raise InputError.one("output", rule, f"study {name}")
         self._study.set_user_attr("identity", identity)
 
@@ -197,7 +212,9 @@ class _Study:
 
     def store(self, number: int, key: str, score: float) -> None:
         """Store the score of a run."""
-        self._trial(self._study.get_trials(deepcopy=False)[number]).set_user_attr(key, score)
+        self._trial(self._study.get_trials(deepcopy=False)[number]).set_user_attr(
+            key, score
+        )
 
     def judge(self) -> None:
         """Prune, promote or finish the open trials of a rung, in order, once all are scored."""
@@ -212,7 +229,9 @@ class _Study:
                 trial = self._trial(one)
                 trial.report(score, KEPT**rung)
                 if trial.should_prune() and one.number > 0:
-                    self._study.tell(one.number, state=self._optuna.trial.TrialState.PRUNED)
+                    self._study.tell(
+                        one.number, state=self._optuna.trial.TrialState.PRUNED
+                    )
 
     def finished(self) -> list[Tried]:
         """The trials that are finished, in the order of their numbers."""
@@ -220,8 +239,12 @@ class _Study:
         for one in self._study.get_trials(deepcopy=False):
             if one.state.is_finished():
                 whole = one.state == self._optuna.trial.TrialState.COMPLETE
-                scores = tuple(one.user_attrs[key] for key in self._problem.rungs[-1] if whole)
-                found.append(Tried(dict(one.params), scores or None, len(one.user_attrs)))
+                scores = tuple(
+                    one.user_attrs[key] for key in self._problem.rungs[-1] if whole
+                )
+                found.append(
+                    Tried(dict(one.params), scores or None, len(one.user_attrs))
+                )
         return found
 
     def _open(self) -> tuple[int, list[FrozenTrial]]:

@@ -35,7 +35,10 @@ from simulate.runs.study import Problem, search, to_the_end
 # --- What ``compare --tune`` varies of a method, and the plan with other values of it. -----------
 
 CLIPPING = (0.1, 2.0)  # least and largest clipping norm that is tried, over the plan's
-RATE = (1 / 3, 3.0)  # least and largest local learning rate that is tried, over the plan's
+RATE = (
+    1 / 3,
+    3.0,
+)  # least and largest local learning rate that is tried, over the plan's
 FACTOR = 4.0  # largest factor between a hyperparameter that is tried and its default
 
 
@@ -44,7 +47,9 @@ class Point(Value):
 
     clipping: float = 1.0  # of the first norm where it follows a quantile
     rate: float = 1.0
-    values: dict[str, float] = Field(default_factory=dict)  # the method's own hyperparameters
+    values: dict[str, float] = Field(
+        default_factory=dict
+    )  # the method's own hyperparameters
 
 
 class SearchSpace:
@@ -55,11 +60,16 @@ class SearchSpace:
 
     def __init__(self, entry: AlgorithmEntry, given: Mapping[str, float]) -> None:
         clips = entry.unit != "none" and entry.released != "nothing"
-        known = {"clipping": (1.0, *CLIPPING)} if clips else {}  # default, least and largest value
+        known = (
+            {"clipping": (1.0, *CLIPPING)} if clips else {}
+        )  # default, least and largest value
         known["rate"] = (1.0, *RATE)
         for name, one in entry.hyperparameters.items():
             if not one.integer and name not in given and one.default > 0:
-                low, high = max(one.low, one.default / FACTOR), min(one.high, one.default * FACTOR)
+                low, high = (
+                    max(one.low, one.default / FACTOR),
+                    min(one.high, one.default * FACTOR),
+                )
                 known[name] = (one.default, low, high)
         self.ranges = {name: (low, high) for name, (_, low, high) in known.items()}
         self.default = {name: middle for name, (middle, _, _) in known.items()}
@@ -92,7 +102,11 @@ def retuned(plan: Plan, point: Point) -> Plan:
         for group in plan.groups
     )
     changed = spec.model_copy(update={"local": local, "clipping_norm": norm})
-    update = {"spec": changed, "groups": groups, "mean_noise_std": plan.mean_noise_std * factor}
+    update = {
+        "spec": changed,
+        "groups": groups,
+        "mean_noise_std": plan.mean_noise_std * factor,
+    }
     return plan.model_copy(update=update)
 
 
@@ -102,7 +116,9 @@ ACCOUNTANT = "pld"
 """Accountant of a tuned comparison: the guarantee's, with which every method can use its budgets
 up, so that no lead is an accountant's."""
 VALIDATION_SHARE = 0.2  # share of the training records that is held out for validation
-VALIDATION_CLIENTS = 100  # most clients whose personal models are scored on validation records
+VALIDATION_CLIENTS = (
+    100  # most clients whose personal models are scored on validation records
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +138,11 @@ def same_accountant(plan: Plan) -> Plan:
     if planning.accountant == ACCOUNTANT and planning.calibration == "exact":
         return plan
     data = plan.spec.model_dump(mode="json")
-    data["planning"] = {**data["planning"], "accountant": ACCOUNTANT, "calibration": "exact"}
+    data["planning"] = {
+        **data["planning"],
+        "accountant": ACCOUNTANT,
+        "calibration": "exact",
+    }
     return solve(Spec.parse(data), second_opinion=False)
 
 
@@ -147,10 +167,15 @@ def tune(
         "given": [given.aggregation, dict(given.values)],
         "seed": seed,
     }
-    spaces, requests = {}, {name: replace(request, algorithm=name) for name in algorithms}
+    spaces, requests = (
+        {},
+        {name: replace(request, algorithm=name) for name in algorithms},
+    )
     for name, one in requests.items():
         if (metric := prepare(one).metric) is not None:
-            rule = "must be left out of a tuned comparison, whose measure is the accuracy"
+            rule = (
+                "must be left out of a tuned comparison, whose measure is the accuracy"
+            )
             raise InputError.one("metric", rule, metric.name)
         spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values)
 
@@ -194,7 +219,9 @@ def tuned_request(base: Request, found: Tuned) -> Request:
         spec = Spec.parse(without_recipe(plan.spec.model_dump(mode="json")))
         plan = plan.model_copy(update={"spec": spec})
     plan = retuned(plan, found.point)
-    return replace(base, algorithm=found.algorithm, plan=plan, hyperparameters=chosen, tuned=True)
+    return replace(
+        base, algorithm=found.algorithm, plan=plan, hyperparameters=chosen, tuned=True
+    )
 
 
 # --- A comparison in which each method trains with values that were tuned for it. ----------------

@@ -44,7 +44,9 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("sigma", "q", "rounds", "delta", "low", "high"), KNOWN)
-def test_dp_accounting_is_tight_on_a_grid_scaled_to_the_loss(sigma, q, rounds, delta, low, high):
+def test_dp_accounting_is_tight_on_a_grid_scaled_to_the_loss(
+    sigma, q, rounds, delta, low, high
+):
     history = History.repeated(Release(sigma, q), rounds)
     assert low < DP.epsilon(history, delta, AR).upper < high * 1.0002
     if accountant("opacus").why_not(history, AR) is None:
@@ -79,12 +81,16 @@ def test_edges(name):
     one = accountant(name)
     assert one.epsilon(History(), 1e-5, AR).upper == 0
     assert one.epsilon(History.repeated(Release(math.inf, 0.1), 3), 1e-5, AR).upper == 0
-    assert math.isinf(one.epsilon(History.repeated(Release(0.0, 0.1), 3), 1e-5, AR).upper)
+    assert math.isinf(
+        one.epsilon(History.repeated(Release(0.0, 0.1), 3), 1e-5, AR).upper
+    )
 
 
 def test_prv_answers_ordinary_settings_and_fails_in_one_line():
     prv = accountant("prv")
-    bounds = prv.epsilon(History.repeated(Release(math.sqrt(2.262), 0.02), 50), 6000**-1.1, AR)
+    bounds = prv.epsilon(
+        History.repeated(Release(math.sqrt(2.262), 0.02), 50), 6000**-1.1, AR
+    )
     assert bounds.lower <= 0.368 <= bounds.upper
     assert bounds.upper - bounds.lower < 0.01
     for sigma, q in ((1.5, 1.0), (0.0, 0.1), (math.inf, 0.1)):

@@ -10,7 +10,12 @@ from scipy.stats import norm
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate, least_certified, noise_multiplier
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError, UnsupportedError
+from privplan.errors import (
+    InfeasibleError,
+    InputError,
+    TooLittleNoiseError,
+    UnsupportedError,
+)
 
 FMNIST = 6000**-1.1
 RDP, SLOW = accountant("rdp"), pytest.mark.slow
@@ -42,7 +47,9 @@ def test_noise_is_safe_and_precise(epsilon, log_delta, log_q, rounds, law, relat
 
 
 def test_the_other_parameters_have_the_same_boundary():
-    sigma = noise_multiplier(0.5, FMNIST, sampling_ratio=0.02, rounds=50, accountant="rdp")
+    sigma = noise_multiplier(
+        0.5, FMNIST, sampling_ratio=0.02, rounds=50, accountant="rdp"
+    )
     keep = {"accountant": "rdp", "noise_multiplier": sigma}
     q = calibrate("sampling_ratio", 0.5, FMNIST, rounds=50, **keep)
     assert q == pytest.approx(0.02, rel=3e-4)
@@ -59,7 +66,9 @@ def test_whole_answers_are_the_largest():
     rounds = calibrate("rounds", 2.0, 1e-5, sampling_ratio=0.01, **keep)
     assert spent(1.2, 0.01, rounds, 1e-5, relation="replace_one") <= 2.0
     assert spent(1.2, 0.01, rounds + 1, 1e-5, relation="replace_one") > 2.0
-    cohort = calibrate("cohort", 6.0, 1e-5, clients=1000, rounds=40, sampling="fixed_size", **keep)
+    cohort = calibrate(
+        "cohort", 6.0, 1e-5, clients=1000, rounds=40, sampling="fixed_size", **keep
+    )
     assert spent(1.2, cohort / 1000, 40, 1e-5, "fixed_size", "replace_one") <= 6.0
     assert spent(1.2, (cohort + 1) / 1000, 40, 1e-5, "fixed_size", "replace_one") > 6.0
 
@@ -67,7 +76,9 @@ def test_whole_answers_are_the_largest():
 @pytest.mark.parametrize(
     ("law", "relation"),
     [
-        pytest.param(law, one, marks=() if (law, one) == ("poisson", "add_remove") else SLOW)
+        pytest.param(
+            law, one, marks=() if (law, one) == ("poisson", "add_remove") else SLOW
+        )
         for law in ("poisson", "fixed_size")
         for one in Relation
     ],
@@ -87,9 +98,13 @@ def test_a_budget_beyond_what_pld_certifies_gets_the_least_noise(law, relation):
 @pytest.mark.parametrize("epsilon", [2e-6, 1e-4, 500])
 def test_extreme_budgets_are_met_or_refused(epsilon):
     sigma = noise_multiplier(epsilon, 1e-3, sampling_ratio=0.01, rounds=1000)
-    found = [spent(f * sigma, 0.01, 1000, 1e-3, by=accountant("pld")) for f in (1, 1 - 2e-4)]
+    found = [
+        spent(f * sigma, 0.01, 1000, 1e-3, by=accountant("pld")) for f in (1, 1 - 2e-4)
+    ]
     assert found[0] <= epsilon < found[1]
-    with pytest.raises(InputError, match=r"^epsilon: must be 1e-06 or more to solve for noise_m"):
+    with pytest.raises(
+        InputError, match=r"^epsilon: must be 1e-06 or more to solve for noise_m"
+    ):
         noise_multiplier(1e-9, 1e-3, sampling_ratio=0.01, rounds=1000)
     with pytest.raises(InputError, match=r"^relation: must be one of add_remove"):
         accountant("pld").epsilon(History([(Release(1.0, 0.1), 1)]), 1e-5, "other")
@@ -97,12 +112,19 @@ def test_extreme_budgets_are_met_or_refused(epsilon):
 
 @pytest.mark.parametrize("noise", [4, 5, 6, 20])
 def test_rounds_of_full_participation_are_those_of_the_closed_form(noise):
-    def delta(rounds):  # of one Gaussian mechanism at epsilon 1 (Balle and Wang 2018, Theorem 8)
+    def delta(
+        rounds,
+    ):  # of one Gaussian mechanism at epsilon 1 (Balle and Wang 2018, Theorem 8)
         mu = math.sqrt(rounds) / noise
         return norm.cdf(mu / 2 - 1 / mu) - math.e * norm.cdf(-mu / 2 - 1 / mu)
 
     rounds = calibrate(
-        "rounds", 1.0, 6.98e-5, noise_multiplier=noise, sampling_ratio=1.0, sampling="full"
+        "rounds",
+        1.0,
+        6.98e-5,
+        noise_multiplier=noise,
+        sampling_ratio=1.0,
+        sampling="full",
     )
     assert delta(rounds) <= 6.98e-5 < delta(rounds + 1)
 
@@ -118,13 +140,30 @@ def test_too_little_noise_is_refused_in_the_unit_of_the_rule():
 
 def test_bad_input_names_every_field():
     with pytest.raises(InputError) as caught:
-        noise_multiplier(-1, 2, sampling_ratio=0, rounds=0, sampling="some", relation="any")
+        noise_multiplier(
+            -1, 2, sampling_ratio=0, rounds=0, sampling="some", relation="any"
+        )
     fields = [fault.field for fault in caught.value.faults]
-    assert fields == ["epsilon", "delta", "sampling_ratio", "rounds", "sampling", "relation"]
-    for nan in ({"epsilon": math.nan, "delta": 1e-5}, {"epsilon": 1, "delta": math.nan}):
+    assert fields == [
+        "epsilon",
+        "delta",
+        "sampling_ratio",
+        "rounds",
+        "sampling",
+        "relation",
+    ]
+    for nan in (
+        {"epsilon": math.nan, "delta": 1e-5},
+        {"epsilon": 1, "delta": math.nan},
+    ):
         with pytest.raises(InputError):
             calibrate("rounds", **nan, noise_multiplier=1, sampling_ratio=0.1)
     with pytest.raises(UnsupportedError, match="closed_form"):
         noise_multiplier(
-            1, 1e-5, sampling_ratio=0.1, rounds=2, relation="replace_one", accountant="closed_form"
+            1,
+            1e-5,
+            sampling_ratio=0.1,
+            rounds=2,
+            relation="replace_one",
+            accountant="closed_form",
         )

@@ -34,7 +34,9 @@ class Fixed:
 
 
 def rows_of(*accountants):
-    return certify(HISTORY, group="g", delta=1e-5, relation="add_remove", accountants=accountants)
+    return certify(
+        HISTORY, group="g", delta=1e-5, relation="add_remove", accountants=accountants
+    )
 
 
 def test_rows_are_frozen_and_refuse_what_they_do_not_know():
@@ -51,7 +53,9 @@ def test_rows_are_frozen_and_refuse_what_they_do_not_know():
 
 def test_infinity_survives_strict_json():
     history = History.repeated(Release(0.0, 0.1), 1)
-    (row,) = certify(history, group="g", delta=1e-5, relation="add_remove", accountants=["rdp"])
+    (row,) = certify(
+        history, group="g", delta=1e-5, relation="add_remove", accountants=["rdp"]
+    )
     text = json.dumps(row.model_dump(mode="json"), allow_nan=False)
     assert json.loads(text)["epsilon_upper"] == "inf"
     assert CertificateRow.model_validate_json(text) == row
@@ -60,7 +64,11 @@ def test_infinity_survives_strict_json():
 
 def test_an_accountant_without_the_cell_gives_a_note():
     rows = certify(
-        HISTORY, group="g", delta=1e-5, relation="replace_one", accountants=["rdp", "prv", "gdp"]
+        HISTORY,
+        group="g",
+        delta=1e-5,
+        relation="replace_one",
+        accountants=["rdp", "prv", "gdp"],
     )
     assert [row.accountant for row in rows] == ["rdp"]
     assert list(rows.notes) == [
@@ -72,13 +80,33 @@ def test_an_accountant_without_the_cell_gives_a_note():
 @pytest.mark.parametrize(
     ("ask", "wrong", "field"),
     [
-        (account, {"contributions": 0}, "contributions: must be a whole number in [1, 100]"),
+        (
+            account,
+            {"contributions": 0},
+            "contributions: must be a whole number in [1, 100]",
+        ),
         (account, {"rounds": 50.5}, "rounds: must be a whole number"),
         (account, {"rounds": True}, "rounds: must be a number"),
-        (account, {"noise_multiplier": np.ones(2), "delta": np.ones(3)}, "releases: must be"),
-        (account, {"noise_multiplier": np.ma.array([1.0], mask=[1])}, "noise_multiplier: must be"),
-        (account, {"noise_multiplier": np.ones(2), "accountants": ["rdp"]}, "accountants: must"),
-        (account, {"history": HISTORY, "delta": np.ones(2)}, "history: must be left out"),
+        (
+            account,
+            {"noise_multiplier": np.ones(2), "delta": np.ones(3)},
+            "releases: must be",
+        ),
+        (
+            account,
+            {"noise_multiplier": np.ma.array([1.0], mask=[1])},
+            "noise_multiplier: must be",
+        ),
+        (
+            account,
+            {"noise_multiplier": np.ones(2), "accountants": ["rdp"]},
+            "accountants: must",
+        ),
+        (
+            account,
+            {"history": HISTORY, "delta": np.ones(2)},
+            "history: must be left out",
+        ),
         (calibrate, {"epsilon": None}, "epsilon: must be a number"),
     ],
 )
@@ -91,10 +119,16 @@ def test_wrong_values_end_in_one_line(ask, wrong, field):
 
 def test_intervals_that_do_not_meet_are_reported():
     guarantee = Fixed("pld", 1.0, 1.01, "two-sided bound", guarantee=True)
-    apart = disagreements(rows_of(guarantee, Fixed("prv", 1.02, 1.03), Fixed("low", 0.0, 0.9)))
+    apart = disagreements(
+        rows_of(guarantee, Fixed("prv", 1.02, 1.03), Fixed("low", 0.0, 0.9))
+    )
     assert len(apart) == 2
     assert apart[0].startswith("group g: prv says epsilon is in [1.02, 1.03]")
     assert "delta 1e-05, poisson, add_remove" in apart[0]
-    met = [guarantee, Fixed("prv", 1.005, 1.03), Fixed("gdp", 0.5, 0.5, "approximation")]
+    met = [
+        guarantee,
+        Fixed("prv", 1.005, 1.03),
+        Fixed("gdp", 0.5, 0.5, "approximation"),
+    ]
     assert disagreements(rows_of(*met)) == []
     assert disagreements(rows_of(Fixed("prv", 1.02, 1.03))) == []

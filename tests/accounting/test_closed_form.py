@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from privplan.accounting import closed_form
-from privplan.accounting.gdp import GdpAccountant, central_limit, epsilon_of, log_delta_of, mu_of
+from privplan.accounting.gdp import (
+    GdpAccountant,
+    central_limit,
+    epsilon_of,
+    log_delta_of,
+    mu_of,
+)
 from privplan.accounting.rdp import ORDERS, rdp_of_release
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
@@ -60,7 +66,11 @@ def test_edges():
 def test_strength_of_a_budget_against_scipy(epsilon, delta):
     found, target = mu_of(epsilon, delta), math.log(delta)
     theirs = brentq(
-        lambda mu: log_delta_of(mu, epsilon) - target, found / 2, found * 2, xtol=1e-14, rtol=1e-13
+        lambda mu: log_delta_of(mu, epsilon) - target,
+        found / 2,
+        found * 2,
+        xtol=1e-14,
+        rtol=1e-13,
     )
     assert found == pytest.approx(theirs, rel=1e-11)
 
@@ -84,7 +94,9 @@ def test_conditions_fail_at_the_papers_own_setting():
     sigma = closed_form.noise_multiplier(0.5, FMNIST, 0.0069, 50)
     failed = closed_form.conditions(0.5, FMNIST, 0.0069, sigma)
     assert len(failed) == 1
-    assert failed[0].startswith("alpha = 1 + 2 log(1/delta)/epsilon must be at most 1.409")
+    assert failed[0].startswith(
+        "alpha = 1 + 2 log(1/delta)/epsilon must be at most 1.409"
+    )
     assert failed[0].endswith("found 39.28")
 
 
@@ -122,6 +134,12 @@ def test_cells_it_does_not_cover():
 
 def test_failed_conditions_of_histories():
     assert closed_form.failed_conditions(History(), 1e-5, AR) == []
-    assert closed_form.failed_conditions(History.repeated(Release(0.0, 0.1), 1), 1e-5, AR) == []
+    assert (
+        closed_form.failed_conditions(History.repeated(Release(0.0, 0.1), 1), 1e-5, AR)
+        == []
+    )
     small = History.repeated(Release(0.5, 0.001), 5)
-    assert any("0.7" in line for line in closed_form.failed_conditions(small, 1e-5, "add_remove"))
+    assert any(
+        "0.7" in line
+        for line in closed_form.failed_conditions(small, 1e-5, "add_remove")
+    )

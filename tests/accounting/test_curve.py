@@ -51,7 +51,9 @@ def test_full_participation_is_the_gaussian_in_closed_form():
 
 @pytest.mark.slow
 def test_ten_thousand_segments():
-    curve = compose([(Release(0.8 + 2e-4 * n, 1e-3 + 1e-6 * n), 1 + n % 3) for n in range(10000)])
+    curve = compose(
+        [(Release(0.8 + 2e-4 * n, 1e-3 + 1e-6 * n), 1 + n % 3) for n in range(10000)]
+    )
     found = curve.epsilon(1e-5)
     assert 0 < found.upper - found.lower <= 1e-3 * found.upper
 
@@ -91,7 +93,10 @@ def test_short_histories_are_exact_and_monotone():
     found = [compose([(Release(*one), n)]).epsilon(delta) for n in range(1, 7)]
     assert all(a.upper <= b.lower for a, b in pairwise(found))
     for rounds in (1, 2, 3):
-        exact, bounds = exact_epsilon(one, [one] * (rounds - 1), delta), found[rounds - 1]
+        exact, bounds = (
+            exact_epsilon(one, [one] * (rounds - 1), delta),
+            found[rounds - 1],
+        )
         assert bounds.lower <= exact * (1 + 1e-9)
         assert exact * (1 - 1e-9) <= bounds.upper <= bounds.lower + 1e-3 * bounds.upper
 
@@ -99,10 +104,14 @@ def test_short_histories_are_exact_and_monotone():
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-4])
 def test_full_participation_beside_sampling(tolerance):
     often = Release(0.25, 1.0)
-    few = compose([(often, 5), (Release(1.0, 0.01), 2)], tolerance=tolerance).epsilon(1e-5)
+    few = compose([(often, 5), (Release(1.0, 0.01), 2)], tolerance=tolerance).epsilon(
+        1e-5
+    )
     exact = exact_epsilon((0.25 / math.sqrt(5), 1.0), [(1.0, 0.01)] * 2, 1e-5)
     assert few.lower <= exact <= few.upper <= few.lower * (1 + 1e-3)
-    many = compose([(often, 5), (Release(1.0, 0.01), 1000)], tolerance=tolerance).epsilon(1e-5)
+    many = compose(
+        [(often, 5), (Release(1.0, 0.01), 1000)], tolerance=tolerance
+    ).epsilon(1e-5)
     assert few.upper < many.upper
     assert many.lower <= 77.455 <= many.upper <= many.lower * (1 + 1e-3)
     found = compose([(often, 5), (Release(1.0, 0.01), 2)]).delta(exact)
@@ -119,8 +128,12 @@ def exact_delta(rounds, epsilon, swap):
         total = 0.0
         for sigma, q, count in rounds:
             y = np.arange(-14 - 2 / sigma, 14 + 2 / sigma, 0.05)
-            one, other = np.log1p(q * np.expm1([y / sigma, -y / sigma] - np.array(0.5 / sigma**2)))
-            first, loss = (one, one - other) if swap else (max(sign, 0) * one, sign * one)
+            one, other = np.log1p(
+                q * np.expm1([y / sigma, -y / sigma] - np.array(0.5 / sigma**2))
+            )
+            first, loss = (
+                (one, one - other) if swap else (max(sign, 0) * one, sign * one)
+            )
             terms = np.log(0.05 * norm.pdf(y)) + first + np.multiply.outer(s, loss)
             total = total + count * logsumexp(terms, axis=-1)
         return total
@@ -128,7 +141,11 @@ def exact_delta(rounds, epsilon, swap):
     found = []
     for sign in (1, -1)[: 2 - swap]:
         lines = np.geomspace(1e-2, 1e3, 100)
-        exponents = log_moments(lines, sign).real - lines * epsilon - np.log(lines * (1 + lines))
+        exponents = (
+            log_moments(lines, sign).real
+            - lines * epsilon
+            - np.log(lines * (1 + lines))
+        )
         line = lines[exponents.argmin()]
         s = line + 1j * np.arange(800) * min(line, 1.0) / 6
         terms = np.exp(log_moments(s, sign) - s * epsilon) / (s * (s + 1))
@@ -148,7 +165,9 @@ def exact_delta(rounds, epsilon, swap):
 def test_deltas_of_short_histories_are_exact(rounds, epsilon, relation):
     swap = relation == "replace_one"
     exact = exact_delta(rounds, epsilon, swap)
-    curve = compose([(Release(sigma, q), count) for sigma, q, count in rounds], relation)
+    curve = compose(
+        [(Release(sigma, q), count) for sigma, q, count in rounds], relation
+    )
     found, again = curve.delta(epsilon), curve.epsilon(exact)
     assert found.lower <= exact * (1 + 1e-7) <= found.upper * (1 + 2e-7)
     assert found.upper - found.lower <= 1e-3 * found.upper
@@ -156,7 +175,9 @@ def test_deltas_of_short_histories_are_exact(rounds, epsilon, relation):
     assert again.upper - again.lower <= 1e-3 * again.upper
 
 
-@pytest.mark.parametrize(("noise", "delta"), [(1e30, 1e-5), (1e12, 1e-9), (0.9948, 1.66e-4)])
+@pytest.mark.parametrize(
+    ("noise", "delta"), [(1e30, 1e-5), (1e12, 1e-9), (0.9948, 1.66e-4)]
+)
 def test_epsilon_is_0_where_delta_covers_the_total_variation(noise, delta):
     assert compose([(Release(noise, 0.0001613), 2)]).epsilon(delta).upper == 0
 
@@ -171,9 +192,13 @@ def test_edges():
     assert compose(Release(1.0, 0.1), "zero_out").step(Release(1.0, 0.1), 0).rounds == 1
     tiny = compose(Release(1.0, 0.1)).epsilon(1e-30)
     assert compose(Release(1.0, 0.1)).epsilon(1e-12).lower <= tiny.lower <= tiny.upper
-    with pytest.raises(InputError, match=r"^delta: must be in \[1e-30, 1\), found 1e-300$"):
+    with pytest.raises(
+        InputError, match=r"^delta: must be in \[1e-30, 1\), found 1e-300$"
+    ):
         compose(Release(1.0, 0.1)).epsilon(1e-300)
-    with pytest.raises(TooLittleNoiseError, match=r"^noise_multiplier: .*, found 0\.01$"):
+    with pytest.raises(
+        TooLittleNoiseError, match=r"^noise_multiplier: .*, found 0\.01$"
+    ):
         compose(Release(0.01, 0.1)).step(Release(1.0, 0.1)).epsilon(1e-5)
 
 
@@ -183,14 +208,23 @@ def test_edges():
         (lambda c: c.step(), "step: missing a required argument"),
         (lambda c: c.step(sample_rate=0.1), "sample_rate: is not an argument"),
         (lambda c: c.step(Release(1, 0.1), 1.5), "rounds: must be a whole number"),
-        (lambda c: c.step(Release(1, 0.1), 10**7), "rounds: must be at most 10000000 in all"),
+        (
+            lambda c: c.step(Release(1, 0.1), 10**7),
+            "rounds: must be at most 10000000 in all",
+        ),
         (lambda c: c.step([(1, 2)]), "history: must be a history"),
         (lambda c: c.epsilon(math.nan), "delta: must be in"),
         (lambda c: c.delta(-1), "epsilon: must be 0 or more"),
         (lambda c: c.epsilon(1e-5, tolerance=0), "tolerance: must be in"),
-        (lambda c: c.step(Release("a", 0.1)), "noise_multiplier: must be 0 or more, found 'a'"),
+        (
+            lambda c: c.step(Release("a", 0.1)),
+            "noise_multiplier: must be 0 or more, found 'a'",
+        ),
         (lambda c: c.step(Release(1, None)), "sampling_ratio: must be in"),
-        (lambda c: c.step(History(5)), "releases: must be pairs of a Release and how many times"),
+        (
+            lambda c: c.step(History(5)),
+            "releases: must be pairs of a Release and how many times",
+        ),
     ],
 )
 def test_wrong_input_is_one_line(call, message):

@@ -37,7 +37,9 @@ def test_a_shifted_gaussian_mechanism_is_within_the_bound():
         low, high = 0.0, 20.0
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if excess(middle, mean) > allowed else (low, middle)
+            low, high = (
+                (middle, high) if excess(middle, mean) > allowed else (low, middle)
+            )
         return high
 
     honest = least(1.0, delta)

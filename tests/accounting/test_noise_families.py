@@ -65,7 +65,9 @@ def test_discrete_pairs_compose_to_the_binomial(response, loss, rounds):
     assert exact_delta(bounds.upper, loss, rounds) <= DELTA * (1 + 1e-9)
     assert exact_delta(bounds.upper * (1 - 2e-3), loss, rounds) > DELTA
     if bounds.lower > 0:
-        assert exact_delta(bounds.lower * (1 - 1e-9), loss, rounds) >= DELTA * (1 - 1e-9)
+        assert exact_delta(bounds.lower * (1 - 1e-9), loss, rounds) >= DELTA * (
+            1 - 1e-9
+        )
 
 
 def test_families_compose_with_each_other(response):
@@ -78,7 +80,9 @@ def test_families_compose_with_each_other(response):
     assert both.upper < parts[0].upper + 5 * 0.1 + 1e-9  # 0.1-DP each
 
 
-@pytest.mark.parametrize("name", ["gdp", "closed_form", "dp_accounting", "opacus", "prv"])
+@pytest.mark.parametrize(
+    "name", ["gdp", "closed_form", "dp_accounting", "opacus", "prv"]
+)
 def test_accountants_of_gaussian_noise_refuse_in_one_line(response, name):
     history = History.repeated(Release(2.0, 1.0, "full", "response"), 3)
     with pytest.raises(UnsupportedError, match=rf"^{name}: ") as caught:
@@ -108,15 +112,27 @@ def _record(family):
 def test_the_ledger_names_the_family_and_the_history_keeps_it(response):
     record = _record("response")
     assert record.noise.p_value(record.noise_sum_squares, record.noise_std, 3) == 1.0
-    assert history_of([record], "all") == History([(Release(10.0, 1.0, "full", "response"), 1)])
-    assert history_of([_record("none")], "all") == History([(Release(0.0, 1.0, "full"), 1)])
-    assert history_of([_record("silent")], "all") == History([(Release(math.inf, 1.0, "full"), 1)])
-    with pytest.raises(ValueError, match="be one of gaussian, discrete_gaussian, none, silent"):
+    assert history_of([record], "all") == History(
+        [(Release(10.0, 1.0, "full", "response"), 1)]
+    )
+    assert history_of([_record("none")], "all") == History(
+        [(Release(0.0, 1.0, "full"), 1)]
+    )
+    assert history_of([_record("silent")], "all") == History(
+        [(Release(math.inf, 1.0, "full"), 1)]
+    )
+    with pytest.raises(
+        ValueError, match="be one of gaussian, discrete_gaussian, none, silent"
+    ):
         _record("nosuch")
 
 
 def test_a_discrete_pair_is_a_distribution():
-    for losses, masses in [((1.0, 0.0), (0.5, 0.5)), ((0.0,), (1.5,)), ((-3.0,), (1.0,))]:
+    for losses, masses in [
+        ((1.0, 0.0), (0.5, 0.5)),
+        ((0.0,), (1.5,)),
+        ((-3.0,), (1.0,)),
+    ]:
         with pytest.raises(InputError):
             DiscretePair(losses, masses)
 
@@ -135,7 +151,9 @@ def record(std, grid, bound):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("scale", "moved"), [(12, 5), (40, 11), (150, 100), (4096, 2048)])
+@pytest.mark.parametrize(
+    ("scale", "moved"), [(12, 5), (40, 11), (150, 100), (4096, 2048)]
+)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_the_upper_bound_is_one_for_every_scale(scale, moved, delta):
     """N(v, s^2 - 16) rounded at random is N_Z(v, s^2); here v is a move of one coordinate."""
@@ -162,8 +180,12 @@ def test_both_bounds_enclose_the_exact_sum_of_one_release():
 
     exact = brentq(excess, 0.1, 20.0, xtol=1e-14, rtol=1e-14)
     one = record(scale, 1.0, moved)
-    release = Release(one.release_for(one.shares[0]).noise_multiplier, 1.0, "full", one.family)
-    found = accountant("pld").epsilon(History.repeated(release, 1), delta, Relation.ADD_REMOVE)
+    release = Release(
+        one.release_for(one.shares[0]).noise_multiplier, 1.0, "full", one.family
+    )
+    found = accountant("pld").epsilon(
+        History.repeated(release, 1), delta, Relation.ADD_REMOVE
+    )
     assert found.lower <= exact <= found.upper <= found.lower * (1 + 2e-6)
 
 
@@ -177,11 +199,15 @@ def test_the_planned_multiplier_is_recovered_and_the_grid_costs_nothing(std):
         planned.noise_multiplier, 0.5, SamplingLaw.POISSON, "discrete_gaussian"
     )
     pair = (FAMILY.dominating_pairs(release, Relation.ADD_REMOVE).upper,)
-    normal = NOISE_FAMILIES.get("gaussian").dominating_pairs(planned, Relation.ADD_REMOVE)
+    normal = NOISE_FAMILIES.get("gaussian").dominating_pairs(
+        planned, Relation.ADD_REMOVE
+    )
     assert pair == (normal.upper,)
 
 
-@pytest.mark.parametrize(("std", "grid"), [(1.0, None), (4095.0, 1.0), (1.0, 1.0), (0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("std", "grid"), [(1.0, None), (4095.0, 1.0), (1.0, 1.0), (0.0, 1.0)]
+)
 def test_a_coarse_or_unknown_grid_counts_as_no_noise(std, grid):
     one = record(std, grid, 1.0)
     assert one.release_for(one.shares[0]).noise_multiplier == 0
@@ -190,7 +216,9 @@ def test_a_coarse_or_unknown_grid_counts_as_no_noise(std, grid):
 def test_other_accountants_cover_it_by_the_same_bound():
     release = Release(1.2, 0.1, SamplingLaw.POISSON, "discrete_gaussian")
     bounds = [
-        accountant("rdp").epsilon(History.repeated(one, 20), 1e-5, Relation.ADD_REMOVE).upper
+        accountant("rdp")
+        .epsilon(History.repeated(one, 20), 1e-5, Relation.ADD_REMOVE)
+        .upper
         for one in (release, Release(1.2, 0.1, SamplingLaw.POISSON))
     ]
     assert bounds[0] == bounds[1]
@@ -199,13 +227,21 @@ def test_other_accountants_cover_it_by_the_same_bound():
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize(
     ("multiplier", "ratio", "rounds", "delta"),
-    [(0.7185341469, 0.1, 3, 1.884371901952303e-3), (1.1, 0.02, 200, 1e-6), (0.6, 0.5, 8, 1e-4)],
+    [
+        (0.7185341469, 0.1, 3, 1.884371901952303e-3),
+        (1.1, 0.02, 200, 1e-6),
+        (0.6, 0.5, 8, 1e-4),
+    ],
 )
-def test_its_upper_bound_is_that_of_the_certificate(multiplier, ratio, rounds, delta, relation):
+def test_its_upper_bound_is_that_of_the_certificate(
+    multiplier, ratio, rounds, delta, relation
+):
     """A ledger of discrete noise spends to the last bit what the plan of normal noise certifies."""
     normal, discrete = (
         accountant("pld").epsilon(
-            History.repeated(Release(multiplier, ratio, SamplingLaw.POISSON, family), rounds),
+            History.repeated(
+                Release(multiplier, ratio, SamplingLaw.POISSON, family), rounds
+            ),
             delta,
             relation,
         )
@@ -262,7 +298,14 @@ def test_counts_of_few_losses_against_their_sums():
     normal, bits = np.exp(-(k**2) / 2), stats.binom.pmf(np.arange(51), 50, share)
     for name, multiplier, rounds, delta, losses, masses in (
         ("discrete_gaussian_count", 1.0, 1, 1e-12, 0.5 - k, normal / math.fsum(normal)),
-        ("randomized_response", math.sqrt(2) / 0.1, 50, 1e-9, 0.1 * np.arange(-50, 51, 2), bits),
+        (
+            "randomized_response",
+            math.sqrt(2) / 0.1,
+            50,
+            1e-9,
+            0.1 * np.arange(-50, 51, 2),
+            bits,
+        ),
     ):
         history = History.repeated(Release(multiplier, 1.0, "full", name), rounds)
         found = accountant("pld").epsilon(history, delta, "add_remove")
@@ -272,14 +315,22 @@ def test_counts_of_few_losses_against_their_sums():
         assert found.lower > 0.999 * found.upper
 
 
-@pytest.mark.parametrize("name", ["laplace", "randomized_response", "discrete_gaussian_count"])
+@pytest.mark.parametrize(
+    "name", ["laplace", "randomized_response", "discrete_gaussian_count"]
+)
 def test_renyi_divergences_of_counts_are_those_of_the_closed_forms(name):
     """Mironov 2017 (arXiv 1702.07476), Table II; a bound from above, 1e-5 apart."""
-    ours = rdp_of_release(Release(math.sqrt(2) / EPSILON, 1.0, "full", name), "add_remove")
+    ours = rdp_of_release(
+        Release(math.sqrt(2) / EPSILON, 1.0, "full", name), "add_remove"
+    )
     a, yes = ORDERS, 1 / (1 + math.exp(-EPSILON))
     share, worst = (a / (2 * a - 1), a) if name == "laplace" else (yes, a - 1)
-    moments = np.logaddexp(np.log(share) + (a - 1) * EPSILON, np.log(1 - share) - worst * EPSILON)
-    if name == "discrete_gaussian_count":  # Canonne, Kamath, Steinke 2020, Proposition 5
+    moments = np.logaddexp(
+        np.log(share) + (a - 1) * EPSILON, np.log(1 - share) - worst * EPSILON
+    )
+    if (
+        name == "discrete_gaussian_count"
+    ):  # Canonne, Kamath, Steinke 2020, Proposition 5
         moments = a * (a - 1) * EPSILON**2 / 4
     np.testing.assert_allclose(ours, moments / (a - 1), rtol=1e-5)
     assert (ours >= moments / (a - 1) * (1 - 1e-12)).all()
@@ -287,7 +338,9 @@ def test_renyi_divergences_of_counts_are_those_of_the_closed_forms(name):
 
 @pytest.mark.parametrize("scale", [63.0, 191.0, 193.0, 400.0])
 def test_a_wide_discrete_gaussian_count(scale):
-    history = History.repeated(Release(scale, 1.0, "full", "discrete_gaussian_count"), 1)
+    history = History.repeated(
+        Release(scale, 1.0, "full", "discrete_gaussian_count"), 1
+    )
     found = accountant("pld").epsilon(history, 1e-9, "add_remove")
     low, high = (
         from_discrete_gaussian_mechanism(
@@ -301,6 +354,9 @@ def test_a_wide_discrete_gaussian_count(scale):
 
 
 def test_counts_are_released_with_everybody_and_enough_noise():
-    for release in (Release(3.0, 0.5, "poisson", "laplace"), Release(0.05, 1.0, "full", "laplace")):
+    for release in (
+        Release(3.0, 0.5, "poisson", "laplace"),
+        Release(0.05, 1.0, "full", "laplace"),
+    ):
         with pytest.raises(UnsupportedError, match="laplace: covers"):
             accountant("pld").epsilon(History.repeated(release, 1), DELTA, "add_remove")

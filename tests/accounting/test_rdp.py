@@ -18,7 +18,9 @@ cells = st.tuples(st.sampled_from([POISSON, FIXED]), st.sampled_from(list(Relati
 
 
 def epsilon(sigma, q, rounds, delta, law=POISSON, relation=AR):
-    return RDP.epsilon(History.repeated(Release(sigma, q, law), rounds), delta, relation).upper
+    return RDP.epsilon(
+        History.repeated(Release(sigma, q, law), rounds), delta, relation
+    ).upper
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,15 @@ def test_orders_hold_those_of_opacus():
 
 @pytest.mark.parametrize(
     ("sigma", "q"),
-    [(0.3, 0.1), (0.6, 0.5), (1.0, 0.01), (1.5, 0.02), (4.0, 0.2), (100.0, 0.1), (0.8, 0.99)],
+    [
+        (0.3, 0.1),
+        (0.6, 0.5),
+        (1.0, 0.01),
+        (1.5, 0.02),
+        (4.0, 0.2),
+        (100.0, 0.1),
+        (0.8, 0.99),
+    ],
 )
 def test_equals_opacus_at_every_order(opacus_rdp, sigma, q):
     orders = np.concatenate([rdp.FRACTIONAL, rdp.INTEGER])
@@ -53,7 +63,9 @@ def test_conversion_equals_opacus(opacus_rdp):
     spent = 50 * rdp.rdp_of_release(Release(1.5, 0.02), AR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs, _ = opacus_rdp.get_privacy_spent(orders=rdp.ORDERS, rdp=spent, delta=1e-5)
+        theirs, _ = opacus_rdp.get_privacy_spent(
+            orders=rdp.ORDERS, rdp=spent, delta=1e-5
+        )
     assert rdp.epsilon_of_rdp(spent, 1e-5) == pytest.approx(theirs, rel=1e-12)
 
 
@@ -95,7 +107,8 @@ def test_poisson_replace_one_approaches_full_participation(sigma):
 
 def test_fixed_size_add_remove_is_poisson_at_half_the_noise():
     np.testing.assert_array_equal(
-        rdp.rdp_of_release(Release(3.0, 0.1, FIXED), AR), rdp.rdp_of_release(Release(1.5, 0.1), AR)
+        rdp.rdp_of_release(Release(3.0, 0.1, FIXED), AR),
+        rdp.rdp_of_release(Release(1.5, 0.1), AR),
     )
 
 
@@ -131,7 +144,13 @@ def test_extremes(law, relation):
 
 
 @settings(max_examples=60, deadline=None)
-@given(cells, st.floats(0.3, 50), st.floats(1.0, 3.0), st.floats(1e-5, 1), st.integers(1, 10**5))
+@given(
+    cells,
+    st.floats(0.3, 50),
+    st.floats(1.0, 3.0),
+    st.floats(1e-5, 1),
+    st.integers(1, 10**5),
+)
 def test_more_noise_never_costs_more(cell, sigma, factor, q, rounds):
     law, relation = cell
     less = epsilon(sigma, q, rounds, 1e-6, law, relation)
@@ -140,7 +159,9 @@ def test_more_noise_never_costs_more(cell, sigma, factor, q, rounds):
 
 @settings(max_examples=60, deadline=None)
 @given(cells, st.floats(0.3, 50), st.floats(1e-5, 1), st.floats(0, 1))
-@example((FIXED, RO), 1.0, 1.0, 0.5)  # Wang's bound alone is above full participation there
+@example(
+    (FIXED, RO), 1.0, 1.0, 0.5
+)  # Wang's bound alone is above full participation there
 def test_sampling_less_never_costs_more(cell, sigma, q, factor):
     law, relation = cell
     less = epsilon(sigma, q * factor, 100, 1e-6, law, relation)
@@ -152,9 +173,9 @@ def test_sampling_less_never_costs_more(cell, sigma, q, factor):
 def test_replace_one_costs_at_least_add_remove(sigma, q):
     # Away from rounding: replacing a client by one that sends zero is one way to replace it.
     for law in (POISSON, FIXED):
-        assert epsilon(sigma, q, 20, 1e-5, law, RO) >= epsilon(sigma, q, 20, 1e-5, POISSON, ZO) * (
-            1 - 1e-9
-        )
+        assert epsilon(sigma, q, 20, 1e-5, law, RO) >= epsilon(
+            sigma, q, 20, 1e-5, POISSON, ZO
+        ) * (1 - 1e-9)
 
 
 def test_divergences_do_not_fall_with_the_order():

@@ -115,7 +115,10 @@ def test_an_advantage_is_at_most_what_the_budget_implies():
 
 
 LEVELS_AND_RATES = ((0.01, 0.05), (0.001, 0.05), (0.4, 0.6), (0.9, 0.97))
-POINTS = [*starmap(curves.Point, LEVELS_AND_RATES), *map(curves.advantage_point, (0.1, 0.6))]
+POINTS = [
+    *starmap(curves.Point, LEVELS_AND_RATES),
+    *map(curves.advantage_point, (0.1, 0.6)),
+]
 
 
 @pytest.mark.parametrize("point", POINTS)

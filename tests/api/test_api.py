@@ -20,7 +20,15 @@ from tests.forecast.table import table
 from tests.forecast.test_forecast import TEXT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-VALUES = {"Release", "SamplingLaw", "Relation", "Verdict", "PrivplanError", "Plan", "Certificate"}
+VALUES = {
+    "Release",
+    "SamplingLaw",
+    "Relation",
+    "Verdict",
+    "PrivplanError",
+    "Plan",
+    "Certificate",
+}
 """Stable names whose examples are those of what makes them or of their methods."""
 
 
@@ -31,10 +39,17 @@ def names(tmp_path_factory):
     plan = privplan.solve(privplan.preset("digits-planned").replace(rounds=2))
     plan.save(folder / "plan.json")
     simulate.train(plan, dataset="digits", seed=1, folder=folder / "run", device="cpu")
-    privplan.solve(privplan.Spec.parse(load_yaml(TEXT, "spec"))).save(folder / "two-groups.json")
+    privplan.solve(privplan.Spec.parse(load_yaml(TEXT, "spec"))).save(
+        folder / "two-groups.json"
+    )
     table().save(folder / "proxy.json")
     (folder / "spec.yaml").write_text(preset("digits"))
-    return folder, {"privplan": privplan, "simulate": simulate, "plan": plan, "spec": plan.spec}
+    return folder, {
+        "privplan": privplan,
+        "simulate": simulate,
+        "plan": plan,
+        "spec": plan.spec,
+    }
 
 
 @pytest.fixture
@@ -56,9 +71,15 @@ def test_stable_names_keep_their_arguments():
                           ("Book", "add spent left")):  # fmt: skip
         for name in methods.split():
             found[f"{kind}.{name}"] = getattr(found[kind], name)
-    calls = {n: one for n, one in found.items() if inspect.isroutine(one) or n == "Book"}
+    calls = {
+        n: one for n, one in found.items() if inspect.isroutine(one) or n == "Book"
+    }
     assert {name: arguments(one) for name, one in calls.items()} == SIGNATURES
-    assert set(found) - set(calls) == VALUES - {"Release"} | {"Release", "Spec", "History"}
+    assert set(found) - set(calls) == VALUES - {"Release"} | {
+        "Release",
+        "Spec",
+        "History",
+    }
 
 
 def test_the_page_names_every_tier():
@@ -70,14 +91,18 @@ def test_the_page_names_every_tier():
     assert set(privplan.__all__) == {*privplan.STABLE, *privplan.PROVISIONAL}
 
 
-@pytest.mark.parametrize("name", sorted({*privplan.STABLE, "simulate.train", "simulate.compare"}))
+@pytest.mark.parametrize(
+    "name", sorted({*privplan.STABLE, "simulate.train", "simulate.compare"})
+)
 def test_examples_of_stable_names_run(name, here):
     value = eval(name if "." in name else f"privplan.{name}", here)
     value = api.forecast if name == "forecast" else value
     assert value.__doc__
     tests = doctest.DocTestFinder(recurse=False).find(value, name, globs=here)
     if inspect.isclass(value):
-        parts = {one: part for one, part in vars(value).items() if not one.startswith("_")}
+        parts = {
+            one: part for one, part in vars(value).items() if not one.startswith("_")
+        }
         for one, part in parts.items():
             part = getattr(part, "__func__", part)
             if inspect.isfunction(part) and part.__doc__:
@@ -127,13 +152,18 @@ def test_a_value_is_one_screen_of_text_and_a_table_with_a_picture(here):
 
 
 def test_names_are_escaped(here):
-    assert "<script" not in here["spec"].replace(name="<script>alert(1)</script>")._repr_html_()
+    assert (
+        "<script"
+        not in here["spec"].replace(name="<script>alert(1)</script>")._repr_html_()
+    )
 
 
 def test_completion_shows_names_of_the_project(here):
     for value in (here["spec"], here["plan"]):
         assert {"groups", "to_frame", "plot"} <= {*dir(value)}
-        assert not [name for name in dir(value) if name.startswith(("model_", "dict", "copy"))]
+        assert not [
+            name for name in dir(value) if name.startswith(("model_", "dict", "copy"))
+        ]
 
 
 def test_pandas_is_loaded_for_a_frame_and_named_when_missing():
@@ -145,8 +175,12 @@ def test_pandas_is_loaded_for_a_frame_and_named_when_missing():
         "try: plan.to_frame()\n"
         "except privplan.PrivplanError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("to_frame: needs pandas: pip install 'privplan[tables]'")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(
+        "to_frame: needs pandas: pip install 'privplan[tables]'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +188,10 @@ def test_pandas_is_loaded_for_a_frame_and_named_when_missing():
     [
         ({"rounds": -5}, "rounds: must be 1 or more, found -5"),
         ({"groups": {"strct": {"epsilon": 1}}}, "did you mean strict?"),
-        ({"groups.strict.epsilon": 0}, "groups.strict.epsilon: must be greater than 0, found 0"),
+        (
+            {"groups.strict.epsilon": 0},
+            "groups.strict.epsilon: must be greater than 0, found 0",
+        ),
         ({"cohort": 1e9}, "cohort: must not exceed the population"),
         ({"round": 3}, "round: is not a known field (did you mean rounds?)"),
     ],
@@ -179,4 +216,7 @@ def test_a_changed_spec_is_that_of_a_changed_file():
     assert (loose.epsilon, loose.risk) == (3, None)
     risk = spec.replace({"groups.a.risk": {"advantage": 0.2}}).groups["a"]
     stated = [{"name": "a", "clients": 2000, "risk": {"advantage": 0.2}}]
-    assert risk.epsilon == privplan.Spec.parse({**data, "groups": stated}).groups["a"].epsilon
+    assert (
+        risk.epsilon
+        == privplan.Spec.parse({**data, "groups": stated}).groups["a"].epsilon
+    )

@@ -19,7 +19,9 @@ from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
 
 CONFIDENCE = 0.95
-VIOLATIONS = 11  # of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial)
+VIOLATIONS = (
+    11  # of 100 runs at 95% confidence: more than this have a chance of 0.4% (binomial)
+)
 
 
 def gaussian_scores(mu, canaries, seed):
@@ -34,7 +36,9 @@ def answered(epsilon, canaries, seed):
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
     honest = rng.random(canaries) < 1 / (1 + np.exp(-epsilon))
-    return np.where(honest, included, ~included) + 1e-6 * rng.normal(size=canaries), included
+    return np.where(honest, included, ~included) + 1e-6 * rng.normal(
+        size=canaries
+    ), included
 
 
 def sampled(ratio, sigma, rounds, canaries, seed):
@@ -43,7 +47,9 @@ def sampled(ratio, sigma, rounds, canaries, seed):
     included = rng.random(canaries) < 0.5
     there = (rng.random((rounds, canaries)) < ratio) & included
     seen = there + sigma * rng.normal(size=(rounds, canaries))
-    scores = np.logaddexp(np.log1p(-ratio), np.log(ratio) + (2 * seen - 1) / (2 * sigma**2))
+    scores = np.logaddexp(
+        np.log1p(-ratio), np.log(ratio) + (2 * seen - 1) / (2 * sigma**2)
+    )
     return scores.sum(0), included
 
 
@@ -86,12 +92,18 @@ def test_f_dp_matches_a_linear_program(epsilon, delta):
     most, tries = -found.fun, [Guesses(guesses, correct)]
     for level, refuted in ((most * 1.01, True), (most * 0.99, False)):
         curves = np.array([epsilon]), auditing.family(delta)
-        assert auditing.curves_rejected(canaries, tries, level, *curves).tolist() == [[refuted]]
+        assert auditing.curves_rejected(canaries, tries, level, *curves).tolist() == [
+            [refuted]
+        ]
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (7, 50), (50, 50)])
 def test_rates_are_bounded_as_by_clopper_and_pearson(hits, trials):
-    exact = stats.binomtest(hits, trials, alternative="less").proportion_ci(0.99, "exact").high
+    exact = (
+        stats.binomtest(hits, trials, alternative="less")
+        .proportion_ci(0.99, "exact")
+        .high
+    )
     assert auditing.upper_rate(hits, trials, 0.01) == pytest.approx(exact)
 
 
@@ -158,7 +170,10 @@ def test_more_confidence_never_raises_a_bound(name):
     for _ in range(4):
         included = source.random(150) < 0.5
         scores = source.normal(size=150) + included * source.uniform(0, 5)
-        found = [auditors()[name].answer(scores, included, 1e-3, at) for at in (0.9, 0.95, 0.999)]
+        found = [
+            auditors()[name].answer(scores, included, 1e-3, at)
+            for at in (0.9, 0.95, 0.999)
+        ]
         assert found == sorted(found, reverse=True)
         assert found[0] >= 0
 
@@ -173,9 +188,14 @@ def run(tmp_path_factory):
 
 def outcome(run, order):
     """The check of canaries, with these groups in a record that knows them."""
-    audit = run.audit.model_copy(update={"groups": tuple(run.audit.groups[at] for at in order)})
+    audit = run.audit.model_copy(
+        update={"groups": tuple(run.audit.groups[at] for at in order)}
+    )
     record = run.record.model_copy(update={"audit": audit.digest})
-    checks = {one.name: one for one in judge(replace(run, audit=audit, record=record), 0).checks}
+    checks = {
+        one.name: one
+        for one in judge(replace(run, audit=audit, record=record), 0).checks
+    }
     return checks["audit"].outcome, checks["audit"].reason
 
 

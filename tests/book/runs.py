@@ -21,14 +21,21 @@ def run(folder, seed=1, rounds=None, relation="add_remove", made=None):
     """A run folder: the first rounds of the run of that seed, or these releases."""
     the_plan = two_groups(relation)
     if made is None:
-        made = honest_run.releases(the_plan, seed)[: None if rounds is None else PER_ROUND * rounds]
+        made = honest_run.releases(the_plan, seed)[
+            : None if rounds is None else PER_ROUND * rounds
+        ]
     honest_run.write_run(folder, made)
     the_plan.save(folder / PLAN)
     honest_run.write_evidence(folder, the_plan)
     chain = honest_run.write_ledger(folder, the_plan, made)
     change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
     if rounds is not None:
-        change |= {"status": "running", "rounds_done": rounds, "chain": "", "metrics": ()}
+        change |= {
+            "status": "running",
+            "rounds_done": rounds,
+            "chain": "",
+            "metrics": (),
+        }
         change |= {"accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
     RunRecord.load(folder).model_copy(update=change).save(folder)
     return folder
@@ -45,6 +52,12 @@ def full(folder, sigma, seed=1):
     for release in honest_run.releases(two_groups(), seed):
         share = release.shares[0]
         bound = share.clip_bound or 0.0
-        changed = share.model_copy(update={"sampling": SamplingLaw.FULL, "sampling_ratio": 1.0})
-        made.append(release.model_copy(update={"noise_std": sigma * bound, "shares": (changed,)}))
+        changed = share.model_copy(
+            update={"sampling": SamplingLaw.FULL, "sampling_ratio": 1.0}
+        )
+        made.append(
+            release.model_copy(
+                update={"noise_std": sigma * bound, "shares": (changed,)}
+            )
+        )
     return run(folder, seed, made=made)

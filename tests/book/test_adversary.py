@@ -34,14 +34,20 @@ def rare(noise):
 def delta_of_full(noise, epsilon):
     """Hockey-stick divergence of a Gaussian release at any epsilon, also negative."""
     if epsilon < 0:  # the pair is symmetric
-        return 1 - math.exp(epsilon) + math.exp(epsilon) * delta_of_full(noise, -epsilon)
+        return (
+            1 - math.exp(epsilon) + math.exp(epsilon) * delta_of_full(noise, -epsilon)
+        )
     return math.exp(log_delta_of(1 / noise, epsilon))
 
 
 def delta_of_rare(noise, epsilon):
     """The same of a sampled one, the client in the first world: closed form."""
     inner = 1 + math.expm1(epsilon) / RATIO
-    return 1 - math.exp(epsilon) if inner <= 0 else RATIO * delta_of_full(noise, math.log(inner))
+    return (
+        1 - math.exp(epsilon)
+        if inner <= 0
+        else RATIO * delta_of_full(noise, math.log(inner))
+    )
 
 
 def realised(second):
@@ -49,7 +55,9 @@ def realised(second):
     mu = 1 / FIRST
     points = np.linspace(mu**2 / 2 - 9 * mu, mu**2 / 2 + 9 * mu, 3001)
     density = norm.pdf(points, mu**2 / 2, mu)
-    best = [max(delta(noise, EPSILON - loss) for delta, noise in second) for loss in points]
+    best = [
+        max(delta(noise, EPSILON - loss) for delta, noise in second) for loss in points
+    ]
     return float(np.trapezoid(density * np.array(best), points))
 
 

@@ -51,7 +51,9 @@ def test_what_is_not_used_returns(budgets):
 def test_a_reservation_that_does_not_fit_is_refused_in_all_accounts(budgets):
     budgets.open("a", 8.0, 1e-5)
     budgets.open("b", 0.3, 1e-5)
-    with pytest.raises(InfeasibleError, match=r"b: of epsilon 0.3 at delta 1e-05 \(renyi filter\)"):
+    with pytest.raises(
+        InfeasibleError, match=r"b: of epsilon 0.3 at delta 1e-05 \(renyi filter\)"
+    ):
         budgets.reserve("run", {"a": sampled(400), "b": sampled(400)})
     assert budgets.state("a").reserved_units == 0
 
@@ -82,7 +84,9 @@ def test_a_step_is_repeated_with_the_same_releases_only(budgets):
     budgets.spend(name, {"a": sampled(1)}, step=1)
     budgets.spend(name, {"a": sampled(1)}, step=5)
     before = budgets.state("a")
-    with pytest.raises(InputError, match=r"^step: was spent with other releases; .*found 1$"):
+    with pytest.raises(
+        InputError, match=r"^step: was spent with other releases; .*found 1$"
+    ):
         budgets.spend(name, {"a": sampled(2)}, step=1)
     with pytest.raises(InputError, match=r"^step: must be larger than 5, .*found 3$"):
         budgets.spend(name, {"a": sampled(1)}, step=3)
@@ -124,10 +128,14 @@ def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets):
 def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
     budgets, clock, kind, what, caplog
 ):
-    caplog.set_level("WARNING", "privplan")  # a command with --quiet may have been before
+    caplog.set_level(
+        "WARNING", "privplan"
+    )  # a command with --quiet may have been before
     for name in ("old", "kept"):
         budgets.open(name, 2.0, 1e-5)
-    held = budgets.reserve("run", {"old": sampled(5), "kept": sampled(5)}, expires_in=60)
+    held = budgets.reserve(
+        "run", {"old": sampled(5), "kept": sampled(5)}, expires_in=60
+    )
     budgets._run(lambda connection: connection.execute(
         update(ACCOUNTS).where(ACCOUNTS.c.name == "old").values(**kind)))  # fmt: skip
     refused = rf"^account: {what} was removed in 0\.2; use .*found 'old'$"
@@ -167,7 +175,9 @@ def test_the_gaussian_filter_costs_nothing_and_covers_no_sampling():
     history = releases(40) + releases(10, noise=7.0)
     units = filters.cost("gaussian", history, "add_remove", 0)
     exact = accountant("pld").epsilon(history, 1e-5, "add_remove").upper
-    assert filters.spent_epsilon("gaussian", units, 1e-5, 0) == pytest.approx(exact, rel=1e-6)
+    assert filters.spent_epsilon("gaussian", units, 1e-5, 0) == pytest.approx(
+        exact, rel=1e-6
+    )
     with pytest.raises(UnsupportedError, match="everybody takes part"):
         filters.cost("gaussian", sampled(1), "add_remove", 0)
 

@@ -38,20 +38,39 @@ def test_solve_starts_from_the_book(book, tmp_path):
 
 def test_a_declared_count_composes_with_the_runs(book):
     """Once however often it is declared, and as another accountant composes it."""
-    count = ("declare", "ages", "--group", "strict", "--clients", 30, "--noise", "laplace")
+    count = (
+        "declare",
+        "ages",
+        "--group",
+        "strict",
+        "--clients",
+        30,
+        "--noise",
+        "laplace",
+    )
     noise_of_four = ("--noise-multiplier", 28, "--count", 4)
     before = Book(book).spent("strict")[0]
     assert "4 times" in answer("book", *count, *noise_of_four)
     assert "holds it already" in answer("book", *count, *noise_of_four)
     after = Book(book).spent("strict")[0]
-    assert (after.runs, after.kept, after.releases) == (3, before.kept, before.releases + 4)
+    assert (after.runs, after.kept, after.releases) == (
+        3,
+        before.kept,
+        before.releases + 4,
+    )
     alone = 4 * math.sqrt(2) / 28
     assert before.epsilon_upper < after.epsilon_lower < before.epsilon_upper + alone
     assert before.epsilon_rdp < after.epsilon_rdp < before.epsilon_rdp + alone
     assert "renyi filter" in answer("book", "left", "--group", "strict", "--epsilon", 9)
-    for noise, said in ((0.01, "noise: must have a bound"), (0, "noise"), ("inf", "noise_mult")):
+    for noise, said in (
+        (0.01, "noise: must have a bound"),
+        (0, "noise"),
+        ("inf", "noise_mult"),
+    ):
         assert said in refused("book", *count, "--noise-multiplier", noise)
-    assert "printable letters" in refused("book", "declare", "a\nb", *count[2:], *noise_of_four)
+    assert "printable letters" in refused(
+        "book", "declare", "a\nb", *count[2:], *noise_of_four
+    )
 
 
 def _corrupt(folder):
@@ -102,7 +121,9 @@ def test_a_hostile_address_is_one_line_without_its_password(tmp_path, made, said
 )
 def test_a_book_that_cannot_be_written_is_one_line(tmp_path, where, said):
     _corrupt(tmp_path)
-    assert said in refused("book", "add", run(tmp_path / "run"), "--address", tmp_path / where)
+    assert said in refused(
+        "book", "add", run(tmp_path / "run"), "--address", tmp_path / where
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,8 +148,13 @@ def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path):
     folder, book = run(tmp_path / "run"), tmp_path / "book.sqlite"
     answer("book", "add", folder, "--address", book)
     before = book.read_bytes()
-    assert json.loads(answer("book", "budgets", "--format", "json", "--address", book)) == []
-    line = refused("book", "reserve", folder / "plan.json", "--run=a", "--address", book)
+    assert (
+        json.loads(answer("book", "budgets", "--format", "json", "--address", book))
+        == []
+    )
+    line = refused(
+        "book", "reserve", folder / "plan.json", "--run=a", "--address", book
+    )
     assert "must be a book with budget accounts (privplan book open makes them)" in line
     assert book.read_bytes() == before
 
@@ -138,5 +164,7 @@ def test_left_refuses_what_it_cannot_answer(book, monkeypatch):
     line = refused(*asked, "--epsilon", "1e308")
     assert "epsilon: must be positive and at most 50" in line
     monkeypatch.setattr("privplan.cli.book.MOST_SECONDS", 1e-3)
-    line = refused(*asked, "--epsilon", "3", "--rounds", "1000", "--sampling-ratio", "0.01")
+    line = refused(
+        *asked, "--epsilon", "3", "--rounds", "1000", "--sampling-ratio", "0.01"
+    )
     assert "answerable within 0.001 s" in line

@@ -39,12 +39,21 @@ def test_steps_count_and_units_stay_apart(tmp_path):
     changed = first.model_copy(update={"unit": "record", "steps": 7, "shares": (own,)})
     booked = as_recorded(run(tmp_path / "run", made=[first, second, changed]))
     found = {(share.group, share.unit): share.history.rounds for share in booked.shares}
-    assert found == {("strict", "client"): 1, ("strict", "record"): 7, ("loose", "client"): 1}
+    assert found == {
+        ("strict", "client"): 1,
+        ("strict", "record"): 7,
+        ("loose", "client"): 1,
+    }
 
 
 def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
     first, second = releases(two_groups())[:2]
-    nothing = {"noise_std": 0.0, "dimension": 0, "noise_sum_squares": 0.0, "residual": None}
+    nothing = {
+        "noise_std": 0.0,
+        "dimension": 0,
+        "noise_sum_squares": 0.0,
+        "residual": None,
+    }
     made = [
         first.model_copy(update={"family": "silent", **nothing}),
         second.model_copy(update={"family": "none", **nothing}),
@@ -60,7 +69,10 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
         (lambda lines: [*lines[:-1], lines[-1][:-20]], "line 60 is torn"),
         (lambda lines: [*lines[:4], *lines[5:]], "line 5 does not follow"),
         (lambda lines: [lines[1], lines[0], *lines[2:]], "line 1 does not follow"),
-        (lambda lines: [lines[0].replace('"cohort":', '"cohort":1'), *lines[1:]], "line 1 "),
+        (
+            lambda lines: [lines[0].replace('"cohort":', '"cohort":1'), *lines[1:]],
+            "line 1 ",
+        ),
         (lambda lines: [], "must hold a release"),
     ],
 )
@@ -91,20 +103,30 @@ def test_a_record_of_another_plan_is_refused(tmp_path):
 
 
 def _halved(made):
-    return [r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4}) for r in made]
+    return [
+        r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4})
+        for r in made
+    ]
 
 
 def _without_participants(made):
     return [
         r.model_copy(
-            update={"shares": tuple(s.model_copy(update={"participants": None}) for s in r.shares)}
+            update={
+                "shares": tuple(
+                    s.model_copy(update={"participants": None}) for s in r.shares
+                )
+            }
         )
         for r in made
     ]
 
 
 def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
-    folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
+    folder, book = (
+        run(tmp_path / "run", made=_halved(releases(two_groups()))),
+        tmp_path / "b",
+    )
     line = refused("book", "add", folder, "--address", book, code=4)
     assert line.startswith("run: must not be broken, found")
     assert "noise drawn: round 1" in line
@@ -114,7 +136,10 @@ def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
 
 
 def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path):
-    folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
+    folder, book = (
+        run(tmp_path / "run", made=_halved(releases(two_groups()))),
+        tmp_path / "b",
+    )
     done = privplan("book", "add", folder, "--infinite", "--address", book)
     assert done.exit_code == 0
     assert "is broken: its releases are booked at infinite epsilon" in done.stderr
@@ -128,7 +153,9 @@ def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
     booked = booking_of(folder, "").run
     assert (booked.verdict, booked.cost) == ("unverified", "infinite")
     assert {share.group for share in booked.shares} == set(GROUPS)
-    assert all(one.noise_multiplier == 0 for share in booked.shares for one in share.releases)
+    assert all(
+        one.noise_multiplier == 0 for share in booked.shares for one in share.releases
+    )
 
 
 def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
@@ -136,7 +163,9 @@ def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
     booked = booking_of(run(tmp_path / "run", made=made), "").run
     assert (booked.verdict, booked.cost) == ("unverified", "full participation")
     for share in booked.shares:
-        assert list(share.history) == [(Release(GROUPS[share.group][3], 1.0, SamplingLaw.FULL), 30)]
+        assert list(share.history) == [
+            (Release(GROUPS[share.group][3], 1.0, SamplingLaw.FULL), 30)
+        ]
 
 
 def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):
@@ -154,7 +183,9 @@ def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path):
         for release, state in zip(releases(two_groups(), 2), states, strict=True)
     ]
     answer("book", "add", run(tmp_path / "one", made=first), "--address", book)
-    line = refused("book", "add", run(tmp_path / "two", 2, made=other), "--address", book)
+    line = refused(
+        "book", "add", run(tmp_path / "two", 2, made=other), "--address", book
+    )
     assert "run: must have noise of its own" in line
     assert "60 equal noise states" in line
     assert len(runs(address_of(str(book)))) == 1
@@ -182,7 +213,9 @@ def test_a_book_of_version_1_is_read_and_upgraded(tmp_path):
     second = booking_of(run(tmp_path / "second", 2), "")
     assert add(address_of(str(file)), second).outcome == "added"
     assert runs(address_of(str(file))) == (old, second.run)
-    shown = answer("book", "show", "--group", "strict", "--address", file, "--format", "json")
+    shown = answer(
+        "book", "show", "--group", "strict", "--address", file, "--format", "json"
+    )
     assert '"kept": 1' in shown
 
 

@@ -46,7 +46,9 @@ def booked_rounds(address):
 
 @pytest.mark.parametrize("copied_after", [0, 3])
 @pytest.mark.parametrize("copy_opens", ["first", "last"])
-def test_of_two_open_copies_the_later_one_goes_on(address, tmp_path, copied_after, copy_opens):
+def test_of_two_open_copies_the_later_one_goes_on(
+    address, tmp_path, copied_after, copy_opens
+):
     with Guard(PLAN, tmp_path / "run", address) as guard:
         for _ in range(copied_after):
             step(guard)
@@ -85,13 +87,17 @@ def test_an_old_copy_is_refused_when_it_is_opened(address, tmp_path, finished):
         if finished:
             guard.finish()
     for rounds in range(4):
-        with pytest.raises(FencedError, match="another copy of it released since, found"):
+        with pytest.raises(
+            FencedError, match="another copy of it released since, found"
+        ):
             Guard(PLAN, tmp_path / f"copy{rounds}", address)
     assert booked_rounds(address) == (4 if finished else ROUNDS)
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_kill_at_the_fence_loses_and_doubles_nothing(address, tmp_path, monkeypatch, moved):
+def test_a_kill_at_the_fence_loses_and_doubles_nothing(
+    address, tmp_path, monkeypatch, moved
+):
     """Before the fence moved or after it: the stored bits are handed out, once."""
     move = Reservation.move
 
@@ -152,7 +158,9 @@ def test_a_release_whose_answer_was_lost_is_the_same_when_it_is_asked_for_again(
 
     def unheard(self, chain):
         move(self, chain)
-        raise InputError.one("book", "must be a budget book that can be written", "timeout")
+        raise InputError.one(
+            "book", "must be a budget book that can be written", "timeout"
+        )
 
     with Guard(PLAN, tmp_path / "run", address) as guard:
         guard.draw(1)
@@ -178,7 +186,8 @@ def test_noise_of_others_passes_the_fence_before_it_is_booked(tmp_path, monkeypa
         guard.record_noised(1, SIZE, std)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     earlier, later = (
-        Guard(plan, tmp_path / name, address, evidence="public") for name in ("run", "copy")
+        Guard(plan, tmp_path / name, address, evidence="public")
+        for name in ("run", "copy")
     )
     later.record_noised(2, SIZE, std)
     with pytest.raises(FencedError):
@@ -222,7 +231,9 @@ def test_a_run_goes_on_with_its_own_book_only(tmp_path):
     with Guard(PLAN, tmp_path / "run", address) as guard:
         step(guard)
     for wrong in (None, str(tmp_path / "other.sqlite")):
-        with pytest.raises(InputError, match="must be the book in which the run reserved"):
+        with pytest.raises(
+            InputError, match="must be the book in which the run reserved"
+        ):
             Guard(PLAN, tmp_path / "run", wrong)
     with Guard(PLAN, tmp_path / "run", address) as guard:
         guard.finish()

@@ -65,8 +65,12 @@ def test_the_level_is_stored_and_shown(tmp_path, monkeypatch):
     assert Book(book).spent("strict")[0].levels == levels
     assert Book(book).left("strict", 9.0).levels == levels
     options = ("--address", book, "--group", "strict")
-    assert "1 executed again, 1 as recorded" in answer("book", "left", *options, "--epsilon", 9)
-    assert "1 executed again, 1 as recorded" in " ".join(answer("book", "show", *options).split())
+    assert "1 executed again, 1 as recorded" in answer(
+        "book", "left", *options, "--epsilon", 9
+    )
+    assert "1 executed again, 1 as recorded" in " ".join(
+        answer("book", "show", *options).split()
+    )
 
 
 def test_a_run_that_was_executed_again_later_is_judged_anew(tmp_path, monkeypatch):
@@ -75,7 +79,9 @@ def test_a_run_that_was_executed_again_later_is_judged_anew(tmp_path, monkeypatc
     _executing(monkeypatch, "passed")
     assert Book(url.database).add(folder, rounds=0) == "added"
     assert Book(url.database).add(folder) == "judged"
-    assert Book(url.database).add(folder, rounds=0) == "known"  # shows less than the book has
+    assert (
+        Book(url.database).add(folder, rounds=0) == "known"
+    )  # shows less than the book has
     [booked] = runs(url)
     assert (booked.level, booked.cost) == ("executed", "recorded")
     _executing(monkeypatch, "failed")

@@ -37,7 +37,9 @@ def test_what_is_no_name_is_refused_everywhere(name, rule, tmp_path):
         Spec.parse(data)
     if name:
         with pytest.raises(InputError, match=rule):
-            Book(str(tmp_path / "b.sqlite")).add(run(tmp_path / "run", rounds=3), name, rounds=0)
+            Book(str(tmp_path / "b.sqlite")).add(
+                run(tmp_path / "run", rounds=3), name, rounds=0
+            )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,8 @@ def test_ordinary_names_are_names(name):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("strict", "STRICT"), ("coco", WHOLLY_CYRILLIC), ("ﬁx", "fix")]
+    ("before", "after"),
+    [("strict", "STRICT"), ("coco", WHOLLY_CYRILLIC), ("ﬁx", "fix")],
 )
 def test_an_account_that_looks_like_another_is_refused_by_name(before, after, tmp_path):
     budgets = Budgets(str(tmp_path / "b.sqlite"))
@@ -65,7 +68,9 @@ def test_a_population_that_looks_like_another_is_refused(tmp_path):
     book.add(run(tmp_path / "1", rounds=3), "clinic", rounds=0)
     with pytest.raises(InputError, match="must not look like 'clinic'"):
         book.add(run(tmp_path / "2", seed=2, rounds=3), "Clinic", rounds=0)
-    assert book.add(run(tmp_path / "3", seed=3, rounds=3), "clinic", rounds=0) == "added"
+    assert (
+        book.add(run(tmp_path / "3", seed=3, rounds=3), "clinic", rounds=0) == "added"
+    )
 
 
 def test_groups_of_a_spec_do_not_look_alike():

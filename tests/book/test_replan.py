@@ -38,7 +38,8 @@ UNIFORM = {"ratios": "uniform"}
 
 
 @pytest.mark.parametrize(
-    "planning", [{}, UNIFORM, {**UNIFORM, "accountant": "rdp", "calibration": "published"}]
+    "planning",
+    [{}, UNIFORM, {**UNIFORM, "accountant": "rdp", "calibration": "published"}],
 )
 def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
     plan = solve_from_book(_spec(planning=planning), past, rule="exact")
@@ -49,13 +50,22 @@ def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
         after = account_of(past, "", name).composed(plan.history(group), group.delta)
         assert account_of(past, "", name).history + plan.history(group) == whole
         assert after.upper <= budget
-        if "accountant" in planning:  # a looser accountant may leave room for all it asked for
+        if (
+            "accountant" in planning
+        ):  # a looser accountant may leave room for all it asked for
             assert after.upper >= 0.9 * budget or group.epsilon == budget
         else:
             assert after.upper >= 0.99 * budget
             assert group.epsilon < budget
         (line,) = [line for line in plan.warnings if line.startswith(f"{name}: of ")]
-        for word in ("poisson", "add_remove", "0.0001", "pld", f"of {budget:g}", "with the 3"):
+        for word in (
+            "poisson",
+            "add_remove",
+            "0.0001",
+            "pld",
+            f"of {budget:g}",
+            "with the 3",
+        ):
             assert word in line
 
 
@@ -69,7 +79,11 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
         order = filters.order_of(one.budget, group.delta, account.histories[0])
         spent = account.history + plan.history(group)
         units = filters.cost("renyi", spent, Relation.ADD_REMOVE, order)
-        assert 0.99 < units / filters.capacity("renyi", one.budget, group.delta, order) <= 1
+        assert (
+            0.99
+            < units / filters.capacity("renyi", one.budget, group.delta, order)
+            <= 1
+        )
         assert one.total == filters.spent_epsilon("renyi", units, group.delta, order)
         exact = account.composed(plan.history(group), group.delta).upper
         assert one.exact_total == exact < one.total <= one.budget
@@ -78,7 +92,11 @@ def test_by_default_a_filter_holds_past_and_plan(past, planning):
         tight = scaled(plan.history(group), least / one.noise_multiplier)
         after = account.composed(tight, group.delta).upper
         assert 0.999 * one.total <= after <= one.total <= one.budget
-        (line,) = [line for line in plan.warnings if line.startswith(f"{one.group}: adaptivity")]
+        (line,) = [
+            line
+            for line in plan.warnings
+            if line.startswith(f"{one.group}: adaptivity")
+        ]
         assert f"{least:.6g} instead of {one.noise_multiplier:.6g}" in line
         assert line in book_lines(plan.book)
         assert (declared.rule, declared.adaptivity) == ("exact", None)
@@ -98,16 +116,24 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     smaller = solve_from_book(_spec(), past, limits=limits)
     assert smaller.group("strict").epsilon < plan.group("strict").epsilon
     booked = account_of(past, "", "strict").history
-    assert replace(limits["strict"][0], past=booked).fits(smaller.history(smaller.group("strict")))
+    assert replace(limits["strict"][0], past=booked).fits(
+        smaller.history(smaller.group("strict"))
+    )
     budgets.reserve("this", {one.name: smaller.history(one) for one in smaller.groups})
-    with pytest.raises(InputError, match="rule: must be renyi, as of the account strict"):
+    with pytest.raises(
+        InputError, match="rule: must be renyi, as of the account strict"
+    ):
         solve_from_book(_spec(), past, limits=limits, rule="exact")
-    fresh = solve_from_book(_spec(), (), limits={"strict": budgets.limits("strict")[:1]})
+    fresh = solve_from_book(
+        _spec(), (), limits={"strict": budgets.limits("strict")[:1]}
+    )
     assert [one.group for one in fresh.book] == ["strict"]
 
 
 def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
-    with pytest.raises(InputError, match=r"^rule: must cover .*everybody takes part.*'gaussian'$"):
+    with pytest.raises(
+        InputError, match=r"^rule: must cover .*everybody takes part.*'gaussian'$"
+    ):
         solve_from_book(_spec(), past, rule="gaussian")
 
 
@@ -117,12 +143,18 @@ def test_a_group_whose_budget_does_not_bind_may_spend_what_is_left(past):
     plan = solve_from_book(_spec(loose=12.0, **law), past, rule="exact")
     group, account = plan.group("loose"), account_of(past, "", "loose")
     tight = scaled(plan.history(group), 0.2)
-    assert accountant("pld").epsilon(tight, group.delta, "add_remove").upper > group.epsilon > 10
+    assert (
+        accountant("pld").epsilon(tight, group.delta, "add_remove").upper
+        > group.epsilon
+        > 10
+    )
     assert account.composed(tight, group.delta).upper < 12
 
 
 def test_a_spent_budget_is_refused_with_a_feasible_one(past):
-    with pytest.raises(InfeasibleError, match=r"^strict: the book counts epsilon") as refused:
+    with pytest.raises(
+        InfeasibleError, match=r"^strict: the book counts epsilon"
+    ) as refused:
         solve_from_book(_spec(0.4241, planning=UNIFORM), past, rule="exact")
     nearest = float(re.search(r"nearest feasible budget (\S+) ", str(refused.value))[1])
     plan = solve_from_book(_spec(nearest, planning=UNIFORM), past, rule="exact")
@@ -130,5 +162,7 @@ def test_a_spent_budget_is_refused_with_a_feasible_one(past):
 
 
 def test_another_relation_is_refused(past):
-    with pytest.raises(InputError, match=r"relation: must be add_remove, as in the book .*strict"):
+    with pytest.raises(
+        InputError, match=r"relation: must be add_remove, as in the book .*strict"
+    ):
         solve_from_book(_spec(relation="replace_one"), past)

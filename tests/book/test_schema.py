@@ -62,7 +62,11 @@ def test_anything_but_plain_tables_is_refused(book, tmp_path, statements, part):
 
 
 def test_further_tables_of_the_database_are_not_the_books(book):
-    _changed(book, "CREATE TABLE mine (x INTEGER)", "CREATE VIEW of_mine AS SELECT x FROM mine")
+    _changed(
+        book,
+        "CREATE TABLE mine (x INTEGER)",
+        "CREATE VIEW of_mine AS SELECT x FROM mine",
+    )
     assert len(Book(book).runs) == 1
 
 

@@ -43,9 +43,15 @@ def test_sampled_runs_compose_as_another_library_says():
     found = _account(*(History.repeated(Release(s, q), n) for s, q, n in parts))
     other = PLDAccountant(value_discretization_interval=1e-4)
     for sigma, ratio, rounds in parts:
-        other.compose(events.PoissonSampledDpEvent(ratio, events.GaussianDpEvent(sigma)), rounds)
+        other.compose(
+            events.PoissonSampledDpEvent(ratio, events.GaussianDpEvent(sigma)), rounds
+        )
     bounds = found.composed(History(), DELTA)
-    assert bounds.lower * (1 - 1e-9) <= other.get_epsilon(DELTA) <= bounds.upper * (1 + 2e-3)
+    assert (
+        bounds.lower * (1 - 1e-9)
+        <= other.get_epsilon(DELTA)
+        <= bounds.upper * (1 + 2e-3)
+    )
 
 
 noises = st.floats(0.8, 5.0)
@@ -68,13 +74,17 @@ def test_one_composition_is_within_the_naive_sum_and_above_every_run(past):
     assert whole.epsilon_upper <= whole.epsilon_naive * (1 + 1e-9)
     for history in past:
         assert _account(history).composed(History(), DELTA).lower <= whole.epsilon_upper
-    assert spending(_account(*reversed(past)), DELTA).epsilon_upper == whole.epsilon_upper
+    assert (
+        spending(_account(*reversed(past)), DELTA).epsilon_upper == whole.epsilon_upper
+    )
 
 
 def test_a_release_without_noise_is_infinite():
     bare = History.repeated(Release(0.0, 0.1), 1)
     found = spending(_account(History.repeated(Release(2.0, 0.1), 5), bare), DELTA)
-    assert (found.epsilon_lower, found.epsilon_upper, found.epsilon_naive) == (None,) * 3
+    assert (found.epsilon_lower, found.epsilon_upper, found.epsilon_naive) == (
+        None,
+    ) * 3
 
 
 def test_rounds_are_counted_where_clients_take_turns():
@@ -84,8 +94,12 @@ def test_rounds_are_counted_where_clients_take_turns():
 
 
 def test_relations_are_not_mixed_unless_one_is_named(tmp_path):
-    runs = _booked([run(tmp_path / "a"), run(tmp_path / "b", 2, relation="replace_one")])
-    with pytest.raises(InputError, match=r"relation: must be one .*add_remove and replace_one"):
+    runs = _booked(
+        [run(tmp_path / "a"), run(tmp_path / "b", 2, relation="replace_one")]
+    )
+    with pytest.raises(
+        InputError, match=r"relation: must be one .*add_remove and replace_one"
+    ):
         account_of(runs, "", "strict")
     read = account_of(runs, "", "strict", Relation.REPLACE_ONE)
     release = Release(1.6, 0.02, SamplingLaw.POISSON)
@@ -104,7 +118,9 @@ def test_units_are_not_mixed(tmp_path):
 def test_equal_names_in_two_populations_are_two_groups(tmp_path):
     north, south = ([run(tmp_path / f"{s}", s)] for s in (1, 2))
     runs = _booked(north, "north") + _booked(south, "south")
-    names = [(where, group) for where in ("north", "south") for group in ("loose", "strict")]
+    names = [
+        (where, group) for where in ("north", "south") for group in ("loose", "strict")
+    ]
     assert groups_of(runs, None) == names
     assert account_of(runs, "north", "strict").history.rounds == 30
     with pytest.raises(InputError, match="'east' has none"):
@@ -133,7 +149,9 @@ def test_full_participation_has_a_closed_form(law):
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 @pytest.mark.parametrize("law", [SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE])
 def test_the_answers_fit_and_one_more_does_not(law, relation):
-    first, last = (History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0))
+    first, last = (
+        History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0)
+    )
     account = _account(first, last, relation=relation)
     found = remaining(account, 2.0, DELTA, rule="exact")
     sigma = found.noise_multiplier
@@ -149,7 +167,11 @@ def test_a_next_run_may_have_another_shape():
     found = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact")
     assert (found.next_ratio, found.next_rounds) == (0.1, 200)
     sigma = found.noise_multiplier or 0.0
-    assert 0.998 <= account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA).upper <= 1.0
+    assert (
+        0.998
+        <= account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA).upper
+        <= 1.0
+    )
 
 
 def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
@@ -159,7 +181,10 @@ def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
     found, order = remaining(account, 1.0, DELTA), filters.order_of(1.0, DELTA, one)
     assert found.rule == f"renyi filter at order {ORDERS[order]:g}"
     assert 0.997 <= found.total <= 1.0
-    assert found.noise_multiplier > remaining(account, 1.0, DELTA, rule="exact").noise_multiplier
+    assert (
+        found.noise_multiplier
+        > remaining(account, 1.0, DELTA, rule="exact").noise_multiplier
+    )
 
 
 def test_a_refusal_by_a_filter_names_what_it_counts():

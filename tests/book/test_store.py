@@ -20,7 +20,10 @@ def _rows(url):
     engine = create_engine(url)
     with engine.connect() as connection:
         tables = (RUNS, SHARES, RELEASES)
-        found = [connection.execute(select(func.count()).select_from(t)).scalar() for t in tables]
+        found = [
+            connection.execute(select(func.count()).select_from(t)).scalar()
+            for t in tables
+        ]
     engine.dispose()
     return found
 
@@ -33,7 +36,10 @@ def _change(url, statement):
 
 
 def test_a_run_comes_back_as_it_was_added(address, tmp_path):
-    url, made = address_of(address), [booking_of(run(tmp_path / f"{s}", s), "") for s in (1, 2)]
+    url, made = (
+        address_of(address),
+        [booking_of(run(tmp_path / f"{s}", s), "") for s in (1, 2)],
+    )
     assert [add(url, booking).outcome for booking in made] == ["added", "added"]
     assert runs(url) == tuple(booking.run for booking in made)
 
@@ -42,15 +48,22 @@ def _discrete(booking):
     """The booking of a run whose first group has discrete noise in half of its releases."""
     first, *others = booking.run.shares
     [one] = first.releases
-    parts = [("discrete_gaussian", one.count // 2), ("gaussian", one.count - one.count // 2)]
-    made = [one.model_copy(update={"family": family, "count": n}) for family, n in parts]
+    parts = [
+        ("discrete_gaussian", one.count // 2),
+        ("gaussian", one.count - one.count // 2),
+    ]
+    made = [
+        one.model_copy(update={"family": family, "count": n}) for family, n in parts
+    ]
     shares = (first.model_copy(update={"releases": tuple(made)}), *others)
     return replace(booking, run=booking.run.model_copy(update={"shares": shares}))
 
 
 def test_a_run_with_discrete_noise_comes_back_beside_others(address, tmp_path):
     url = address_of(address)
-    selves = [_discrete(booking_of(run(tmp_path / f"{n}", 1, rounds=n), "")) for n in (10, 20)]
+    selves = [
+        _discrete(booking_of(run(tmp_path / f"{n}", 1, rounds=n), "")) for n in (10, 20)
+    ]
     plain = booking_of(run(tmp_path / "other", 2), "")
     assert [add(url, one).outcome for one in (selves[0], plain)] == ["added", "added"]
     assert runs(url) == (selves[0].run, plain.run)
@@ -62,7 +75,10 @@ def test_laws_of_long_names_fit_into_old_books(address, tmp_path):
     url, old = address_of(address), booking_of(run(tmp_path / "old", 2), "")
     add(url, old)
     if url.get_backend_name() == "postgresql":  # as it was created until 0.2
-        _change(url, "ALTER TABLE privplan_book_releases ALTER COLUMN sampling TYPE VARCHAR(16)")
+        _change(
+            url,
+            "ALTER TABLE privplan_book_releases ALTER COLUMN sampling TYPE VARCHAR(16)",
+        )
     made = booking_of(run(tmp_path / "new", 1), "")
     law = SamplingLaw("random_allocation:500")
     shares = [
@@ -94,7 +110,9 @@ def test_the_same_run_is_added_once(address, tmp_path):
     assert _rows(url) == before == [1, 2, 2]
 
 
-def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(address, tmp_path):
+def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(
+    address, tmp_path
+):
     url = address_of(address)
     short, long = run(tmp_path / "short", rounds=10), run(tmp_path / "long", rounds=25)
     assert add(url, booking_of(short, "")).outcome == "added"
@@ -118,7 +136,10 @@ def test_whatever_the_order_the_longest_self_of_a_run_stays(tmp_path):
 
 def test_a_book_that_another_program_holds_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(address_module, "_WAIT", 0.05)
-    url, booking = address_of(str(tmp_path / "b.sqlite")), booking_of(run(tmp_path / "run"), "")
+    url, booking = (
+        address_of(str(tmp_path / "b.sqlite")),
+        booking_of(run(tmp_path / "run"), ""),
+    )
     add(url, booking)
     holder = sqlite3.connect(tmp_path / "b.sqlite", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -147,7 +168,9 @@ def test_copies_that_went_apart_both_count(address, tmp_path):
     other = run(tmp_path / "other", made=[*first[:apart], *second[apart:]])
     outcomes = [add(url, booking_of(folder, "")).outcome for folder in (one, other)]
     assert outcomes == ["added", "added"]
-    assert sum(share.history.rounds for kept in runs(url) for share in kept.shares) == 120
+    assert (
+        sum(share.history.rounds for kept in runs(url) for share in kept.shares) == 120
+    )
 
 
 def test_a_run_belongs_to_one_population(address, tmp_path):

@@ -54,7 +54,10 @@ def test_every_run_is_in_the_book_once(address, tmp_path):
     shared = booking_of(run(tmp_path / "shared", 900), "")
     first = booking_of(run(tmp_path / "first", 902), "")
     assert add(address_of(address), first).outcome == "added"
-    grown = [booking_of(run(tmp_path / f"g{n}", 901, rounds=n), "") for n in range(5, 5 + WRITERS)]
+    grown = [
+        booking_of(run(tmp_path / f"g{n}", 901, rounds=n), "")
+        for n in range(5, 5 + WRITERS)
+    ]
     work, expected = [], {first.run.chain, shared.run.chain, grown[-1].run.chain}
     for writer in range(WRITERS):
         seeds = range(1 + writer * OWN, 1 + (writer + 1) * OWN)
@@ -72,7 +75,10 @@ PROCESSES = 8
 ACCOUNTS = ("a", "b", "site")
 CASES = [
     ("sqlite", 48),
-    *(pytest.param(kind, 1000, marks=pytest.mark.slow) for kind in ("sqlite", "postgres")),
+    *(
+        pytest.param(kind, 1000, marks=pytest.mark.slow)
+        for kind in ("sqlite", "postgres")
+    ),
 ]
 
 
@@ -97,14 +103,21 @@ def _operate(address, log, seed, runs):
         for number in range(runs):
             name, account = f"{seed}-{number}", draw.choice("ab")
             planned, one = draw.randint(1, 6), {account: _history(1)}
-            reserve = partial(budgets.reserve, name, {account: _history(planned)}, reservation=name)
+            reserve = partial(
+                budgets.reserve, name, {account: _history(planned)}, reservation=name
+            )
             try:
                 logged(reserve, account, name, planned)
             except InfeasibleError:
                 note(name, "refused", planned, True)
                 continue
             for step in range(draw.randint(0, planned)):
-                logged(partial(budgets.spend, name, one, step=step), "spend", name, step + 1)
+                logged(
+                    partial(budgets.spend, name, one, step=step),
+                    "spend",
+                    name,
+                    step + 1,
+                )
             if draw.random() < 0.8:
                 logged(partial(budgets.close, name), "close", name, 0)
 
@@ -112,7 +125,9 @@ def _operate(address, log, seed, runs):
 @pytest.mark.parametrize(("kind", "runs"), CASES)
 def test_nothing_is_overspent_and_nothing_lost(request, tmp_path, kind, runs):
     sqlite = kind == "sqlite"
-    address = str(tmp_path / "book.sqlite" if sqlite else request.getfixturevalue("postgres"))
+    address = str(
+        tmp_path / "book.sqlite" if sqlite else request.getfixturevalue("postgres")
+    )
     budgets = Budgets(address)
     budgets.open("site", 2.0, 1e-5, rule="gaussian")
     for name in "ab":
@@ -120,10 +135,14 @@ def test_nothing_is_overspent_and_nothing_lost(request, tmp_path, kind, runs):
     context, draw = multiprocessing.get_context("fork"), random.Random(runs)
     kills, seed, living = 0, 0, {}
     finished = 0
-    while finished < PROCESSES or living or kills < 2:  # writers may finish before they are killed
+    while (
+        finished < PROCESSES or living or kills < 2
+    ):  # writers may finish before they are killed
         while len(living) < PROCESSES and (seed < PROCESSES + kills or kills < 2):
             log = tmp_path / f"{seed}.log"
-            one = context.Process(target=_operate, args=(address, log, seed, runs // PROCESSES))
+            one = context.Process(
+                target=_operate, args=(address, log, seed, runs // PROCESSES)
+            )
             one.start()
             living[seed], seed = one, seed + 1
         time.sleep(draw.uniform(0.0, 0.05))
@@ -181,5 +200,8 @@ def _check(budgets, folder):
             sums[one][1] += planned * unit - done if found[name].status == "open" else 0
     for name, (spent_units, reserved_units) in sums.items():
         state = budgets.state(name)
-        assert (state.spent_units, state.reserved_units) == (spent_units, reserved_units)
+        assert (state.spent_units, state.reserved_units) == (
+            spent_units,
+            reserved_units,
+        )
         assert spent_units + reserved_units <= state.capacity

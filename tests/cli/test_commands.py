@@ -39,17 +39,32 @@ def test_an_interview_writes_a_spec_that_is_planned(unit, tmp_path):
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(3000, True), (3, False)])
-def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(epsilon, least):
-    arguments = ["--epsilon", epsilon, "--delta", 1e-5, "--sampling-ratio", 0.04, "--rounds", 30]
+def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(
+    epsilon, least
+):
+    arguments = [
+        "--epsilon",
+        epsilon,
+        "--delta",
+        1e-5,
+        "--sampling-ratio",
+        0.04,
+        "--rounds",
+        30,
+    ]
     done = privplan("calibrate", *arguments)
     assert done.exit_code == 0
-    assert ("0.050005 is the least that can be calibrated by pld here" in done.stderr) == least
+    assert (
+        "0.050005 is the least that can be calibrated by pld here" in done.stderr
+    ) == least
     assert done.stdout.startswith("noise_multiplier: 0.050005 ") == least
 
 
 def test_account_says_what_a_law_of_turns_costs_and_which_names_are_near():
     asked = ["--noise-multiplier", 2, "--delta", 1e-5, "--rounds", 60, "--sampling"]
-    assert "60 rounds cost what 100 do" in answer("account", *asked, "min_separation:50")
+    assert "60 rounds cost what 100 do" in answer(
+        "account", *asked, "min_separation:50"
+    )
     line = refused("account", *asked, "random_allocation:50")
     assert line.startswith("rounds: must be a multiple of 50 under random allocation")
     line = refused("account", *asked, "random_allocation:30", "--accountant", "rdp")

@@ -27,7 +27,9 @@ def test_engineer_officer_and_researcher_reach_their_ends(tmp_path, monkeypatch)
     Path("spec.yaml").write_text(HOSPITALS)
     assert "next: privplan simulate plan.json" in _call("solve spec.yaml -o plan.json")
     assert privplan("verify", "plan.json").exit_code == 5  # nothing ran
-    _call("simulate plan.json --algorithm planned --dataset digits --seed 1 -o run --device cpu")
+    _call(
+        "simulate plan.json --algorithm planned --dataset digits --seed 1 -o run --device cpu"
+    )
     assert _call("verify run").startswith("kept, executed again (all 2 rounds)")
     for source in ("plan.json", "run"):  # the officer has whichever file was sent
         assert "small" in _call(f"what-if {source} small=2,4 --html page.html")
@@ -35,7 +37,9 @@ def test_engineer_officer_and_researcher_reach_their_ends(tmp_path, monkeypatch)
         _call(f"report {source} -o page.html")
         assert "hospitals" in Path("page.html").read_text()
     methods = "GDPFed+,planned,FedAvg"
-    said = _call(f"compare spec.yaml --algorithms {methods} --dataset digits --seeds 1 -o out")
+    said = _call(
+        f"compare spec.yaml --algorithms {methods} --dataset digits --seeds 1 -o out"
+    )
     assert "the most accurate that keeps the budgets: " in said
     rows = list(csv.DictReader(Path("out/results.csv").read_text().splitlines()))
     assert {row["algorithm"] for row in rows} == set(methods.split(","))

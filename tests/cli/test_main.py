@@ -31,8 +31,12 @@ def test_help_lists_all_commands_and_imports_no_backend():
         "try:\n    main(['--help'])\n"
         "finally:\n    print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    listed = {
+        line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")
+    }
     assert {*COMMANDS, *BACKEND} <= listed
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -109,8 +113,12 @@ def test_the_example_in_the_help_of_a_command_is_one_of_it(words, command):
     start, _, example = (command.epilog or "").partition(": ")
     assert start == "Example"
     assert example.startswith(f"{words} ")
-    options = {word for one in command.params for word in (*one.opts, *one.secondary_opts)}
-    assert {word.partition("=")[0] for word in example.split() if word.startswith("-")} <= options
+    options = {
+        word for one in command.params for word in (*one.opts, *one.secondary_opts)
+    }
+    assert {
+        word.partition("=")[0] for word in example.split() if word.startswith("-")
+    } <= options
     assert "Usage:" in answer(*words.split()[1:], "--help")
 
 
@@ -118,7 +126,10 @@ def test_every_command_with_a_result_prints_json():
     without = {
         words.removeprefix("privplan ")
         for words, command in _own_commands(main)
-        if not any("--format" in one.opts and "json" in one.type.choices for one in command.params)
+        if not any(
+            "--format" in one.opts and "json" in one.type.choices
+            for one in command.params
+        )
     }
     assert without <= NO_RESULT
 
@@ -156,7 +167,9 @@ runpy.run_module(program, run_name="__main__", alter_sys=True)
 )
 def test_ctrl_c_while_libraries_load_is_one_line(program, imported, arguments):
     command = [sys.executable, "-c", INTERRUPTED, program, imported, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "privplan: interrupted\n"
 
@@ -164,5 +177,7 @@ def test_ctrl_c_while_libraries_load_is_one_line(program, imported, arguments):
 def test_ctrl_c_stays_ignored_where_it_was():
     ignored = INTERRUPTED.replace("signal.default_int_handler", "signal.SIG_IGN")
     command = [sys.executable, "-c", ignored, "privplan", "click", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -17,12 +17,23 @@ def _printed(capsys, columns, rows):
 def test_tables_fit_the_columns(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", width)
     columns = ["group", "budget", "realised upper", "verdict", "what was found"]
-    row = ["strict", "0.5000", "0.4931", "kept", "every group is within its budget, of 3 groups"]
+    row = [
+        "strict",
+        "0.5000",
+        "0.4931",
+        "kept",
+        "every group is within its budget, of 3 groups",
+    ]
     shown = _printed(capsys, columns, [row])
     assert max(map(len, shown.splitlines())) <= int(width)
     assert {"0.5000", "0.4931", "strict"} <= set(shown.split())
-    wide = [*columns, "plan"], [["x" * 50, "0.123456789012", "1" * 20, "a b", "word", "0.9999"]]
-    narrow = {*_printed(capsys, *wide).split()} & {word for row in wide[1] for word in row}
+    wide = (
+        [*columns, "plan"],
+        [["x" * 50, "0.123456789012", "1" * 20, "a b", "word", "0.9999"]],
+    )
+    narrow = {*_printed(capsys, *wide).split()} & {
+        word for row in wide[1] for word in row
+    }
     assert narrow == {"x" * 50, "0.123456789012", "1" * 20, "word"}
 
 
@@ -37,7 +48,11 @@ def test_long_work_says_a_line_a_minute_where_no_bar_is_shown(monkeypatch, capsy
     with render.progress("rounds") as report:
         for done in (4, 5, 6, 7, 9, 10):  # four were done before
             report(done, 10)
-    ends = ("5 of 10, about 3 minutes", "7 of 10, about 2 minutes", "9 of 10, about 1 minute")
+    ends = (
+        "5 of 10, about 3 minutes",
+        "7 of 10, about 2 minutes",
+        "9 of 10, about 1 minute",
+    )
     assert capsys.readouterr().err == "".join(f"rounds: {end} left\n" for end in ends)
 
 

@@ -23,17 +23,22 @@ def spec_in(folder, **changes):
 def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path):
     decides = ["clipping_norm", "server", "averaging"]
     changes = {"planning": {"accountant": "rdp"}, "clipping_norm": 5.0}
-    path = spec_in(tmp_path, recipe={"source": "default", "decides": decides}, **changes)
+    path = spec_in(
+        tmp_path, recipe={"source": "default", "decides": decides}, **changes
+    )
     said = privplan("solve", path, "-o", tmp_path / "plan.json").stderr.splitlines()
     [line] = [one for one in said if "is replaced by" in one]
-    assert line.startswith("warning: clipping_norm: 5.0 in the spec is replaced by 0.1, which the")
+    assert line.startswith(
+        "warning: clipping_norm: 5.0 in the spec is replaced by 0.1, which the"
+    )
     path.write_text(Plan.load(tmp_path / "plan.json").spec.model_dump_json())
     for again in (path, spec_in(tmp_path / "plain", **changes)):
         assert "is replaced by" not in privplan("solve", again).stderr
 
 
 @pytest.mark.parametrize(
-    "risk", [{"advantage": 1e-9}, {"true_positives": 0.010000001, "false_positives": 0.01}]
+    "risk",
+    [{"advantage": 1e-9}, {"true_positives": 0.010000001, "false_positives": 0.01}],
 )
 def test_a_risk_that_cannot_be_met_is_named(risk, tmp_path):
     output = tmp_path / "plan.json"
@@ -89,10 +94,17 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path):
 
 def test_uploads_and_noise_are_kept(tmp_path):
     for target in ("uploads=300", "noise=5"):
-        answer("solve", spec_in(tmp_path), "--for", target, "-o", tmp_path / "plan.json")
-        plan, (name, _, value) = Plan.load(tmp_path / "plan.json"), target.partition("=")
+        answer(
+            "solve", spec_in(tmp_path), "--for", target, "-o", tmp_path / "plan.json"
+        )
+        plan, (name, _, value) = (
+            Plan.load(tmp_path / "plan.json"),
+            target.partition("="),
+        )
         noise = plan.mean_noise_std * plan.spec.model.parameters**0.5
-        found = plan.spec.rounds * plan.spec.expected_cohort if name == "uploads" else noise
+        found = (
+            plan.spec.rounds * plan.spec.expected_cohort if name == "uploads" else noise
+        )
         assert found <= float(value) * 1.001
 
 

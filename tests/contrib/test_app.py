@@ -23,12 +23,23 @@ def desk():
 
 
 def test_the_plan_of_the_fields_is_that_of_solve(desk):
-    assert [one.path for one in desk.numbers[-3:]] == ["groups.loose.clients", "rounds", "cohort"]
-    desk.typed |= {"groups.strict.epsilon": "1.5", "groups.loose.clients": "80", "rounds": "40"}
+    assert [one.path for one in desk.numbers[-3:]] == [
+        "groups.loose.clients",
+        "rounds",
+        "cohort",
+    ]
+    desk.typed |= {
+        "groups.strict.epsilon": "1.5",
+        "groups.loose.clients": "80",
+        "rounds": "40",
+    }
     shown = desk.shown()
     wanted = solve(yaml.safe_load(shown.spec))
     assert shown.plan.digest == wanted.digest
-    assert (wanted.groups["strict"].epsilon, wanted.groups["loose"].clients) == (1.5, 80)
+    assert (wanted.groups["strict"].epsilon, wanted.groups["loose"].clients) == (
+        1.5,
+        80,
+    )
     assert (wanted.spec.rounds, wanted.spec.cohort) == (40, 60)
     page = app.plan_html(shown)
     for word in (word for row in answer(wanted)[1][2] for word in row):
@@ -40,7 +51,10 @@ def test_a_wrong_value_is_a_sentence_beside_its_field_and_no_plan_is_shown(desk)
         "groups.strict.epsilon": ("-1", "must be greater than 0, found -1"),
         "groups.loose.clients": ("ten<b>", "must be a number, found 'ten<b>'"),
         "rounds": ("2.5", "must be a whole number, found 2.5"),
-        "cohort": ("1000", "must not exceed the population of 300 clients, found 1000.0"),
+        "cohort": (
+            "1000",
+            "must not exceed the population of 300 clients, found 1000.0",
+        ),
     }
     for path, (text, sentence) in wrong.items():
         before, desk.typed[path] = desk.typed[path], text
@@ -53,7 +67,9 @@ def test_a_wrong_value_is_a_sentence_beside_its_field_and_no_plan_is_shown(desk)
         assert app.spec_html(shown) == app.more_html(shown) == ""
         desk.typed[path] = before
     assert desk.shown().plan is not None
-    of_group = desk._placed([("groups.medium", "epsilon: must be more"), ("odd", "is wrong")])
+    of_group = desk._placed(
+        [("groups.medium", "epsilon: must be more"), ("odd", "is wrong")]
+    )
     assert of_group == {"groups.medium.epsilon": "must be more", "": "odd: is wrong"}
 
 
@@ -61,7 +77,12 @@ def test_sliders_offer_the_own_value_and_the_nearest(desk):
     epsilon, rounds = desk.numbers[0], desk.numbers[-2]
     assert {0.1, 1.5, 2, 40} <= set(epsilon.positions())
     assert all(one == int(one) for one in rounds.positions())
-    assert [epsilon.nearest(one) for one in ("1.49", "9999", "x", "-1")] == [1.5, 40, 2, 2]
+    assert [epsilon.nearest(one) for one in ("1.49", "9999", "x", "-1")] == [
+        1.5,
+        40,
+        2,
+        2,
+    ]
 
 
 def test_one_more_epsilon_buys_what_two_plans_differ_by():
@@ -82,7 +103,9 @@ def test_a_faulty_spec_is_refused_before_anything_is_served(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (which("chromium") and find_spec("marimo")), reason="needs Chromium")
+@pytest.mark.skipif(
+    not (which("chromium") and find_spec("marimo")), reason="needs Chromium"
+)
 def test_the_page_answers_moves_with_the_numbers_of_solve(tmp_path):
     from benchmarks.app import move
 
@@ -91,5 +114,11 @@ def test_the_page_answers_moves_with_the_numbers_of_solve(tmp_path):
     rows = answer(solve(yaml.safe_load(found.spec)))[1][2]
     assert found.cells == [word for row in rows for word in row]
     assert found.errors == []
-    assert {one for one in found.hosts if app.HOST not in one} <= {"data:", "blob:", "about:"}
-    assert statistics.median(found.times) <= 300 * max(1.0, os.getloadavg()[0] / os.cpu_count())
+    assert {one for one in found.hosts if app.HOST not in one} <= {
+        "data:",
+        "blob:",
+        "about:",
+    }
+    assert statistics.median(found.times) <= 300 * max(
+        1.0, os.getloadavg()[0] / os.cpu_count()
+    )

@@ -35,7 +35,9 @@ class Page:
     codes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     slow: bool = False  # whether the page takes more than a few seconds
     needs: str = ""  # a package without which the page is skipped
-    prints: str | None = None  # what python blocks print; empty: the indented lines of the page
+    prints: str | None = (
+        None  # what python blocks print; empty: the indented lines of the page
+    )
 
 
 ELSEWHERE = {
@@ -59,7 +61,9 @@ def write_idx(folder, name, train, test):
         for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
             head = bytes([0, 0, 8, values.ndim])
             sides = b"".join(int(side).to_bytes(4, "big") for side in values.shape)
-            (target / f"{part}-{kind}-ubyte").write_bytes(head + sides + values.tobytes())
+            (target / f"{part}-{kind}-ubyte").write_bytes(
+                head + sides + values.tobytes()
+            )
 
 
 def _tracking(folder):
@@ -70,14 +74,19 @@ def _tracking(folder):
     group = np.array(["strict", "medium", "loose"])[np.arange(300) // 100]
     plan = privplan.Plan.load(folder / "plan.json")
     test = simulate.Data(x[:50], np.arange(50) % 10)
-    data = simulate.Data(x, np.arange(300) % 10, client=np.arange(300), group=group, test=test)
+    data = simulate.Data(
+        x, np.arange(300) % 10, client=np.arange(300), group=group, test=test
+    )
     return {"plan": plan, "data": data}
 
 
 def _models(folder):
     import torch
 
-    return {"generator": torch.Generator().manual_seed(0), "images": torch.zeros(1, 3, 32, 32)}
+    return {
+        "generator": torch.Generator().manual_seed(0),
+        "images": torch.zeros(1, 3, 32, 32),
+    }
 
 
 def _guarded(folder):

@@ -25,13 +25,17 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*) ?(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 KINDS = {"", "sh", "bash", "console", "python", "yaml", "toml", "json"}
 """Languages; a block without one shows what is printed."""
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 
 
 def _blocks(page):
     """Language, file and text of each block."""
     found = FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [block for block in found if not block[1].startswith("{")]  # of the site, such as menus
+    return [
+        block for block in found if not block[1].startswith("{")
+    ]  # of the site, such as menus
 
 
 def _indented(page):
@@ -40,13 +44,19 @@ def _indented(page):
 
 
 def _pages():
-    listed = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).split()
-    return sorted(page for page in listed if page.startswith(("README", "CONTRIBUTING", "docs/")))
+    listed = subprocess.check_output(
+        ["git", "ls-files", "*.md"], cwd=ROOT, text=True
+    ).split()
+    return sorted(
+        page for page in listed if page.startswith(("README", "CONTRIBUTING", "docs/"))
+    )
 
 
 def test_every_page_with_blocks_is_executed():
     with_blocks = {page for page in _pages() if _blocks(page)}
-    template = {page for page in with_blocks if page.startswith("docs/plugin-template/")}
+    template = {
+        page for page in with_blocks if page.startswith("docs/plugin-template/")
+    }
     assert with_blocks - template == set(PAGES) | set(ELSEWHERE)
     assert all((Path(__file__).parent / test).exists() for test in ELSEWHERE.values())
 
@@ -69,7 +79,9 @@ def _privplan(page, line):
     _edit(page)
     done = CliRunner().invoke(main, shlex.split(line, comments=True))
     stated = [int(code) for code in re.findall(r"# exit code (\d)", line)] or (0,)
-    codes = next((codes for start, codes in page.codes.items() if line.startswith(start)), stated)
+    codes = next(
+        (codes for start, codes in page.codes.items() if line.startswith(start)), stated
+    )
     assert done.exit_code in codes, (line, done.output, done.exception)
     _edit(page)
 
@@ -87,14 +99,20 @@ def _shell(page, text):
             start = ["-m", "torch.distributed.run"] if words[0] == "torchrun" else []
             if words[0] == "python":
                 words[1] = str(ROOT / words[1])
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            environment = {
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+            }
             command = [sys.executable, *start, *words[1:]]
             done = subprocess.run(
                 command, capture_output=True, text=True, env=environment, check=False
             )
             assert done.returncode == 0, (line, done.stderr)
         elif words[0] == "make":
-            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            targets = re.findall(
+                r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE
+            )
             assert set(words[1:]) <= set(targets)
         else:
             pytest.fail(f"no way to execute {line!r}")
@@ -102,11 +120,17 @@ def _shell(page, text):
 
 def _toml(text):
     for group in tomllib.loads(text)["project"]["entry-points"]:
-        assert f"`{group}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), group
+        assert f"`{group}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), (
+            group
+        )
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if p.slow else []) for n, p in PAGES.items()]
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.slow] if p.slow else [])
+        for n, p in PAGES.items()
+    ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_the_blocks_of_the_page_run(name, tmp_path, monkeypatch, capsys):
@@ -155,6 +179,8 @@ def _declared_commands(monkeypatch):
 
     def points(group=privplan.cli.GROUP):
         declared = PROJECT["entry-points"].get(group, {})
-        return {name: EntryPoint(name, value, group) for name, value in declared.items()}
+        return {
+            name: EntryPoint(name, value, group) for name, value in declared.items()
+        }
 
     monkeypatch.setattr(privplan.cli, "_extensions", points)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^### ([^\n]+)\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
+EXAMPLES = re.findall(
+    r"^### ([^\n]+)\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE
+)
 
 
 EACH = """
@@ -36,8 +38,16 @@ def test_the_examples_run(tmp_path):
 
 
 def test_every_registry_of_the_project_is_in_the_table():
-    files = [path for part in ("privplan", "simulate") for path in (ROOT / part).rglob("*.py")]
+    files = [
+        path
+        for part in ("privplan", "simulate")
+        for path in (ROOT / part).rglob("*.py")
+    ]
     call = re.compile(r'Registry(?:\[[^]]*\])?\(\s*"[^"]*",\s*"(privplan\.\w+)"')
-    groups = {group for path in files for group in call.findall(path.read_text(encoding="utf-8"))}
+    groups = {
+        group
+        for path in files
+        for group in call.findall(path.read_text(encoding="utf-8"))
+    }
     assert len(groups) >= 8
     assert groups <= set(re.findall(r"`(privplan\.\w+)` \|", PAGE))

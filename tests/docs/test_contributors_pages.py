@@ -15,12 +15,27 @@ from tests.structure import test_spec_fields
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = ROOT / "docs" / "decisions"
-PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *DECISIONS.glob("*.md")]
-BASES = (ROOT, ROOT / "privplan", ROOT / "simulate", ROOT / "docs", DECISIONS, ROOT / "tests")
+PAGES = [
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "architecture.md",
+    *DECISIONS.glob("*.md"),
+]
+BASES = (
+    ROOT,
+    ROOT / "privplan",
+    ROOT / "simulate",
+    ROOT / "docs",
+    DECISIONS,
+    ROOT / "tests",
+)
 """Folders from which a page may name a path."""
 SOURCES = (".py", ".toml", ".yaml", ".txt", ".sh", ".j2", "Makefile")
 ELSEWHERE = {
-    "docs/decisions/withdrawn.md": {"results/METHOD/seed-S", "S", "METHOD"},  # of the reader
+    "docs/decisions/withdrawn.md": {
+        "results/METHOD/seed-S",
+        "S",
+        "METHOD",
+    },  # of the reader
     "docs/decisions/gpu.md": {"tf32"},  # an option that is gone, as the page says
     "docs/decisions/optuna.md": {"Study"},  # of Optuna
     "CONTRIBUTING.md": {"uv", "universal", "CASE"},  # of uv, and a placeholder
@@ -52,7 +67,9 @@ def quoted(text):
 
 
 def is_path(word):
-    return bool(re.fullmatch(r"[\w./-]+", word)) and ("/" in word or word.endswith((".py", ".md")))
+    return bool(re.fullmatch(r"[\w./-]+", word)) and (
+        "/" in word or word.endswith((".py", ".md"))
+    )
 
 
 def is_dotted_name(word):
@@ -116,7 +133,9 @@ def test_a_page_that_names_what_is_gone_is_refused(text, fault, source):
 
 def test_the_layers_of_the_page_are_those_of_the_test():
     page = (DECISIONS / "layout.md").read_text(encoding="utf-8")
-    listed = [re.findall(r"`(\w+)`", line) for line in re.findall(r"(?m)^\d+\. .*$", page)]
+    listed = [
+        re.findall(r"`(\w+)`", line) for line in re.findall(r"(?m)^\d+\. .*$", page)
+    ]
     assert listed == [layer.split() for layer in structure.LAYERS]
 
 
@@ -173,7 +192,9 @@ def test_the_table_of_a_law_names_every_default():
     """Each method and attribute of ``Law`` is in the table of what to override."""
     section = PAGES[0].read_text(encoding="utf-8").partition("### A sampling law")[2]
     table = section.partition("```python")[0]
-    tree = ast.parse((ROOT / "privplan" / "laws" / "law.py").read_text(encoding="utf-8"))
+    tree = ast.parse(
+        (ROOT / "privplan" / "laws" / "law.py").read_text(encoding="utf-8")
+    )
     members = set()
     attributes = set()
     for part in tree.body:
@@ -181,7 +202,9 @@ def test_the_table_of_a_law_names_every_default():
             for node in part.body:
                 if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                     members.add(node.name)
-                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if isinstance(node, ast.AnnAssign) and isinstance(
+                    node.target, ast.Name
+                ):
                     attributes.add(node.target.id)
     assert len(members) > 25
     # Set by whoever makes the law, or explained by the docstring of the class.

@@ -25,7 +25,11 @@ for cell in nbformat.read(sys.argv[1], 4).cells:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
-    given = {"IPYTHONDIR": str(tmp_path), "MPLBACKEND": "agg", "PYTHONPATH": str(FOLDER.parent)}
+    given = {
+        "IPYTHONDIR": str(tmp_path),
+        "MPLBACKEND": "agg",
+        "PYTHONPATH": str(FOLDER.parent),
+    }
     done = subprocess.run(
         [sys.executable, "-c", EXECUTE, str(path)], capture_output=True, text=True, timeout=300,
         check=False, cwd=tmp_path, env={**os.environ, **given},

@@ -57,7 +57,13 @@ def test_the_template_installs_into_an_environment(tmp_path):
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     libraries = [path for path in sys.path if path.endswith("site-packages")]
-    install = ["pip", "install", "--no-deps", "--no-build-isolation", str(tmp_path / "copy")]
+    install = [
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-build-isolation",
+        str(tmp_path / "copy"),
+    ]
     _run(tmp_path, python, [*libraries], install)
     assert "my-privplan-plugin" in _run(tmp_path, python, [], ["pip", "list"])
     _commands(tmp_path, python, [ROOT, *libraries])

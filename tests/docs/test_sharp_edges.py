@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from privplan.accounting.accountant import Interval, accountant
-from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_bisection
-from privplan.accounting.closed_form import ClosedFormAccountant, conditions, failed_conditions
+from privplan.accounting.calibrate import (
+    noise_multiplier,
+    noise_multiplier_by_bisection,
+)
+from privplan.accounting.closed_form import (
+    ClosedFormAccountant,
+    conditions,
+    failed_conditions,
+)
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.planning.adaptive_clipping import update_noise
@@ -33,7 +40,9 @@ def says(title, *numbers):
     """The page prints these numbers, in bold or in a table, to the digits it prints."""
     values = [
         float(piece)
-        for pair in re.findall(r"\*\*\[?([^*]*?)\]?\*\*|\| ([\d.]+) (?=\|)", section(title))
+        for pair in re.findall(
+            r"\*\*\[?([^*]*?)\]?\*\*|\| ([\d.]+) (?=\|)", section(title)
+        )
         for piece in re.findall(r"\d[\d.]*(?:e-?\d+)?", pair[0] or pair[1])
     ]
     for number in numbers:
@@ -51,7 +60,10 @@ def epsilon(sigma, q, rounds, delta, law="poisson", relation=AR, by="dp_accounti
 
 def test_the_sampling_law():
     title = "The sampling law"
-    for sigma, q, rounds, delta in ((math.sqrt(2.262), 0.02, 50, FMNIST), (0.8, 0.1, 300, 0.002)):
+    for sigma, q, rounds, delta in (
+        (math.sqrt(2.262), 0.02, 50, FMNIST),
+        (0.8, 0.1, 300, 0.002),
+    ):
         for law in ("poisson", "fixed_size"):
             says(title, epsilon(sigma, q, rounds, delta, law, by="pld"))
 
@@ -72,9 +84,13 @@ def test_a_fixed_grid():
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
-    event = dp_accounting.PoissonSampledDpEvent(0.001, dp_accounting.GaussianDpEvent(2.0))
+    event = dp_accounting.PoissonSampledDpEvent(
+        0.001, dp_accounting.GaussianDpEvent(2.0)
+    )
     for grid in (1e-3, 1e-4):
-        theirs = PLDAccountant(value_discretization_interval=grid).compose(event, 10_000)
+        theirs = PLDAccountant(value_discretization_interval=grid).compose(
+            event, 10_000
+        )
         says("A fixed grid", theirs.get_epsilon(1e-6))
     says("A fixed grid", epsilon(2.0, 0.001, 10_000, 1e-6, by="pld"))
 
@@ -94,7 +110,9 @@ def test_prv_misses_the_truth():
 
     lower, _, upper = ask(0.8, 300, 1 / 500)
     assert f"[{lower:.3f}, {upper:.3f}]" in section("prv-accountant's interval")
-    truth = accountant("pld").epsilon(History.repeated(Release(0.8, 0.1), 300), 1 / 500, AR)
+    truth = accountant("pld").epsilon(
+        History.repeated(Release(0.8, 0.1), 300), 1 / 500, AR
+    )
     assert truth.upper < lower
     assert truth.upper >= 13.452
     assert truth.lower <= 13.459
@@ -146,4 +164,6 @@ def test_data_dependent_clipping():
 
 
 def test_delta():
-    assert f"**{600**-1.1:.2e}**".replace("e-04", "e-4") in section("Delta must be below")
+    assert f"**{600**-1.1:.2e}**".replace("e-04", "e-4") in section(
+        "Delta must be below"
+    )

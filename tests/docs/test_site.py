@@ -17,7 +17,9 @@ from privplan.spec.spec import Spec
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-LISTED = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).split()
+LISTED = subprocess.check_output(
+    ["git", "ls-files", "*.md"], cwd=ROOT, text=True
+).split()
 PAGES = [ROOT / name for name in LISTED if (ROOT / name).is_file()]
 APART = ("evidence", "reference", "decisions", "plugin-template")
 """Folders of pages that are no guides."""
@@ -33,26 +35,44 @@ INDEX = (DOCS / "index.md").read_text(encoding="utf-8").split("```{toctree}")
 CORE = [DOCS / f"{name}.md" for part in INDEX if re.match("\n:caption: (Tutorials|How to)", part)
         for name in part.split("```")[0].splitlines()[3:]]  # fmt: skip
 """Tutorials and how-to guides."""
-WRITTEN = ("fields", "registries", "api", "components", "contributing", "security", "changelog")
+WRITTEN = (
+    "fields",
+    "registries",
+    "api",
+    "components",
+    "contributing",
+    "security",
+    "changelog",
+)
 """Pages that the site's build writes."""
 
 
 def prose(text):
     """A page without code, tables, headings and marks."""
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    lines = [one for one in text.splitlines() if not one.startswith(("|", "#", "    ", "!", "<"))]
+    lines = [
+        one
+        for one in text.splitlines()
+        if not one.startswith(("|", "#", "    ", "!", "<"))
+    ]
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", "\n".join(lines))
     return re.sub(r"`[^`]*`", "name", text).replace("*", "")
 
 
 def syllables(word):
     groups = len(re.findall(r"[aeiouy]+", word))
-    return max(1, groups - (word.endswith("e") and not word.endswith("le") and groups > 1))
+    return max(
+        1, groups - (word.endswith("e") and not word.endswith("le") and groups > 1)
+    )
 
 
 def reading_ease(text):
     """Flesch reading ease: 206.835 - 1.015 words per sentence - 84.6 syllables per word."""
-    sentences = [one for one in re.split(r"[.!?:;]\s|\n\n|\n- ", text) if re.search(r"[a-z]", one)]
+    sentences = [
+        one
+        for one in re.split(r"[.!?:;]\s|\n\n|\n- ", text)
+        if re.search(r"[a-z]", one)
+    ]
     words = re.findall(r"[a-z]+", text.lower())
     spoken = sum(map(syllables, words)) / len(words)
     return 206.835 - 1.015 * len(words) / len(sentences) - 84.6 * spoken
@@ -60,7 +80,9 @@ def reading_ease(text):
 
 def anchors(page):
     titles = re.findall(r"(?m)^#{1,6} (.+)$", page.read_text(encoding="utf-8"))
-    marks = (re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", one)).lower() for one in titles)
+    marks = (
+        re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", one)).lower() for one in titles
+    )
     return {one.replace(" ", "-") for one in marks}
 
 
@@ -77,7 +99,9 @@ def test_links_lead_somewhere(page):
 
 
 def prose_with_links(page):
-    return re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(
+        r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
 
 
 def test_guides_are_short():
@@ -89,8 +113,13 @@ def test_guides_are_short():
 
 
 def test_guides_are_readable():
-    scores = {page.stem: reading_ease(prose(page.read_text(encoding="utf-8"))) for page in GUIDES}
-    assert sum(scores.values()) / len(scores) >= 50, sorted(scores.items(), key=lambda one: one[1])
+    scores = {
+        page.stem: reading_ease(prose(page.read_text(encoding="utf-8")))
+        for page in GUIDES
+    }
+    assert sum(scores.values()) / len(scores) >= 50, sorted(
+        scores.items(), key=lambda one: one[1]
+    )
 
 
 def test_every_guide_begins_with_what_its_reader_can_do():
@@ -106,7 +135,9 @@ def test_every_field_and_command_is_in_the_reference(monkeypatch):
     schema = Spec.model_json_schema()
     rows = list(generate.fields(schema, schema["$defs"]))
     assert len(rows) >= 80
-    assert all(meaning for _, meaning, _, _ in rows), [row for row in rows if not row[1]]
+    assert all(meaning for _, meaning, _, _ in rows), [
+        row for row in rows if not row[1]
+    ]
     context = click.Context(main)
     commands = [main.get_command(context, name) for name in main.list_commands(context)]
     assert all(one is not None and one.help for one in commands)
@@ -114,7 +145,10 @@ def test_every_field_and_command_is_in_the_reference(monkeypatch):
 
 
 def test_the_site_names_the_version_it_describes():
-    assert f"describe version {version('privplan')}: [what changed](../CHANGELOG.md)" in INDEX[0]
+    assert (
+        f"describe version {version('privplan')}: [what changed](../CHANGELOG.md)"
+        in INDEX[0]
+    )
     for cited in ("CITATION.cff", "docs/citing.md"):
         assert version("privplan") in (ROOT / cited).read_text(encoding="utf-8")
 
@@ -123,16 +157,30 @@ def test_chances_of_an_attacker_in_the_page_for_a_meeting():
     page = (DOCS / "tutorials" / "meeting.md").read_text(encoding="utf-8")
     spec = load_yaml(page.partition("```yaml\n")[2].partition("```")[0], "spec")
     plan, delta = privplan.solve(Spec.parse(spec)), 300**-1.1
-    for group in plan.groups:  # the largest advantage of (epsilon, delta), and the plan's
+    for (
+        group
+    ) in plan.groups:  # the largest advantage of (epsilon, delta), and the plan's
         anyhow = 1 - 2 * (1 - delta) / (math.exp(group.epsilon) + 1)
         here = privplan.tradeoff(plan.history(group.name), delta=delta).advantage
-        shown = " | ".join(f"{math.ceil(500 * (1 + one)) / 10:.1f}" for one in (anyhow, here))
+        shown = " | ".join(
+            f"{math.ceil(500 * (1 + one)) / 10:.1f}" for one in (anyhow, here)
+        )
         assert f"| {group.epsilon:.0f} ({group.name}) | {shown} |" in page
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("sphinx")
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "-q",
+        "-b",
+        "html",
+        str(DOCS),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     commands = (tmp_path / "reference" / "commands.html").read_text()
@@ -140,5 +188,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert "Optional argument" not in commands
     page = (tmp_path / "reference" / "api.html").read_text()
     assert "Validator(" not in page
-    assert page.count('role="heading"') == page.count('role="heading" aria-level="2"') > 0
+    assert (
+        page.count('role="heading"') == page.count('role="heading" aria-level="2"') > 0
+    )
     assert "<pre>" not in page

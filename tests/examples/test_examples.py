@@ -45,7 +45,9 @@ def example(request, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(name, marks=() if name in ("images", "regression") else pytest.mark.slow)
+        pytest.param(
+            name, marks=() if name in ("images", "regression") else pytest.mark.slow
+        )
         for name in EXAMPLES
     ],
     indirect=True,
@@ -58,7 +60,9 @@ def test_from_python_interrupted_and_resumed(example):
     write = getattr(import_module("data"), "write", None)
     if write is not None:
         write()
-    main = partial(import_module("train").main, noise="seeded")  # one noise for both folders
+    main = partial(
+        import_module("train").main, noise="seeded"
+    )  # one noise for both folders
     whole = main("whole")
     assert whole.verdict.outcome == "rehearsal"
     assert set(whole.by_group) == {"strict", "loose"}
@@ -76,13 +80,18 @@ def commands():
     """The lines of ``run.sh`` of the working directory as commands of this interpreter."""
     lines = (Path("run.sh")).read_text().splitlines()
     words = [shlex.split(line) for line in lines if line and not line.startswith("#")]
-    programs = {"python": [sys.executable], "privplan": [sys.executable, "-m", "privplan"]}
+    programs = {
+        "python": [sys.executable],
+        "privplan": [sys.executable, "-m", "privplan"],
+    }
     return [[*programs[first], *rest] for first, *rest in words]
 
 
 def killed(command, ledger):
     """Start a run and kill it once releases are in its ledger; whether it was still training."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as run:
         while run.poll() is None:
             if ledger.exists() and len(ledger.read_text().splitlines()) >= 3:
                 run.send_signal(signal.SIGKILL)

@@ -28,7 +28,9 @@ def install(folder, module, points):
     (folder / module.name).write_text(module.read_text())
     info = folder / f"{module.stem}-1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module.stem}\nVersion: 1\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {module.stem}\nVersion: 1\n"
+    )
     (info / "entry_points.txt").write_text(points)
     return folder
 

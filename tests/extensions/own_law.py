@@ -30,16 +30,26 @@ class OneOfFour(Law):
         if spec.rounds % EVERY:
             yield Fault("rounds", f"must be a multiple of {EVERY} {under}", spec.rounds)
         if spec.planning.ratios != "uniform":
-            yield Fault("planning.ratios", f"must be uniform {under}", spec.planning.ratios)
+            yield Fault(
+                "planning.ratios", f"must be uniform {under}", spec.planning.ratios
+            )
         for group in spec.groups:
             if group.clients % EVERY:
                 where = f"groups.{group.name}.clients"
-                yield Fault(where, f"must be a multiple of {EVERY} {under}", group.clients)
+                yield Fault(
+                    where, f"must be a multiple of {EVERY} {under}", group.clients
+                )
         if spec.cohort != self.drawable(spec.population):
-            yield Fault("cohort", f"must be a quarter of the clients {under}", spec.cohort)
+            yield Fault(
+                "cohort", f"must be a quarter of the clients {under}", spec.cohort
+            )
 
     def excludes_use(self, use):
-        return f"must be left out under {self.name} sampling" if use == "canaries" else None
+        return (
+            f"must be left out under {self.name} sampling"
+            if use == "canaries"
+            else None
+        )
 
     def places(self, round_, clients):
         block, turn = divmod(round_ - 1, EVERY)

@@ -37,13 +37,24 @@ sign = toy_package:sign
 [privplan.objectives]
 near_population = toy_package:NearPopulation
 """
-MECHANISM = ["--noise-multiplier=1.5", "--rounds=50", "--delta=1e-5", "--sampling-ratio=.02"]
+MECHANISM = [
+    "--noise-multiplier=1.5",
+    "--rounds=50",
+    "--delta=1e-5",
+    "--sampling-ratio=.02",
+]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    folder = install(tmp_path_factory.mktemp("site"), Path(toy_package.__file__), POINTS)
-    install(folder, Path(own_law.__file__), "[privplan.laws]\none_of_four = own_law:OneOfFour\n")
+    folder = install(
+        tmp_path_factory.mktemp("site"), Path(toy_package.__file__), POINTS
+    )
+    install(
+        folder,
+        Path(own_law.__file__),
+        "[privplan.laws]\none_of_four = own_law:OneOfFour\n",
+    )
     with beside(folder) as process:
         yield process
 
@@ -54,7 +65,9 @@ def epsilons(text):
 
 def test_account_and_calibrate(installed, tmp_path):
     as_json = ["--format=json"]
-    coins = run(installed, tmp_path, "account", *MECHANISM, "--sampling=coins", *as_json)
+    coins = run(
+        installed, tmp_path, "account", *MECHANISM, "--sampling=coins", *as_json
+    )
     poisson = run(installed, tmp_path, "account", *MECHANISM, *as_json)
     found, expected = epsilons(coins), epsilons(poisson)
     assert found["pld"] == pytest.approx(expected["pld"], rel=1e-12)
@@ -66,16 +79,25 @@ def test_account_and_calibrate(installed, tmp_path):
         installed,
         tmp_path,
         *("calibrate", "--solve-for=noise_multiplier", "--epsilon=2", "--rounds=50"),
-        *("--delta=1e-5", "--sampling-ratio=.02", "--sampling=coins", "--accountant=doubled"),
+        *(
+            "--delta=1e-5",
+            "--sampling-ratio=.02",
+            "--sampling=coins",
+            "--accountant=doubled",
+        ),
         *as_json,
     )
     assert "coins" in noise
 
 
 def test_a_broken_entry_point_fails_only_where_it_is_asked_for(installed, tmp_path):
-    message = run(installed, tmp_path, "account", *MECHANISM, "--accountant=broken", code=2)
+    message = run(
+        installed, tmp_path, "account", *MECHANISM, "--accountant=broken", code=2
+    )
     assert "accountant: entry point 'no_such_package:Accountant'" in message
-    message = run(installed, tmp_path, "account", *MECHANISM, "--sampling=broken", code=2)
+    message = run(
+        installed, tmp_path, "account", *MECHANISM, "--sampling=broken", code=2
+    )
     assert "sampling: entry point 'no_such_package:Law'" in message
     assert message.count("\n") == 1
 
@@ -83,9 +105,15 @@ def test_a_broken_entry_point_fails_only_where_it_is_asked_for(installed, tmp_pa
 def test_an_objective_is_minimised_and_explained(installed, tmp_path):
     data = load_yaml(preset("gdpfed-fmnist"), "preset")
     constants = {"smoothness": 2.0, "initial_gap": 1.0}
-    planning = {"accountant": "rdp", "ratios": "near_population", "constants": constants}
+    planning = {
+        "accountant": "rdp",
+        "ratios": "near_population",
+        "constants": constants,
+    }
     (tmp_path / "spec.json").write_text(json.dumps({**data, "planning": planning}))
-    solved = run(installed, tmp_path, "solve", "spec.json", "--details", "-o", "plan.json")
+    solved = run(
+        installed, tmp_path, "solve", "spec.json", "--details", "-o", "plan.json"
+    )
     assert "near-population error: mean_noise_std" in solved
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["release"] == "per_group"
@@ -96,16 +124,29 @@ def test_an_objective_is_minimised_and_explained(installed, tmp_path):
         assert group["weight"] == pytest.approx(group["clients"] / people, rel=1e-4)
     assert "2*toy_factor" in run(installed, tmp_path, "explain", "plan.json")
     schema = json.loads(run(installed, tmp_path, "init", "--schema"))
-    assert "near_population" in schema["$defs"]["Planning"]["properties"]["ratios"]["enum"]
+    assert (
+        "near_population" in schema["$defs"]["Planning"]["properties"]["ratios"]["enum"]
+    )
 
 
 def test_a_server_optimiser_trains_and_is_replayed(installed, tmp_path):
     text = SPEC.replace("SAMPLING", "poisson").replace("ACCOUNTANT", "pld")
-    (tmp_path / "spec.yaml").write_text(text + "server: {optimizer: sign, learning_rate: 0.02}\n")
+    (tmp_path / "spec.yaml").write_text(
+        text + "server: {optimizer: sign, learning_rate: 0.02}\n"
+    )
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
-    simulated = ("simulate", "plan.json", "--algorithm=planned", "--seed=3", "--device=cpu")
+    simulated = (
+        "simulate",
+        "plan.json",
+        "--algorithm=planned",
+        "--seed=3",
+        "--device=cpu",
+    )
     assert "test accuracy" in run(installed, tmp_path, *simulated, "-o", "run")
-    assert json.loads((tmp_path / "run" / "record.json").read_text())["status"] == "complete"
+    assert (
+        json.loads((tmp_path / "run" / "record.json").read_text())["status"]
+        == "complete"
+    )
     # Models are computed from the releases by the registered function itself.
     run(installed, tmp_path, "replay", "run", "--rounds", "all")
     replayed = json.loads((tmp_path / "run" / "replay.json").read_text())
@@ -121,29 +162,50 @@ def test_from_spec_to_book(installed, tmp_path):
     run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     for group in plan["groups"]:  # two Gaussian releases to each client
-        twice = History.repeated(Release(group["noise_multiplier"], 1.0, SamplingLaw.FULL), 2)
+        twice = History.repeated(
+            Release(group["noise_multiplier"], 1.0, SamplingLaw.FULL), 2
+        )
         spent = accountant("pld").epsilon(twice, group["delta"], "add_remove")
         assert 0.99 * group["epsilon"] < spent.upper <= group["epsilon"]
-    simulated = ("simulate", "plan.json", "--algorithm=planned", "--seed=3", "--device=cpu")
+    simulated = (
+        "simulate",
+        "plan.json",
+        "--algorithm=planned",
+        "--seed=3",
+        "--device=cpu",
+    )
     run(installed, tmp_path, *simulated, "-o", "run")
     verdict = json.loads(run(installed, tmp_path, "verify", "run", "--format=json"))
     assert verdict["kept"]
     assert not [one["name"] for one in verdict["checks"] if one["outcome"] == "failed"]
     for group, planned in zip(verdict["groups"], plan["groups"], strict=True):
-        assert 0.99 * planned["epsilon"] < group["realised_lower"] <= group["realised_upper"]
+        assert (
+            0.99 * planned["epsilon"]
+            < group["realised_lower"]
+            <= group["realised_upper"]
+        )
         assert group["realised_upper"] <= planned["epsilon"]
     book = ("--address", "book.sqlite")
     run(installed, tmp_path, "book", "add", "run", *book)
     shown = json.loads(run(installed, tmp_path, "book", "show", *book, "--format=json"))
     found = {(one["group"], one["releases"], one["kept"]) for one in shown}
     assert found == {(group["name"], 8, 1) for group in plan["groups"]}
-    left = run(installed, tmp_path, "book", "left", "--group=strict", "--epsilon=6", *book)
+    left = run(
+        installed, tmp_path, "book", "left", "--group=strict", "--epsilon=6", *book
+    )
     assert "one_of_four" in left
 
 
 def test_accounting_counts_the_rounds_of_a_client(installed, tmp_path):
-    given = ("--noise-multiplier=3", "--delta=1e-5", "--sampling-ratio=1", "--format=json")
-    own = run(installed, tmp_path, "account", *given, "--rounds=80", "--sampling=one_of_four")
+    given = (
+        "--noise-multiplier=3",
+        "--delta=1e-5",
+        "--sampling-ratio=1",
+        "--format=json",
+    )
+    own = run(
+        installed, tmp_path, "account", *given, "--rounds=80", "--sampling=one_of_four"
+    )
     full = run(installed, tmp_path, "account", *given, "--rounds=20", "--sampling=full")
     assert epsilons(own)["pld"] == epsilons(full)["pld"]
 
@@ -151,8 +213,16 @@ def test_accounting_counts_the_rounds_of_a_client(installed, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("rounds: 8", "rounds: 9", "rounds: must be a multiple of 4 under one_of_four sampling"),
-        ("ratios: uniform", "ratios: balanced", "planning.ratios: must be uniform under one_of_"),
+        (
+            "rounds: 8",
+            "rounds: 9",
+            "rounds: must be a multiple of 4 under one_of_four sampling",
+        ),
+        (
+            "ratios: uniform",
+            "ratios: balanced",
+            "planning.ratios: must be uniform under one_of_",
+        ),
     ],
 )
 def test_what_it_excludes(old, new, message, installed, tmp_path):

@@ -47,7 +47,9 @@ class Doubled:
 
     def epsilon(self, history, delta, relation):
         """Twice the upper bound of rdp."""
-        return Interval(0.0, 2 * accountant("rdp").epsilon(history, delta, relation).upper)
+        return Interval(
+            0.0, 2 * accountant("rdp").epsilon(history, delta, relation).upper
+        )
 
 
 FACTOR = 1e6
@@ -81,5 +83,7 @@ def sign(options):
 
     rate = options.learning_rate or 0.01
     return Server(
-        "sign", lambda theta: {}, lambda theta, step, state: (theta + rate * step.sign(), state)
+        "sign",
+        lambda theta: {},
+        lambda theta, step, state: (theta + rate * step.sign(), state),
     )

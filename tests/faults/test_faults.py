@@ -86,10 +86,15 @@ def failing(monkeypatch, code, after, part=None):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("after", [0, 2])
-def test_a_disk_that_fails_at_any_write(code, after, plan, whole, tmp_path, monkeypatch):
+def test_a_disk_that_fails_at_any_write(
+    code, after, plan, whole, tmp_path, monkeypatch
+):
     monkeypatch.setattr(run, "SAVE_SECONDS", 0.0)
     request = _request(plan, tmp_path / "run")
-    with failing(monkeypatch, code, after, part=30), pytest.raises(InputError) as caught:
+    with (
+        failing(monkeypatch, code, after, part=30),
+        pytest.raises(InputError) as caught,
+    ):
         execute(request)
     [line] = str(caught.value).splitlines()
     assert f"must be writable ({os.strerror(code)})" in line
@@ -111,7 +116,15 @@ def test_a_file_that_outgrows_its_limit(plan, whole, tmp_path):
     plan.save(tmp_path / PLAN)
     size = (whole / LEDGER).stat().st_size * 2 // 3
     named = ["--algorithm", "GDPFed+", "--seed", "5", "-o", str(tmp_path / "run")]
-    command = [sys.executable, "-c", LIMITED, str(size), "simulate", str(tmp_path / PLAN), *named]
+    command = [
+        sys.executable,
+        "-c",
+        LIMITED,
+        str(size),
+        "simulate",
+        str(tmp_path / PLAN),
+        *named,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
@@ -161,7 +174,9 @@ DAMAGED = {
 def test_a_damaged_checkpoint(kind, request_, whole, tmp_path):
     path = tmp_path / "run" / CHECKPOINT
     path.write_bytes(DAMAGED[kind](path.read_bytes(), tmp_path / "exploded"))
-    with pytest.raises(InputError, match="checkpoint: must be a sound checkpoint; remove it"):
+    with pytest.raises(
+        InputError, match="checkpoint: must be a sound checkpoint; remove it"
+    ):
         execute(request_)
     assert not (tmp_path / "exploded").exists()
     path.unlink()
@@ -184,15 +199,26 @@ def test_ctrl_c_at_a_terminal(tmp_path):
     data = spec_data(planning={"ratios": "balanced", "accountant": "pld"})
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(data))
     varied = ["--vary", "groups.strict.epsilon=0.5:2:40", "--workers", "2"]
-    arguments = ["what-if", str(tmp_path / "spec.yaml"), *varied, "-o", str(tmp_path / "out")]
-    hearing = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    arguments = [
+        "what-if",
+        str(tmp_path / "spec.yaml"),
+        *varied,
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    hearing = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    )
     process = subprocess.Popen(  # it hears Ctrl-C where the tests run in the background, too
         [sys.executable, "-c", hearing + "from privplan.cli import main; main()", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     journal = tmp_path / "out" / "what-if.jsonl"
     deadline = time.monotonic() + 120
-    while not (journal.exists() and journal.stat().st_size) and time.monotonic() < deadline:
+    while (
+        not (journal.exists() and journal.stat().st_size)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)

@@ -31,7 +31,9 @@ class Work:
     """One command that may be killed."""
 
     arguments: str  # its words, with names for its input and output
-    sound: Callable[[Path, Path], None]  # checks what a kill left, against an undisturbed output
+    sound: Callable[
+        [Path, Path], None
+    ]  # checks what a kill left, against an undisturbed output
     same: Callable[[Path, Path], None]  # checks the output in the end against the same
     kills: int  # how many processes the long suite kills at work
 
@@ -170,7 +172,9 @@ def killed(name, kills, inputs, folder, generator):
     ended before its moment, the output is completed and compared, and another one begins.
     """
     work, whole, said = WORK[name], folder / "whole", folder / "said"
-    finished(["--version"], said)  # the process that others are forked from loads everything
+    finished(
+        ["--version"], said
+    )  # the process that others are forked from loads everything
     seconds = finished(work.words(inputs, whole), said)
     count, chain = Count(), 0
     while count.killed < kills or chain:

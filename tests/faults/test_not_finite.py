@@ -41,12 +41,17 @@ def stretched():
     return Transform("stretched", apply, lambda before, group: before)
 
 
-@pytest.mark.parametrize("vector", [(np.nan, 1.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, np.nan)])
+@pytest.mark.parametrize(
+    "vector", [(np.nan, 1.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, np.nan)]
+)
 def test_none_enters_the_sum(vector):
     algorithm = replace(build("FedAvg"), local=sending(vector))
     step, records, _ = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 4)))
     np.testing.assert_allclose(step, FINITE, rtol=1e-6)
-    assert [(share.excluded, share.cohort) for share in records[0].shares] == [(1, 2), (0, 2)]
+    assert [(share.excluded, share.cohort) for share in records[0].shares] == [
+        (1, 2),
+        (0, 2),
+    ]
 
 
 @pytest.mark.parametrize("last", [(), (clip(5.0),), (sparsify(0.5),), (scale(),)])
@@ -61,7 +66,9 @@ def test_none_that_a_transform_makes_infinite_enters(last):
 
 def test_a_scale_cannot_let_one_in():
     algorithm = build("planned", release="joint", scales=(4.0, 1.0))
-    algorithm = replace(algorithm, local=sending((HUGE, HUGE)), transforms=(scale(), clip(5.0)))
+    algorithm = replace(
+        algorithm, local=sending((HUGE, HUGE)), transforms=(scale(), clip(5.0))
+    )
     _, records, end = one_round(tiny.setting(algorithm, pixels=(1, 255, 1, 1)))
     assert end.theta.isfinite().all()
     assert [share.excluded for share in records[0].shares] == [1, 0]
@@ -70,7 +77,9 @@ def test_a_scale_cannot_let_one_in():
 @pytest.mark.parametrize("size", [1e30, 1e37, 1e38, HUGE])
 @pytest.mark.parametrize("norm", [1e-6, 1e-3, 0.37, 1.0])
 def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size, norm):
-    updates = size * (2 * torch.rand(200, 50, generator=torch.Generator().manual_seed(6)) - 1)
+    updates = size * (
+        2 * torch.rand(200, 50, generator=torch.Generator().manual_seed(6)) - 1
+    )
     context = TransformContext(1, torch.zeros(50), {}, tiny.plan().groups[0])
     clipped, long = clip(norm).apply(updates, context)
     assert long.all()

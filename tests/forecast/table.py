@@ -5,9 +5,18 @@ import numpy as np
 from privplan.forecast.features import Coverage, PlanFeatures, ProxyRun, ProxyTable
 from privplan.forecast.model import PARAMETERS, Curve, Point, from_log_odds, log_odds
 
-_OWN = {"sigma": 1.0, "far": 0.05, "near": 0.1, "rho": 0.4, "gradient": 1.5, "kappa": 0.5}
+_OWN = {
+    "sigma": 1.0,
+    "far": 0.05,
+    "near": 0.1,
+    "rho": 0.4,
+    "gradient": 1.5,
+    "kappa": 0.5,
+}
 _VALUES = [_OWN.get(name, centre) for name, (centre, _) in PARAMETERS.items()]
-TRUTH = Curve(np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0))  # the curve that the runs follow
+TRUTH = Curve(
+    np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0)
+)  # the curve that the runs follow
 
 
 def runs(count, seed, noise=0.1, shift=0.0):
@@ -25,11 +34,19 @@ def runs(count, seed, noise=0.1, shift=0.0):
         apart = ((0.7, 0.1, 0.1, 0.1), (0.1, 0.3, 0.3, 0.3))
         shares = apart if number % 2 else ((0.25,) * 4,) * 2
         held = Coverage(shares=shares, clients=(0.5, 0.5))
-        odds = log_odds(TRUTH(Point(plan, held))) + noise * source.standard_normal(3) + shift
+        odds = (
+            log_odds(TRUTH(Point(plan, held)))
+            + noise * source.standard_normal(3)
+            + shift
+        )
         overall, *groups = from_log_odds(odds).tolist()
         found.append(
             ProxyRun(
-                plan=plan, coverage=held, seed=number, accuracy=overall, accuracy_by_group=groups
+                plan=plan,
+                coverage=held,
+                seed=number,
+                accuracy=overall,
+                accuracy_by_group=groups,
             )
         )
     return tuple(found)
@@ -37,4 +54,6 @@ def runs(count, seed, noise=0.1, shift=0.0):
 
 def table(count=30, seed=0, noise=0.1):
     """A table of such runs."""
-    return ProxyTable(dataset="made", model="none", classes=4, runs=runs(count, seed, noise))
+    return ProxyTable(
+        dataset="made", model="none", classes=4, runs=runs(count, seed, noise)
+    )

@@ -24,7 +24,9 @@ def model():
 
 
 def overall(model, found):
-    return np.array([model.accuracy(run.plan, run.coverage) - run.accuracy for run in found])
+    return np.array(
+        [model.accuracy(run.plan, run.coverage) - run.accuracy for run in found]
+    )
 
 
 def test_forecasts_of_new_plans_are_near_the_curve(model):
@@ -62,7 +64,9 @@ def test_accuracy_falls_with_noise_and_rises_with_rounds(model):
 
 def test_intervals_are_wider_far_from_the_proxy_runs(model):
     run = runs(1, seed=10)[0]
-    far = features.PlanFeatures(**{**run.plan.model_dump(), "rounds": 2000, "clipping_norm": 0.5})
+    far = features.PlanFeatures(
+        **{**run.plan.model_dump(), "rounds": 2000, "clipping_norm": 0.5}
+    )
     near_one = model.forecast(run.plan, run.coverage, ["a", "b"])
     far_one = model.forecast(far, run.coverage, ["a", "b"])
     assert far_one.distance > 2 * near_one.distance
@@ -84,14 +88,18 @@ def test_another_number_of_groups_is_known_where_all_hold_all_classes_alike(mode
     found = model.forecast(plan, even, ["a", "b", "c"])
     assert (found.lower, found.upper) == pytest.approx((two.lower, two.upper), abs=0.02)
     assert [one.group for one in found.groups] == ["a", "b", "c"]
-    far = model.forecast(plan, apart, ["a", "b", "c"])  # groups without a counterpart are new
+    far = model.forecast(
+        plan, apart, ["a", "b", "c"]
+    )  # groups without a counterpart are new
     assert far.distance > found.distance
 
 
 def test_another_model_is_far(model):
     run = runs(1, seed=10)[0]
     other = run.plan.model_copy(update={"parameters": 1001})
-    near, far = (model.forecast(one, run.coverage, ["a", "b"]) for one in (run.plan, other))
+    near, far = (
+        model.forecast(one, run.coverage, ["a", "b"]) for one in (run.plan, other)
+    )
     assert far.distance > 10
     assert far.upper - far.lower > 2 * (near.upper - near.lower)
 
@@ -99,17 +107,26 @@ def test_another_model_is_far(model):
 def test_an_anchor_moves_forecasts_to_other_data():
     harder = runs(40, seed=11, noise=0.02, shift=-1.0)
     known = harder[0]
-    anchored = Forecaster(table(), Anchor(Point(known.plan, known.coverage), known.accuracy))
-    assert abs(overall(anchored, harder)).mean() < abs(overall(Forecaster(table()), harder)).mean()
+    anchored = Forecaster(
+        table(), Anchor(Point(known.plan, known.coverage), known.accuracy)
+    )
+    assert (
+        abs(overall(anchored, harder)).mean()
+        < abs(overall(Forecaster(table()), harder)).mean()
+    )
     assert overall(anchored, harder[:1])[0] == pytest.approx(0, abs=1e-9)
 
 
 def test_skew_and_holders_of_exclusive_classes():
-    held = features.Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    held = features.Coverage(
+        shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5)
+    )
     overall, same = 0.5**2 + 2 * 0.25**2, 0.5 * 1 + 0.5 * 0.5
     assert held.total_skew == pytest.approx((same - overall) / (1 - overall))
     assert held.holders((0.2, 0.8)) == pytest.approx([5.0, 1.25, 1.25])
-    even = features.Coverage(shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25)
+    even = features.Coverage(
+        shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25
+    )
     assert even.total_skew == pytest.approx(0.25)
     assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
 
@@ -119,8 +136,12 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own():
     for number, run in enumerate(runs(60, seed=13)):
         if number % 2:  # one of two coverages of its own, with larger errors
             first = source.dirichlet([0.5] * 4)
-            held = features.Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
-            odd = float(np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99))
+            held = features.Coverage(
+                shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5)
+            )
+            odd = float(
+                np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99)
+            )
             run = run.model_copy(update={"coverage": held, "accuracy": odd})
         else:
             even = features.Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
@@ -129,7 +150,9 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own():
     fitted = Forecaster(
         features.ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found))
     )
-    new = features.Coverage(shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    new = features.Coverage(
+        shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5)
+    )
     known = fitted.forecast(found[0].plan, found[0].coverage, ["a", "b"])
     other = fitted.forecast(found[0].plan, new, ["a", "b"])
     assert other.upper - other.lower > 1.3 * (known.upper - known.lower)
@@ -157,7 +180,9 @@ def folder(tmp_path):
 
 def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder):
     out = folder / "plan.json"
-    said = answer("solve", folder / "spec.yaml", f"--forecast={folder / 'proxy.json'}", "-o", out)
+    said = answer(
+        "solve", folder / "spec.yaml", f"--forecast={folder / 'proxy.json'}", "-o", out
+    )
     plan, without = Plan.load(out), solve(folder / "spec.yaml", second_opinion=False)
     assert "forecast" not in json.loads(without.to_json())
     assert plan.forecast is not None
@@ -186,10 +211,14 @@ def test_the_least_budget_or_cohort_reaches_the_target(unknown, changes):
     data = load_yaml(TEXT, "spec") | changes
     spec, model = Spec.parse(data), Forecaster(table(16))
     coverage = features.even_coverage(spec, 4)
-    own = model.accuracy(features.plan_features(solve(spec, second_opinion=False)), coverage)
+    own = model.accuracy(
+        features.plan_features(solve(spec, second_opinion=False)), coverage
+    )
     target = 100 * own - 3
     expect = partial(with_forecast, model=model, coverage=coverage)
-    plan = solve_for(spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False)
+    plan = solve_for(
+        spec, {"accuracy": target}, unknown, forecast=expect, second_opinion=False
+    )
     assert plan.forecast.accuracy == pytest.approx(target / 100, abs=0.002)
     if unknown == "epsilon":
         assert plan.spec.groups[0].epsilon < spec.groups[0].epsilon

@@ -16,7 +16,11 @@ try:
 except ImportError:
     atheris = None
 
-with atheris.instrument_imports(include=["privplan", "yaml"]) if atheris else nullcontext():
+with (
+    atheris.instrument_imports(include=["privplan", "yaml"])
+    if atheris
+    else nullcontext()
+):
     from tests.fuzz.promise import PROPERTIES
     from tests.fuzz.test_fuzz import fed
 
@@ -39,7 +43,9 @@ if __name__ == "__main__":
         atheris.Setup(sys.argv, one_input)
         atheris.Fuzz()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    seconds = [float(one.partition("=")[2]) for one in sys.argv if one.startswith("-max_total")]
+    seconds = [
+        float(one.partition("=")[2]) for one in sys.argv if one.startswith("-max_total")
+    ]
     generator, fed_, end = random.Random(1), 0, time.monotonic() + sum(seconds)
     while time.monotonic() < end:
         data = generator.randbytes(generator.randint(1, 2048))

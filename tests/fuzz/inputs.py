@@ -19,7 +19,9 @@ from tests.planning.problems import spec_data
 BIG = 10**400
 SMALL = st.sampled_from([0, 1, 2, 3, 10, 0.1, 0.25, 0.9, 1e-3, 100.0])
 NUMBERS = st.one_of(
-    st.sampled_from([0, -1, 1, 2, 10**9, 10**15, 10**16, 2**63, 2**64, BIG, -BIG, 10**4000]),
+    st.sampled_from(
+        [0, -1, 1, 2, 10**9, 10**15, 10**16, 2**63, 2**64, BIG, -BIG, 10**4000]
+    ),
     st.sampled_from([0.0, -0.0, 0.5, 1.0, 1e-320, 1e-12, 1e300, -1e300, 1.5]),
     st.sampled_from([math.inf, -math.inf, math.nan]),
     st.integers(),
@@ -38,7 +40,8 @@ SCALARS = st.one_of(NUMBERS, WORDS, st.none(), st.booleans())
 NODES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.text(max_size=8), inner, max_size=4),
     ),
     max_leaves=8,
 )
@@ -85,7 +88,9 @@ def changed(draw, data, most=3):
             case "add" if isinstance(place, dict):
                 place[draw(st.text(max_size=8))] = draw(NODES)
             case _ if isinstance(place, list):
-                place.append(draw(st.one_of(NODES, st.sampled_from(copy.deepcopy(place) or [0]))))
+                place.append(
+                    draw(st.one_of(NODES, st.sampled_from(copy.deepcopy(place) or [0])))
+                )
     return found
 
 
@@ -126,7 +131,9 @@ YAML_PIECES = st.sampled_from(
 
 SPECS = st.one_of(
     changed(spec_data()),
-    changed(spec_data(planning={"ratios": "balanced", "weights": None, "free": ["ratios"]})),
+    changed(
+        spec_data(planning={"ratios": "balanced", "weights": None, "free": ["ratios"]})
+    ),
     NODES,
 )
 """Plain data of malformed specs."""
@@ -188,7 +195,10 @@ SPEC_TEXTS = st.one_of(
 )
 
 BUDGETS = st.one_of(
-    st.lists(st.lists(st.one_of(WORDS, NUMBERS.map(_yaml)), max_size=4).map(",".join), max_size=5)
+    st.lists(
+        st.lists(st.one_of(WORDS, NUMBERS.map(_yaml)), max_size=4).map(",".join),
+        max_size=5,
+    )
     .map("\n".join)
     .map("client,epsilon,delta\n".__add__),
     st.lists(

@@ -46,7 +46,9 @@ class Property:
     """One reader, what it is fed with, and how often."""
 
     inputs: st.SearchStrategy[Any]  # strategy of malformed inputs
-    check: Callable[[Any], None]  # raises anything but a PrivplanError when the promise is broken
+    check: Callable[
+        [Any], None
+    ]  # raises anything but a PrivplanError when the promise is broken
     quick: int = 60  # inputs in the quick suite
     long: int = 1000  # inputs in the long suite
 
@@ -77,7 +79,11 @@ def _written(name, content, read):
     """Read a file in a folder of its own, which must hold nothing else afterwards."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
-        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        data = (
+            content.encode("utf-8", "surrogatepass")
+            if isinstance(content, str)
+            else content
+        )
         path.write_bytes(data)
         try:
             read(path)
@@ -164,7 +170,10 @@ def _sound(name):
 
 def releases():
     """The releases of the honest run as plain data."""
-    return [json.loads(line)["release"] for line in run_of_three_rounds()[LEDGER].splitlines()]
+    return [
+        json.loads(line)["release"]
+        for line in run_of_three_rounds()[LEDGER].splitlines()
+    ]
 
 
 def plan_of_text(text):
@@ -189,7 +198,10 @@ def _judged(changes):
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         try:
-            json.dumps(judge(load_run(Path(folder)), 0).model_dump(mode="json"), allow_nan=False)
+            json.dumps(
+                judge(load_run(Path(folder)), 0).model_dump(mode="json"),
+                allow_nan=False,
+            )
         finally:
             assert {path.name for path in Path(folder).iterdir()} == set(files)
 
@@ -278,7 +290,9 @@ VARIES = st.one_of(
     given.WORDS,
     st.builds(
         "{}={}:{}:{}{}".format,
-        st.sampled_from(["rounds", "groups.strict.epsilon", "cohort", "", "a..b", "model.name"]),
+        st.sampled_from(
+            ["rounds", "groups.strict.epsilon", "cohort", "", "a..b", "model.name"]
+        ),
         st.sampled_from(["1", "0", "-1", "1e-300", "1e308", "nan", "x", "9" * 400]),
         st.sampled_from(["1", "2", "1e300", "-1e308", "inf", ""]),
         st.sampled_from(["1", "3", "0", "10001", "1e3", "9" * 5000]),
@@ -287,8 +301,12 @@ VARIES = st.one_of(
 )
 _WORD = st.one_of(
     given.WORDS.filter(lambda word: "\0" not in word and len(word) < 10_000),
-    st.sampled_from(["1", "0", "-1", "0.5", "1e-320", "nan", "inf", "1e400", "1e15", "9" * 30]),
-    st.sampled_from(["spec.yaml", "plan.json", ".", "nosuch", "ledger.jsonl", "table", "json"]),
+    st.sampled_from(
+        ["1", "0", "-1", "0.5", "1e-320", "nan", "inf", "1e400", "1e15", "9" * 30]
+    ),
+    st.sampled_from(
+        ["spec.yaml", "plan.json", ".", "nosuch", "ledger.jsonl", "table", "json"]
+    ),
 )
 _SMALL = st.sampled_from(["1", "2", "0.5", "0.01", "3", "1e-5"])
 _FLAGS = (

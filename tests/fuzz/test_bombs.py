@@ -11,10 +11,16 @@ from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 
 LAUGHS = "\n".join(
-    ["a0: &a0 [x, x, x]", *(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]" for i in range(1, 20))]
+    [
+        "a0: &a0 [x, x, x]",
+        *(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]" for i in range(1, 20)),
+    ]
 )
 MERGES = "\n".join(
-    ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{<<: [{f'*a{i - 1}, ' * 9}]}}" for i in range(1, 20))]
+    [
+        "a0: &a0 {x: 1}",
+        *(f"a{i}: &a{i} {{<<: [{f'*a{i - 1}, ' * 9}]}}" for i in range(1, 20)),
+    ]
 )
 
 
@@ -32,7 +38,9 @@ def test_yaml_is_refused(text, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "NaN", "[Infinity]", "9" * 5000, "{", "\ud800x"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "NaN", "[Infinity]", "9" * 5000, "{", "\ud800x"]
+)
 def test_json_is_refused(text, tmp_path):
     with pytest.raises(ValueError, match=r".+"):
         load_json(text)
@@ -83,4 +91,7 @@ def test_names_that_are_more_than_a_name_are_refused_together():
         Spec.parse(spec_data(groups=groups))
     assert [fault.found for fault in caught.value.faults] == list(NAMES)
     for name in ("Klinik Süd", "group-1", "a_b.c"):
-        assert Spec.parse(spec_data(groups=[{**groups[0], "name": name}])).groups[0].name == name
+        assert (
+            Spec.parse(spec_data(groups=[{**groups[0], "name": name}])).groups[0].name
+            == name
+        )

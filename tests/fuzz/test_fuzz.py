@@ -46,7 +46,13 @@ def test_input_that_coverage_guides(tmp_path):
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
     flags = [f"-runs={ATHERIS}", "-seed=1", "-len_control=0", "-max_len=2048"]
-    command = [sys.executable, "-m", "tests.fuzz.guided", *flags, f"-artifact_prefix={tmp_path}/"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fuzz.guided",
+        *flags,
+        f"-artifact_prefix={tmp_path}/",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"Done {ATHERIS} runs" in done.stderr

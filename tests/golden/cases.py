@@ -19,19 +19,27 @@ def _presets():
             call("explain plan.json"),
         )
         yield Case(f"preset-{name}", steps, slow=name == "robust-hdp-fmnist")
-    yield Case("init-schema", (call("init"), call("init --schema -o schema.json", "schema.json")))
+    yield Case(
+        "init-schema",
+        (call("init"), call("init --schema -o schema.json", "schema.json")),
+    )
 
 
 def _plans():
     for path in sorted(SPECS.glob("*.yaml")):
         name = path.stem
-        budgets = (spec("budgets.csv", "budgets.csv"),) if name == "budgets-from-file" else ()
+        budgets = (
+            (spec("budgets.csv", "budgets.csv"),) if name == "budgets-from-file" else ()
+        )
         steps = (
             spec(name), *budgets, call("solve spec.yaml --details -o plan.json", "plan.json"),
             call("explain plan.json"), call("explain plan.json --format json"),
         )  # fmt: skip
         yield Case(f"plan-{name}", steps, slow=name == "prv-uniform")
-    steps = (spec("full-balanced"), call("solve spec.yaml --format json --plot plan.png"))
+    steps = (
+        spec("full-balanced"),
+        call("solve spec.yaml --format json --plot plan.png"),
+    )
     yield Case("solve-json", steps)
 
 
@@ -51,7 +59,9 @@ def _accounting():
         f"account {MECHANISM} {delta} --relation replace_one --accountant prv",
     )
     yield Case("account", tuple(map(call, account)))
-    yield Case("account-all", (call(f"account {MECHANISM} {delta} --all --format json"),))
+    yield Case(
+        "account-all", (call(f"account {MECHANISM} {delta} --all --format json"),)
+    )
     asked, noise = "calibrate --epsilon 0.5", "--noise-multiplier 1.5"
     ratio, rounds, json = "--sampling-ratio 0.02", "--rounds 50", "--format json"
     law = "--sampling fixed_size --relation replace_one"
@@ -79,13 +89,26 @@ def _accounting():
 
 def _sweeps():
     varied = "--vary groups.strict.epsilon=0.5:4:3:log --vary rounds=5:10:2 --workers 1"
-    steps = (spec("full-balanced"), call(f"what-if spec.yaml {varied} -o out", "out/what-if.csv"))
-    yield Case("what-if", (*steps, call(f"what-if spec.yaml {varied}"), call("what-if spec.yaml")))
+    steps = (
+        spec("full-balanced"),
+        call(f"what-if spec.yaml {varied} -o out", "out/what-if.csv"),
+    )
+    yield Case(
+        "what-if",
+        (*steps, call(f"what-if spec.yaml {varied}"), call("what-if spec.yaml")),
+    )
     varied = "--vary cohort=1:120:3 --workers 1 -o out"
-    steps = (spec("fixed-size-uniform"), call(f"what-if spec.yaml {varied}", "out/what-if.csv"))
+    steps = (
+        spec("fixed-size-uniform"),
+        call(f"what-if spec.yaml {varied}", "out/what-if.csv"),
+    )
     yield Case("what-if-infeasible", steps)
     frontier = call("what-if spec.yaml --frontier --format json")
-    steps = (spec("full-balanced"), call("what-if spec.yaml --frontier -o out"), frontier)
+    steps = (
+        spec("full-balanced"),
+        call("what-if spec.yaml --frontier -o out"),
+        frontier,
+    )
     yield Case("frontier", steps)
     steps = (spec("budgets-from-file"), spec("budgets.csv", "budgets.csv"), frontier)
     yield Case("frontier-budgets", steps, slow=True)
@@ -101,7 +124,10 @@ RUN_FILES = ("run/", "run/ledger.jsonl", "run/record.json")
 def _runs():
     runs = {
         "fedavg": ("digits-short", "--algorithm FedAvg --seed 1"),
-        "dp-fedavg-canaries": ("digits-short", "--algorithm DP-FedAvg --seed 2 --canaries 20"),
+        "dp-fedavg-canaries": (
+            "digits-short",
+            "--algorithm DP-FedAvg --seed 2 --canaries 20",
+        ),
         "gdpfed-plus": (
             "digits-short",
             "--algorithm GDPFed+ --seed 3 --partition dirichlet:0.5 --aggregation mean",
@@ -111,19 +137,26 @@ def _runs():
         "planned-fixed-size": ("fixed-size-joint", "--algorithm planned --seed 6"),
         "planned-full": ("full-balanced", "--algorithm planned --seed 7"),
         "dpfedavg-records": ("records-digits", "--algorithm DPFedAvg --seed 8"),
-        "robust-hdp": ("records-digits", "--algorithm Robust-HDP --seed 9 --set rows=1000"),
+        "robust-hdp": (
+            "records-digits",
+            "--algorithm Robust-HDP --seed 9 --set rows=1000",
+        ),
         "dp2-fedsam": (
             "digits-short",
             "--algorithm DP2-FedSAM --seed 10 --set rho=0.05 --partition pathological:2",
         ),
         "time-adaptive": ("digits-short", "--algorithm Time-adaptive --seed 11"),
         "idp-scale": ("digits-short", "--algorithm IDP-FedAvg-Scale --seed 12"),
-        "fed-smp": ("digits-short", "--algorithm Fed-SMP --seed 13 --partition pathological:2"),
+        "fed-smp": (
+            "digits-short",
+            "--algorithm Fed-SMP --seed 13 --partition pathological:2",
+        ),
     }
     for name, (source, options) in runs.items():
         simulate = f"simulate plan.json {options} --device cpu -o run"
         arguments = tuple(
-            "Time-adaptive HDPFL" if word == "Time-adaptive" else word for word in simulate.split()
+            "Time-adaptive HDPFL" if word == "Time-adaptive" else word
+            for word in simulate.split()
         )
         audit = ("run/audit.json",) if "canaries" in options else ()
         steps = (
@@ -138,7 +171,11 @@ def _runs():
     compare = call(f"compare plan.json {names} -o out", *files)
     yield Case("compare", (*_solved("digits-short"), compare))
     pilot = "proxy pilot spec.yaml --dataset digits --rounds 2 --clients 8 --seed 1"
-    steps = (spec("balanced-joint"), call(pilot), call(f"{pilot} -o new.yaml", "new.yaml"))
+    steps = (
+        spec("balanced-joint"),
+        call(pilot),
+        call(f"{pilot} -o new.yaml", "new.yaml"),
+    )
     yield Case("pilot", steps)
     listed = (call("simulate --algorithms"), call("simulate --algorithms json"))
     yield Case("algorithms", (*listed, call("simulate --algorithms markdown")))
@@ -156,9 +193,19 @@ def _broken_runs():
     )  # fmt: skip
     yield Case("broken-ledger", steps)
     verify = call("verify run --rounds 0 --details")
-    steps = (*begun, Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'), verify)
+    steps = (
+        *begun,
+        Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'),
+        verify,
+    )
     yield Case("broken-record", (*steps, call("verify run --rounds 0 --format json")))
-    steps = (*begun, Put("run/record.json", "{"), verify, Put("run/plan.json", "[]"), verify)
+    steps = (
+        *begun,
+        Put("run/record.json", "{"),
+        verify,
+        Put("run/plan.json", "[]"),
+        verify,
+    )
     yield Case("broken-files", steps)
 
 
@@ -170,7 +217,10 @@ def _book():
         call(f"simulate plan.json {run} --seed 1 -o one"),
         call(f"simulate plan.json {run} --seed 2 -o two"),
         call(f"book show {book}"),
-        *(call(f"book add {a} {book}") for a in ("one", "two", "two", "two --population other")),
+        *(
+            call(f"book add {a} {book}")
+            for a in ("one", "two", "two", "two --population other")
+        ),
         call(f"book show {book}"),
         call(f"book show --format json {book}"),
         call(f"book show --group strict --delta 1e-4 --relation replace_one {book}"),
@@ -178,11 +228,15 @@ def _book():
         call(f"book left --group loose --epsilon 30 --rounds 2 --format json {book}"),
         call(f"book left --group strict --epsilon 0.5 {book}"),
         call(f"book left --group nobody --epsilon 5 {book}"),
-        call(f"book left --group strict --epsilon -5 --rounds 0 --sampling-ratio 2 {book}"),
+        call(
+            f"book left --group strict --epsilon -5 --rounds 0 --sampling-ratio 2 {book}"
+        ),
         Edit("spec.yaml", "epsilon: 3.0", "epsilon: 5.0"),
         Edit("spec.yaml", "epsilon: 6.0", "epsilon: 9.0"),
         Edit("spec.yaml", "epsilon: 12.0", "epsilon: 18.0"),
-        call("solve spec.yaml --from-book book.sqlite --rule exact --details -o next.json"),
+        call(
+            "solve spec.yaml --from-book book.sqlite --rule exact --details -o next.json"
+        ),
         Edit("spec.yaml", "epsilon: 9.0", "epsilon: 15.0"),
         Edit("spec.yaml", "epsilon: 18.0", "epsilon: 30.0"),
         call("solve spec.yaml --from-book book.sqlite --details -o filtered.json"),

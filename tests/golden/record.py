@@ -40,7 +40,14 @@ NOTHING = {TOLERANCE: 1e-12, OF_TRAINING: 1e-8}  # distance of two numbers near 
 TRAINING = {"simulate", "compare", "proxy"}
 
 # Variables that would change what is printed, or where it is looked for.
-CLEARED = ("PRIVPLAN_BOOK", "PRIVPLAN_DATA", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
+CLEARED = (
+    "PRIVPLAN_BOOK",
+    "PRIVPLAN_DATA",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "COLUMNS",
+    "LINES",
+)
 
 LINES_IN_FULL = 60
 LETTERS_IN_FULL = 40_000
@@ -125,7 +132,9 @@ def answer(case: Case, folder: Path) -> str:
                 path = folder / step.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 content = step.content
-                path.write_bytes(content if isinstance(content, bytes) else content.encode())
+                path.write_bytes(
+                    content if isinstance(content, bytes) else content.encode()
+                )
             else:
                 _edit(step, folder)
     return "\n".join(parts)
@@ -144,7 +153,9 @@ def _called(step: Call, folder: Path) -> str:
     done = runner.invoke(privplan, list(step.arguments), prog_name="privplan")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    words = " ".join(f"'{word}'" if " " in word or not word else word for word in step.arguments)
+    words = " ".join(
+        f"'{word}'" if " " in word or not word else word for word in step.arguments
+    )
     parts = [f"$ privplan {words}\n", f"exit code {done.exit_code}\n"]
     for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         if text:
@@ -177,14 +188,21 @@ def close(found: str, stored: str, tolerance: float) -> bool:
     if _NUMBER.sub("#", texts[0]) != _NUMBER.sub("#", texts[1]):
         return False
     pairs = zip(*(map(float, _NUMBER.findall(text)) for text in texts), strict=True)
-    return all(math.isclose(*pair, rel_tol=tolerance, abs_tol=NOTHING[tolerance]) for pair in pairs)
+    return all(
+        math.isclose(*pair, rel_tol=tolerance, abs_tol=NOTHING[tolerance])
+        for pair in pairs
+    )
 
 
 def difference(name: str, found: str, exact: bool = False) -> str:
     """A unified diff between the stored answer and the one found; empty when they agree."""
     stored = expected(name)
     calls = [step for step in CASES[name].steps if isinstance(step, Call)]
-    tolerance = OF_TRAINING if any(call.arguments[0] in TRAINING for call in calls) else TOLERANCE
+    tolerance = (
+        OF_TRAINING
+        if any(call.arguments[0] in TRAINING for call in calls)
+        else TOLERANCE
+    )
     if found == stored or (not exact and close(found, stored, tolerance)):
         return ""
     lines = difflib.unified_diff(
@@ -207,7 +225,9 @@ def _store(name: str, found: str) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="cases; all when left out")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="cases; all when left out"
+    )
     parser.add_argument("--exact", action="store_true", help="compare every digit")
     parser.add_argument("--write", action="store_true", help="store the answers anew")
     return parser.parse_args()

@@ -6,7 +6,9 @@ import yaml
 
 from tests.golden.steps import Case, Edit, Put, Step, call, spec
 
-TABLE = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
+TABLE = yaml.safe_load(
+    (Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8")
+)
 BASE, RECORDS = TABLE["base"], TABLE["records"]
 
 
@@ -52,12 +54,15 @@ def refusals():
         Put("latin.yaml", "name: caf\xe9\n".encode("latin-1")),
         Put("list.json", "[1, 2]\n"),
         Put("empty.json", ""),
-        Put("bad.json", '{"spec": {"rounds": 0}, "groups": 5, "certificate": "none"}\n'),
+        Put(
+            "bad.json", '{"spec": {"rounds": 0}, "groups": 5, "certificate": "none"}\n'
+        ),
     )
     edit = Edit("plan.json", '"clients": 200', '"clients": 201')
     edited = (edit, *_calls("files with an edited plan"))
     yield Case(
-        "refused-files", (base, plan, *files, Put("none.json", "{}"), *_calls("files"), *edited)
+        "refused-files",
+        (base, plan, *files, Put("none.json", "{}"), *_calls("files"), *edited),
     )
     prepared: tuple[Step, ...] = (
         base,

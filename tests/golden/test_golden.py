@@ -21,7 +21,9 @@ from tests.golden.cases import CASES
 def test_answers_are_as_recorded_and_have_a_report(name, tmp_path, monkeypatch):
     shown = record.difference(name, record.answer(CASES[name], tmp_path))
     assert not shown, f"\n{shown}"
-    monkeypatch.setattr(Panel, "inline", lambda panel: panel.alt)  # drawing takes most of the time
+    monkeypatch.setattr(
+        Panel, "inline", lambda panel: panel.alt
+    )  # drawing takes most of the time
     for source in reported(tmp_path):
         assert "How to reproduce" in page_of(source)
 
@@ -29,9 +31,17 @@ def test_answers_are_as_recorded_and_have_a_report(name, tmp_path, monkeypatch):
 def reported(folder):
     """What a case left of which a report can be written: its sound plan, runs and comparison."""
     plans = [path for path in folder.glob("plan.json") if is_sound(path)]
-    runs = [path.parent for path in folder.glob("*/record.json") if (path.parent / PLAN).exists()]
+    runs = [
+        path.parent
+        for path in folder.glob("*/record.json")
+        if (path.parent / PLAN).exists()
+    ]
     sound = [run for run in runs if (run / RECORD).read_text() != "{"]
-    return [*plans, *sound, *{path.parents[2] for path in folder.glob("*/*/*/record.json")}]
+    return [
+        *plans,
+        *sound,
+        *{path.parents[2] for path in folder.glob("*/*/*/record.json")},
+    ]
 
 
 def is_sound(path):

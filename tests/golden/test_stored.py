@@ -19,8 +19,24 @@ EXPECTED = STORED / "expected.json"
 RUNS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/run-*"))
 BOOKS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/book.sqlite"))
 OTHERS = ("run-cyclic", "run-gdpfed")
-OF_GROUP = ("group", "budget", "planned", "realised_lower", "realised_upper", "delta", "sampling")
-OF_BOOK = ("group", "sampling", "delta", "runs", "releases", "epsilon_lower", "epsilon_upper")
+OF_GROUP = (
+    "group",
+    "budget",
+    "planned",
+    "realised_lower",
+    "realised_upper",
+    "delta",
+    "sampling",
+)
+OF_BOOK = (
+    "group",
+    "sampling",
+    "delta",
+    "runs",
+    "releases",
+    "epsilon_lower",
+    "epsilon_upper",
+)
 
 
 def verified(name, folder):
@@ -39,7 +55,9 @@ def booked(name, folder):
     book, run = folder / "book.sqlite", folder / "added"
     shutil.copy(STORED / name, book)
     version = (STORED / name).parent  # a run of a seed that the book does not have yet
-    shutil.copytree(next(version / one for one in OTHERS if (version / one).exists()), run)
+    shutil.copytree(
+        next(version / one for one in OTHERS if (version / one).exists()), run
+    )
     answer("book", "add", run, "--address", book)
     shown = json.loads(answer("book", "show", "--address", book, "--format", "json"))
     return [{field: row[field] for field in OF_BOOK} for row in shown]
@@ -55,7 +73,9 @@ def _compare(found, stored):
         for one, other in zip(found, stored, strict=True):
             _compare(one, other)
     else:
-        assert found == (pytest.approx(stored, rel=1e-6) if isinstance(stored, float) else stored)
+        assert found == (
+            pytest.approx(stored, rel=1e-6) if isinstance(stored, float) else stored
+        )
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -80,7 +80,9 @@ def main(signers=(), witnessing=None):
     folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     random.seed(seed)
     plan = plan_for(kills, signers)
-    assert guard  # imported before the fork, so that a kill hits the run and not the imports
+    assert (
+        guard
+    )  # imported before the fork, so that a kill hits the run and not the imports
     done = hits = 0
     while done <= kills:
         child = os.fork()

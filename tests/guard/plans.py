@@ -9,7 +9,9 @@ from tests.planning.problems import given_plan
 SIZE = 40
 
 
-def plan_of(groups, rounds, *, sampling="poisson", release="joint", delta=0.0001, signers=()):
+def plan_of(
+    groups, rounds, *, sampling="poisson", release="joint", delta=0.0001, signers=()
+):
     """A certified plan; groups map a name to clients, epsilon, ratio and noise multiplier."""
     spec = Spec.parse(
         {

@@ -48,7 +48,9 @@ def longer(plan, rounds):
     """The plan with more rounds of the same noise, and room for them in its own epsilon."""
 
     def with_room(groups):
-        return tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in groups)
+        return tuple(
+            one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in groups
+        )
 
     changes = {"rounds": rounds, "groups": with_room(plan.spec.groups)}
     spec_ = plan.spec.model_copy(update=changes)
@@ -82,7 +84,10 @@ def test_a_plan_from_the_book_runs_in_full_and_no_round_more(book, tmp_path, rul
     done, refusal = train(longer(plan, 14), tmp_path / "longer", copied(book, tmp_path))
     assert done == 12  # the plan uses at least 99.8% of the budget over all runs
     phrase = "accountant pld" if rule else "renyi filter at order"
-    assert " over all runs (delta 0.0001, poisson sampling, add_remove, " + phrase in refusal
+    assert (
+        " over all runs (delta 0.0001, poisson sampling, add_remove, " + phrase
+        in refusal
+    )
     assert refusal.split(", found")[0].endswith("with the release of round 13")
     assert train(plan, tmp_path / "third", copied(book, tmp_path)) == (
         12,
@@ -138,7 +143,9 @@ def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
         whole = composition_of(account, group.epsilon, DELTA)
         assert spent[group.name].upper == whole.epsilon(History())
         assert 0 < spent[group.name].lower < spent[group.name].upper
-        alone = composition_of(replace(account, histories=account.histories[1:]), 1.0, DELTA)
+        alone = composition_of(
+            replace(account, histories=account.histories[1:]), 1.0, DELTA
+        )
         assert alone.order != whole.order
 
 
@@ -146,7 +153,9 @@ def test_a_rule_that_does_not_cover_the_book_is_one_line(book, tmp_path):
     plan = solve_at(spec(2.0), copied(book, tmp_path))
     booked = tuple(one.model_copy(update={"rule": "gaussian"}) for one in plan.book)
     plan = plan.model_copy(update={"book": booked})
-    with pytest.raises(InputError, match=r"^rule: must cover the releases, .*everybody takes part"):
+    with pytest.raises(
+        InputError, match=r"^rule: must cover the releases, .*everybody takes part"
+    ):
         Guard(plan, tmp_path / "run", copied(book, tmp_path))
 
 
@@ -168,7 +177,9 @@ def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path):
     assert rounds[0] == 12
     assert 0 <= rounds[3] < 12  # 48 rounds exceed the budgets
     assert {run.seed for run in runs(address_of(book))} == {None}
-    with Guard(plan, tmp_path / "run0", book) as guard:  # its own entry does not count twice
+    with Guard(
+        plan, tmp_path / "run0", book
+    ) as guard:  # its own entry does not count twice
         spent = guard.epsilon("strict").upper
     assert spent <= plan.group("strict").epsilon
 
@@ -189,7 +200,9 @@ def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_pa
 def test_noise_of_others_is_booked_when_it_suffices(tmp_path):
     plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
     with Guard(plan, tmp_path) as guard:
-        with pytest.raises(InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"):
+        with pytest.raises(
+            InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"
+        ):
             guard.record_noised(1, 10, 0.5)
         for round_ in guard.rounds():
             guard.record_noised(round_, 10, 0.6)
@@ -225,12 +238,19 @@ def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
     loop(guard, most=2)
     guard._stack.close()  # as a kill: nothing is added
     [entry] = runs(address_of(book))
-    assert (entry.status, {one.history.rounds for one in entry.shares}) == ("reserved", {30})
+    assert (entry.status, {one.history.rounds for one in entry.shares}) == (
+        "reserved",
+        {30},
+    )
     with Guard(plan, tmp_path / "two", book) as second:
         few = second._affordable
     with Guard(plan, tmp_path / "one", book) as guard:
         assert guard.round == 3
-    assert [run.status for run in runs(address_of(book))] == ["running", "reserved", "reserved"]
+    assert [run.status for run in runs(address_of(book))] == [
+        "running",
+        "reserved",
+        "reserved",
+    ]
     with Guard(plan, tmp_path / "two", book) as second:
         assert second._affordable == few < 30
         second.finish()

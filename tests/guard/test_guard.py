@@ -21,7 +21,8 @@ from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups
 
 
 @pytest.mark.parametrize(
-    ("sampling", "release"), [("poisson", "joint"), ("poisson", "per_group"), ("full", "joint")]
+    ("sampling", "release"),
+    [("poisson", "joint"), ("poisson", "per_group"), ("full", "joint")],
 )
 def test_a_finished_run_keeps_its_plan(tmp_path, sampling, release):
     everyone = {"strict": (60, 20.0, 1.0, 8.0), "loose": (40, 40.0, 1.0, 6.0)}
@@ -34,7 +35,11 @@ def test_a_finished_run_keeps_its_plan(tmp_path, sampling, release):
         assert guard.finished
         spent = guard.epsilon("loose")
     verdict = Guard(plan, tmp_path / "run").verdict()
-    assert (verdict.outcome, verdict.noise, verdict.evidence) == ("kept", "secure", ("declared",))
+    assert (verdict.outcome, verdict.noise, verdict.evidence) == (
+        "kept",
+        "secure",
+        ("declared",),
+    )
     [loose] = [group for group in verdict.groups if group.group == "loose"]
     assert loose.realised_upper == loose.planned == spent.upper
     record = RunRecord.load(tmp_path / "run")
@@ -105,7 +110,10 @@ def test_the_mean_keeps_the_largest_coordinates_of_each_sum(tmp_path):
         guard.draw(1)
         found = guard.release(1, {"strict": np.arange(SIZE), "loose": np.zeros(SIZE)})
         guard.record(1)
-    strict = found.mean / found.weights[0] - found.sums[1] * found.weights[1] / found.weights[0]
+    strict = (
+        found.mean / found.weights[0]
+        - found.sums[1] * found.weights[1] / found.weights[0]
+    )
     largest = np.argsort(np.abs(found.sums[0]))[-4:]
     assert np.allclose(strict[largest], found.sums[0][largest])
     assert np.allclose(np.delete(strict, largest), 0, atol=1e-9)
@@ -181,13 +189,17 @@ def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path):
         guard.draw(4)
         guard.fail(4, "2 of 14 clients reported")
         train(guard, most=2)
-        with pytest.raises(InputError, match="must be 7, the first round that is not booked"):
+        with pytest.raises(
+            InputError, match="must be 7, the first round that is not booked"
+        ):
             guard.fail(4, "again")
         guard.finish()
         assert list(guard.rounds()) == []
         assert guard.refusal() == "run: must not be finished, found 'stopped'"
     records = ledger_of(tmp_path, plan)
-    assert [record.family for record in records] == ["gaussian"] * 3 + ["silent"] + ["gaussian"] * 2
+    assert [record.family for record in records] == ["gaussian"] * 3 + ["silent"] + [
+        "gaussian"
+    ] * 2
     assert records[3].failure == "2 of 14 clients reported"
     assert history_of(records, "strict").rounds == 6
     verdict = Guard(plan, tmp_path).verdict()
@@ -212,7 +224,9 @@ def test_a_round_is_drawn_and_released_once(tmp_path):
         first = guard.release(1, sums)
         again = guard.release(1, {"strict": np.zeros(SIZE)})
         assert np.array_equal(first.sums[0], again.sums[0])
-    assert len(ledger_of(tmp_path, plan)) == 1  # booked when the guard closed without a model
+    assert (
+        len(ledger_of(tmp_path, plan)) == 1
+    )  # booked when the guard closed without a model
     with Guard(plan, tmp_path) as guard:
         assert np.array_equal(guard.interrupted.mean, first.mean)
         assert guard.round == 2
@@ -227,7 +241,9 @@ def test_a_round_is_drawn_and_released_once(tmp_path):
             guard.draw(round_)
             guard.release(round_, sums)
             guard.record(round_, np.full(SIZE, float(round_)))
-    assert files(tmp_path) == [f"{kind}-{n}.bin" for kind in ("model", "release") for n in (2, 3)]
+    assert files(tmp_path) == [
+        f"{kind}-{n}.bin" for kind in ("model", "release") for n in (2, 3)
+    ]
 
 
 def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path):
@@ -256,8 +272,14 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path):
                 released = guard.release(round_, {"strict": np.zeros(SIZE)})
             guard.record(round_, released.mean)
         verdict = guard.verdict()
-    empty = [share for record in ledger_of(tmp_path / "run", plan)[:3] for share in record.shares]
-    assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {(0, 0.0, 0)}
+    empty = [
+        share
+        for record in ledger_of(tmp_path / "run", plan)[:3]
+        for share in record.shares
+    ]
+    assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {
+        (0, 0.0, 0)
+    }
     assert verdict.outcome == "kept"
 
 
@@ -265,7 +287,9 @@ def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_
     with Guard(two_groups(), tmp_path / "run") as guard:
         train(guard)
     assert booking_of(tmp_path / "run", "").run.cost == "recorded"
-    (tmp_path / "run" / NOISE_EVIDENCE).unlink()  # as a deployment made up from its plan
+    (
+        tmp_path / "run" / NOISE_EVIDENCE
+    ).unlink()  # as a deployment made up from its plan
     verdict = judge(load_run(tmp_path / "run"), 0)
     assert (verdict.level, verdict.exit_code) == ("unverified", 5)
     assert {check.name for check in verdict.not_shown} == {
@@ -279,7 +303,9 @@ def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path):
         train(guard, most=2)
     path = tmp_path / NOISE_EVIDENCE
     last = path.read_text().splitlines(keepends=True)[-1]
-    path.write_text(path.read_text() + last.replace('"round":2', '"round":3') + last[:40])
+    path.write_text(
+        path.read_text() + last.replace('"round":2', '"round":3') + last[:40]
+    )
     with Guard(two_groups(), tmp_path) as guard:
         train(guard)
     assert judge(load_run(tmp_path), 0).outcome == "kept"
@@ -294,9 +320,13 @@ def test_the_round_that_would_overspend_is_refused(tmp_path):
         done = guard.round - 1
         assert not guard.finished
         refusal = guard.refusal()
-        assert refusal.startswith("groups.loose.epsilon: must stay within the budget 2 at delta")
+        assert refusal.startswith(
+            "groups.loose.epsilon: must stay within the budget 2 at delta"
+        )
         for call in (guard.draw, guard.release):
-            with pytest.raises(BudgetExceededError, match=f"with the release of round {done + 1}"):
+            with pytest.raises(
+                BudgetExceededError, match=f"with the release of round {done + 1}"
+            ):
                 call(done + 1)
         guard.finish()
     records = ledger_of(tmp_path, plan)
@@ -312,14 +342,18 @@ def test_rounds_beyond_the_plan_are_refused(tmp_path):
     plan = two_groups(2)
     with Guard(plan, tmp_path) as guard:
         train(guard)
-        with pytest.raises(BudgetExceededError, match="one of the 2 planned rounds, found 3"):
+        with pytest.raises(
+            BudgetExceededError, match="one of the 2 planned rounds, found 3"
+        ):
             guard.draw(3)
 
 
 def test_a_run_that_ended_too_early_says_after_how_many_rounds(tmp_path):
     with Guard(two_groups(12), tmp_path):
         pass
-    with pytest.raises(InputError, match="must have a release; 0 of 12 rounds are booked"):
+    with pytest.raises(
+        InputError, match="must have a release; 0 of 12 rounds are booked"
+    ):
         load_run(tmp_path)
     with Guard(two_groups(12), tmp_path) as guard:
         train(guard, 5)
@@ -331,7 +365,10 @@ def test_a_run_that_ended_too_early_says_after_how_many_rounds(tmp_path):
 
 def test_one_process_holds_a_run(tmp_path):
     plan = two_groups(2)
-    with Guard(plan, tmp_path), pytest.raises(InputError, match="in use by another run"):
+    with (
+        Guard(plan, tmp_path),
+        pytest.raises(InputError, match="in use by another run"),
+    ):
         Guard(plan, tmp_path)
 
 
@@ -343,9 +380,13 @@ def test_wrong_input_is_refused_and_changes_nothing(tmp_path):
     with Guard(plan, tmp_path / "run") as guard:
         with pytest.raises(InputError, match="must be 1, the first round"):
             guard.draw(2)
-        with pytest.raises(InputError, match="must be one of strict, loose, found 'none'"):
+        with pytest.raises(
+            InputError, match="must be one of strict, loose, found 'none'"
+        ):
             guard.draw(1, {"none": [1]})
-        with pytest.raises(InputError, match=r"positions of registered clients, 0 to 59, found 60"):
+        with pytest.raises(
+            InputError, match=r"positions of registered clients, 0 to 59, found 60"
+        ):
             guard.draw(1, {"strict": [60]})
         guard.draw(1)
         with pytest.raises(InputError, match="sums: must"):
@@ -368,6 +409,8 @@ def test_a_damaged_release_is_refused_by_its_name(tmp_path, old, new):
     path = tmp_path / "run" / "guard" / "release-1.bin"
     head, mark, content = path.read_bytes().partition(b"\n")
     path.write_bytes(head.replace(old, new, 1) + mark + content)
-    with pytest.raises(InputError, match=r"guard.release: must be as it was written, .*release-1"):
+    with pytest.raises(
+        InputError, match=r"guard.release: must be as it was written, .*release-1"
+    ):
         Guard(two_groups(), tmp_path / "run")
     assert (tmp_path / "run" / LEDGER).read_bytes() == booked

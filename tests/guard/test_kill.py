@@ -26,7 +26,9 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, count):
 @pytest.mark.parametrize("count", [12, pytest.param(150, marks=pytest.mark.slow)])
 def test_killed_copies_of_a_run_release_no_round_twice(tmp_path, count):
     """Of all copies together each round has one release, and the book counts each once."""
-    hits, refused, folders = map(int, output_of(tmp_path, count, "tests.guard.copies").split())
+    hits, refused, folders = map(
+        int, output_of(tmp_path, count, "tests.guard.copies").split()
+    )
     assert hits > 0
     assert refused > 0
     assert folders > refused

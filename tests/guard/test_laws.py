@@ -66,7 +66,9 @@ def deployed(folder, plan, change, monkeypatch):
         drawn[round_] = tuple(np.asarray(positions).tolist())
     changed = change(drawn)
     monkeypatch.setattr(
-        guard, "draw_registered", lambda plan, round_, *_: ({"all": changed[round_]}, {})
+        guard,
+        "draw_registered",
+        lambda plan, round_, *_: ({"all": changed[round_]}, {}),
     )
     with Guard(plan, folder) as running:
         train(running)
@@ -77,9 +79,19 @@ def deployed(folder, plan, change, monkeypatch):
 @pytest.mark.parametrize(
     ("law", "change", "check", "reason"),
     [
-        ("random_allocation:4", thrice_in_a_block, "cohorts", "of the cohorts of rounds 1 to 4"),
+        (
+            "random_allocation:4",
+            thrice_in_a_block,
+            "cohorts",
+            "of the cohorts of rounds 1 to 4",
+        ),
         ("min_separation:3", too_soon, "cohorts", "in the cohorts of rounds 4 and 5"),
-        ("fixed_size", another_size, "sampling law", "a cohort of 16 where the law takes"),
+        (
+            "fixed_size",
+            another_size,
+            "sampling law",
+            "a cohort of 16 where the law takes",
+        ),
     ],
 )
 def test_cohorts_that_the_law_does_not_allow_are_broken(
@@ -95,14 +107,18 @@ def test_cohorts_that_the_law_does_not_allow_are_broken(
     assert '"drawn":' in (tmp_path / "planted" / LEDGER).read_text()
 
 
-def test_more_reports_than_drawn_clients_are_broken_where_nobody_is_named(tmp_path, monkeypatch):
+def test_more_reports_than_drawn_clients_are_broken_where_nobody_is_named(
+    tmp_path, monkeypatch
+):
     """The size that the law is tested with does not stand in for those who reported."""
     plan = plan_under("fixed_size")
     deployed(tmp_path / "run", plan, dict, monkeypatch)
     run = load_run(tmp_path / "run")
     unnamed = []
     for record in run.ledger.records:
-        share = record.shares[0].model_copy(update={"participants": None, "cohort": CLIENTS})
+        share = record.shares[0].model_copy(
+            update={"participants": None, "cohort": CLIENTS}
+        )
         unnamed.append(record.model_copy(update={"shares": (share,)}))
     run.ledger.__dict__["records"] = tuple(unnamed)
     [cohorts] = [line for line in judge(run).checks if line.name == "cohorts"]

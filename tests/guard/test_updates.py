@@ -77,7 +77,9 @@ def test_a_resend_is_refused_where_only_the_sum_is_kept(tmp_path, monkeypatch):
         opened.add(1, "all", 3, np.ones(SIZE))
         opened.add(1, "all", 4, np.zeros(SIZE))
         before = opened.total("all").total.copy()
-        with pytest.raises(InputError, match=r"must send one update a round.*, found 3"):
+        with pytest.raises(
+            InputError, match=r"must send one update a round.*, found 3"
+        ):
             opened.add(1, "all", 3, np.ones(SIZE))
         assert np.array_equal(opened.total("all").total, before)
         assert opened.total("all").reported == 2
@@ -126,7 +128,11 @@ def test_a_sum_of_unknown_clients_is_recorded_as_that(tmp_path):
     for record in ledger_of(tmp_path / "run", plan):
         [strict] = [share for share in record.shares if share.group == "strict"]
         assert strict.participants is not None
-        assert (strict.cohort, strict.largest_norm, strict.clipped) == (None, None, None)
+        assert (strict.cohort, strict.largest_norm, strict.clipped) == (
+            None,
+            None,
+            None,
+        )
     assert verdict.outcome == "unverified"
     assert "clipping" in {check.name for check in verdict.not_shown}
 
@@ -144,7 +150,9 @@ def test_sums_beside_updates_are_refused(running, tmp_path):
 def test_a_framework_that_sums_itself_has_no_more_updates_than_clients(running):
     seen = GroupTotal(total=np.ones(SIZE), reported=21)
     std = running.noise_std(1)
-    with pytest.raises(InputError, match="one update of each of 20 drawn clients, found 21"):
+    with pytest.raises(
+        InputError, match="one update of each of 20 drawn clients, found 21"
+    ):
         running.record_noised(1, SIZE, std, seen, np.ones(SIZE))
     assert running.round == 1
 

@@ -75,7 +75,12 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("wanted", "file"),
-    [(wanted, file) for wanted in READERS for file in FILES if FILES[file][0] != wanted],
+    [
+        (wanted, file)
+        for wanted in READERS
+        for file in FILES
+        if FILES[file][0] != wanted
+    ],
 )
 def test_a_file_of_another_kind_is_one_line(wanted, file, folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -88,7 +93,9 @@ def test_a_file_of_another_kind_is_one_line(wanted, file, folder, monkeypatch):
 def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
-    assert refused("explain", path).startswith("plan: must be a plan, not a spec, found ")
+    assert refused("explain", path).startswith(
+        "plan: must be a plan, not a spec, found "
+    )
     path.write_text("rounds: 3\n")
     assert refused("explain", path) == f"plan: must be JSON, found '{path}'"
 
@@ -113,4 +120,6 @@ def test_numbers_to_base_8_are_refused(text):
     for document in (f"rounds: {text}", f"name: {text}", f"[1, {text}]", f"{text}: 1"):
         with pytest.raises(InputError) as found:
             load_yaml(document, "spec")
-        assert f"{text} is a number to base 8; write a decimal number" in str(found.value)
+        assert f"{text} is a number to base 8; write a decimal number" in str(
+            found.value
+        )

@@ -37,7 +37,9 @@ def test_an_interruption_ends_the_workers(tmp_path):
 
     def alarm(number, frame):
         if not path.exists() or not path.read_text():
-            signal.setitimer(signal.ITIMER_REAL, 0.1)  # wait until the worker is at work
+            signal.setitimer(
+                signal.ITIMER_REAL, 0.1
+            )  # wait until the worker is at work
             return
         raise KeyboardInterrupt
 
@@ -92,8 +94,12 @@ with end_at_once():
 
 def end(leave, stdout=subprocess.PIPE):
     call = [sys.executable, "-c", ENDING.format(leave=leave)]
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run(call, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered)
+    buffered = {
+        name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
+    }
+    done = subprocess.run(
+        call, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered
+    )
     return done.stdout, done.stderr, done.returncode
 
 
@@ -124,7 +130,9 @@ print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="threads are counted by Linux"
+)
 @pytest.mark.parametrize(
     ("asked", "threads", "variable"),
     [
@@ -135,9 +143,13 @@ print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_
 )
 def test_numpy_starts_no_threads_unless_asked(asked, threads, variable):
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in names
+    }
     command = [sys.executable, "-c", STARTED]
-    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **asked})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**environment, **asked}
+    )
     started, setting = done.stdout.split()
     assert int(started) == threads
     assert setting == variable
@@ -179,14 +191,18 @@ def test_only_missing_items_are_computed(tmp_path):
         return square(number)
 
     assert (
-        pool.finish(ITEMS, recorded, spread=pool.in_jobs(1), journal=journal(tmp_path)) == SQUARES
+        pool.finish(ITEMS, recorded, spread=pool.in_jobs(1), journal=journal(tmp_path))
+        == SQUARES
     )
     assert asked == [2, 3]
 
 
 def test_ctrl_c_names_the_folder_and_releases_it(tmp_path):
     said = f"kept in {tmp_path}; the same command"
-    with pytest.raises(pool.InterruptedSweepError, match=said), pool.resumable(tmp_path):
+    with (
+        pytest.raises(pool.InterruptedSweepError, match=said),
+        pool.resumable(tmp_path),
+    ):
         raise KeyboardInterrupt
     in_use = pytest.raises(InputError, match="must not be in use")
     with pool.resumable(tmp_path), in_use, locked(tmp_path):
@@ -227,8 +243,14 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path):
     [
         ("nothing", "line 1 is none of a sweep"),
         ("[]", "line 1 is none of a sweep"),
-        (json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 5}), "line 1 is none"),
-        (json.dumps({"sweep": "two", "point": {"number": 2}, "rows": 4}), "other settings"),
+        (
+            json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 5}),
+            "line 1 is none",
+        ),
+        (
+            json.dumps({"sweep": "two", "point": {"number": 2}, "rows": 4}),
+            "other settings",
+        ),
     ],
 )
 def test_a_journal_of_another_sweep_is_refused(line, rule, tmp_path):

@@ -32,7 +32,9 @@ def test_a_cell_has_no_line_of_its_own_and_numbers_stay_numbers():
 
 
 def test_what_cannot_be_seen_is_escaped():
-    assert printable("a\x1b[2Jb\x07\u202e\x7f\x9b") == "a\\x1b[2Jb\\x07\\u202e\\x7f\\x9b"
+    assert (
+        printable("a\x1b[2Jb\x07\u202e\x7f\x9b") == "a\\x1b[2Jb\\x07\\u202e\\x7f\\x9b"
+    )
     assert printable("Zürich, 2\nlines", KEPT_LINES) == "Zürich, 2\nlines"
     assert printable("Zürich, 2\nlines") == "Zürich, 2\\nlines"
 
@@ -40,7 +42,18 @@ def test_what_cannot_be_seen_is_escaped():
 def test_no_letter_without_a_glyph_passes():
     """By the categories of Unicode itself, and its default ignorable letters and marks."""
     hidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-    blank = [0x034F, 0x115F, 0x1160, 0x17B4, 0x180B, 0x2800, 0x3164, 0xFE0F, 0xFFA0, 0xE0100]
+    blank = [
+        0x034F,
+        0x115F,
+        0x1160,
+        0x17B4,
+        0x180B,
+        0x2800,
+        0x3164,
+        0xFE0F,
+        0xFFA0,
+        0xE0100,
+    ]
     for point in [*range(sys.maxunicode + 1), *blank]:
         letter = chr(point)
         if unicodedata.category(letter) in hidden or point in blank:

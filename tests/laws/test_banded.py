@@ -36,7 +36,9 @@ def test_a_client_moves_the_releases_by_the_counted_rounds_at_most():
                 for signs in ((1.0,) * size, (1.0, -1.0) * 2):
                     squares = np.sum((moves[:, own] @ np.array(signs[:size])) ** 2)
                     assert squares <= size <= law.rounds_of_client(11) == 4
-    assert composition(8.0, None, 12, sampling=SEPARATION, delta=1e-5).history.rounds == 4
+    assert (
+        composition(8.0, None, 12, sampling=SEPARATION, delta=1e-5).history.rounds == 4
+    )
 
 
 def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
@@ -51,7 +53,10 @@ def test_the_choices_of_a_client_cost_what_those_of_random_allocation_do():
         terms = (y @ means.T - 0.5 * np.sum(means**2, axis=1)) / sigma**2
         return np.log(np.exp(terms).mean(axis=1))
 
-    removed, added = loss(means[generator.integers(4, size=samples)] + noise), -loss(noise)
+    removed, added = (
+        loss(means[generator.integers(4, size=samples)] + noise),
+        -loss(noise),
+    )
     history = composition(sigma, None, rounds, sampling=ALLOCATION, delta=1e-5).history
     assert list(history) == [(Release(sigma, 1.0, ALLOCATION), 2)]
     for epsilon in (0.3, 1.0, 2.0):
@@ -76,9 +81,13 @@ def test_less_noise_is_needed_than_for_poisson_sampling_of_the_same_cohorts():
 def test_evidence_of_choices_within_turns():
     law = SamplingLaw(ALLOCATION).law
     clients, seats = law.seated("g", range(80))
-    assert [law.turn("g", one) for one in seats] == np.repeat(range(3), clients.parts).tolist()
+    assert [law.turn("g", one) for one in seats] == np.repeat(
+        range(3), clients.parts
+    ).tolist()
     drawn = {
-        t: law.draw(np.random.default_rng(law.stream_round(t)), clients, 1.0, t).tolist()
+        t: law.draw(
+            np.random.default_rng(law.stream_round(t)), clients, 1.0, t
+        ).tolist()
         for t in range(1, 13)
     }
     for first in (1, 2, 3, 7, 8, 9):

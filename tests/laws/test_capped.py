@@ -39,14 +39,19 @@ def outcomes(clients, ratio, cap):
 
 @pytest.mark.parametrize("others", [-1.0, 0.0, 1.0])
 @pytest.mark.parametrize(
-    ("clients", "ratio", "one_of"), [(6, 0.3, 20), (4, 0.2, 100), (5, 0.5, 2), (3, 0.1, 5)]
+    ("clients", "ratio", "one_of"),
+    [(6, 0.3, 20), (4, 0.2, 100), (5, 0.5, 2), (3, 0.1, 5)],
 )
-def test_bounds_hold_for_all_outcomes_of_a_small_mechanism(clients, ratio, one_of, others):
+def test_bounds_hold_for_all_outcomes_of_a_small_mechanism(
+    clients, ratio, one_of, others
+):
     """Client 0 sends 1 and all others the same; each sum shows how many others are in it."""
     sigma, law = 0.8, SamplingLaw(f"capped_poisson:{one_of}").law
     cap = cap_of(clients, ratio, one_of)
     assert (
-        binom.sf(cap - 1, clients - 1, ratio) <= 1 / one_of < binom.sf(cap - 2, clients - 1, ratio)
+        binom.sf(cap - 1, clients - 1, ratio)
+        <= 1 / one_of
+        < binom.sf(cap - 2, clients - 1, ratio)
     )
     present, absent = {}, {}
     for kept, chance in outcomes(clients, ratio, cap):
@@ -67,7 +72,9 @@ def test_bounds_hold_for_all_outcomes_of_a_small_mechanism(clients, ratio, one_o
 
 
 def spent(law, relation="add_remove", sigma=0.832, ratio=0.02, rounds=50):
-    return PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), 6.98e-5, relation)
+    return PLD.epsilon(
+        History.repeated(Release(sigma, ratio, law), rounds), 6.98e-5, relation
+    )
 
 
 @pytest.mark.parametrize(("one_of", "cap"), [(10**6, 176), (10**4, 163)])
@@ -82,9 +89,14 @@ def test_bounds_are_little_above_those_that_know_the_number_of_clients(one_of, c
 
 def test_draws_and_their_evidence():
     clients, ratio, draw = 400, 0.1, np.random.default_rng(3)
-    cap, drawn = LAW.cap(clients, ratio), [LAW.draw(draw, clients, ratio, 1) for _ in range(3000)]
+    cap, drawn = (
+        LAW.cap(clients, ratio),
+        [LAW.draw(draw, clients, ratio, 1) for _ in range(3000)],
+    )
     sizes = [len(one) for one in drawn]
-    assert np.mean(sizes) == pytest.approx(LAW.chance(clients, ratio) * clients, abs=0.4)
+    assert np.mean(sizes) == pytest.approx(
+        LAW.chance(clients, ratio) * clients, abs=0.4
+    )
     assert np.bincount(np.concatenate(drawn)).std() == pytest.approx(270**0.5, rel=0.15)
     assert not list(LAW.cohort_faults(sizes, clients, ratio, 1e-3))
     free = draw.binomial(clients, ratio, 3000).tolist()
@@ -94,12 +106,16 @@ def test_draws_and_their_evidence():
         ([*sizes[:80], *[cap] * 20], "as large as the cap"),
     ):  # fmt: skip
         assert said in " ".join(LAW.cohort_faults(counts, clients, ratio, 1e-6))
-    secure = [LAW.draw(SecureStream(bytes([at] * 32)), clients, ratio, 1) for at in range(60)]
+    secure = [
+        LAW.draw(SecureStream(bytes([at] * 32)), clients, ratio, 1) for at in range(60)
+    ]
     assert max(map(len, secure)) == max(sizes) == cap == 51
     assert all(np.all(np.diff(one) > 0) for one in (*drawn, *secure))
     parts = np.reshape(sizes, (100, 30)).tolist()
     assert sum(any(LAW.cohort_faults(one, clients, ratio, 0.05)) for one in parts) <= 10
-    assert LAW.chance(8, 1.0) * 8 == LAW.cap(8, 1.0) == len(LAW.draw(draw, 8, 1.0, 1)) == 8
+    assert (
+        LAW.chance(8, 1.0) * 8 == LAW.cap(8, 1.0) == len(LAW.draw(draw, 8, 1.0, 1)) == 8
+    )
 
 
 def test_what_a_cap_excludes_and_that_it_is_none_where_everybody_takes_part():
@@ -107,17 +123,25 @@ def test_what_a_cap_excludes_and_that_it_is_none_where_everybody_takes_part():
     for relation in ("replace_one", "zero_out"):
         with pytest.raises(UnsupportedError, match=f"capped_poisson:9 .* {relation}"):
             spent("capped_poisson:9", relation)
-    with pytest.raises(TooLittleNoiseError, match=r"pld needs 0.1 or more under capped_poisson:9"):
+    with pytest.raises(
+        TooLittleNoiseError, match=r"pld needs 0.1 or more under capped_poisson:9"
+    ):
         spent("capped_poisson:9", sigma=0.09)
-    assert least_certified(SamplingLaw(LAW.name), "add_remove") == pytest.approx(0.1, rel=1e-3)
-    with pytest.raises(InputError, match=r"(?s)accountant: must be pld.*relation: must be add_re"):
+    assert least_certified(SamplingLaw(LAW.name), "add_remove") == pytest.approx(
+        0.1, rel=1e-3
+    )
+    with pytest.raises(
+        InputError, match=r"(?s)accountant: must be pld.*relation: must be add_re"
+    ):
         make_spec(sampling=LAW.name, relation="replace_one")
     for use in ("canaries", "attacks"):
         assert LAW.excludes_use(use) == f"must be a law without a cap, for {use}"
 
 
 def test_a_run_is_verified_and_replayed(tmp_path):
-    spec = privplan.preset("digits-planned").replace({"sampling": "capped_poisson:99", "rounds": 8})
+    spec = privplan.preset("digits-planned").replace(
+        {"sampling": "capped_poisson:99", "rounds": 8}
+    )
     plan = privplan.solve(spec)
     assert "cap: largest cohort" in answer(plan)[1][3]
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))

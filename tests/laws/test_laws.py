@@ -24,7 +24,11 @@ from privplan.laws.cyclic import CyclicPoisson
 from privplan.laws.law import LAWS, Law, renyi_of_pair
 from privplan.ledger import history_of
 from privplan.planning.choices import decide_free_choices, noise_of_laws, task_of
-from privplan.planning.problem import problem_of, provisioned_noise_multiplier, respecified
+from privplan.planning.problem import (
+    problem_of,
+    provisioned_noise_multiplier,
+    respecified,
+)
 from privplan.planning.search import estimated
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.spec import Spec
@@ -38,7 +42,9 @@ def test_names_are_text_and_one_object_each():
     assert [str(name) for name in SamplingLaw] == ["full", "poisson", "fixed_size"]
     with pytest.raises(ValueError, match="shuffle"):
         SamplingLaw("shuffle")
-    with pytest.raises(InputError, match="sampling: must be one of full, poisson, fixed_size"):
+    with pytest.raises(
+        InputError, match="sampling: must be one of full, poisson, fixed_size"
+    ):
         Release(1.0, 0.1, "shuffle")
 
 
@@ -48,14 +54,19 @@ def test_moment_bounds_of_the_pairs_are_those_of_the_law(law, relation):
     """The default of ``Law.renyi`` gives what each law states, wherever it gives anything."""
     found = LAWS.get(law)
     for ratio in (1.0,) if law == "full" else (0.2, 1.0):
-        stated, derived = found.renyi(relation, 1.5, ratio), Law.renyi(found, relation, 1.5, ratio)
+        stated, derived = (
+            found.renyi(relation, 1.5, ratio),
+            Law.renyi(found, relation, 1.5, ratio),
+        )
         if derived is None:
             assert any(
                 renyi_of_pair(pair) is None
                 for pair in found.dominating_pairs(relation, 1 / 1.5, ratio).upper
             )
         elif not (law == "fixed_size" and relation == Relation.ZERO_OUT):
-            assert {(b.moments, round(b.noise_multiplier, 12), b.ratio) for b in derived} <= {
+            assert {
+                (b.moments, round(b.noise_multiplier, 12), b.ratio) for b in derived
+            } <= {
                 (b.moments, round(b.noise_multiplier, 12), b.ratio) for b in stated
             } or (law == "fixed_size" and ratio == 1)
         assert (rdp_of_release(Release(1.5, ratio, law), relation) > 0).all()
@@ -64,8 +75,13 @@ def test_moment_bounds_of_the_pairs_are_those_of_the_law(law, relation):
 def test_total_matches_scipy_binomtest_tails():
     counts, clients, ratio = [30, 25, 22, 28], 400, 0.05
     total, trials = sum(counts), clients * len(counts)
-    tails = stats.binom.cdf(total, trials, ratio), stats.binom.sf(total - 1, trials, ratio)
-    assert participation.total_p_value(counts, clients, ratio) == pytest.approx(2 * min(tails))
+    tails = (
+        stats.binom.cdf(total, trials, ratio),
+        stats.binom.sf(total - 1, trials, ratio),
+    )
+    assert participation.total_p_value(counts, clients, ratio) == pytest.approx(
+        2 * min(tails)
+    )
 
 
 def test_total_sees_doubled_participation():
@@ -87,7 +103,10 @@ def test_dispersion_is_a_bound_on_honest_false_alarms():
     for clients, ratio in [(2000, 0.02), (10, 0.1), (100, 0.9)]:
         runs = rng.binomial(clients, ratio, (400, 30))
         values = np.array(
-            [participation.dispersion_p_value(run.tolist(), clients, ratio) for run in runs]
+            [
+                participation.dispersion_p_value(run.tolist(), clients, ratio)
+                for run in runs
+            ]
         )
         for level in (0.3, 0.1, 0.03):
             assert (values < level).mean() <= level + 3 * np.sqrt(level / 400)
@@ -117,8 +136,12 @@ def test_preferred_clients_spread_the_participations():
     mixed = rng.binomial(40, np.repeat([0.05, 0.15], 250))
     chance = participation.spread_p_value((even.tolist(), sizes, log_law, 0))
     assert chance > 1e-3
-    assert participation.spread_p_value((mixed.tolist(), sizes, log_law, 0)) < FALSE_ALARM
-    assert chance == pytest.approx(participation.dispersion_p_value(even.tolist(), 40, 0.1))
+    assert (
+        participation.spread_p_value((mixed.tolist(), sizes, log_law, 0)) < FALSE_ALARM
+    )
+    assert chance == pytest.approx(
+        participation.dispersion_p_value(even.tolist(), 40, 0.1)
+    )
 
 
 LAW = SamplingLaw("cyclic_poisson:4").law
@@ -135,7 +158,9 @@ def test_turns_are_a_keyed_hash():
     assert stats.chisquare(sizes).pvalue > 1e-3
 
 
-@given(names=st.sets(st.text(), min_size=1, max_size=30), group=st.text(), data=st.data())
+@given(
+    names=st.sets(st.text(), min_size=1, max_size=30), group=st.text(), data=st.data()
+)
 def test_removing_another_client_moves_nobody(names, group, data):
     """Each client's turn, found from its place in the run, is the same with and without others."""
 
@@ -143,7 +168,9 @@ def test_removing_another_client_moves_nobody(names, group, data):
         clients, order = LAW.seated(group, of)
         at = {turn: LAW.places(turn + 1, clients) for turn in range(4)}
         assert sorted(order) == list(range(len(of)))
-        return {of[order[place]]: turn for turn, places in at.items() for place in places}
+        return {
+            of[order[place]]: turn for turn, places in at.items() for place in places
+        }
 
     everybody = turns(sorted(names))
     kept = data.draw(st.lists(st.sampled_from(sorted(names)), unique=True, min_size=1))
@@ -168,7 +195,9 @@ def test_only_the_clients_of_a_turn_are_drawn():
 @pytest.mark.parametrize(("rounds", "most"), [(1, 1), (4, 1), (5, 2), (12, 3)])
 def test_rounds_of_a_client(rounds, most):
     done = range(1, rounds + 1)
-    own = [sum(client in LAW.places(t, CLIENTS) for t in done) for client in range(CLIENTS)]
+    own = [
+        sum(client in LAW.places(t, CLIENTS) for t in done) for client in range(CLIENTS)
+    ]
     assert LAW.rounds_of_client(rounds) == LAW.most_of_client(done) == max(own) == most
     assert LAW.rounds_for(most) == 4 * most >= rounds
 
@@ -198,7 +227,11 @@ def test_honest_cohorts_pass_and_others_do_not():
 def test_false_alarms():
     level = 0.05
     alarms = sum(
-        any(LAW.cohort_faults([len(one) for one in cohorts(40, 0.3, seed)], CLIENTS, 0.3, level))
+        any(
+            LAW.cohort_faults(
+                [len(one) for one in cohorts(40, 0.3, seed)], CLIENTS, 0.3, level
+            )
+        )
         for seed in range(300)
     )
     assert alarms <= 300 * level
@@ -227,7 +260,10 @@ def test_a_ledger_counts_the_rounds_of_a_turn():
 
 def test_questions_without_a_spec_count_the_rounds_of_a_client():
     given = {"delta": 1e-5, "relation": "add_remove", "clients": 1000}
-    assert composition(1.4, 0.1, 55, sampling="cyclic_poisson:5", **given).history.rounds == 11
+    assert (
+        composition(1.4, 0.1, 55, sampling="cyclic_poisson:5", **given).history.rounds
+        == 11
+    )
     given |= {"noise_multiplier": 1.4, "sampling_ratio": 0.1, "rounds": 50}
     given |= {"accountant": "pld", "sampling": "cyclic_poisson:5"}
     rounds, found = calibrated_composition("rounds", 1.0, **{**given, "rounds": None})
@@ -236,8 +272,16 @@ def test_questions_without_a_spec_count_the_rounds_of_a_client():
     one = {**given, "sampling": "poisson", "rounds": None}
     assert rounds == 5 * calibrated_composition("rounds", 1.0, **one)[0]
     assert found.history.rounds == rounds / 5
-    cohort, _ = calibrated_composition("cohort", 1.0, **{**given, "sampling_ratio": None})
-    part = {**given, "sampling": "poisson", "sampling_ratio": None, "rounds": 10, "clients": 200}
+    cohort, _ = calibrated_composition(
+        "cohort", 1.0, **{**given, "sampling_ratio": None}
+    )
+    part = {
+        **given,
+        "sampling": "poisson",
+        "sampling_ratio": None,
+        "rounds": 10,
+        "clients": 200,
+    }
     assert cohort == calibrated_composition("cohort", 1.0, **part)[0]
 
 
@@ -255,7 +299,9 @@ def matrix(law, momentum, rounds):
 
 @pytest.mark.parametrize("momentum", MOMENTA)
 def test_the_square_root_of_a_server_with_momentum(momentum):
-    server = np.tril(np.ones((12, 12))) @ toeplitz(momentum ** np.arange(12.0), np.zeros(12))
+    server = np.tril(np.ones((12, 12))) @ toeplitz(
+        momentum ** np.arange(12.0), np.zeros(12)
+    )
     root = np.real(sqrtm(server))[:, 0]
     for bands in (1, 3, 7):
         expected = root[:bands] / np.linalg.norm(root[:bands])
@@ -268,7 +314,9 @@ def test_columns_have_norm_one_at_most(bands, momentum, rounds):
     squares = np.sum(columns**2, axis=0)
     assert (squares <= 1).all()
     assert squares == pytest.approx(1, rel=1e-12)  # none is shorter than privacy allows
-    for turn in range(min(bands, rounds)):  # rounds of one client: each moves other releases
+    for turn in range(
+        min(bands, rounds)
+    ):  # rounds of one client: each moves other releases
         own = columns[:, turn::bands]
         assert not np.triu(own.T @ own, 1).any()
 
@@ -281,16 +329,23 @@ def test_the_noise_of_the_last_model(bands, momentum):
     model, velocity = np.zeros(rounds), np.zeros(rounds)
     for row in inverse:  # each entry of the vectors is the noise of one round
         model += (velocity := momentum * velocity + (1 - momentum) * row)
-    way = sum(1 - momentum ** (t + 1) for t in range(rounds))  # where every round's sum is 1
+    way = sum(
+        1 - momentum ** (t + 1) for t in range(rounds)
+    )  # where every round's sum is 1
     expected = np.linalg.norm(model) / way * math.sqrt(rounds)
     assert CyclicPoisson(bands).noise_left(momentum, rounds) == pytest.approx(expected)
     plain = coefficients(bands, momentum, rounds, 0), np.ones(rounds)
     assert expected <= 1.001 * remaining_noise(*plain, momentum) < 1
 
 
-@pytest.mark.parametrize(("bands", "rounds"), [(5, 50), (20, 50), (100, 100), (16, 200)])
+@pytest.mark.parametrize(
+    ("bands", "rounds"), [(5, 50), (20, 50), (100, 100), (16, 200)]
+)
 def test_prefix_sums_are_near_those_of_the_best_banded_matrix(bands, rounds):
-    ours, prefix = matrix(CyclicPoisson(bands), 0.0, rounds), np.tril(np.ones((rounds, rounds)))
+    ours, prefix = (
+        matrix(CyclicPoisson(bands), 0.0, rounds),
+        np.tril(np.ones((rounds, rounds))),
+    )
     places = np.nonzero(ours)
 
     def noise(free):  # log of the sum of squares over all models, and its gradient
@@ -298,7 +353,9 @@ def test_prefix_sums_are_near_those_of_the_best_banded_matrix(bands, rounds):
         own[places] = free
         own /= (lengths := np.linalg.norm(own, axis=0))
         left = solve_triangular(own.T, prefix.T).T
-        slope = -2 * solve_triangular(own, left.T @ left, lower=True).T / np.sum(left**2)
+        slope = (
+            -2 * solve_triangular(own, left.T @ left, lower=True).T / np.sum(left**2)
+        )
         slope = (slope - own * np.sum(slope * own, axis=0)) / lengths
         return math.log(np.sum(left**2)), slope[places]
 
@@ -316,8 +373,12 @@ def test_a_client_s_privacy_is_that_of_one_release_per_turn():
     c = matrix(CyclicPoisson(bands), 0.5, rounds)
     generator = np.random.default_rng(5)
     taken = np.arange(0, rounds, bands)  # the first turn, whose columns are complete
-    patterns = [[t for k, t in enumerate(taken) if n >> k & 1] for n in range(2 ** len(taken))]
-    chances = [ratio ** len(one) * (1 - ratio) ** (len(taken) - len(one)) for one in patterns]
+    patterns = [
+        [t for k, t in enumerate(taken) if n >> k & 1] for n in range(2 ** len(taken))
+    ]
+    chances = [
+        ratio ** len(one) * (1 - ratio) ** (len(taken) - len(one)) for one in patterns
+    ]
     means = np.array([c[:, one].sum(axis=1) for one in patterns])
     chosen = generator.choice(len(patterns), size=samples, p=chances)
     releases = means[chosen] + sigma * generator.standard_normal((samples, rounds))
@@ -362,10 +423,20 @@ def test_the_planner_chooses_the_turns_of_least_noise_in_all_models(law, found):
     assert f"{found} {costs[found]:.4g}" in notes[0]
     one = respecified(decided, sampling=(plain := next(iter(costs))))
     noise = provisioned_noise_multiplier(one, estimated(task_of(one, problem_of(one))))
-    square = np.cumsum((1 - 0.5 ** np.arange(1, 51)) ** 2).mean()  # at the momentum of the law
+    square = np.cumsum(
+        (1 - 0.5 ** np.arange(1, 51)) ** 2
+    ).mean()  # at the momentum of the law
     assert costs[plain] == pytest.approx(noise * math.sqrt(square))
-    weak = {**data, "groups": [{"name": "a", "clients": 1000, "epsilon": 0.1}], "cohort": 50}
+    weak = {
+        **data,
+        "groups": [{"name": "a", "clients": 1000, "epsilon": 0.1}],
+        "cohort": 50,
+    }
     weak |= {"sampling": "cyclic_poisson:2", "rounds": 30}
-    assert decide_free_choices(Spec.parse(weak))[0].sampling == "poisson", "as it leaves less noise"
-    with pytest.raises(InputError, match="sampling needs ratios and weights beside it, and one"):
+    assert decide_free_choices(Spec.parse(weak))[0].sampling == "poisson", (
+        "as it leaves less noise"
+    )
+    with pytest.raises(
+        InputError, match="sampling needs ratios and weights beside it, and one"
+    ):
         Spec.parse({**data, "sampling": "poisson", "cohort": 120})

@@ -22,7 +22,8 @@ from tests.guard.plans import ledger_of, train
 
 LAWS = {"a": None, "b": "random_allocation:4", "c": "min_separation:3", "d": "full"}
 GROUPS = [
-    {"name": name, "clients": 60, "epsilon": 4.0, "sampling": law} for name, law in LAWS.items()
+    {"name": name, "clients": 60, "epsilon": 4.0, "sampling": law}
+    for name, law in LAWS.items()
 ]
 DATA = {
     "name": "mixed", "groups": GROUPS, "rounds": 8, "cohort": 110, "delta": 1e-4,
@@ -39,16 +40,23 @@ PLAN = privplan.solve(spec_of())
 
 def test_each_group_has_the_noise_that_it_would_have_alone():
     [poisson, *others] = PLAN.groups
-    assert poisson.sampling_ratio * 60 == poisson.expected_cohort == pytest.approx(110 - 95)
+    assert (
+        poisson.sampling_ratio * 60
+        == poisson.expected_cohort
+        == pytest.approx(110 - 95)
+    )
     assert [one.expected_cohort for one in others] == [15, 20, 60]
     for group, law in zip(others, [*LAWS.values()][1:], strict=True):
         alone = {**GROUPS[0], "name": group.name}
         own = privplan.solve(spec_of(groups=[alone], sampling=law, cohort=None))
-        assert group.noise_multiplier == pytest.approx(own.groups[0].noise_multiplier, rel=1e-4)
+        assert group.noise_multiplier == pytest.approx(
+            own.groups[0].noise_multiplier, rel=1e-4
+        )
         spent = accountant("pld").epsilon(PLAN.history(group), 1e-4, "add_remove")
         assert own.history(group.name) == PLAN.history(group).repeated(
             replace(
-                next(iter(PLAN.history(group)))[0], noise_multiplier=own.groups[0].noise_multiplier
+                next(iter(PLAN.history(group)))[0],
+                noise_multiplier=own.groups[0].noise_multiplier,
             ),
             PLAN.history(group).rounds,
         )
@@ -83,7 +91,8 @@ def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
             {
                 **PLAN.model_dump(mode="json"),
                 "groups": [
-                    one.model_dump(mode="json") for one in (PLAN.groups[0], other, *PLAN.groups[2:])
+                    one.model_dump(mode="json")
+                    for one in (PLAN.groups[0], other, *PLAN.groups[2:])
                 ],
             }
         )
@@ -96,10 +105,22 @@ def test_a_run_is_verified_and_replayed_by_the_laws_of_its_groups(tmp_path):
         ({"sampling": "fixed_size"}, "sampling: must not be beside other laws"),
         ({"rounds": 9}, "rounds: must be a multiple of 4 under random_allocation:4"),
         ({"cohort": None}, "cohort: is required"),
-        ({"relation": "replace_one"}, "relation: must be add_remove under random_allocation:4"),
-        ({"planning": {"ratios": "gdpfed_plus"}}, "ratios: must be another where groups have own"),
-        ({"cohort": 95}, "cohort: must be above 95, of the groups that all come, and at most 155"),
-        ({"groups": GROUPS[1:]}, "cohort: must be left out where the laws of all groups give it"),
+        (
+            {"relation": "replace_one"},
+            "relation: must be add_remove under random_allocation:4",
+        ),
+        (
+            {"planning": {"ratios": "gdpfed_plus"}},
+            "ratios: must be another where groups have own",
+        ),
+        (
+            {"cohort": 95},
+            "cohort: must be above 95, of the groups that all come, and at most 155",
+        ),
+        (
+            {"groups": GROUPS[1:]},
+            "cohort: must be left out where the laws of all groups give it",
+        ),
     ],
 )
 def test_what_goes_with_no_laws_of_groups(changes, said):
@@ -151,7 +172,9 @@ def test_forecasts_vary_whole_turns():
     assert {one.rounds % 4 for one in found} == {0}
     plans = [varied(spec.model_dump(mode="json"), one) for one in found[:3]]
     assert all(plan.spec.expected_cohort > 95 for plan in plans)
-    other = privplan.solve(spec_of(groups=GROUPS[:1], sampling="banded_separation:4", cohort=None))
+    other = privplan.solve(
+        spec_of(groups=GROUPS[:1], sampling="banded_separation:4", cohort=None)
+    )
     assert plan_features(other).kind != plan_features(plans[0]).kind
 
 

@@ -28,7 +28,9 @@ PLD = accountant("pld")
 
 
 def of_person(most, sigma, ratio, rounds, law="poisson"):
-    return History.repeated(Release(sigma, ratio, SamplingLaw(law).of_person(most)), rounds)
+    return History.repeated(
+        Release(sigma, ratio, SamplingLaw(law).of_person(most)), rounds
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,10 @@ def test_one_release_is_a_mixture_in_both_orders(shift, ratio, most, epsilon):
     for way, sign in enumerate((1, -1)):
         level = sign * epsilon
         end = brentq(excess, -60, 60, (level,)) if excess(-60.0, level) < 0 else -60.0
-        mixed, alone = chance @ norm.sf(sign * (end - shift * drawn)), norm.sf(sign * end)
+        mixed, alone = (
+            chance @ norm.sf(sign * (end - shift * drawn)),
+            norm.sf(sign * end),
+        )
         first, second = (mixed, alone) if sign > 0 else (alone, mixed)
         exact = max(first - math.exp(epsilon) * second, 0.0)
         below = delta_of(pairs.lower[way], epsilon)[0]
@@ -86,14 +91,20 @@ def test_composed_bounds_meet_dp_accounting():
 )
 def test_everybody_in_each_round_is_so_many_times_the_distance(law, relation):
     found = PLD.epsilon(of_person(4, 12.0, 1.0, 5, law), 1e-5, relation)
-    assert found == PLD.epsilon(History.repeated(Release(3.0, 1.0, "full"), 5), 1e-5, relation)
+    assert found == PLD.epsilon(
+        History.repeated(Release(3.0, 1.0, "full"), 5), 1e-5, relation
+    )
 
 
 def test_a_history_is_of_one_person():
     mixed = of_person(1, 1.5, 0.02, 3) + of_person(3, 1.5, 0.02, 2)
     assert mixed == of_person(3, 1.5, 0.02, 5)
-    with pytest.raises(InputError, match="sampling: must cover 3 clients of one person"):
-        History.repeated(Release(1.5, 0.02, "fixed_size"), 3) + of_person(3, 1.5, 0.02, 2)
+    with pytest.raises(
+        InputError, match="sampling: must cover 3 clients of one person"
+    ):
+        History.repeated(Release(1.5, 0.02, "fixed_size"), 3) + of_person(
+            3, 1.5, 0.02, 2
+        )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +126,9 @@ def test_what_is_not_covered_is_refused(law):
 
 def test_calibrated_noise_keeps_the_budget():
     given = {"delta": 1e-5, "sampling_ratio": 0.02, "rounds": 50, "contributions": 3}
-    found = calibrated_composition("noise_multiplier", 0.5, accountant="pld", **given)[1]
+    found = calibrated_composition("noise_multiplier", 0.5, accountant="pld", **given)[
+        1
+    ]
     rows = found.certify()
     assert 0.4999 < rows.epsilon <= 0.5
     assert rows[0].sampling == "poisson (up to 3 clients of one person)"
@@ -124,20 +137,34 @@ def test_calibrated_noise_keeps_the_budget():
 def test_large_budgets_and_fixed_noise_are_planned():
     groups = [members("strict", 50, 500.0, contributions=3), members("loose", 60, 2.0)]
     first = privplan.solve(
-        make_spec(groups=groups, cohort=10, planning={"ratios": "balanced", "accountant": "pld"})
+        make_spec(
+            groups=groups,
+            cohort=10,
+            planning={"ratios": "balanced", "accountant": "pld"},
+        )
     )
     assert 0.15 <= first.groups[0].noise_multiplier < 0.151
-    groups = [{"name": str(one), "clients": 40 + one, "noise_multiplier": one} for one in (2, 3)]
+    groups = [
+        {"name": str(one), "clients": 40 + one, "noise_multiplier": one}
+        for one in (2, 3)
+    ]
     planning = {"ratios": "uniform", "accountant": "pld"}
     plan = privplan.solve(make_spec(groups=groups, cohort=10, planning=planning))
     assert [one.noise_multiplier for one in plan.groups] == [2, 3]
 
 
 def test_faults_of_a_spec_are_named():
-    groups = [members("strict", 200, 1.0, contributions=201), members("loose", 300, 4.0)]
-    with pytest.raises(InputError, match=r"groups.strict.contributions: must be 1 unless"):
+    groups = [
+        members("strict", 200, 1.0, contributions=201),
+        members("loose", 300, 4.0),
+    ]
+    with pytest.raises(
+        InputError, match=r"groups.strict.contributions: must be 1 unless"
+    ):
         make_spec(groups=groups)
-    with pytest.raises(InputError, match="at most 100 under Poisson sampling, add_remove, with"):
+    with pytest.raises(
+        InputError, match="at most 100 under Poisson sampling, add_remove, with"
+    ):
         make_spec(groups=groups, planning={"accountant": "pld"})
     with pytest.raises(InputError, match="sampling: must be a plain law"):
         make_spec(sampling=str(SamplingLaw("poisson").of_person(2)))
@@ -167,5 +194,7 @@ def test_a_run_keeps_the_budgets_of_persons(tmp_path):
     assert alone.epsilon < 1.0
     data = json.loads(plan.to_json())
     del data["groups"][0]["contributions"], data["digest"]
-    with pytest.raises(InputError, match=r"groups.strict.contributions: must be the spec's, 3"):
+    with pytest.raises(
+        InputError, match=r"groups.strict.contributions: must be the spec's, 3"
+    ):
         privplan.Plan.of_content(data)

@@ -70,7 +70,11 @@ def test_each_client_is_drawn_once_in_a_block() -> None:
 
 def test_rounds_of_a_client() -> None:
     for rounds, most in ((1, 1), (4, 1), (5, 2), (12, 3)):
-        assert LAW.rounds_of_client(rounds) == LAW.most_of_client(range(1, rounds + 1)) == most
+        assert (
+            LAW.rounds_of_client(rounds)
+            == LAW.most_of_client(range(1, rounds + 1))
+            == most
+        )
     assert LAW.most_of_client([1, 2, 2, 5]) == 3
     assert LAW.participations({1.0: 8}).tolist() == [0, 0, 1]
     assert LAW.participations({1.0: 7}).tolist() == [0, 0.25, 0.75]
@@ -79,11 +83,17 @@ def test_rounds_of_a_client() -> None:
 def test_attendance() -> None:
     honest = cohorts(3, 2)
     assert not list(LAW.attendance_faults(honest, CLIENTS))
-    assert not list(LAW.attendance_faults({t: honest[t] for t in range(1, 11)}, CLIENTS))
+    assert not list(
+        LAW.attendance_faults({t: honest[t] for t in range(1, 11)}, CLIENTS)
+    )
     missing = {**honest, 6: honest[6][1:]}
-    assert f"client {honest[6][0]} is in 0 of" in next(LAW.attendance_faults(missing, CLIENTS))
+    assert f"client {honest[6][0]} is in 0 of" in next(
+        LAW.attendance_faults(missing, CLIENTS)
+    )
     twice = {**honest, 7: (*honest[7], honest[6][0])}
-    assert f"client {honest[6][0]} is in 2 of" in next(LAW.attendance_faults(twice, CLIENTS))
+    assert f"client {honest[6][0]} is in 2 of" in next(
+        LAW.attendance_faults(twice, CLIENTS)
+    )
     unfinished = {9: (5, 6), 10: (5, 7)}
     assert "client 5 is in 2 of" in next(LAW.attendance_faults(unfinished, CLIENTS))
 
@@ -94,7 +104,9 @@ def test_sizes() -> None:
         sizes = [len(one) for one in cohorts(10, seed).values()]
         alarms += any(LAW.cohort_faults(sizes, CLIENTS, 1.0, level))
     assert alarms <= 60 * level
-    assert "a cohort of 203" in next(LAW.cohort_faults([203, 0, 0, 0], CLIENTS, 1.0, 1e-6))
+    assert "a cohort of 203" in next(
+        LAW.cohort_faults([203, 0, 0, 0], CLIENTS, 1.0, 1e-6)
+    )
     equal = [51, 51, 51, 50] * 40
     assert "vary unlike" in next(LAW.cohort_faults(equal, CLIENTS, 1.0, 1e-6))
 
@@ -129,14 +141,26 @@ def test_a_run_is_planned_trained_verified_and_replayed(
         assert history_of(records, group.name) == plan.history(group)
         assert plan.history(group).rounds == times
         assert worst_client(records, group.name, group.clients)[1].rounds == times
-        stopped = worst_client(records[:-1], group.name, group.clients, complete=True)[1].rounds
-        assert stopped == times - (name != "min_separation:5")  # a block that is not complete
+        stopped = worst_client(records[:-1], group.name, group.clients, complete=True)[
+            1
+        ].rounds
+        assert stopped == times - (
+            name != "min_separation:5"
+        )  # a block that is not complete
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert report.outcome == "passed", report.reason
     stopped = booking_of(folder, "").run.model_copy(update={"status": "running"})
-    assert (not spendings((stopped,))[0][0].epsilon_lower) == (name != "min_separation:5")
+    assert (not spendings((stopped,))[0][0].epsilon_lower) == (
+        name != "min_separation:5"
+    )
     checks = {check.name: check.outcome for check in judge(load_run(folder), 0).checks}
-    for check in ("cohorts", "cohorts regenerated", "participation", "sampling law", "budget"):
+    for check in (
+        "cohorts",
+        "cohorts regenerated",
+        "participation",
+        "sampling law",
+        "budget",
+    ):
         assert checks[check] == "passed"
 
 
@@ -144,7 +168,9 @@ def test_a_run_is_planned_trained_verified_and_replayed(
 def test_groups_that_blocks_do_not_divide(law: str) -> None:
     """100/7 + 200/7 clients a round are not the float 300/7."""
     sizes = {"strict": (100, 2.0), "loose": (200, 8.0)}
-    groups = [{"name": name, "clients": n, "epsilon": e} for name, (n, e) in sizes.items()]
+    groups = [
+        {"name": name, "clients": n, "epsilon": e} for name, (n, e) in sizes.items()
+    ]
     found = solve(spec(sampling=law, rounds=21, groups=groups))
     assert unprotected(found.spec).spec.expected_cohort == pytest.approx(300 / 7)
     assert [group.sampling_ratio for group in found.groups] == [1.0, 1.0]

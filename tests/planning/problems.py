@@ -60,7 +60,10 @@ def given_plan(spec, numbers, release="per_group"):
     least = min(sigma for _, sigma in numbers.values())
     for one in spec.groups:
         ratio, sigma = numbers[one.name]
-        named: dict[str, Any] = {"delta": spec.delta_of(one), "relation": Relation(spec.relation)}
+        named: dict[str, Any] = {
+            "delta": spec.delta_of(one),
+            "relation": Relation(spec.relation),
+        }
         history = History.repeated(Release(sigma, ratio, spec.sampling), spec.rounds)
         rows += certify(history, group=one.name, accountants=("pld",), **named)
         groups.append(

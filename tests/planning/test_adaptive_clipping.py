@@ -66,7 +66,9 @@ def pair_delta(update, count, ratio, epsilon, add):
     return float(np.maximum(upper - math.exp(epsilon) * lower, 0).sum())
 
 
-@pytest.mark.parametrize(("noise", "share", "ratio"), [(0.8, 0.1, 0.2), (1.5, 0.4, 0.05)])
+@pytest.mark.parametrize(
+    ("noise", "share", "ratio"), [(0.8, 0.1, 0.2), (1.5, 0.4, 0.05)]
+)
 def test_one_round_of_the_pair_is_one_gaussian_by_integration(noise, share, ratio):
     """delta at the epsilon that the accountant gives for one sum, both directions."""
     update, count = split_noise(noise, share)
@@ -82,7 +84,9 @@ def test_one_round_of_the_pair_is_one_gaussian_by_integration(noise, share, rati
 
 
 def asked(**clipping):
-    return make_spec(planning={"accountant": "rdp", "ratios": "balanced", "clipping": clipping})
+    return make_spec(
+        planning={"accountant": "rdp", "ratios": "balanced", "clipping": clipping}
+    )
 
 
 def test_every_group_of_a_plan_faces_its_own_noise_multiplier():
@@ -112,7 +116,10 @@ def test_counting_costs_its_share_of_the_variance_and_no_epsilon():
 )
 def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(variant):
     """Each group faces its noise multiplier in sum and count, as without the count."""
-    plan, plain = variant(asked(share=0.19)), variant(make_spec(planning={"accountant": "rdp"}))
+    plan, plain = (
+        variant(asked(share=0.19)),
+        variant(make_spec(planning={"accountant": "rdp"})),
+    )
     assert plan.clipping is not None
     assert plain.clipping is None
     ratio = plan.clipping.update_noise_multiplier / plan.clipping.count_noise_multiplier
@@ -121,8 +128,12 @@ def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(variant):
         std = group.noise_multiplier * plan.clip_bound(group)
         moved = plan.clip_factor(group)  # what a client adds to the sum over C
         update, count = std / moved, std / ratio / moved
-        assert 1 / math.hypot(1 / update, 1 / (2 * count)) == pytest.approx(group.noise_multiplier)
-        assert (2 * count) ** -2 * group.noise_multiplier**2 == pytest.approx(0.19, rel=1e-6)
+        assert 1 / math.hypot(1 / update, 1 / (2 * count)) == pytest.approx(
+            group.noise_multiplier
+        )
+        assert (2 * count) ** -2 * group.noise_multiplier**2 == pytest.approx(
+            0.19, rel=1e-6
+        )
     assert plan.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.9, rel=1e-6)
     for row, other_row in zip(plan.certificate, plain.certificate, strict=True):
         assert row.epsilon_upper == pytest.approx(other_row.epsilon_upper, rel=1e-9)

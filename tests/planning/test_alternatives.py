@@ -32,7 +32,9 @@ def counts(found):
 @pytest.mark.parametrize("share", [None, 0.5, 1.0])
 def test_every_group_counts_its_share(ratios, release, share):
     """0.85 where nothing is said; all weights at 1 are the shares of the clients."""
-    plan = solve(spec(planning={"ratios": ratios, "release": release, "least_share": share}))
+    plan = solve(
+        spec(planning={"ratios": ratios, "release": release, "least_share": share})
+    )
     floor = 0.85 if share is None else share
     assert min(counts(plan)) >= floor - 1e-6
     assert min(counts(plan)) == pytest.approx(floor, abs=1e-4)
@@ -43,8 +45,12 @@ def test_a_least_weight_of_its_own_goes_before_the_share_of_others():
     data = spec().model_dump(mode="json")
     data["groups"][0]["min_weight"] = 0.6
     plan = solve(Spec.parse(data))
-    assert attention_lines(plan)[0].endswith("planning.least_share 0.85 comes after min_weight")
-    assert [one.weight for one in plan.groups] == pytest.approx([0.6, 10 / 55, 12 / 55], rel=1e-6)
+    assert attention_lines(plan)[0].endswith(
+        "planning.least_share 0.85 comes after min_weight"
+    )
+    assert [one.weight for one in plan.groups] == pytest.approx(
+        [0.6, 10 / 55, 12 / 55], rel=1e-6
+    )
 
 
 def test_three_plans_stand_side_by_side():
@@ -78,12 +84,18 @@ def test_nothing_is_compared_where_nothing_was_chosen():
 def test_a_plan_says_where_noise_drowns_the_signal_and_what_helps():
     """A quarter of the parameters halves the noise exactly; the least three are named."""
     large = {"name": "own", "parameters": 3_000_000}
-    plan = solve(spec(model=large, planning={"least_share": 0.0, "release": "per_group"}))
+    plan = solve(
+        spec(model=large, planning={"least_share": 0.0, "release": "per_group"})
+    )
     few, loud = attention_lines(plan)
-    assert few.startswith("strict, medium: 50.0% of the clients have 0.00% of the weight")
+    assert few.startswith(
+        "strict, medium: 50.0% of the clients have 0.00% of the weight"
+    )
     noise = relative_noise(plan)
     assert loud.startswith(f"noise is {noise:.3g} times the clipping norm")
-    remedies = [float(part.split(" with ")[0]) for part in loud.split(": ")[1].split(", ")]
+    remedies = [
+        float(part.split(" with ")[0]) for part in loud.split(": ")[1].split(", ")
+    ]
     assert f"{noise / 2:.3g} with a model of a quarter of the parameters" in loud
     assert len(remedies) == 3
     assert np.all(np.diff(remedies) >= 0)

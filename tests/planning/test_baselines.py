@@ -42,7 +42,9 @@ def segments(*rounds):
 def test_segments_are_the_history_and_the_rounds():
     plan = plan_with(segments=segments(4, 6))
     group = plan.groups[0]
-    assert plan.history(group) == History([(Release(2.0, 0.1), 4), (Release(2.0, 0.2), 6)])
+    assert plan.history(group) == History(
+        [(Release(2.0, 0.1), 4), (Release(2.0, 0.2), 6)]
+    )
     assert [plan.at_round(group, r)[0] for r in (1, 4, 5, 10)] == [0.1, 0.1, 0.2, 0.2]
     assert Plan.parse(json.loads(plan.to_json())) == plan
     for outside in (0, 11):
@@ -51,14 +53,19 @@ def test_segments_are_the_history_and_the_rounds():
 
 
 def test_segments_must_cover_the_rounds():
-    with pytest.raises(InputError, match=r"segments: must cover the 10 rounds, found 9"):
+    with pytest.raises(
+        InputError, match=r"segments: must cover the 10 rounds, found 9"
+    ):
         plan_with(segments=segments(4, 5))
 
 
 def test_the_bound_is_the_groups_own_and_scaled():
     plan = plan_with(clipping_norm=0.5, scale=0.25)
     assert plan.clip_bound(plan.groups[0]) == 0.125
-    assert plan.clip_bound(plan.groups[1]) == plan.spec.clipping_norm * plan.groups[1].scale
+    assert (
+        plan.clip_bound(plan.groups[1])
+        == plan.spec.clipping_norm * plan.groups[1].scale
+    )
 
 
 def test_the_law_of_delta_counts_what_a_budget_protects():
@@ -66,7 +73,9 @@ def test_the_law_of_delta_counts_what_a_budget_protects():
     for group, records in zip(data["groups"], (100, 1000), strict=True):
         group["records"] = records
     spec = Spec.parse(data)
-    assert [spec.delta_of(group) for group in spec.groups] == pytest.approx([100**-1.1, 1000**-1.1])
+    assert [spec.delta_of(group) for group in spec.groups] == pytest.approx(
+        [100**-1.1, 1000**-1.1]
+    )
     assert spec.weighting == "inverse_variance"
 
 
@@ -81,7 +90,9 @@ def spent(plan):
 
 
 def test_scale_has_one_noise_and_clips_that_average_to_c():
-    plan = baselines.individual_scale(make_spec(clipping_norm=0.8, planning={"accountant": "pld"}))
+    plan = baselines.individual_scale(
+        make_spec(clipping_norm=0.8, planning={"accountant": "pld"})
+    )
     stds = [g.noise_multiplier * plan.clip_bound(g) for g in plan.groups]
     assert stds == pytest.approx([stds[0]] * 2, rel=1e-12)
     clips = [plan.clip_bound(group) for group in plan.groups]
@@ -91,7 +102,9 @@ def test_scale_has_one_noise_and_clips_that_average_to_c():
     assert [group.weight for group in plan.groups] == pytest.approx([0.4, 0.6])
     assert plan.mean_noise_std == pytest.approx(stds[0] / 50)
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
-        least = noise_multiplier(group.epsilon, group.delta, sampling_ratio=0.1, rounds=10)
+        least = noise_multiplier(
+            group.epsilon, group.delta, sampling_ratio=0.1, rounds=10
+        )
         assert group.noise_multiplier == pytest.approx(least, rel=1e-4)
         assert 0.99 * group.epsilon < epsilon <= group.epsilon
     assert plan.release == "joint"
@@ -132,7 +145,9 @@ def test_sample_has_one_noise_and_uses_every_budget_up():
 @settings(max_examples=8, deadline=None)
 def test_more_epsilon_affords_more_and_more_noise_too(epsilon, factor, noise):
     budgets = [epsilon, epsilon * factor]
-    groups = [{"name": f"g{m}", "clients": 99, "epsilon": e} for m, e in enumerate(budgets)]
+    groups = [
+        {"name": f"g{m}", "clients": 99, "epsilon": e} for m, e in enumerate(budgets)
+    ]
     problem = problem_of(make_spec(groups=groups))
     steady = (baselines.Schedule(((10, 1.0),)),) * 2
     first, second = (
@@ -152,14 +167,21 @@ def test_a_ratio_stops_at_everybody():
 
 
 def test_what_sample_and_scale_refuse():
-    with pytest.raises(InputError, match="sampling: must be poisson where each group has"):
+    with pytest.raises(
+        InputError, match="sampling: must be poisson where each group has"
+    ):
         baselines.individual_sample(make_spec(sampling="fixed_size"))
     plan = baselines.individual_scale(
         make_spec(sampling="fixed_size", planning={"accountant": "pld"})
     )
     assert [group.expected_cohort for group in plan.groups] == [20, 30]
-    thin = [g.model_copy(update={"noise_multiplier": g.noise_multiplier / 2}) for g in plan.groups]
-    with pytest.raises(InfeasibleError, match=r"groups\.strict\.epsilon: 1 is overspent: pld"):
+    thin = [
+        g.model_copy(update={"noise_multiplier": g.noise_multiplier / 2})
+        for g in plan.groups
+    ]
+    with pytest.raises(
+        InfeasibleError, match=r"groups\.strict\.epsilon: 1 is overspent: pld"
+    ):
         certificate_of(plan.model_copy(update={"groups": tuple(thin)}))
 
 
@@ -171,8 +193,12 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
     a larger ratio, and one sigma has to be the largest that any group needs.
     """
     spec, percent = preset(name), np.array(IDP_RATIOS[name])
-    assert percent.mean() == pytest.approx(100 * spec.expected_cohort / spec.population, rel=1e-3)
-    assert bool(np.all(np.diff(percent) > 0)) == (name in ("gdpfed-svhn", "gdpfed-cifar10"))
+    assert percent.mean() == pytest.approx(
+        100 * spec.expected_cohort / spec.population, rel=1e-3
+    )
+    assert bool(np.all(np.diff(percent) > 0)) == (
+        name in ("gdpfed-svhn", "gdpfed-cifar10")
+    )
     deltas = [spec.delta_of(group) for group in spec.groups]
     needed = [
         noise_multiplier(g.epsilon, delta, sampling_ratio=q / 100, rounds=spec.rounds)
@@ -188,7 +214,8 @@ def test_no_printed_ratios_share_one_noise_multiplier(name):
 def test_the_ratios_of_the_rule():
     """What the rule gives for the four data sets, in percent."""
     found = {
-        name: [100 * group.sampling_ratio for group in sampled(name).groups] for name in IDP_RATIOS
+        name: [100 * group.sampling_ratio for group in sampled(name).groups]
+        for name in IDP_RATIOS
     }
     assert found["gdpfed-fmnist"] == pytest.approx([0.54, 1.67, 3.79], abs=0.01)
     assert found["gdpfed-svhn"] == pytest.approx([1.71, 4.62, 8.67], abs=0.02)
@@ -209,7 +236,9 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio():
         assert plan.at_round(group, 5) == (early.sampling_ratio, early.noise_multiplier)
         assert plan.at_round(group, 6) == (late.sampling_ratio, late.noise_multiplier)
     assert len({group.noise_multiplier for group in plan.groups}) == 1
-    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(50, rel=1e-3)
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(
+        50, rel=1e-3
+    )
     assert Plan.parse(json.loads(plan.to_json())) == plan
     assert "rounds x q" in plan_table(plan)[1]
 
@@ -227,4 +256,6 @@ def test_every_budget_is_kept_and_used_up(rounds, factor, epsilon, more):
         assert 0.999 * group.epsilon < found <= group.epsilon
         history = plan.history(group)
         assert history.rounds == 10
-        assert accountant("pld").epsilon(history, group.delta, "add_remove").upper == found
+        assert (
+            accountant("pld").epsilon(history, group.delta, "add_remove").upper == found
+        )

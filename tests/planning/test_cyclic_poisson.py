@@ -48,7 +48,9 @@ def test_it_is_the_plan_of_one_turn(plan):
     parts = [{**group, "clients": 200} for group in data()["groups"]]
     given = {"planning": {"ratios": "noise"}, "recipe": "none"}
     own = solve(Spec.parse(data(sampling="poisson", rounds=10, groups=parts, **given)))
-    for left, right in zip(solve(Spec.parse(data(**given))).groups, own.groups, strict=True):
+    for left, right in zip(
+        solve(Spec.parse(data(**given))).groups, own.groups, strict=True
+    ):
         assert left.clients == 5 * right.clients
         assert left.expected_cohort == pytest.approx(right.expected_cohort, rel=1e-3)
         assert left.sampling_ratio == pytest.approx(right.sampling_ratio, rel=1e-3)
@@ -59,7 +61,9 @@ def test_it_is_the_plan_of_one_turn(plan):
 def test_the_last_model_holds_less_noise_than_with_independent_draws(plan):
     alike = {"planning": {"least_share": 0.0}}
     independent = solve(Spec.parse(data(sampling="poisson", **alike)))
-    assert relative_noise(solve(Spec.parse(data(**alike)))) < 0.75 * relative_noise(independent)
+    assert relative_noise(solve(Spec.parse(data(**alike)))) < 0.75 * relative_noise(
+        independent
+    )
     independent = solve(Spec.parse(data(sampling="poisson")))
     assert relative_noise(plan) < 0.95 * relative_noise(independent)
     assert plan.mean_noise_std > independent.mean_noise_std
@@ -76,9 +80,15 @@ def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan):
 def test_groups_whose_calibration_needs_a_second_search():
     groups = [members("strict", 37, 3.0), members("loose", 53, 10.0)]
     given = {"groups": groups, "rounds": 20, "cohort": 10, "relation": "replace_one"}
-    solved = solve(Spec.parse({**data(**given), "model": {"name": "own", "parameters": 14}}))
+    solved = solve(
+        Spec.parse({**data(**given), "model": {"name": "own", "parameters": 14}})
+    )
     for group in solved.groups:
-        rows = [row for row in solved.certificate if row.group == group.name and row.guarantee]
+        rows = [
+            row
+            for row in solved.certificate
+            if row.group == group.name and row.guarantee
+        ]
         assert rows[0].epsilon_upper <= group.epsilon
 
 
@@ -88,7 +98,11 @@ def test_questions_about_turns():
     fewer = solve_for(spec, {"noise": target})
     assert fewer.spec.expected_cohort < 60
     assert fewer.mean_noise_std * math.sqrt(20_000) <= target
-    with pytest.raises(InputError, match="solve_for: must be cohort or epsilon under cyclic"):
+    with pytest.raises(
+        InputError, match="solve_for: must be cohort or epsilon under cyclic"
+    ):
         solve_for(spec, {"noise": target}, "rounds")
-    with pytest.raises(InputError, match="max_uploads: must be left out under cyclic_poisson:5"):
+    with pytest.raises(
+        InputError, match="max_uploads: must be left out under cyclic_poisson:5"
+    ):
         with_uploads(spec, 2000.0)

@@ -19,10 +19,14 @@ def numerically(cohorts, noise, coefficients, release, min_weights):
 
     def value(x):
         found = terms(x[:size], cohorts, noise, coefficients, "per_group")
-        top = found.noise if release == "per_group" else coefficients.noise * x[size] ** 2
+        top = (
+            found.noise if release == "per_group" else coefficients.noise * x[size] ** 2
+        )
         return top + found.sampling + found.bias
 
-    start = np.append(coefficients.shares, np.max(coefficients.shares * noise / cohorts))
+    start = np.append(
+        coefficients.shares, np.max(coefficients.shares * noise / cohorts)
+    )
     minimize: Any = optimize.minimize
     found = minimize(
         value,
@@ -40,14 +44,22 @@ def numerically(cohorts, noise, coefficients, release, min_weights):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(positive, positive, positive, st.floats(0, 0.3)), min_size=2, max_size=4),
+    st.lists(
+        st.tuples(positive, positive, positive, st.floats(0, 0.3)),
+        min_size=2,
+        max_size=4,
+    ),
     st.sampled_from(["joint", "per_group"]),
     st.floats(0.01, 10),
     st.floats(0.001, 10),
     st.floats(0.001, 10),
 )
-def test_best_weights_are_no_worse_than_a_general_solver(rows, release, price, sampling, bias):
-    cohorts, noise, sizes, min_weights = (np.array(column) for column in zip(*rows, strict=True))
+def test_best_weights_are_no_worse_than_a_general_solver(
+    rows, release, price, sampling, bias
+):
+    cohorts, noise, sizes, min_weights = (
+        np.array(column) for column in zip(*rows, strict=True)
+    )
     min_weights = min_weights / max(1.0, 1.2 * min_weights.sum())
     coefficients = Coefficients(price, sampling, bias, sizes / sizes.sum())
     weights = best(cohorts, noise, coefficients, release, min_weights)
@@ -64,15 +76,25 @@ def test_least_noise_alone_by_hand():
     coefficients = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
     joint = best(cohorts, noise, coefficients, "joint", np.zeros(2))
     assert joint.tolist() == pytest.approx([5 / 35, 30 / 35])
-    assert mean_noise_multiplier(joint, cohorts, noise, "joint") == pytest.approx(1 / 35)
+    assert mean_noise_multiplier(joint, cohorts, noise, "joint") == pytest.approx(
+        1 / 35
+    )
     separate = best(cohorts, noise, coefficients, "per_group", np.zeros(2))
     assert separate.tolist() == pytest.approx([25 / 925, 900 / 925])
-    assert mean_noise_multiplier(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
+    assert mean_noise_multiplier(
+        separate, cohorts, noise, "per_group"
+    ) == pytest.approx(925**-0.5)
 
 
 def test_terms_by_hand():
-    coefficients = Coefficients(noise=2.0, sampling=3.0, bias=5.0, shares=np.array([0.5, 0.5]))
-    weights, cohorts, noise = np.array([0.25, 0.75]), np.array([4.0, 8.0]), np.array([1.0, 2.0])
+    coefficients = Coefficients(
+        noise=2.0, sampling=3.0, bias=5.0, shares=np.array([0.5, 0.5])
+    )
+    weights, cohorts, noise = (
+        np.array([0.25, 0.75]),
+        np.array([4.0, 8.0]),
+        np.array([1.0, 2.0]),
+    )
     joint = terms(weights, cohorts, noise, coefficients, "joint")
     assert joint.noise == pytest.approx(2 * (0.75 * 2 / 8) ** 2)
     assert joint.sampling == pytest.approx(3 * (0.0625 / 4 + 0.5625 / 8))
@@ -89,7 +111,10 @@ def test_one_release_is_never_noisier_than_separate_ones(rows):
     coefficients = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
     joint, separate = (
         mean_noise_multiplier(
-            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))), cohorts, noise, kind
+            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))),
+            cohorts,
+            noise,
+            kind,
         )
         for kind in ("joint", "per_group")
     )

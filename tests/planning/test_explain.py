@@ -45,7 +45,9 @@ def test_closed_form_ratios_are_where_the_derivative_in_q_vanishes():
 def test_best_rounds_of_theorem_3_balance_progress_and_noise():
     """With sigma^2 = c T, the derivative in T vanishes at sqrt(progress / noise per round)."""
     one, rounds = symbolic_bounds()["gdpfed_plus"], symbol("T")
-    noise = one.terms["privacy_noise"].subs(symbol("sigma_1"), sympy.sqrt(symbol("c") * rounds))
+    noise = one.terms["privacy_noise"].subs(
+        symbol("sigma_1"), sympy.sqrt(symbol("c") * rounds)
+    )
     (found,) = sympy.solve(sympy.diff(one.terms["progress"] + noise, rounds), rounds)
     expected = sympy.sqrt(one.terms["progress"] * rounds / (noise / rounds))
     assert sympy.simplify(found - expected) == 0
@@ -62,8 +64,12 @@ def test_balanced_terms_are_those_of_the_plan(release):
 
 def test_terms_of_many_groups_are_those_of_their_formulas():
     """A maximum over 45 groups; symbolic comparisons of all pairs would take half a minute."""
-    groups = [{"name": f"g{k}", "clients": 30 + k, "epsilon": 1 + k / 9} for k in range(45)]
-    plan = solve(make_spec(groups=groups, planning={"release": "joint", "ratios": "balanced"}))
+    groups = [
+        {"name": f"g{k}", "clients": 30 + k, "epsilon": 1 + k / 9} for k in range(45)
+    ]
+    plan = solve(
+        make_spec(groups=groups, planning={"release": "joint", "ratios": "balanced"})
+    )
     rows = {row.term: row.value for row in explain(plan) if row.bound == "balanced"}
     assert rows == pytest.approx(plan.bound, rel=1e-6)
 
@@ -111,15 +117,24 @@ def plan():
 
 def test_values_are_differences_of_plans(plan):
     strict, loose = budget_values(plan)
-    fall = 1 - solve(Spec.parse(_data((0.5 * 1.1, 4.0)))).objective.value / plan.objective.value
+    fall = (
+        1
+        - solve(Spec.parse(_data((0.5 * 1.1, 4.0)))).objective.value
+        / plan.objective.value
+    )
     assert strict.objective_gain == pytest.approx(fall, abs=2e-4)
     equal = solve(Spec.parse(_data((4.0, 4.0))))
-    assert strict.cost == pytest.approx(1 - equal.objective.value / plan.objective.value, abs=2e-4)
+    assert strict.cost == pytest.approx(
+        1 - equal.objective.value / plan.objective.value, abs=2e-4
+    )
     assert loose.cost == 0
 
 
 def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan):
-    terms = {("leaning" if name == "bias" else name): value for name, value in plan.bound.items()}
+    terms = {
+        ("leaning" if name == "bias" else name): value
+        for name, value in plan.bound.items()
+    }
     assert "leaning" in terms
     old = plan.model_copy(update={"bound": terms})
     read = Plan.parse(json.loads(old.to_json()))

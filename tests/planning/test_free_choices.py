@@ -40,9 +40,13 @@ def test_the_default_recipe_decides_rounds_within_uploads():
     assert settled.rounds * settled.expected_cohort <= 1000 * (1 + 1e-9)
     base = settled.model_dump(mode="json")
     for rounds in (4, 10, 30, 100):
-        other = Spec.parse({**base, "rounds": rounds, "cohort": min(1000 / rounds, 500)})
+        other = Spec.parse(
+            {**base, "rounds": rounds, "cohort": min(1000 / rounds, 500)}
+        )
         assert lost_signal(settled) <= lost_signal(other) * (1 + 1e-3)
-    with pytest.raises(InputError, match=r"planning\.constants: is required when rounds are free"):
+    with pytest.raises(
+        InputError, match=r"planning\.constants: is required when rounds are free"
+    ):
         Spec.parse({**data, "clipping_norm": 1.0, "planning": planning})
 
 
@@ -67,12 +71,19 @@ def test_free_rounds_leave_room_for_least_sampling_ratios(shares, uploads, sampl
         "max_uploads": uploads,
         "max_rounds": 40,
     }
-    changes = {"groups": groups, "cohort": 60, "sampling": sampling, "planning": planning}
+    changes = {
+        "groups": groups,
+        "cohort": 60,
+        "sampling": sampling,
+        "planning": planning,
+    }
     relation = {} if sampling == "poisson" else {"relation": "replace_one"}
     spec = Spec.parse({**data, **changes, **relation})
     needed = fewest_clients(spec, 1)
     if needed > uploads:
-        with pytest.raises(InfeasibleError, match=r"planning\.max_uploads: .* nearest feasible"):
+        with pytest.raises(
+            InfeasibleError, match=r"planning\.max_uploads: .* nearest feasible"
+        ):
             decide_free_choices(spec)
         return
     plan = solve(spec)
@@ -91,7 +102,10 @@ def test_a_free_cohort_takes_what_its_limits_allow():
 
 def test_more_clients_per_round_never_hurt():
     base = searched().model_dump(mode="json")
-    errors = [total_error(Spec.parse({**base, "cohort": c})) for c in (10, 20, 50, 100, 300, 490)]
+    errors = [
+        total_error(Spec.parse({**base, "cohort": c}))
+        for c in (10, 20, 50, 100, 300, 490)
+    ]
     assert errors == sorted(errors, reverse=True)
 
 

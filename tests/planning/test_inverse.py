@@ -46,8 +46,13 @@ def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling):
         _spec(*TWO, sampling=sampling, rounds=rounds, planning=limit, cohort=600)
         for rounds in (10, 80)
     ]
-    plans = [solve_for(spec, {"noise": target}, "rounds", second_opinion=False) for spec in asked]
-    [(rounds, cohort)] = {(plan.spec.rounds, plan.spec.expected_cohort) for plan in plans}
+    plans = [
+        solve_for(spec, {"noise": target}, "rounds", second_opinion=False)
+        for spec in asked
+    ]
+    [(rounds, cohort)] = {
+        (plan.spec.rounds, plan.spec.expected_cohort) for plan in plans
+    }
     assert rounds * cohort <= uploads
     assert cohort == uploads // rounds if sampling == "fixed_size" else uploads / rounds
     for more, kept in ((0, True), (1, False)):
@@ -64,7 +69,9 @@ def test_the_limit_that_ends_the_rounds_is_named():
     spec = _spec(*TWO, planning={"max_uploads": 400})
     plan = solve_for(spec, {"noise": 5.0}, "rounds", second_opinion=False)
     assert (plan.spec.rounds, plan.spec.expected_cohort) == (200, 2)
-    assert plan.warnings[0].endswith("rounds 200 (400 uploads), the most that the limits allow")
+    assert plan.warnings[0].endswith(
+        "rounds 200 (400 uploads), the most that the limits allow"
+    )
 
 
 @pytest.mark.parametrize("unknown", ["cohort", "epsilon", "rounds"])
@@ -79,7 +86,9 @@ def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown):
 @pytest.mark.parametrize(
     ("unknown", "changes"),
     [
-        pytest.param("cohort", {"planning": {"max_uploads": 700}}, marks=pytest.mark.slow),
+        pytest.param(
+            "cohort", {"planning": {"max_uploads": 700}}, marks=pytest.mark.slow
+        ),
         ("cohort", {"sampling": "fixed_size", "planning": PUBLISHED}),
         pytest.param("rounds", {"planning": {"max_rounds": 9}}, marks=pytest.mark.slow),
         pytest.param("epsilon", {"groups": LOOSE}, marks=pytest.mark.slow),
@@ -112,7 +121,9 @@ def test_the_nearest_noise_that_is_named_can_be_planned(unknown, changes):
         ({"objective": 0.1}, "loose.epsilon"),
     ],
 )
-def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(targets, unknown):
+def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(
+    targets, unknown
+):
     """Met by the plan that comes back, and not where the unknown is 0.5% less."""
     plan = solve_for(_spec(*TWO), targets, unknown, second_opinion=False)
     name, field = unknown.split(".")
@@ -120,22 +131,40 @@ def test_a_groups_own_budget_or_number_is_the_least_that_meets_every_target(targ
     assert f"asks for {unknown} {value:.6g} (" in plan.warnings[0]
     less = math.floor(value * 0.995) if field == "clients" else value * 0.995
     groups = [{**one, field: less} if one["name"] == name else one for one in TWO]
-    for one, kept in ((plan, True), (solve(_spec(*groups), second_opinion=False), False)):
+    for one, kept in (
+        (plan, True),
+        (solve(_spec(*groups), second_opinion=False), False),
+    ):
         strict, loose = one.groups
         counts = strict.weight * one.spec.population / strict.clients
-        found = {"noise": norm(one), "objective": one.objective.value, "strict.counts": -counts}
+        found = {
+            "noise": norm(one),
+            "objective": one.objective.value,
+            "strict.counts": -counts,
+        }
         found["loose.noise_multiplier"] = loose.noise_multiplier
         signs = {"strict.counts": -1}
-        assert kept == all(found[at] <= signs.get(at, 1) * goal for at, goal in targets.items())
+        assert kept == all(
+            found[at] <= signs.get(at, 1) * goal for at, goal in targets.items()
+        )
 
 
 @pytest.mark.parametrize(
     ("cost", "expected"),
     [
         (lambda x: math.exp(x - 1.234), (1.234, None)),
-        (lambda x: math.exp(1.234 - x), (8.0, 1.234)),  # met at the cheap end, from there on
-        (lambda x: 0.5 if -4 < x < -2.5 else 2.0, (-2.5, -4.0)),  # a plateau on both sides
-        (lambda x: math.exp(30 * abs(x - 0.21) - 1), (0.21 + 1 / 30, 0.21 - 1 / 30)),  # narrow
+        (
+            lambda x: math.exp(1.234 - x),
+            (8.0, 1.234),
+        ),  # met at the cheap end, from there on
+        (
+            lambda x: 0.5 if -4 < x < -2.5 else 2.0,
+            (-2.5, -4.0),
+        ),  # a plateau on both sides
+        (
+            lambda x: math.exp(30 * abs(x - 0.21) - 1),
+            (0.21 + 1 / 30, 0.21 - 1 / 30),
+        ),  # narrow
         (lambda x: math.inf if x < 0 else 0.7, (8.0, 0.0)),  # no plan at costly values
         (lambda x: 3.0, (8.0, None)),  # never: the cheapest of the nearest
         (lambda x: 2 + abs(x + 3), (-3.0, None)),
@@ -146,15 +175,25 @@ def test_ends_of_the_values_that_meet_a_target(cost, expected):
     values = Unknown("strict.epsilon", lambda value: _spec(*TWO), -8.0, 8.0, 0.0, -1.0)
     found, last = tried(values, cost)
     assert found == pytest.approx(expected[0], abs=0.011 if cost(found) > 1 else 1e-3)
-    assert last == (None if expected[1] is None else pytest.approx(expected[1], abs=1e-3))
+    assert last == (
+        None if expected[1] is None else pytest.approx(expected[1], abs=1e-3)
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "uploads", "line"),
     [
         ({}, -1, "max_uploads: must be positive and finite, found -1"),
-        ({"planning": {"max_uploads": 600}}, 900, "max_uploads: must be at most planning.max_up"),
-        ({"sampling": "full", "cohort": None}, 90, "max_uploads: is for specs with a cohort"),
+        (
+            {"planning": {"max_uploads": 600}},
+            900,
+            "max_uploads: must be at most planning.max_up",
+        ),
+        (
+            {"sampling": "full", "cohort": None},
+            90,
+            "max_uploads: is for specs with a cohort",
+        ),
     ],
 )
 def test_uploads_that_cannot_be_planned(changes, uploads, line):
@@ -163,9 +202,13 @@ def test_uploads_that_cannot_be_planned(changes, uploads, line):
 
 
 def test_too_few_uploads_are_infeasible_however_they_are_asked_for():
-    with pytest.raises(InfeasibleError, match=r"^max_uploads: 3 is below .* value is 40$"):
+    with pytest.raises(
+        InfeasibleError, match=r"^max_uploads: 3 is below .* value is 40$"
+    ):
         with_uploads(_spec(*TWO), 3)
-    with pytest.raises(InfeasibleError, match=r"^planning\.max_uploads: 39 is below .* value is"):
+    with pytest.raises(
+        InfeasibleError, match=r"^planning\.max_uploads: 39 is below .* value is"
+    ):
         solve(_spec(*TWO, planning={"max_uploads": 39}))
 
 
@@ -178,7 +221,9 @@ def test_a_fixed_noise_gives_the_epsilon_of_the_accountant():
     plan = solve(spec)
     [group] = plan.groups
     assert group.noise_multiplier == 1.2
-    spent = accountant("pld").epsilon(plan.history(group), group.delta, plan.spec.relation)
+    spent = accountant("pld").epsilon(
+        plan.history(group), group.delta, plan.spec.relation
+    )
     assert group.epsilon == spec.groups[0].epsilon == spent.upper
     assert Spec.parse(spec.model_dump(mode="json")) == spec
 
@@ -191,8 +236,16 @@ def risky():
     return solve(
         _spec(
             {"name": "a", "clients": 300, "risk": {"advantage": 0.15}},
-            {"name": "b", "clients": 300, "risk": dict(zip(POSITIVES, (0.08, 0.01), strict=True))},
-            {"name": "c", "clients": 300, "risk": dict(zip(POSITIVES, (0.1, 0.001), strict=True))},
+            {
+                "name": "b",
+                "clients": 300,
+                "risk": dict(zip(POSITIVES, (0.08, 0.01), strict=True)),
+            },
+            {
+                "name": "c",
+                "clients": 300,
+                "risk": dict(zip(POSITIVES, (0.1, 0.001), strict=True)),
+            },
         )
     )
 

@@ -27,7 +27,12 @@ from privplan.planning.solver import solve
 from privplan.planning.sweep import parse_vary, solve_point, sweep
 from privplan.planning.unspent import unspent_lines
 from privplan.spec.spec import Spec
-from tests.planning.problems import calibrated, keeps_every_budget, make_problem, spec_data
+from tests.planning.problems import (
+    calibrated,
+    keeps_every_budget,
+    make_problem,
+    spec_data,
+)
 
 BUDGETS = [
     Budget(0.5, 7e-5, 50, SamplingLaw("poisson"), Relation("add_remove")),
@@ -54,7 +59,9 @@ def test_curves_are_calibrated(budget):
     for ratio in (0.5, 0.03):
         exact = calibrated(budget, ratio)
         assert noise_of(curve, [ratio]) == pytest.approx(exact, rel=0.03)
-        assert noise_of(shared, [ratio]) == pytest.approx(noise_of(curve, [ratio]), rel=2e-3)
+        assert noise_of(shared, [ratio]) == pytest.approx(
+            noise_of(curve, [ratio]), rel=2e-3
+        )
         assert noise_of(curve.refined(ratio), [ratio]) == pytest.approx(exact, rel=2e-4)
         assert math.exp(root(budget, ratio)[0]) == pytest.approx(exact, rel=2e-4)
 
@@ -70,7 +77,11 @@ def test_least_noise_keeps_the_budget(factor, ratio):
 
     def spent(sigma):
         history = history_of(problem, 0, ratio, sigma)
-        return accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper
+        return (
+            accountant("pld")
+            .epsilon(history, problem.deltas[0], problem.relation)
+            .upper
+        )
 
     assert spent(noise) <= 1.5 < spent(noise * (1 - 3e-4))
     assert spent(least_noise(problem, 0, ratio, near=near, rtol=1e-2)) <= 1.5
@@ -107,7 +118,9 @@ def test_many_points_keep_their_budgets():
     rows = sweep(spec_data(**SPENT), [parse_vary("groups.strict.epsilon=0.2:3.5:300")])
     assert len(rows) == 600
     assert all(row["epsilon_upper"] <= row["epsilon"] for row in rows)
-    assert sum(row["epsilon_upper"] >= row["epsilon"] * (1 - 2e-4) for row in rows) >= 300
+    assert (
+        sum(row["epsilon_upper"] >= row["epsilon"] * (1 - 2e-4) for row in rows) >= 300
+    )
 
 
 SAMPLINGS = ("poisson", "fixed_size")
@@ -146,7 +159,8 @@ def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(
-    "advantage", [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.2, 0.4, 0.6))]
+    "advantage",
+    [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.2, 0.4, 0.6))],
 )
 def test_advantages_of_any_size_are_planned(advantage, sampling):
     groups = [
@@ -161,19 +175,28 @@ def test_advantages_of_any_size_are_planned(advantage, sampling):
 
 
 def test_equal_large_deltas_are_planned():
-    plan = _plan([{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=40)
+    plan = _plan(
+        [{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=40
+    )
     assert keeps_every_budget(plan)
-    assert [row.epsilon_upper > 0.99 for row in plan.certificate if row.guarantee] == [True] * 2
+    assert [row.epsilon_upper > 0.99 for row in plan.certificate if row.guarantee] == [
+        True
+    ] * 2
 
 
 def test_a_cohort_so_small_that_any_noise_keeps_the_budget():
     """The least noise that is certified is taken, and the plan says why it spends nothing."""
-    plan = _plan([{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=4)
+    plan = _plan(
+        [{"clients": 100, "epsilon": 1.0, "delta": 0.3}] * 2, rounds=10, cohort=4
+    )
     assert keeps_every_budget(plan)
     assert all(group.noise_multiplier < 0.051 for group in plan.groups)
     lines = unspent_lines(plan)
     assert len(lines) == 2
-    assert "covers the chance that a client ever takes part, so any noise keeps" in lines[0]
+    assert (
+        "covers the chance that a client ever takes part, so any noise keeps"
+        in lines[0]
+    )
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
@@ -204,7 +227,10 @@ def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation):
     problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
     noise = least_noise(problem, 0, 0.1, "pld")
     history = history_of(problem, 0, 0.1, noise)
-    assert accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper < 1e5
+    assert (
+        accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper
+        < 1e5
+    )
     less = history_of(problem, 0, 0.1, noise * 0.99)
     with pytest.raises(TooLittleNoiseError):
         accountant("pld").epsilon(less, problem.deltas[0], problem.relation)
@@ -220,7 +246,9 @@ def test_a_curve_below_its_jump_is_constant():
     problem = make_problem(deltas=(0.3, 1e-3, 1e-3))
     covered = covered_ratio(0.3, problem.rounds) * 200
     limits = Limits(np.full(3, 0.1), np.array([covered, 200.0, 200.0]), np.zeros(3))
-    noise, slopes = curves_of(problem, limits, "pld").evaluate(np.array([[5e-3, 1e-2]] * 3))
+    noise, slopes = curves_of(problem, limits, "pld").evaluate(
+        np.array([[5e-3, 1e-2]] * 3)
+    )
     assert np.ptp(noise[0]) == 0
     assert noise[0, 0] < 0.06
     assert np.all(slopes[0] == 0)

@@ -8,7 +8,11 @@ import pytest
 from privplan.files import load_yaml
 from privplan.planning.choices import optimised, task_of
 from privplan.planning.error import terms
-from privplan.planning.objectives import heterogeneity_of, objective_of, variance_coefficients
+from privplan.planning.objectives import (
+    heterogeneity_of,
+    objective_of,
+    variance_coefficients,
+)
 from privplan.planning.problem import problem_of
 from privplan.planning.search import allocate
 from privplan.spec.presets import preset
@@ -29,9 +33,13 @@ def test_variance_averages_over_the_rounds_when_no_curvature_is_known():
 
 def test_variance_costs_the_curvature_that_it_meets():
     """The length of local training is 0.1 x 5; what is not measured counts as the smoothness."""
-    assert variance_coefficients(balanced(constants=CONSTANTS)) == pytest.approx((4.0, 4.0))
+    assert variance_coefficients(balanced(constants=CONSTANTS)) == pytest.approx(
+        (4.0, 4.0)
+    )
     measured = {**CONSTANTS, "noise_curvature": 0.01, "sampling_curvature": 3.0}
-    assert variance_coefficients(balanced(constants=measured)) == pytest.approx((0.005, 1.5))
+    assert variance_coefficients(balanced(constants=measured)) == pytest.approx(
+        (0.005, 1.5)
+    )
 
 
 def test_price_of_noise_is_what_a_quadratic_loses():
@@ -45,11 +53,15 @@ def test_price_of_noise_is_what_a_quadratic_loses():
     lost = float(np.mean(noise**2 @ curvatures / 2))
     constants = {**CONSTANTS, "noise_curvature": float(curvatures.mean())}
     price, _ = variance_coefficients(balanced(constants=constants))
-    assert price * 5 * variance == pytest.approx(lost / (gamma / 2) * gamma**2, rel=0.01)
+    assert price * 5 * variance == pytest.approx(
+        lost / (gamma / 2) * gamma**2, rel=0.01
+    )
 
 
 def test_default_h_is_a_sixth_of_the_clipping_norm():
-    spec = make_spec(clipping_norm=3.0, planning={"accountant": "rdp", "ratios": "balanced"})
+    spec = make_spec(
+        clipping_norm=3.0, planning={"accountant": "rdp", "ratios": "balanced"}
+    )
     assert heterogeneity_of(spec) == 0.5
     assert objective_of(spec).coefficients(spec, problem_of(spec)).bias == 0.25
 
@@ -65,7 +77,9 @@ def test_the_largest_h_is_planned_without_overflow():
 def test_default_h_of_separate_releases_keeps_every_group():
     """At a sixth the strictest group of the preset would get no weight at all."""
     data = load_yaml(preset("gdpfed-fmnist"), "preset")
-    spec = Spec.parse({**data, "planning": {"accountant": "rdp", "release": "per_group"}})
+    spec = Spec.parse(
+        {**data, "planning": {"accountant": "rdp", "release": "per_group"}}
+    )
     assert heterogeneity_of(spec) == data["clipping_norm"] / 3
     assert allocate(task_of(spec, problem_of(spec))).weights.min() > 0.1
 
@@ -84,7 +98,9 @@ def test_default_h_regrets_little_whatever_h_is_up_to_a_third():
     for truth in (0.0, data["clipping_norm"] / 3):
         known = task(truth)
         mine, least = (
-            terms(one.weights, one.cohorts, one.noise, known.coefficients, "joint").total
+            terms(
+                one.weights, one.cohorts, one.noise, known.coefficients, "joint"
+            ).total
             for one in (chosen, allocate(known))
         )
         regrets.append(mine / least - 1)

@@ -42,9 +42,13 @@ def floors_of(first, second, **planning):
 
 @pytest.mark.parametrize("ratios", ["balanced", "noise"])
 def test_least_weights_that_leave_nothing_to_a_group_of_one_sum(ratios):
-    with pytest.raises(InfeasibleError, match=r"groups.strict.min_weight: .*middle.* found 1 "):
+    with pytest.raises(
+        InfeasibleError, match=r"groups.strict.min_weight: .*middle.* found 1 "
+    ):
         solve(floors_of(1.0, None, ratios=ratios))
-    with pytest.raises(InfeasibleError, match=r"groups.\*.min_weight: .*loose.* found 1 "):
+    with pytest.raises(
+        InfeasibleError, match=r"groups.\*.min_weight: .*loose.* found 1 "
+    ):
         solve(floors_of(0.4, 0.6, ratios=ratios))
 
 
@@ -68,7 +72,9 @@ def test_dropouts_are_provisioned_for():
     plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
     planning = {"accountant": "rdp", "ratios": "noise", "dropout_tolerance": 0.2}
     tolerant = solve(make_spec(planning=planning))
-    assert tolerant.mean_noise_std == pytest.approx(plain.mean_noise_std / 0.8**0.5, rel=1e-6)
+    assert tolerant.mean_noise_std == pytest.approx(
+        plain.mean_noise_std / 0.8**0.5, rel=1e-6
+    )
 
 
 def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
@@ -84,7 +90,10 @@ def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon():
         least_noise(short, 0, 0.3, "rdp")
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 50)), min_size=1, max_size=6), st.data())
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 50)), min_size=1, max_size=6),
+    st.data(),
+)
 def test_whole_cohorts_sum_and_stay_in_range(pairs, data):
     clients = np.array([size for _, size in pairs], dtype=float)
     cohorts = np.array([part * size for part, size in pairs])
@@ -102,7 +111,9 @@ def test_too_few_clients_for_a_whole_cohort_names_the_nearest():
 def test_laws():
     cohorts = np.array([10.4, 20.3, 29.3])
     assert drawable(make_problem(), cohorts).tolist() == cohorts.tolist()
-    assert drawable(make_problem(sampling=SamplingLaw.FIXED_SIZE), cohorts).tolist() == [11, 20, 29]
+    assert drawable(
+        make_problem(sampling=SamplingLaw.FIXED_SIZE), cohorts
+    ).tolist() == [11, 20, 29]
     everybody = uniform_cohorts(make_problem(sampling=SamplingLaw.FULL))
     assert everybody.tolist() == [200, 200, 200]
 
@@ -115,9 +126,15 @@ def test_weights_sum_to_one(rule):
 
 
 def test_weights_by_hand():
-    assert weights("participation", [1.0, 2.0], [9.0, 9.0], [4, 5]).tolist() == [0.2, 0.8]
+    assert weights("participation", [1.0, 2.0], [9.0, 9.0], [4, 5]).tolist() == [
+        0.2,
+        0.8,
+    ]
     assert weights("uniform", [1.0, 2.0], [9.0, 1.0], [4, 5]).tolist() == [0.5, 0.5]
-    assert weights("inverse_variance", [1.0, 2.0], [1.0, 1.0], [4, 5]).tolist() == [0.2, 0.8]
+    assert weights("inverse_variance", [1.0, 2.0], [1.0, 1.0], [4, 5]).tolist() == [
+        0.2,
+        0.8,
+    ]
     assert weights("population", [1.0, 2.0], [1.0, 1.0], [4, 6]).tolist() == [0.4, 0.6]
     with pytest.raises(InputError, match=r"planning\.weights: must be one of"):
         weights("mean", [1.0], [1.0], [4])
@@ -130,5 +147,7 @@ def test_kept_fraction_by_hand():
     assert constants.mu5 == pytest.approx(8)
     kept = best_kept(np.array([0.5]), np.array([2.0]), np.array([1.0]), constants, 1000)
     assert kept[0] == pytest.approx(1 - 2 * 0.5 * 4 / (0.5 * 16.12))
-    drowned = best_kept(np.array([1.0]), np.array([50.0]), np.array([1.0]), constants, 1000)
+    drowned = best_kept(
+        np.array([1.0]), np.array([50.0]), np.array([1.0]), constants, 1000
+    )
     assert drowned[0] == 1 / 1000

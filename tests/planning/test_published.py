@@ -23,7 +23,9 @@ from tests.planning.problems import make_problem, make_spec, members
 
 def test_value_by_hand():
     """One group: w = 1, so the objective is mu4 + mu5 sigma^2 / r^2 without sparsification."""
-    problem = make_problem(names=("a",), clients=(100,), epsilons=(1.0,), deltas=(1e-3,))
+    problem = make_problem(
+        names=("a",), clients=(100,), epsilons=(1.0,), deltas=(1e-3,)
+    )
     mu4, mu5 = 32 * 0.5 + 0.1 + 0.02, 4 / 0.5
     cohorts, noise = np.array([20.0]), np.array([3.0])
     plain = published_value(problem, cohorts, noise, sparsified=False)
@@ -35,7 +37,9 @@ def test_value_by_hand():
 
 
 def test_exact_ratios_are_proportional_to_epsilon_over_a_root():
-    problem = make_problem(epsilons=(0.5, 1.5, 3.0), clients=(100, 300, 600), cohort=40.0)
+    problem = make_problem(
+        epsilons=(0.5, 1.5, 3.0), clients=(100, 300, 600), cohort=40.0
+    )
     found = solve_published(problem, sparsified=True)
     ratios = found.cohorts / np.array(problem.clients)
     shape = [e / math.sqrt(e + 2 * math.log(1e3)) for e in problem.epsilons]
@@ -52,7 +56,9 @@ epsilons = st.tuples(*[st.floats(0.1, 12)] * 3)
 @given(clients, epsilons, st.floats(0.05, 0.95), st.integers(1, 300), st.booleans())
 def test_no_grid_point_is_better(clients, epsilons, part, rounds, sparsified):
     cohort = part * sum(clients)
-    problem = make_problem(clients=clients, epsilons=epsilons, cohort=cohort, rounds=rounds)
+    problem = make_problem(
+        clients=clients, epsilons=epsilons, cohort=cohort, rounds=rounds
+    )
     found = solve_published(problem, sparsified)
     assert np.all(found.cohorts > 0)
     assert np.all(found.cohorts <= np.array(clients))
@@ -70,7 +76,9 @@ def test_no_grid_point_is_better(clients, epsilons, part, rounds, sparsified):
 
 def test_noise_so_large_that_a_group_is_thrown_away():
     """Beyond the convex range of the objective the search finds what a fine grid finds."""
-    problem = make_problem(epsilons=(0.05, 0.2, 0.3), rounds=300, cohort=10.0, dimension=10**9)
+    problem = make_problem(
+        epsilons=(0.05, 0.2, 0.3), rounds=300, cohort=10.0, dimension=10**9
+    )
     found = solve_published(problem, sparsified=True)
     least = math.inf
     for first in np.linspace(0, 10, 101)[1:]:
@@ -95,7 +103,9 @@ def problem(name):
 def by_bisection(given, percent):
     """sigma^2 by RDP, found as the paper's library finds it (tolerance 0.01 in epsilon)."""
     return [
-        noise_multiplier_by_bisection(epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds)
+        noise_multiplier_by_bisection(
+            epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds
+        )
         ** 2
         for epsilon, delta, q in zip(given.epsilons, given.deltas, percent, strict=True)
     ]
@@ -118,7 +128,9 @@ def table_5():
 
 def test_table_5_has_21_of_24_noise_multipliers_within_6_thousandths():
     cells = table_5()
-    off = {cell for cell, (printed, ours) in cells.items() if abs(printed - ours) > 0.006}
+    off = {
+        cell for cell, (printed, ours) in cells.items() if abs(printed - ours) > 0.006
+    }
     assert off == {("gdpfed-shakespeare", "optimised", group) for group in range(3)}
     ours = [cells["gdpfed-shakespeare", "optimised", group][1] for group in range(3)]
     assert ours == pytest.approx([4.70, 3.19, 2.43], abs=0.006)
@@ -130,14 +142,18 @@ def test_ratios_are_at_least_as_good_as_those_of_table_1(name, sparsified):
     given = problem(name)
     found = solve_published(given, sparsified)
     published = np.array(RATIOS[name]) / 100 * np.array(given.clients)
-    assert published.sum() == pytest.approx(given.cohort, rel=0.015)  # rounding of the table
+    assert published.sum() == pytest.approx(
+        given.cohort, rel=0.015
+    )  # rounding of the table
     assert found.value <= closed_form_value(given, published, sparsified)
     assert found.cohorts.sum() == pytest.approx(given.cohort, rel=1e-12)
 
 
 def test_a_tight_accountant_makes_problem_1_degenerate_and_the_plan_says_so():
     groups = [members("strict", 2000, 0.5), members("loose", 2000, 3.0)]
-    plan = solve(make_spec(groups=groups, cohort=80, rounds=50, planning={"accountant": "pld"}))
+    plan = solve(
+        make_spec(groups=groups, cohort=80, rounds=50, planning={"accountant": "pld"})
+    )
     line = next(line for line in plan.warnings if "degenerate" in line)
     assert "accountant pld" in line
     assert "group loose" in line

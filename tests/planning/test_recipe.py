@@ -41,7 +41,11 @@ def test_the_step_with_its_noise_has_one_length():
         assert spec.clipping_norm == rate
         nu = plan.mean_noise_std / spec.clipping_norm
         assert relative_noise(plan) == pytest.approx(nu * math.sqrt(2410))
-        step = spec.server.learning_rate * spec.clipping_norm * math.hypot(1, nu * 2410**0.5)
+        step = (
+            spec.server.learning_rate
+            * spec.clipping_norm
+            * math.hypot(1, nu * 2410**0.5)
+        )
         assert step == pytest.approx(22 * rate, rel=1e-3)
         assert spec.averaging.decay == 0.8
 
@@ -105,18 +109,25 @@ def test_by_name_the_recipe_decides_what_is_left():
     assert plan.spec.recipe.decides == ("server", "averaging")
     assert plan.spec.server is not None
     assert "not tuned on private data" in recipe_lines(plan)[-1]
-    assert "recipe: default decides the rest" in attention_lines(solved(clipping_norm=0.5))[0]
+    assert (
+        "recipe: default decides the rest"
+        in attention_lines(solved(clipping_norm=0.5))[0]
+    )
     assert not attention_lines(solved(clipping_norm=0.5, recipe="none"))
 
 
-@pytest.mark.parametrize("given", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}])
+@pytest.mark.parametrize(
+    "given", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}]
+)
 def test_a_source_alone_decides_what_the_name_decides(given):
     """A list of fields, as solved specs write it, is kept, and an empty one decides nothing."""
     by_name = Spec.parse({**DATA, **given, "recipe": "default"})
     assert Spec.parse({**DATA, **given, "recipe": {"source": "default"}}) == by_name
     assert Spec.parse({**DATA, **given, "recipe": {}}) == by_name
     assert Spec.parse(by_name.model_dump(mode="json")) == by_name
-    nothing = Spec.parse({**DATA, **given, "recipe": {"source": "default", "decides": []}})
+    nothing = Spec.parse(
+        {**DATA, **given, "recipe": {"source": "default", "decides": []}}
+    )
     assert nothing.recipe.decides == ()
     for recipe in ("default", {"source": "default", "decides": []}):
         plan = solved(**given, recipe=recipe)
@@ -124,11 +135,18 @@ def test_a_source_alone_decides_what_the_name_decides(given):
 
 
 def test_momentum_carries_a_client_no_farther_than_thirty_steps():
-    for steps, momentum, length in ((1, 0.9, 1.0), (2, 0.5, 2.5), (30, 0.9, 213.8), (7, 0.0, 7.0)):
+    for steps, momentum, length in (
+        (1, 0.9, 1.0),
+        (2, 0.5, 2.5),
+        (30, 0.9, 213.8),
+        (7, 0.0, 7.0),
+    ):
         by_sum = sum(sum(momentum**k for k in range(n)) for n in range(1, steps + 1))
         assert walk(steps, momentum) == pytest.approx(by_sum)
         assert walk(steps, momentum) == pytest.approx(length, rel=1e-3)
-    assert walk(5, 1 - 1e-14) == pytest.approx(15.0, rel=0.7)  # at its bounds despite rounding
+    assert walk(5, 1 - 1e-14) == pytest.approx(
+        15.0, rel=0.7
+    )  # at its bounds despite rounding
     for steps, momentum in ((5, 0.0), (200, 0.0), (5, 0.9), (25, 0.1)):
         assert local_rate(steps, momentum) == 0.1
     assert local_rate(30, 0.9) == pytest.approx(0.1 * 30 / walk(30, 0.9), rel=1e-3)
@@ -136,16 +154,24 @@ def test_momentum_carries_a_client_no_farther_than_thirty_steps():
 
 
 def test_the_recipe_decides_the_local_rate_of_momentum():
-    plan, plain = solved(local={"steps": 30, "momentum": 0.9}), solved(local={"steps": 30})
+    plan, plain = (
+        solved(local={"steps": 30, "momentum": 0.9}),
+        solved(local={"steps": 30}),
+    )
     assert "local.learning_rate" in plan.spec.recipe.decides
     assert plan.spec.local.learning_rate == local_rate(30, 0.9)
     # the step of the server and the clipping norm are those of the unit, 0.1
     assert plan.spec.clipping_norm == plain.spec.clipping_norm == 0.1
-    assert (plan.spec.server, plan.mean_noise_std) == (plain.spec.server, plain.mean_noise_std)
+    assert (plan.spec.server, plan.mean_noise_std) == (
+        plain.spec.server,
+        plain.mean_noise_std,
+    )
     assert "local.learning_rate" not in plain.spec.recipe.decides
     again = solve(Spec.parse(plan.spec.model_dump(mode="json")), second_opinion=False)
     assert again.digest == plan.digest
-    assert recipe_lines(plan)[1].startswith("local learning rate 0.01403: 30 steps with momentum")
+    assert recipe_lines(plan)[1].startswith(
+        "local learning rate 0.01403: 30 steps with momentum"
+    )
     assert uniform(plan.spec).spec.local.learning_rate == 0.1  # baselines, as before
     varied = with_point(plan.spec.model_dump(mode="json"), {"local.momentum": 0.5})
     assert Spec.parse(varied).local.learning_rate == local_rate(30, 0.5)

@@ -35,7 +35,9 @@ def dp_sgd(gradient, steps, rate, std, runs, p):
     """Updates of many runs [runs, p] of noisy steps from zero; ``gradient`` sees [runs, p]."""
     random, theta = np.random.default_rng(5), np.zeros((runs, p))
     for _ in range(steps):
-        theta -= rate * (gradient(theta, random) + std * random.standard_normal((runs, p)))
+        theta -= rate * (
+            gradient(theta, random) + std * random.standard_normal((runs, p))
+        )
     return theta
 
 
@@ -56,9 +58,15 @@ def test_eq_3_and_7_against_clipped_gradients_that_are_drawn():
         return drawn
 
     updates = dp_sgd(gradient, steps, rate, clip * z / batch, 200_000, p)
-    one = level.clipped_gradient_variance(clip, z, batch, p, mean_norm=float(np.linalg.norm(mean)))
-    assert spread_of(updates) == pytest.approx(level.update_variance(steps, rate, one), rel=0.01)
-    without = level.update_variance(steps, rate, level.clipped_gradient_variance(clip, z, batch, p))
+    one = level.clipped_gradient_variance(
+        clip, z, batch, p, mean_norm=float(np.linalg.norm(mean))
+    )
+    assert spread_of(updates) == pytest.approx(
+        level.update_variance(steps, rate, one), rel=0.01
+    )
+    without = level.update_variance(
+        steps, rate, level.clipped_gradient_variance(clip, z, batch, p)
+    )
     assert spread_of(updates) > without * 1.01  # the term that Eq. 3 drops is seen here
 
 
@@ -69,22 +77,31 @@ def test_eq_7_leaves_out_how_a_quadratic_forgets():
     one = p * std**2
     exact = rate**2 * one * sum((1 - rate) ** (2 * k) for k in range(steps))
     assert spread_of(updates) == pytest.approx(exact, rel=0.01)
-    assert exact < level.update_variance(steps, rate, one) < exact / (1 - rate) ** (2 * steps)
+    assert (
+        exact
+        < level.update_variance(steps, rate, one)
+        < exact / (1 - rate) ** (2 * steps)
+    )
     small = rate / 1000
     slow = small**2 * one * sum((1 - small) ** (2 * k) for k in range(steps))
     assert level.update_variance(steps, small, one) == pytest.approx(slow, rel=2e-3)
 
 
-@given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=8), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=8),
+    st.randoms(use_true_random=False),
+)
 def test_no_weights_beat_the_oracle(variances, random):
     best = level.oracle_weights(variances)
     assert best.sum() == pytest.approx(1)
-    assert level.mean_variance(best, variances) == pytest.approx(1 / sum(1 / v for v in variances))
+    assert level.mean_variance(best, variances) == pytest.approx(
+        1 / sum(1 / v for v in variances)
+    )
     other = np.array([random.random() + 1e-9 for _ in variances])
     other /= other.sum()
-    assert level.mean_variance(other, variances) >= level.mean_variance(best, variances) * (
-        1 - 1e-9
-    )
+    assert level.mean_variance(other, variances) >= level.mean_variance(
+        best, variances
+    ) * (1 - 1e-9)
 
 
 def spent(plan):
@@ -98,7 +115,9 @@ def test_every_budget_is_kept_and_used_up():
         assert 0.99 * group.epsilon <= spent(plan)[group.name] <= group.epsilon
         release = Release(group.noise_multiplier, group.record_sampling_ratio or 0)
         assert plan.history(group) == History.repeated(release, 2 * (group.steps or 0))
-        again = accountant("pld").epsilon(plan.history(group), group.delta, "add_remove")
+        again = accountant("pld").epsilon(
+            plan.history(group), group.delta, "add_remove"
+        )
         assert again.upper == spent(plan)[group.name]
     assert [group.steps for group in plan.groups] == [20, 10]
     assert [group.record_sampling_ratio for group in plan.groups] == [0.1, 50 / 240]
@@ -132,7 +151,9 @@ def test_fewer_turns_need_less_noise():
     )
     for more, less in zip(all_rounds.groups, one.groups, strict=True):
         assert less.noise_multiplier < more.noise_multiplier
-    with pytest.raises(InputError, match=r"participations: must be in \[1, 5\], found 6"):
+    with pytest.raises(
+        InputError, match=r"participations: must be in \[1, 5\], found 6"
+    ):
         level.solve_records(records(), participations=6)
 
 
@@ -153,11 +174,15 @@ def test_weights_by_rule():
     assert oracle.bound["least"] == pytest.approx(oracle.bound["noise"])
     mean = 3 * level.client_weights(oracle)[0] ** 2 * variances[0]
     mean += 2 * level.client_weights(oracle)[1] ** 2 * variances[1]
-    assert oracle.mean_noise_std**2 * oracle.spec.model.parameters == pytest.approx(mean)
+    assert oracle.mean_noise_std**2 * oracle.spec.model.parameters == pytest.approx(
+        mean
+    )
 
 
 def test_minimum_epsilon_gives_everybody_the_strictest_noise():
-    plan = level.solve_records(records(planning={"weights": "population"}), strictest=True)
+    plan = level.solve_records(
+        records(planning={"weights": "population"}), strictest=True
+    )
     own = solve(records())
     assert plan.groups[0].noise_multiplier == own.groups[0].noise_multiplier
     assert plan.groups[1].noise_multiplier > own.groups[1].noise_multiplier
@@ -170,7 +195,10 @@ def test_budgets_of_clients_become_budgets_of_records():
     spec, sizes = make_spec(delta="n^-1.1"), {"strict": 3, "loose": 40}
     plan = level.record_level(spec, sizes)
     assert plan == level.record_level(solve(spec, second_opinion=False), sizes)
-    assert [(g.epsilon, g.delta) for g in plan.groups] == [(1.0, 500**-1.1), (4.0, 500**-1.1)]
+    assert [(g.epsilon, g.delta) for g in plan.groups] == [
+        (1.0, 500**-1.1),
+        (4.0, 500**-1.1),
+    ]
     assert [g.record_sampling_ratio for g in plan.groups] == [1.0, 5 / 40]
     assert [g.participations for g in plan.groups] == [1, 1]
     assert [g.steps for g in plan.groups] == [1, 8]

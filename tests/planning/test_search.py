@@ -30,7 +30,11 @@ def random_spec(case):
     size = 2 + case % 2
     clients = [int(x) for x in generator.integers(30, 1500, size)]
     groups: list[dict[str, Any]] = [
-        {"name": f"g{m}", "clients": n, "epsilon": float(np.exp(generator.uniform(-1, 2)))}
+        {
+            "name": f"g{m}",
+            "clients": n,
+            "epsilon": float(np.exp(generator.uniform(-1, 2))),
+        }
         for m, n in enumerate(clients)
     ]
     if case % 4 == 3:
@@ -60,9 +64,13 @@ def grid(task, steps):
     axes = []
     for low, high in zip(limits.min_cohorts[:-1], limits.max_cohorts[:-1], strict=True):
         top = min(high, total)
-        axis = np.union1d(np.linspace(low, top, steps), np.geomspace(low, top, steps // 2))
+        axis = np.union1d(
+            np.linspace(low, top, steps), np.geomspace(low, top, steps // 2)
+        )
         axes.append(np.unique(np.round(axis)) if fixed else axis)
-    points = [np.array([*point, total - sum(point)]) for point in itertools.product(*axes)]
+    points = [
+        np.array([*point, total - sum(point)]) for point in itertools.product(*axes)
+    ]
     return [
         point
         for point in points
@@ -80,18 +88,26 @@ def brute_force(task, steps):
             min(task.limits.max_cohorts[m], task.problem.cohort) / n,
         )
         ratios = np.geomspace(low, high, 60) if high > low else np.array([high])
-        noise = [least_noise(task.problem, m, float(q), task.accountant) for q in ratios]
+        noise = [
+            least_noise(task.problem, m, float(q), task.accountant) for q in ratios
+        ]
         tables.append((np.log(ratios), np.log(noise)))
     least = math.inf
     for cohorts in grid(task, steps):
         places = np.log(cohorts / np.asarray(clients))
-        noise = np.exp([np.interp(x, *table) for x, table in zip(places, tables, strict=True)])
+        noise = np.exp(
+            [np.interp(x, *table) for x, table in zip(places, tables, strict=True)]
+        )
         least = min(least, error_of(task, cohorts, noise))
     return least
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case in LONG else ())
+        for case in CASES
+    ],
 )
 def test_no_grid_point_is_a_thousandth_better(case):
     spec = random_spec(case)
@@ -115,13 +131,17 @@ def test_loss_distributions_are_searched_as_well_as_moments():
     clients, offsets = np.asarray(problem.clients), np.linspace(-0.6, 0.6, 5)
     fits = []
     for m, ratio in enumerate(found.cohorts / clients):
-        noise = [least_noise(problem, m, float(ratio * np.exp(x)), "pld") for x in offsets]
+        noise = [
+            least_noise(problem, m, float(ratio * np.exp(x)), "pld") for x in offsets
+        ]
         fits.append(np.polyfit(offsets, np.log(noise), 4))
     generator = np.random.default_rng(0)
     for cohorts in found.cohorts * np.exp(generator.normal(0, 0.15, (3000, 2))):
         cohorts = cohorts * problem.cohort / cohorts.sum()
         places = np.log(cohorts / found.cohorts)
-        noise = np.exp([np.polyval(fit, x) for fit, x in zip(fits, places, strict=True)])
+        noise = np.exp(
+            [np.polyval(fit, x) for fit, x in zip(fits, places, strict=True)]
+        )
         assert ours <= error_of(task, cohorts, noise) * (1 + 1e-3)
 
 
@@ -137,7 +157,9 @@ def test_descent_reaches_what_scipy_reaches(size, seed):
         return float(np.sum(costs / values) + 0.01 * np.sum(values**2))
 
     start = np.full(size, total / size)
-    found = descend(lambda x: (objective(x), 0.02 * x - costs / x**2), start, lower, upper, total)
+    found = descend(
+        lambda x: (objective(x), 0.02 * x - costs / x**2), start, lower, upper, total
+    )
     ours = objective(descend(differences(objective), start, lower, upper, total))
     assert ours == pytest.approx(objective(found), rel=1e-8)
     theirs = optimize.minimize(
@@ -155,7 +177,9 @@ def unlike_groups():
     groups = [members("strict", 900, 2.0), members("loose", 3000, 9.0)]
     planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 3.0}
     model = {"name": "mlp-digits", "parameters": 3}
-    spec = make_spec(groups=groups, cohort=800, rounds=40, model=model, planning=planning)
+    spec = make_spec(
+        groups=groups, cohort=800, rounds=40, model=model, planning=planning
+    )
     return task_of(spec, problem_of(spec))
 
 
@@ -172,7 +196,9 @@ def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size():
     assert 0 <= gap(best) < 0.1
     for worse in (20, 500):
         assert gap(grid[worse]) >= 1 - errors.min() / errors[worse] - 1e-6
-    nu = mean_noise_multiplier(model.weights(best), best, model.noise(best), task.release)
+    nu = mean_noise_multiplier(
+        model.weights(best), best, model.noise(best), task.release
+    )
     tangent = 2 * (float(errors.min()) + task.coefficients.bias) / nu
     bound = lower_bound(model, tangent, np.ones(2), best)
     assert bound.error <= errors.min() * (1 + 1e-6)

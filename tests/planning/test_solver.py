@@ -13,12 +13,15 @@ from tests.planning.problems import keeps_every_budget, make_spec, members
 
 
 @pytest.mark.parametrize(
-    "accountant", ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow), "closed_form"]
+    "accountant",
+    ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow), "closed_form"],
 )
 def test_every_accountant_gives_a_plan_within_its_budgets(accountant):
     plan = solve(make_spec(planning={"accountant": accountant}))
     assert keeps_every_budget(plan)
-    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(50, rel=1e-12)
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(
+        50, rel=1e-12
+    )
     assert sum(group.weight for group in plan.groups) == pytest.approx(1, rel=1e-12)
     second = {"prv"} if accountant == "prv" else set()  # otherwise only on request
     assert {row.accountant for row in plan.certificate} == {"pld", "rdp"} | second
@@ -30,7 +33,10 @@ def test_every_cell_gives_a_plan_within_its_budgets(sampling, relation):
     cohort = 500 if sampling == "full" else 50
     plan = solve(
         make_spec(
-            sampling=sampling, relation=relation, cohort=cohort, planning={"accountant": "pld"}
+            sampling=sampling,
+            relation=relation,
+            cohort=cohort,
+            planning={"accountant": "pld"},
         )
     )
     assert keeps_every_budget(plan)
@@ -76,7 +82,9 @@ def test_bound_noise_and_weights_by_hand():
     strict, loose = plan.groups
     shares = [g.weight * g.noise_multiplier / g.expected_cohort for g in plan.groups]
     assert plan.mean_noise_std == pytest.approx(2.0 * math.hypot(*shares))
-    assert plan.bound["privacy_noise"] == pytest.approx(8 * (0.5 * shares[0] ** 2 + shares[1] ** 2))
+    assert plan.bound["privacy_noise"] == pytest.approx(
+        8 * (0.5 * shares[0] ** 2 + shares[1] ** 2)
+    )
     assert plan.bound["sparsification"] == pytest.approx(16.12 * strict.weight * 0.25)
     squares = [strict.expected_cohort**2, loose.expected_cohort**2]
     assert strict.weight == pytest.approx(squares[0] / sum(squares))
@@ -90,7 +98,9 @@ def test_closed_form_says_loudly_when_its_conditions_fail():
 def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee():
     """At epsilon 8 Theorem 1 asks for sigma = 0.3 or so, far below its condition."""
     groups = [members("a", 250, 6.0), members("b", 250, 8.0)]
-    plan = solve(make_spec(groups=groups, rounds=3, planning={"accountant": "closed_form"}))
+    plan = solve(
+        make_spec(groups=groups, rounds=3, planning={"accountant": "closed_form"})
+    )
     assert keeps_every_budget(plan)
     assert any("raised to" in line and "by pld" in line for line in plan.warnings)
 
@@ -123,7 +133,10 @@ def test_the_strictest_plan_is_one_mean_under_the_smallest_budget():
 
 def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets():
     """RDP certifies no epsilon below 1.24e-5 here; its bound must not make a plan infeasible."""
-    groups = [members("large", 3000, 3.0, delta=1e-4), members("tiny", 3000, 1e-5, delta=1e-8)]
+    groups = [
+        members("large", 3000, 3.0, delta=1e-4),
+        members("tiny", 3000, 1e-5, delta=1e-8),
+    ]
     planning = {"accountant": "pld", "ratios": "balanced", "least_share": 0.0}
     plan = solve(make_spec(groups=groups, cohort=60, rounds=20, planning=planning))
     assert keeps_every_budget(plan)
@@ -131,7 +144,10 @@ def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets():
 
 
 def test_a_negligible_group_spends_its_budget():
-    groups = [members("large", 300, 9.0, delta=1e-5), members("small", 3000, 0.2, delta=1e-5)]
+    groups = [
+        members("large", 300, 9.0, delta=1e-5),
+        members("small", 3000, 0.2, delta=1e-5),
+    ]
     planning = {"accountant": "pld", "ratios": "noise", "release": "per_group"}
     planning["least_share"] = 0.0
     plan = solve(make_spec(groups=groups, cohort=60, rounds=50, planning=planning))
@@ -145,7 +161,9 @@ def test_a_negligible_group_spends_its_budget():
 )
 def test_a_budget_beyond_the_least_noise_says_so(sampling, cohort, least):
     groups = [{"name": "a", "clients": 100, "epsilon": 1e9}]
-    spec = make_spec(groups=groups, delta=1e-5, cohort=cohort, rounds=20, sampling=sampling)
+    spec = make_spec(
+        groups=groups, delta=1e-5, cohort=cohort, rounds=20, sampling=sampling
+    )
     (line,) = unspent_lines(solve(spec))
     assert line.endswith(f"less noise than {least:g} is neither certified nor planned")
 
@@ -153,7 +171,13 @@ def test_a_budget_beyond_the_least_noise_says_so(sampling, cohort, least):
 def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation():
     groups = [{"name": "a", "clients": 10, "epsilon": 1e-12, "delta": 0.09}]
     planning = {"accountant": "pld"}
-    plan = solve(make_spec(groups=groups, cohort=10, rounds=3, sampling="full", planning=planning))
-    assert max([row.epsilon_upper for row in plan.certificate if row.guarantee]) <= 1e-12
+    plan = solve(
+        make_spec(
+            groups=groups, cohort=10, rounds=3, sampling="full", planning=planning
+        )
+    )
+    assert (
+        max([row.epsilon_upper for row in plan.certificate if row.guarantee]) <= 1e-12
+    )
     for line in unspent_lines(plan):
         assert "no smaller noise multiplier keeps the budget" in line

@@ -37,7 +37,9 @@ def test_weights_that_follow_cohorts_are_not_searched_over(rule):
 
 
 @pytest.mark.parametrize("release", ["joint", "per_group"])
-@pytest.mark.parametrize("least", [[0.3, 0.3, 0.2], [0.5, None, None], [None, 0.1, None]])
+@pytest.mark.parametrize(
+    "least", [[0.3, 0.3, 0.2], [0.5, None, None], [None, 0.1, None]]
+)
 def test_the_search_reaches_what_scipy_reaches(least, release):
     """SciPy's search over cohorts with the best weights for each, from its own result and ours."""
     spec = floored(least, release=release)
@@ -48,13 +50,19 @@ def test_the_search_reaches_what_scipy_reaches(least, release):
 
     def within(x):
         shares = np.exp(np.append(x, 0.0))
-        return limits.min_cohorts + (total - limits.min_cohorts.sum()) * shares / shares.sum()
+        return (
+            limits.min_cohorts
+            + (total - limits.min_cohorts.sum()) * shares / shares.sum()
+        )
 
     found = [model.error(local_minimum(model, start).cohorts) for start in starts[:2]]
     x, exact = np.zeros(2), {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000}
     for _ in range(2):  # once more from where it ended, since it can stall
         theirs = optimize.minimize(
-            lambda x: model.error(within(x)) / found[0], x, method="Nelder-Mead", options=exact
+            lambda x: model.error(within(x)) / found[0],
+            x,
+            method="Nelder-Mead",
+            options=exact,
         )
         x = theirs.x
     assert found[0] == pytest.approx(found[1], rel=1e-4)
@@ -63,8 +71,14 @@ def test_the_search_reaches_what_scipy_reaches(least, release):
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_floors_that_fix_all_weights_are_planned_as_those_weights(count):
-    spec, fixed = floored([1 / count] * count), floored([None] * count, weights="population")
-    found, expected = optimised(spec, problem_of(spec)), optimised(fixed, problem_of(fixed))
+    spec, fixed = (
+        floored([1 / count] * count),
+        floored([None] * count, weights="population"),
+    )
+    found, expected = (
+        optimised(spec, problem_of(spec)),
+        optimised(fixed, problem_of(fixed)),
+    )
     assert found.objective.value == pytest.approx(expected.objective.value, rel=1e-5)
     assert found.status.startswith("optimal")
 

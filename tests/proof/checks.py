@@ -61,9 +61,13 @@ def infinite_losses_add_up(program):
 
 def powers_count_each_round(program):
     # A loss that is 0 or 1, each with a chance of a half: binomial masses.
-    coin = program.UpperLoss(1.0, 0, program.UpperMasses([arb(1) / 2] * 2), of_units(program, []))
+    coin = program.UpperLoss(
+        1.0, 0, program.UpperMasses([arb(1) / 2] * 2), of_units(program, [])
+    )
     scale = int(program.SCALE)
-    assert units_of(coin.times(5, 0, 9).masses) == [n * scale // 32 for n in (1, 5, 10, 10, 5, 1)]
+    assert units_of(coin.times(5, 0, 9).masses) == [
+        n * scale // 32 for n in (1, 5, 10, 10, 5, 1)
+    ]
 
 
 def delta_is_the_sum_over_losses_above(program):
@@ -93,7 +97,9 @@ def dots_are_above_profiles(program):
 def dots_above_a_jump_are_convex(program):
     # One value is too large; its point is no corner of the hull.
     def profile(epsilon):
-        return (1 - epsilon.exp() / 2).max(arb(0)) + (0.01 if abs(epsilon + 0.5) < 0.1 else 0)
+        return (1 - epsilon.exp() / 2).max(arb(0)) + (
+            0.01 if abs(epsilon + 0.5) < 0.1 else 0
+        )
 
     loss = program.connected(profile, 0.25, -4, 8, 4)
     everything = loss.masses.total() + loss.infinite
@@ -106,7 +112,9 @@ def puts_are_at_the_upper_end(program):
     allocation = program.Allocation(arb(1), 4, 0)
     middle = arb("1.1")
     upper = arb("1.15")
-    assert allocation.put(middle.union(upper)) >= allocation.put(upper) * (1 - arb(2) ** -100)
+    assert allocation.put(middle.union(upper)) >= allocation.put(upper) * (
+        1 - arb(2) ** -100
+    )
 
 
 def puts_of_one_round_are_black_scholes(program):
@@ -114,7 +122,9 @@ def puts_of_one_round_are_black_scholes(program):
     allocation = program.Allocation(arb(1), 1, 2)
     for strike in ("0.3", "0.9", "1.7"):
         x = arb(strike)
-        exact = x * program.beyond(-x.log() - arb(1) / 2) - program.beyond(-x.log() + arb(1) / 2)
+        exact = x * program.beyond(-x.log() - arb(1) / 2) - program.beyond(
+            -x.log() + arb(1) / 2
+        )
         assert exact <= allocation.put(x) <= exact + arb("1e-5")
     gaussian, _ = program.sampled(arb(1), arb(1))
     for profile in (allocation.remove, allocation.add):
@@ -126,11 +136,16 @@ def puts_of_one_round_are_black_scholes(program):
 def doubt_is_no_proof(program):
     program.attempt = lambda *_: program.Attempt(arb(0.5, 0.1), 1, 1.0)
     history = [program.Rounds(1.0, 0.1, "poisson", 2)]
-    assert program.prove(history, "add_remove", 1.0, 0.5).outcome.startswith("not proven")
+    assert program.prove(history, "add_remove", 1.0, 0.5).outcome.startswith(
+        "not proven"
+    )
 
 
 def both_directions_are_proven(program):
-    rounds = [program.Rounds(1.0, 0.1, "poisson", 2), program.Rounds(2.0, 1.0, "full", 3)]
+    rounds = [
+        program.Rounds(1.0, 0.1, "poisson", 2),
+        program.Rounds(2.0, 1.0, "full", 3),
+    ]
     directions = program.directions(rounds, "add_remove", 0)
     assert len(directions) == 2
     removed, added = directions

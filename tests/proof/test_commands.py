@@ -10,7 +10,12 @@ from privplan.proof import VERSION
 from privplan.spec.presets import preset
 from tests.command import answer, refused
 
-RELEASES = ["--noise-multiplier=1.5", "--sampling-ratio=.02", "--rounds=9", "--delta=1e-5"]
+RELEASES = [
+    "--noise-multiplier=1.5",
+    "--sampling-ratio=.02",
+    "--rounds=9",
+    "--delta=1e-5",
+]
 
 
 def test_account_shows_what_is_proven():
@@ -21,19 +26,28 @@ def test_account_shows_what_is_proven():
 
 
 def test_account_says_why_nothing_is_proven():
-    releases = ["--noise-multiplier=9", "--sampling-ratio=.1", "--rounds=2", "--delta=1e-30"]
+    releases = [
+        "--noise-multiplier=9",
+        "--sampling-ratio=.1",
+        "--rounds=2",
+        "--delta=1e-30",
+    ]
     text = answer("account", *releases, "--prove")
     assert "all: not proven: epsilon" in text
 
 
 def test_a_plan_stores_what_was_proven(tmp_path):
-    (tmp_path / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 4 "))
+    (tmp_path / "spec.yaml").write_text(
+        preset("digits").replace("rounds: 60 ", "rounds: 4 ")
+    )
     plan_file = tmp_path / "plan.json"
     text = answer("solve", tmp_path / "spec.yaml", "--prove", "-o", plan_file)
     # A narrow table breaks a cell after its first word.
     assert text.count("yes") == 3
     plan = Plan.load(plan_file)
-    assert [(row.outcome, row.version) for row in plan.proven] == [("proven", VERSION)] * 3
+    assert [(row.outcome, row.version) for row in plan.proven] == [
+        ("proven", VERSION)
+    ] * 3
     upper = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
     assert {row.group: row.epsilon for row in plan.proven} == upper
 

@@ -136,7 +136,14 @@ def check_upper_and_lowered(seed):
     history, relation, delta = random_question(random.Random(seed))
     bounds = accountant("pld").epsilon(history, delta, relation)
     finding = finding_on(history, relation, bounds.upper, delta)
-    assert finding.outcome == "proven", (seed, history, relation, delta, bounds, finding)
+    assert finding.outcome == "proven", (
+        seed,
+        history,
+        relation,
+        delta,
+        bounds,
+        finding,
+    )
     sharp = PldAccountant(tolerance=2e-5).epsilon(history, delta, relation)
     lowered = max(sharp.lower, bounds.lower) * (1 - 1e-5)
     if lowered > 0:
@@ -170,7 +177,9 @@ def test_plans_of_presets_are_proven_from_their_files_alone(name, tmp_path, caps
     assert name in PRESETS
     text = preset(name)
     (tmp_path / "spec.yaml").write_text(text)
-    plan, findings = with_proofs(solve(Spec.load(tmp_path / "spec.yaml"), second_opinion=False))
+    plan, findings = with_proofs(
+        solve(Spec.load(tmp_path / "spec.yaml"), second_opinion=False)
+    )
     assert {finding.outcome for finding in findings.values()} == {"proven"}
     assert max(finding.seconds for finding in findings.values()) < 5
     plan.save(tmp_path / "plan.json")
@@ -232,8 +241,18 @@ def test_releases_of_records_and_of_segments():
         (proof.Rounds(1.0, 0.1, "poisson", 2), "add_remove", 1e-30, "out of range"),
         (proof.Rounds(1.0, 0.5, "full", 2), "add_remove", 1e-5, "no pair"),
         (proof.Rounds(1.0, 0.1, OF_PAIRS, 2), "add_remove", 1e-5, "no pair"),
-        (proof.Rounds(1.0, 1.0, "full", 1, "no_such_noise"), "add_remove", 1e-5, "no pair"),
-        (proof.Rounds(1.0, 0.1, "poisson", 1, "laplace"), "add_remove", 1e-5, "no pair"),
+        (
+            proof.Rounds(1.0, 1.0, "full", 1, "no_such_noise"),
+            "add_remove",
+            1e-5,
+            "no pair",
+        ),
+        (
+            proof.Rounds(1.0, 0.1, "poisson", 1, "laplace"),
+            "add_remove",
+            1e-5,
+            "no pair",
+        ),
     ],
 )
 def test_what_has_no_proof_says_so(rounds, relation, delta, reason):

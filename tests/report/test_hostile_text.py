@@ -24,7 +24,9 @@ HUMAN = (".html", ".csv", ".tex", ".md", ".svg")
 def output_of(*words):
     """All that a command writes for a terminal, with its escapes."""
     done = CliRunner().invoke(main, [str(word) for word in words], color=True)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exception is None or isinstance(done.exception, SystemExit), (
+        done.exception
+    )
     assert done.exit_code in (0, 2, 4, 5), done.output
     assert done.output
     return done.output
@@ -48,7 +50,11 @@ def folder(tmp_path_factory):
     run(base / "run")
     record = json.loads((base / "run" / "record.json").read_text())
     record |= {"algorithm": MARKUP, "dataset": NAME, "partition": NAME, "model": NAME}
-    record |= {"device": NAME, "versions": {NAME: NAME}, "accuracy_by_class": {NAME: 0.5}}
+    record |= {
+        "device": NAME,
+        "versions": {NAME: NAME},
+        "accuracy_by_class": {NAME: 0.5},
+    }
     record["configuration"] |= {"metric": MARKUP, "numbers": {NAME: 1.0}, "task": NAME}
     (base / "run" / "record.json").write_text(json.dumps(record))
     shutil.copytree(base / "run", base / "ledger")
@@ -104,11 +110,18 @@ def test_of_specs_and_plans(folder, tmp_path):
     for path in written:
         text = path.read_text()
         # The page of sliders reads JSON, whose escapes become letters again.
-        for data in re.findall(r'type="application/json">(.*?)</script>', text, flags=re.DOTALL):
+        for data in re.findall(
+            r'type="application/json">(.*?)</script>', text, flags=re.DOTALL
+        ):
             text += str(json.loads(data))
         assert not hidden(text), path
 
 
 def test_of_refusals():
-    for command in (["solve", NAME], ["verify", NAME], ["report", NAME], ["explain", NAME]):
+    for command in (
+        ["solve", NAME],
+        ["verify", NAME],
+        ["report", NAME],
+        ["explain", NAME],
+    ):
         assert not hidden(refused(*command))

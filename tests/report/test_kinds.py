@@ -22,7 +22,9 @@ from tests.simulate.own_runs import SPEC, Net, data
 
 STORED = Path(__file__).parents[1] / "golden" / "stored"
 STORED_RUNS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/run-*"))
-STORED_PLANS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/*.json"))
+STORED_PLANS = sorted(
+    str(path.relative_to(STORED)) for path in STORED.glob("v*/*.json")
+)
 LAWS = (
     "poisson",
     "fixed_size",
@@ -34,14 +36,21 @@ LAWS = (
     "min_separation:2",
     "banded_separation:2",
 )
-TURNS = ("random_allocation", "cyclic_allocation", "min_separation", "banded_separation")
+TURNS = (
+    "random_allocation",
+    "cyclic_allocation",
+    "min_separation",
+    "banded_separation",
+)
 """Laws that decide the cohort themselves."""
 
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Pages without drawings, which take most of the time; their words stay."""
-    monkeypatch.setattr(Panel, "inline", lambda panel: f"<svg>{html.escape(panel.alt)}</svg>")
+    monkeypatch.setattr(
+        Panel, "inline", lambda panel: f"<svg>{html.escape(panel.alt)}</svg>"
+    )
 
 
 def words_of(page):
@@ -86,7 +95,9 @@ def test_runs_of_every_law(law, tmp_path):
 
 def test_a_rehearsal_on_own_data_shows_neither_protection_nor_scores(tmp_path):
     plan = solve(Spec.parse(yaml.safe_load(SPEC)), second_opinion=False)
-    run = simulate.train(plan, model=Net, data=data(), folder=tmp_path / "run", noise="seeded")
+    run = simulate.train(
+        plan, model=Net, data=data(), folder=tmp_path / "run", noise="seeded"
+    )
     page = page_of(tmp_path / "run")
     words = words_of(page)
     assert '<div class="state rehearsal">' in page
@@ -98,7 +109,9 @@ def test_a_rehearsal_on_own_data_shows_neither_protection_nor_scores(tmp_path):
     scores = [run.record.accuracy, *run.record.accuracy_by_group.values()]
     for score in scores:
         for shown in (f"{100 * score:.1f}", f"{100 * score:.2f}", f"{score:.4g}"):
-            assert not re.search(rf"(?<![\d.]){re.escape(shown)}(?![\d.])", words), shown
+            assert not re.search(rf"(?<![\d.]){re.escape(shown)}(?![\d.])", words), (
+                shown
+            )
 
 
 def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
@@ -106,7 +119,9 @@ def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
     methods = ["planned", "DP-FedAvg"]
     module = OwnModel(Net, {}, "Net", False)
     parts = {"own_data": data(), "own_model": module, "dataset": "own data"}
-    rows = simulate.compare(plan, methods, seeds=1, folder=tmp_path / "results", **parts)
+    rows = simulate.compare(
+        plan, methods, seeds=1, folder=tmp_path / "results", **parts
+    )
     words = words_of(page_of(tmp_path / "results"))
     assert WITHHELD in words
     assert not re.search(r"\bBest of|\bmean\b.* sd |acc\.", words)
@@ -116,7 +131,9 @@ def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
 
 def test_a_comparison_of_two_units_keeps_them_apart(tmp_path):
     model = {"name": "mlp-digits", "parameters": 2410}
-    plan = solve(Spec.parse(yaml.safe_load(SPEC) | {"model": model}), second_opinion=False)
+    plan = solve(
+        Spec.parse(yaml.safe_load(SPEC) | {"model": model}), second_opinion=False
+    )
     methods = ["planned", "GDPFed+", "DPFedAvg"]
     simulate.compare(plan, methods, seeds=1, folder=tmp_path / "results")
     words = words_of(page_of(tmp_path / "results"))

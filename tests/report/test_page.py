@@ -34,8 +34,13 @@ def folder(tmp_path_factory):
     Plan.load(run(base / "run") / "plan.json").save(base / "plan.json")
     full(base / "broken", 0.01)
     for name, source in (("planned", "run"), ("FedAvg", "broken")):
-        record = shutil.copytree(base / source, base / "results" / name / "seed-1") / "record.json"
-        record.write_text(json.dumps({**json.loads(record.read_text()), "algorithm": name}))
+        record = (
+            shutil.copytree(base / source, base / "results" / name / "seed-1")
+            / "record.json"
+        )
+        record.write_text(
+            json.dumps({**json.loads(record.read_text()), "algorithm": name})
+        )
     return base
 
 
@@ -69,7 +74,10 @@ def test_the_page_of_a_plan_has_its_budgets_and_an_attackers_chances(folder, sai
     plan, words = Plan.load(folder / "plan.json"), said("plan.json")
     assert "A plan: nothing was released yet." in words
     for group, risk in zip(plan.groups, risks_of(plan), strict=True):
-        assert f"epsilon {group.epsilon:g} for {group.name} ({group.clients} clients)" in words
+        assert (
+            f"epsilon {group.epsilon:g} for {group.name} ({group.clients} clients)"
+            in words
+        )
         right = math.ceil(10 * (50 + 50 * risk.curve.advantage)) / 10
         found = math.ceil(10 * 100 * risk.curve.true_positives[1]) / 10
         advantage = math.ceil(1000 * risk.curve.advantage) / 1000
@@ -114,10 +122,15 @@ def test_the_command_writes_a_page_and_refuses_other_input(folder, tmp_path, und
     page = tmp_path / "page.html"
     assert answer("report", folder / "plan.json", "-o", page).strip() == f"wrote {page}"
     assert page.read_text() == page_of(folder / "plan.json")
-    answer("report", folder / "run", "--plan", folder / "run", "--rounds", "0", "-o", page)
+    answer(
+        "report", folder / "run", "--plan", folder / "run", "--rounds", "0", "-o", page
+    )
     assert "is the approved one" in page.read_text()
     for arguments, rule in (
-        ([tmp_path], "report: must be a plan file, a run folder or a comparison's folder"),
+        (
+            [tmp_path],
+            "report: must be a plan file, a run folder or a comparison's folder",
+        ),
         ([folder / "plan.json", "--format", "pdf"], "'pdf' is not one of"),
         ([folder / "run", "-o", folder / "run" / "ledger.jsonl"], "output: must be"),
         ([folder / "run", "--rounds", "some"], "rounds: must be all or a whole number"),
@@ -129,7 +142,9 @@ def test_the_command_writes_a_page_and_refuses_other_input(folder, tmp_path, und
 @pytest.mark.skipif(not (BROWSER and find_spec("websockets")), reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
 @pytest.mark.parametrize("name", ["plan.json", "run", "results"])
-def test_in_a_browser_nothing_is_requested_and_nothing_sticks_out(folder, tmp_path, name, width):
+def test_in_a_browser_nothing_is_requested_and_nothing_sticks_out(
+    folder, tmp_path, name, width
+):
     from benchmarks.app import Browser
 
     page = tmp_path / "page.html"

@@ -22,13 +22,19 @@ def plan():
 
     from privplan.spec.spec import Spec
 
-    return solve(Spec.parse(yaml.safe_load(preset("digits-planned"))), second_opinion=False)
+    return solve(
+        Spec.parse(yaml.safe_load(preset("digits-planned"))), second_opinion=False
+    )
 
 
 def _luminance(colour):
     shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
-    return sum(weight * s for weight, s in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    linear = [
+        s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares
+    ]
+    return sum(
+        weight * s for weight, s in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )
 
 
 def contrast(one, other):
@@ -41,7 +47,9 @@ def contrast(one, other):
 def test_every_colour_of_text_has_the_contrast_of_wcag_aa(theme):
     for colour in (theme.ink, theme.quiet, *theme.series):
         assert contrast(colour, theme.ground) >= 4.5, colour
-    assert len({getattr(theme, one.name) for one in fields(theme)}) == len(fields(theme))
+    assert len({getattr(theme, one.name) for one in fields(theme)}) == len(
+        fields(theme)
+    )
 
 
 def test_names_of_lines_that_end_at_one_place_are_moved_apart():
@@ -49,9 +57,13 @@ def test_names_of_lines_that_end_at_one_place_are_moved_apart():
         page = figure(4.6, 3.0)
         axes = page.subplots()
         axes.set_ylim(0, 100)
-        name_lines(axes, [(1.0, 50.0 + at / 10, f"line {at}", "#000000") for at in range(6)])
+        name_lines(
+            axes, [(1.0, 50.0 + at / 10, f"line {at}", "#000000") for at in range(6)]
+        )
         page.draw_without_rendering()
-        boxes = [Text.get_window_extent(text) for text in axes.texts]  # not those of their lines
+        boxes = [
+            Text.get_window_extent(text) for text in axes.texts
+        ]  # not those of their lines
     boxes.sort(key=lambda box: float(box.y0))
     assert len(boxes) == 6
     assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
@@ -68,7 +80,9 @@ def test_spending_ends_at_the_certificate(plan):
 
 def test_a_broken_budget_is_never_rounded_to_a_kept_one():
     rows: list[EpsilonRow] = [("a", 2.0, 1.99999, 2.00001), ("b", 1.0, 0.0, math.inf)]
-    alt = epsilon_panel("verdict", "spent", rows, "delta 1e-05, poisson, add_remove, pld").alt
+    alt = epsilon_panel(
+        "verdict", "spent", rows, "delta 1e-05, poisson, add_remove, pld"
+    ).alt
     assert "a 1.9999–2.0001 of 2" in alt
     assert "b no bound, budget 1" in alt
 
@@ -83,7 +97,9 @@ def test_an_inline_picture_has_its_text_the_colours_of_the_page_and_no_address(p
         assert "Sans" not in text
 
 
-@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?x"), ("pdf", b"%P")])
+@pytest.mark.parametrize(
+    ("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?x"), ("pdf", b"%P")]
+)
 def test_a_picture_has_its_format(plan, form, magic):
     found = picture(plan_panels(plan)[:1], form, theme=DARK)
     assert found.startswith(magic)

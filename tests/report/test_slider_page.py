@@ -17,14 +17,23 @@ DATA = {**spec_data(planning={"accountant": "rdp", "ratios": "uniform"}), "name"
 
 
 def grid_of(page):
-    return json.loads(re.search(r'<script id="grid"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    return json.loads(
+        re.search(r'<script id="grid"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
+    )
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     (folder / "spec.yaml").write_text(json.dumps(DATA))
-    words = ["what-if", folder / "spec.yaml", "strict=0.5,2", "rounds=5,1", "--workers", 1]
+    words = [
+        "what-if",
+        folder / "spec.yaml",
+        "strict=0.5,2",
+        "rounds=5,1",
+        "--workers",
+        1,
+    ]
     answer(*words, "--html", folder / "page.html")
     return (folder / "page.html").read_text()
 
@@ -34,12 +43,18 @@ def test_each_position_has_the_numbers_of_its_own_spec(page):
     assert [one["values"] for one in grid["axes"]] == [[0.5, 2], [5, 1]]
     for number, rows in enumerate(grid["points"]):
         at = divmod(number, 2)
-        texts = [axis["texts"][place] for axis, place in zip(grid["axes"], at, strict=True)]
-        text = "".join(texts[int(one)] if k % 2 else one for k, one in enumerate(grid["spec"]))
+        texts = [
+            axis["texts"][place] for axis, place in zip(grid["axes"], at, strict=True)
+        ]
+        text = "".join(
+            texts[int(one)] if k % 2 else one for k, one in enumerate(grid["spec"])
+        )
         plan = solve(Spec.parse(yaml.safe_load(text)))
         assert plan.spec.groups["strict"].epsilon == [0.5, 2][at[0]]
         assert plan.spec.rounds == [5, 1][at[1]]
-        upper = {one.group: one.epsilon_upper for one in plan.certificate if one.guarantee}
+        upper = {
+            one.group: one.epsilon_upper for one in plan.certificate if one.guarantee
+        }
         for row, group, risk in zip(rows, plan.groups, risks_of(plan), strict=True):
             assert row["group"] == group.name
             assert row["epsilon"] == group.epsilon
@@ -60,7 +75,10 @@ def test_no_address_leaves_the_page_and_names_are_escaped(page):
     assert "default-src 'none'" in page
     assert NAME not in page
     assert "What if: &lt;/script&gt;&lt;b&gt;a&amp;b</h1>" in page
-    assert yaml.safe_load("".join(grid_of(page)["spec"][:1]).split("groups:")[0])["name"] == NAME
+    assert (
+        yaml.safe_load("".join(grid_of(page)["spec"][:1]).split("groups:")[0])["name"]
+        == NAME
+    )
 
 
 def test_what_if_and_verify_take_a_plan(tmp_path):
@@ -76,7 +94,9 @@ def test_what_if_and_verify_take_a_plan(tmp_path):
     done = privplan("verify", tmp_path / "run" / "plan.json")
     assert done.exit_code == 5
     [line] = done.stdout.splitlines()
-    assert line.startswith("unverified: nothing ran; plan a promises epsilon strict at most")
+    assert line.startswith(
+        "unverified: nothing ran; plan a promises epsilon strict at most"
+    )
     found = [float(one) for one in re.findall(r"at most ([\d.]+)", line)]
     assert upper <= max(found) <= upper + 1e-4
     assert "poisson sampling, by pld" in line

@@ -7,7 +7,15 @@ from multiprocessing import get_context
 import click
 
 from tests import sabotage
-from tests.sabotage.table import COLUMNS, HONEST, honest_row, markdown, rows, summary, write_csv
+from tests.sabotage.table import (
+    COLUMNS,
+    HONEST,
+    honest_row,
+    markdown,
+    rows,
+    summary,
+    write_csv,
+)
 
 MISSED = 4
 
@@ -24,7 +32,9 @@ def _found(task):
 
 
 @click.command("sabotage")
-@click.option("--honest", "runs", type=click.IntRange(min=0), default=20, help="Honest runs.")
+@click.option(
+    "--honest", "runs", type=click.IntRange(min=0), default=20, help="Honest runs."
+)
 @click.option(
     "--canaries", type=click.IntRange(min=0), default=0,
     help="Canaries per group, to see which of the faults outside tests/sabotage/kinds they find.",
@@ -46,7 +56,9 @@ def command(ctx, runs, canaries, seeds, replay, jobs, table):
         return fault.name, 1 + turn, (asked, replay)
 
     broken = [task(fault, turn) for fault in sabotage.FAULTS for turn in range(seeds)]
-    tasks = chain(broken, ((name, own, law) for name, law, own in sabotage.honest_runs(runs)))
+    tasks = chain(
+        broken, ((name, own, law) for name, law, own in sabotage.honest_runs(runs))
+    )
     if jobs == 1:
         found = [_found(one) for one in tasks]
     else:

@@ -30,7 +30,11 @@ SEEN = 0.05  # chance that the canaries of an honest run say anything, at most
 CHANGES = {
     "rounds": ROUNDS,
     "clipping_norm": 0.5,
-    "planning": {"ratios": "uniform", "weights": "inverse_variance", "accountant": "rdp"},
+    "planning": {
+        "ratios": "uniform",
+        "weights": "inverse_variance",
+        "accountant": "rdp",
+    },
 }
 """What differs from the digits preset: short runs, a bound that some updates exceed, and noise
 that differs between groups."""
@@ -49,7 +53,9 @@ class Finding:
     # none were asked
     seen: str | None = None
     missing: bool = False  # whether the right check names the right missing evidence
-    replayed: str = ""  # outcome of ``privplan replay --rounds all``; empty when it was not asked
+    replayed: str = (
+        ""  # outcome of ``privplan replay --rounds all``; empty when it was not asked
+    )
     difference: str = ""  # what the replay says
 
     @property
@@ -61,7 +67,9 @@ class Finding:
             return False
         if not self.replayed:
             return not self.caught
-        return (self.replayed == "failed") == (self.fault.level in ("not shown", "replayed"))
+        return (self.replayed == "failed") == (
+            self.fault.level in ("not shown", "replayed")
+        )
 
 
 @cache
@@ -93,7 +101,9 @@ def honest(algorithm, sampling, seed):
     """
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
-        request = Request(plan(sampling), algorithm, "digits", folder, seed=seed, own_unit=True)
+        request = Request(
+            plan(sampling), algorithm, "digits", folder, seed=seed, own_unit=True
+        )
         try:
             experiment = prepare(request)
         except InputError:
@@ -106,7 +116,9 @@ def honest(algorithm, sampling, seed):
 def planted(fault, folder, seed=1, canaries=0):
     """A run with a fault in it, as its folder tells it."""
     if fault.breaks is Fault.breaks and not fault.patches:  # of its books alone
-        shutil.copytree(_unbroken(fault.sampling, fault.algorithm, seed, canaries), folder)
+        shutil.copytree(
+            _unbroken(fault.sampling, fault.algorithm, seed, canaries), folder
+        )
     else:
         given = plan(fault.sampling), fault.algorithm, "digits", folder, seed
         request = Request(*given, canaries=canaries, own_unit=True)
@@ -136,7 +148,11 @@ def tried(fault, seed=1, canaries=0, *, replay=False):
         if replay and fault.level != "declared":
             outcome, difference = replayed(folder)
             found = replace(found, replayed=outcome, difference=difference)
-        if canaries and fault.weakens and ALGORITHMS.get(fault.algorithm).unit == "client":
+        if (
+            canaries
+            and fault.weakens
+            and ALGORITHMS.get(fault.algorithm).unit == "client"
+        ):
             run = planted(fault, Path(parent) / "audited", seed, canaries)
             seen = next(exceeded(_evidence(run), _planned(run.plan), SEEN), "")
             found = replace(found, seen=seen)
@@ -145,7 +161,9 @@ def tried(fault, seed=1, canaries=0, *, replay=False):
 
 def replayed(folder):
     """Outcome and reason of ``privplan replay --rounds all`` on a run folder."""
-    done = CliRunner().invoke(replay_command, [str(folder), "--rounds", "all", "--format", "json"])
+    done = CliRunner().invoke(
+        replay_command, [str(folder), "--rounds", "all", "--format", "json"]
+    )
     report = ReplayReport.load(folder)
     if done.exit_code != {"passed": 0, "failed": 4, "not shown": 5}[report.outcome]:
         raise AssertionError(done.output)
@@ -161,7 +179,9 @@ def _judged(fault, verdict):
         return Finding(fault, verdict.outcome == "broken", reason)
     if fault.level == "not shown":
         return Finding(fault, False, found.reason, missing=fault.words in found.reason)
-    caught = verdict.outcome == "broken" and found.failed and fault.words in found.reason
+    caught = (
+        verdict.outcome == "broken" and found.failed and fault.words in found.reason
+    )
     return Finding(fault, caught, found.reason)
 
 

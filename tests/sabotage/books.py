@@ -33,7 +33,9 @@ def chained_anew(change):
 
 def _other_plan(folder):
     plan = Plan.load(folder / PLAN)
-    groups = tuple(group.model_copy(update={"epsilon": 2 * group.epsilon}) for group in plan.groups)
+    groups = tuple(
+        group.model_copy(update={"epsilon": 2 * group.epsilon}) for group in plan.groups
+    )
     plan.model_copy(update={"groups": groups}).save(folder / PLAN)
 
 

@@ -16,7 +16,9 @@ def drawn(change):
 
     def breaks(experiment):
         sampler = experiment.algorithm.sampler
-        return with_components(experiment, sampler=replace(sampler, draw=change(sampler.draw)))
+        return with_components(
+            experiment, sampler=replace(sampler, draw=change(sampler.draw))
+        )
 
     return breaks
 
@@ -65,7 +67,9 @@ class _Longer(Experiment):
 
 
 def _longer(experiment):
-    return _Longer(**{name: getattr(experiment, name) for name in experiment.__dataclass_fields__})
+    return _Longer(
+        **{name: getattr(experiment, name) for name in experiment.__dataclass_fields__}
+    )
 
 
 def repeated(change):
@@ -75,7 +79,9 @@ def repeated(change):
         releases: list[Released] = []
         for factors in change(round_, sums, weights):
             shift = len(releases)
-            releases += honest.release(round_, sums, factors, lambda i, s=shift: noise(i + s))
+            releases += honest.release(
+                round_, sums, factors, lambda i, s=shift: noise(i + s)
+            )
         return tuple(releases)
 
     return released(release)
@@ -90,7 +96,9 @@ def _over_who_came(round_, sums, weights):
 
 
 def _shuffled(round_, sums, weights):
-    return [dict(zip(weights, [weights[name] for name in reversed(weights)], strict=True))]
+    return [
+        dict(zip(weights, [weights[name] for name in reversed(weights)], strict=True))
+    ]
 
 
 COHORTS = (

@@ -22,7 +22,9 @@ def clipped_by(change):
 
     def breaks(experiment):
         parts = tuple(
-            replace(part, apply=partial(change, part.apply)) if part.name == "clip" else part
+            replace(part, apply=partial(change, part.apply))
+            if part.name == "clip"
+            else part
             for part in experiment.algorithm.transforms
         )
         return with_components(experiment, transforms=parts)
@@ -56,7 +58,9 @@ def _by_learning_rate(experiment):
         return updates / experiment.learning_rate(context.round), None
 
     part = Transform("by learning rate", apply, lambda before, group: before)
-    return with_components(experiment, transforms=(*experiment.algorithm.transforms, part))
+    return with_components(
+        experiment, transforms=(*experiment.algorithm.transforms, part)
+    )
 
 
 def _after_the_noise(experiment):
@@ -64,7 +68,9 @@ def _after_the_noise(experiment):
 
     def shortened(one, part):
         most = (part.bound or 0.0) * part.group.expected_cohort
-        return replace(one, vector=one.vector * (most / one.vector.norm()).clamp(max=1.0))
+        return replace(
+            one, vector=one.vector * (most / one.vector.norm()).clamp(max=1.0)
+        )
 
     return each_released(shortened)(unclipped(lambda context: True)(experiment))
 
@@ -78,7 +84,9 @@ def _largest_gradients(experiment, round_):
     """A mask as large as the public one, on the pixels that the private images use most."""
     pixels = experiment.data.train_x.flatten(1).double().mean(0).numpy()
     size = len(HONEST_SUPPORT(experiment, round_))
-    return torch.from_numpy(np.sort(np.argsort(-np.resize(pixels, experiment.dimension))[:size]))
+    return torch.from_numpy(
+        np.sort(np.argsort(-np.resize(pixels, experiment.dimension))[:size])
+    )
 
 
 HONEST_SUPPORT = loop.released_coordinates

@@ -42,7 +42,9 @@ def noised(change, book=evidence_of_drawn):
 
     def other(one, part):
         really = change(one.vector.double() - part.total, one, part)
-        return replace(one, vector=(part.total + really).float(), record=book(one.record, really))
+        return replace(
+            one, vector=(part.total + really).float(), record=book(one.record, really)
+        )
 
     return each_released(other)
 
@@ -66,7 +68,9 @@ def _undone():
 
 
 def _shares(noise, one, part):
-    reported = len(part.participants) * 0.7  # the others drop out and take their noise with them
+    reported = (
+        len(part.participants) * 0.7
+    )  # the others drop out and take their noise with them
     return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
 
 
@@ -89,7 +93,9 @@ def _same_noise(experiment):
 
 def _mean_of_who_came(experiment):
     def change(noise, one, part):
-        mean = part.total * (part.group.expected_cohort / max(1, len(part.participants)) - 1)
+        mean = part.total * (
+            part.group.expected_cohort / max(1, len(part.participants)) - 1
+        )
         return noise + mean
 
     return noised(change, hidden)(experiment)

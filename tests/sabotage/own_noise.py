@@ -37,7 +37,9 @@ def _by_own_records(experiment):
     def train(batch):
         releases = local.train(batch)
         factors = np.float32((batch.group.records or 1) / batch.records)
-        return replace(releases, updates=releases.updates * torch.from_numpy(factors)[:, None])
+        return replace(
+            releases, updates=releases.updates * torch.from_numpy(factors)[:, None]
+        )
 
     return with_components(experiment, local=replace(local, train=train))
 

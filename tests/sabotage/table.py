@@ -46,10 +46,14 @@ def summary(findings):
 def _detected(what, findings):
     """Number of faults that declared evidence and replay detect with every seed."""
     declared = [all(one.caught for one in of_seeds) for of_seeds in findings]
-    replayed = [all(one.replayed == "failed" for one in of_seeds) for of_seeds in findings]
+    replayed = [
+        all(one.replayed == "failed" for one in of_seeds) for of_seeds in findings
+    ]
     line = f"{sum(declared)} of {len(findings)} {what} detected from declared evidence"
     if any(one.replayed for of_seeds in findings for one in of_seeds):
-        either = sum(one or other for one, other in zip(declared, replayed, strict=True))
+        either = sum(
+            one or other for one, other in zip(declared, replayed, strict=True)
+        )
         line += f", {either} with replay"
     return line
 

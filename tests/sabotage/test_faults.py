@@ -15,7 +15,11 @@ from tests.sabotage.table import COLUMNS
 STORED = Path(__file__).parents[2] / "docs" / "evidence" / "data" / "planted-faults.csv"
 
 
-QUICK = ("Laplace noise of equal variance", "no noise on the last layer", "a ratio 3% too high")
+QUICK = (
+    "Laplace noise of equal variance",
+    "no noise on the last layer",
+    "a ratio 3% too high",
+)
 """One fault per family of checks, for the quick tests."""
 
 
@@ -27,7 +31,9 @@ LONG = ("records not clipped", "records' noise drawn and not added",
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(fault, marks=pytest.mark.slow if fault.name in LONG else (), id=fault.name)
+        pytest.param(
+            fault, marks=pytest.mark.slow if fault.name in LONG else (), id=fault.name
+        )
         for fault in FAULTS
         if fault not in COLLECTED
     ],
@@ -65,7 +71,12 @@ def require_caught(fault):
 @pytest.mark.parametrize("fault", COLLECTED, ids=lambda fault: fault.name)
 def test_a_collected_fault_needs_the_documented_evidence(fault, seed):
     found = tried(fault, seed, replay=True)
-    assert found.as_documented, (fault.level, fault.check, found.reason, found.difference)
+    assert found.as_documented, (
+        fault.level,
+        fault.check,
+        found.reason,
+        found.difference,
+    )
 
 
 def test_the_collection_is_large_and_explains_what_is_not_detected():
@@ -76,14 +87,18 @@ def test_the_collection_is_large_and_explains_what_is_not_detected():
     assert sum(fault.author == EXTERNAL for fault in COLLECTED) >= 24
     for fault in COLLECTED:
         assert (fault.level == "declared") == (not fault.why), fault.name
-        assert bool(fault.check) == (fault.level in ("declared", "not shown")), fault.name
+        assert bool(fault.check) == (fault.level in ("declared", "not shown")), (
+            fault.name
+        )
 
 
 SHORT = (1, 2, 5, 6, 7)  # honest runs that take about a second each
 RUNS = honest_runs(40)
 
 
-@pytest.mark.parametrize(("algorithm", "sampling", "seed"), [RUNS[number] for number in SHORT])
+@pytest.mark.parametrize(
+    ("algorithm", "sampling", "seed"), [RUNS[number] for number in SHORT]
+)
 def test_an_honest_run_passes(algorithm, sampling, seed):
     verdict = honest(algorithm, sampling, seed)
     assert verdict.kept, (*verdict.failed, *verdict.not_shown)
@@ -101,7 +116,11 @@ def test_further_honest_runs_pass(algorithm, sampling, seed):
 @pytest.mark.slow
 def test_canaries_alone_see_two_in_five_faults_that_weaken_privacy():
     first = [fault for fault in FAULTS if fault not in COLLECTED]
-    asked = [found for fault in first if (found := tried(fault, canaries=800)).seen is not None]
+    asked = [
+        found
+        for fault in first
+        if (found := tried(fault, canaries=800)).seen is not None
+    ]
     seen = [found.fault.name for found in asked if found.seen]
     assert len(asked) >= 30
     assert 5 * len(seen) >= 2 * len(asked), seen
@@ -128,7 +147,11 @@ def test_the_stored_table_has_all_faults_and_each_is_detected():
         listed = list(csv.DictReader(file))
     assert list(listed[0]) == list(COLUMNS)
     assert [row["fault"] for row in listed] == [fault.name for fault in FAULTS]
-    assert {row["detected by"] for row in listed} <= {"declared", "not shown", "replayed"}
+    assert {row["detected by"] for row in listed} <= {
+        "declared",
+        "not shown",
+        "replayed",
+    }
 
 
 def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch, tmp_path):
@@ -139,4 +162,6 @@ def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch, tmp_path
         done = CliRunner().invoke(command, ["--honest", "0", "--table", str(table)])
         assert done.exit_code == code, done.output
         assert f"| {faults[0].name} |" in done.output
-        assert table.read_text(encoding="utf-8").splitlines()[1].startswith(faults[0].name)
+        assert (
+            table.read_text(encoding="utf-8").splitlines()[1].startswith(faults[0].name)
+        )

@@ -23,6 +23,8 @@ def test_the_fault_is_detected(fault: Fault, tmp_path: Path) -> None:
     assert outcome(fault, tmp_path / "run") == "failed"
 
 
-@pytest.mark.parametrize("fault", [f for f in FAULTS if f.name in QUICK], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "fault", [f for f in FAULTS if f.name in QUICK], ids=lambda f: f.name
+)
 def test_noise_and_plan_are_checked(fault: Fault, tmp_path: Path) -> None:
     assert outcome(fault, tmp_path / "run") == "failed"

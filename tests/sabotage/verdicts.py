@@ -40,8 +40,12 @@ HONEST = EVIDENCE / "data" / "verdicts-of-honest-runs.csv"
 
 def answer(folder: Path, *options: str) -> tuple[str, str]:
     """Level and reason of ``privplan verify``."""
-    done = CliRunner().invoke(main, ["verify", str(folder), "--format", "json", *options])
-    if isinstance(done.exception, PrivplanError):  # a folder that is refused has no verdict
+    done = CliRunner().invoke(
+        main, ["verify", str(folder), "--format", "json", *options]
+    )
+    if isinstance(
+        done.exception, PrivplanError
+    ):  # a folder that is refused has no verdict
         return "refused", str(done.exception)
     if not done.stdout:
         raise AssertionError(done.output) from done.exception
@@ -76,7 +80,10 @@ UNUSUAL: dict[str, tuple[Callable[[], Plan], dict[str, Any]]] = {
     "secure noise": (plan, {"noise": "secure"}),
     "secure noise on a grid": (plan, {"noise": "secure-discrete"}),
     "joint sums": (lambda: _digits(planning=JOINT), {}),
-    "quantile of norms": (lambda: _digits(planning={**JOINT, "clipping": {"quantile": 0.6}}), {}),
+    "quantile of norms": (
+        lambda: _digits(planning={**JOINT, "clipping": {"quantile": 0.6}}),
+        {},
+    ),
     "server momentum": (lambda: _digits(server={"optimizer": "momentum"}), {}),
     "FedAdam": (lambda: _digits(server={"optimizer": "adam"}), {}),
     "mean of the last models": (lambda: _digits(averaging={"method": "tail"}), {}),
@@ -104,7 +111,9 @@ def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
     """Run an algorithm under a law, or under Poisson sampling where it knows no other."""
     for one in (law, "poisson"):
         try:
-            execute(Request(plan(one), name, "digits", folder, seed=seed, own_unit=True))
+            execute(
+                Request(plan(one), name, "digits", folder, seed=seed, own_unit=True)
+            )
             return
         except InputError:
             if one == "poisson":
@@ -112,7 +121,9 @@ def run_honest(name: str, law: str, seed: int, folder: Path) -> None:
 
 
 LATER = (*rounds.FAULTS, *leaks.FAULTS)
-NAMED = {fault.name: fault for fault in FAULTS if fault not in COLLECTED or fault in LATER}
+NAMED = {
+    fault.name: fault for fault in FAULTS if fault not in COLLECTED or fault in LATER
+}
 """The faults of the first collection, those of a round and those around the sums."""
 
 
@@ -127,8 +138,12 @@ def _of_one(one: tuple[str, str, int]) -> tuple[str, str]:
 def page(names: Sequence[str], runs: Sequence[tuple[str, str, int]], jobs: int) -> str:
     """The page, from runs that are made now by some processes; writes the rows beside it."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        faults = list(zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True))
-        honest = list(zip(runs, _shown(pool.map(_of_one, runs), len(runs)), strict=True))
+        faults = list(
+            zip(names, _shown(pool.map(_of_named, names), len(names)), strict=True)
+        )
+        honest = list(
+            zip(runs, _shown(pool.map(_of_one, runs), len(runs)), strict=True)
+        )
     by_default = Counter(level for _, (level, _, _) in faults)
     with_all = Counter(every for _, (_, every, _) in faults)
     lines = [
@@ -170,4 +185,6 @@ def _shown(items: Iterable[T], total: int) -> Iterator[T]:
 if __name__ == "__main__":
     unusual = [(name, "", 7) for name in (*UNUSUAL, "interrupted and resumed")]
     others = honest_runs(49 - len(unusual))
-    PAGE.write_text(page(list(NAMED), [*unusual, *others], os.cpu_count() or 1), encoding="utf-8")
+    PAGE.write_text(
+        page(list(NAMED), [*unusual, *others], os.cpu_count() or 1), encoding="utf-8"
+    )

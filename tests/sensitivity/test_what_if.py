@@ -9,7 +9,14 @@ from privplan.errors import InputError
 from privplan.planning.choices import decide_free_choices
 from privplan.planning.frontier import frontier
 from privplan.planning.solver import solve
-from privplan.planning.sweep import JOURNAL, TABLE, parse_vary, sweep, with_and_without, with_point
+from privplan.planning.sweep import (
+    JOURNAL,
+    TABLE,
+    parse_vary,
+    sweep,
+    with_and_without,
+    with_point,
+)
 from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
 from tests.command import answer, refused
@@ -31,7 +38,9 @@ def test_numbers_are_found_by_path_and_group_name():
     assert found["groups"][0]["epsilon"] == 0.7
     assert found["local"]["steps"] == 3
     assert DATA["groups"][0]["epsilon"] == 1.0
-    with pytest.raises(InputError, match="groups: must be one of strict, loose, found 'none'"):
+    with pytest.raises(
+        InputError, match="groups: must be one of strict, loose, found 'none'"
+    ):
         with_point(DATA, {"groups.none.epsilon": 1.0})
 
 
@@ -41,12 +50,16 @@ def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path):
     assert len(table) == 8
     assert {row["group"] for row in table} == {"strict", "loose"}
     assert all(float(row["epsilon_upper"]) <= float(row["epsilon"]) for row in table)
-    assert all(row["sampling"] == "poisson" and row["accountant"] == "pld" for row in table)
+    assert all(
+        row["sampling"] == "poisson" and row["accountant"] == "pld" for row in table
+    )
 
 
 def test_what_a_group_costs_the_others_is_the_plan_without_it(tmp_path):
     (tmp_path / "spec.yaml").write_text(json.dumps(DATA))
-    text = answer("what-if", tmp_path / "spec.yaml", "--without", "strict", "--format", "json")
+    text = answer(
+        "what-if", tmp_path / "spec.yaml", "--without", "strict", "--format", "json"
+    )
     rows = json.loads(text)
     alone = solve({**DATA, "groups": DATA["groups"][1:]})
     own = DATA["groups"][0]["clients"]
@@ -54,7 +67,9 @@ def test_what_a_group_costs_the_others_is_the_plan_without_it(tmp_path):
     assert found == [(own, "strict"), (own, "loose"), (0, "loose")]
     assert rows[2]["noise_multiplier"] == alone.groups[0].noise_multiplier
     assert rows[2]["mean_noise_std"] == alone.mean_noise_std
-    with pytest.raises(InputError, match=r"without: must be one of strict, loose .*, found 'loos'"):
+    with pytest.raises(
+        InputError, match=r"without: must be one of strict, loose .*, found 'loos'"
+    ):
         with_and_without(DATA, ["loos"])
 
 
@@ -76,7 +91,9 @@ def test_only_numbers_that_must_be_whole_are_rounded(text, changes, expected):
 
 
 def test_what_solve_decides_cannot_be_varied():
-    free = spec_data(planning={"free": ["ratios", "weights", "rounds"], "max_uploads": 600})
+    free = spec_data(
+        planning={"free": ["ratios", "weights", "rounds"], "max_uploads": 600}
+    )
     del free["clipping_norm"]
     with pytest.raises(InputError, match="vary: must not name what planning"):
         sweep(free, [parse_vary("rounds=10:40:3")])
@@ -101,10 +118,14 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     journal = tmp_path / "cut" / JOURNAL
     journal.write_text(journal.read_text() + '{"sweep": "torn')
     seen.clear()
-    again = sweep(DATA, VARIES, tmp_path / "cut", progress=lambda done, total: seen.append(done))
+    again = sweep(
+        DATA, VARIES, tmp_path / "cut", progress=lambda done, total: seen.append(done)
+    )
     assert seen[0] == 2
     assert again == whole
-    assert (tmp_path / "cut" / TABLE).read_text() == (tmp_path / "whole" / TABLE).read_text()
+    assert (tmp_path / "cut" / TABLE).read_text() == (
+        tmp_path / "whole" / TABLE
+    ).read_text()
 
 
 def test_one_sound_point_is_enough_for_a_sweep():
@@ -124,9 +145,14 @@ def test_one_sound_point_is_enough_for_a_sweep():
         ("noise_multiplier=-1:2:2", 1.0, [False, True]),
     ],
 )
-def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(varied, written, sound, tmp_path):
+def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(
+    varied, written, sound, tmp_path
+):
     fixed = {"clients": 300, "noise_multiplier": 2.0}
-    groups = [{"name": "a", "epsilon": written, **fixed}, {"name": "b", "epsilon": 4.0, **fixed}]
+    groups = [
+        {"name": "a", "epsilon": written, **fixed},
+        {"name": "b", "epsilon": 4.0, **fixed},
+    ]
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps({**DATA, "groups": groups}))
     words = ["what-if", str(spec), "--workers", "1", "--format", "json"]
@@ -163,7 +189,9 @@ def noises(answers, question):
 def test_more_rounds_more_noise_more_clients_less_more_budget_less(answers):
     assert noises(answers, "rounds") == sorted(noises(answers, "rounds"))
     assert noises(answers, "cohort") == sorted(noises(answers, "cohort"), reverse=True)
-    assert noises(answers, "epsilon") == sorted(noises(answers, "epsilon"), reverse=True)
+    assert noises(answers, "epsilon") == sorted(
+        noises(answers, "epsilon"), reverse=True
+    )
 
 
 @pytest.mark.slow

@@ -17,13 +17,21 @@ class Case:
 
     name: str
     plan: Plan
-    check: Callable[[Algorithm], None]  # compares with the reference; fails by an assertion
-    mutations: Mapping[str, Mutation]  # what goes wrong, to the algorithm with that fault
-    numbers: Mapping[str, float] = field(default_factory=dict)  # that are not its defaults
+    check: Callable[
+        [Algorithm], None
+    ]  # compares with the reference; fails by an assertion
+    mutations: Mapping[
+        str, Mutation
+    ]  # what goes wrong, to the algorithm with that fault
+    numbers: Mapping[str, float] = field(
+        default_factory=dict
+    )  # that are not its defaults
 
     def build(self):
         """The algorithm as registered."""
-        return ALGORITHMS.get(self.name).build(self.plan, Hyperparameters(values=self.numbers))
+        return ALGORITHMS.get(self.name).build(
+            self.plan, Hyperparameters(values=self.numbers)
+        )
 
 
 def having(**components):
@@ -43,7 +51,9 @@ def after(change):
 
     def changed(one):
         train = one.local.train
-        return having(local=replace(one.local, train=lambda work: change(work, train(work))))(one)
+        return having(
+            local=replace(one.local, train=lambda work: change(work, train(work)))
+        )(one)
 
     return changed
 
@@ -53,12 +63,16 @@ def _with_batches(change):
 
     def changed(one):
         train = one.local.train
-        return replace(one, local=replace(one.local, train=lambda batch: train(change(batch))))
+        return replace(
+            one, local=replace(one.local, train=lambda batch: train(change(batch)))
+        )
 
     return changed
 
 
-slower = _with_batches(lambda batch: replace(batch, learning_rate=batch.learning_rate / 2))
+slower = _with_batches(
+    lambda batch: replace(batch, learning_rate=batch.learning_rate / 2)
+)
 without_momentum = _with_batches(lambda batch: replace(batch, momentum=0.0))
 
 
@@ -66,6 +80,8 @@ def backwards(one):
     """The server steps the other way."""
     inner = one.server
     server = Server(
-        inner.name, inner.start, lambda theta, step, state: inner.step(theta, -step, state)
+        inner.name,
+        inner.start,
+        lambda theta, step, state: inner.step(theta, -step, state),
     )
     return replace(one, server=server)

@@ -26,7 +26,9 @@ def stop_after(rounds):
 
 def interrupt(request, after):
     """Begin a run, and interrupt it after a round."""
-    with pytest.raises(InterruptedRunError, match=f"{after} of .* rounds are saved in .*resumes"):
+    with pytest.raises(
+        InterruptedRunError, match=f"{after} of .* rounds are saved in .*resumes"
+    ):
         execute(request, stop_after(after))
 
 

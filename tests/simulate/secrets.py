@@ -69,7 +69,9 @@ def watched():
         secrets.personal += [row.numpy().ravel().copy() for row in personal.values()]
         if not secrets.records:
             rows = experiment.data.train_x[:RECORDS].numpy()
-            secrets.records += [row.ravel().astype(float) / row.max() for row in rows if row.max()]
+            secrets.records += [
+                row.ravel().astype(float) / row.max() for row in rows if row.max()
+            ]
             secrets.records += [row.ravel().astype(float) for row in rows]
 
     with (

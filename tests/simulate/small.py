@@ -33,7 +33,9 @@ Client = Callable[[nn.Module, Batches, float], None]
 def plan(release="joint"):
     """Three groups of which half takes part; nothing is clipped, noise is below rounding."""
     each = EPSILONS.items()
-    groups = [{"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in each]
+    groups = [
+        {"name": name, "clients": CLIENTS, "epsilon": epsilon} for name, epsilon in each
+    ]
     spec = Spec.parse({
         "name": "small", "groups": groups, "delta": 0.01, "rounds": ROUNDS, "cohort": COHORT,
         "sampling": "poisson", "clipping_norm": 1e3,
@@ -63,9 +65,16 @@ def digits():
 
 def setting(algorithm, seed=8):
     """A run of an algorithm in this world."""
-    held = partition(scheme("iid"), digits().train_y.numpy(), algorithm.plan.groups, seed=seed)
+    held = partition(
+        scheme("iid"), digits().train_y.numpy(), algorithm.plan.groups, seed=seed
+    )
     return Experiment(
-        algorithm, model(algorithm.plan.spec.model.name), digits(), held, seed, torch.device("cpu")
+        algorithm,
+        model(algorithm.plan.spec.model.name),
+        digits(),
+        held,
+        seed,
+        torch.device("cpu"),
     )
 
 

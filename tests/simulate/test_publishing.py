@@ -48,7 +48,9 @@ def _contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_bundle_holds_four_files_and_the_model_that_was_trained(run, short_plan, tmp_path):
+def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
+    run, short_plan, tmp_path
+):
     publish(run, tmp_path / "bundle")
     publish(run, tmp_path / "again")
     assert set(_contents(tmp_path / "bundle")) == FILES
@@ -56,7 +58,11 @@ def test_a_bundle_holds_four_files_and_the_model_that_was_trained(run, short_pla
     bundle = Bundle.load(tmp_path / "bundle")
     verdict = bundle.verdict
     assert (verdict.level, verdict.executed, verdict.rounds) == ("executed", 8, 8)
-    assert (verdict.model, verdict.initial, verdict.algorithm) == ("all", "seed", "planned")
+    assert (verdict.model, verdict.initial, verdict.algorithm) == (
+        "all",
+        "seed",
+        "planned",
+    )
     for group in verdict.groups:
         assert group.certified_upper == group.realised_upper <= group.budget
     experiment = prepare(Request(short_plan, "planned", "digits", run, seed=2))
@@ -128,7 +134,9 @@ def test_a_broken_run_is_refused_in_one_line(what, copy, tmp_path):
 def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_path):
     arguments = {"model": Net, "data": data(), "seed": 3}
     solved = own_plan(tmp_path)
-    rehearsal = simulate.train(solved, folder=tmp_path / "seeded", noise="seeded", **arguments)
+    rehearsal = simulate.train(
+        solved, folder=tmp_path / "seeded", noise="seeded", **arguments
+    )
     with pytest.raises(UnverifiedRunError, match="a rehearsal protected nobody"):
         rehearsal.publish(tmp_path / "bundle")
     secure = simulate.train(solved, folder=tmp_path / "secure", **arguments)
@@ -142,9 +150,13 @@ def test_a_rehearsal_is_refused_and_own_people_are_published_without_scores(tmp_
 def test_scores_on_people_who_are_no_clients_may_be_shown(tmp_path):
     test = simulate.Data(arrays()["x"][:40], arrays()["y"][:40], np.arange(900, 940))
     records = data(test=test, test_of_others=True)
-    run = simulate.train(own_plan(tmp_path), model=Net, data=records, folder=tmp_path / "run")
+    run = simulate.train(
+        own_plan(tmp_path), model=Net, data=records, folder=tmp_path / "run"
+    )
     assert not run.record.scores_are_of_members
-    members = simulate.Data(arrays()["x"][:40], arrays()["y"][:40], arrays()["client"][:40])
+    members = simulate.Data(
+        arrays()["x"][:40], arrays()["y"][:40], arrays()["client"][:40]
+    )
     with pytest.raises(InputError, match="people who are no clients"):
         data(test=members, test_of_others=True)
     with pytest.raises(InputError, match="test_of_others: needs test"):
@@ -162,7 +174,11 @@ def test_neighbours_differ_in_the_model_and_nowhere_else(tmp_path, monkeypatch):
     bundles = []
     for name, records in (("one", arrays()), ("two", changed)):
         run = simulate.train(
-            solved, model=Net, data=simulate.Data(**records), seed=3, folder=tmp_path / name
+            solved,
+            model=Net,
+            data=simulate.Data(**records),
+            seed=3,
+            folder=tmp_path / name,
         )
         run.publish(tmp_path / f"{name}-bundle")
         bundles.append(_contents(tmp_path / f"{name}-bundle"))
@@ -177,7 +193,11 @@ def test_a_deployment_is_published_without_a_model(tmp_path):
     assert "wrote" in line
     assert set(_contents(tmp_path / "bundle")) == FILES - {MODEL}
     verdict = Bundle.load(tmp_path / "bundle").verdict
-    assert (verdict.model, verdict.algorithm, verdict.level) == ("none", "deployment", "recorded")
+    assert (verdict.model, verdict.algorithm, verdict.level) == (
+        "none",
+        "deployment",
+        "recorded",
+    )
 
 
 def test_releases_that_are_too_large_to_be_stored_are_executed_again(
@@ -190,7 +210,9 @@ def test_releases_that_are_too_large_to_be_stored_are_executed_again(
     publish(run, tmp_path / "stored")
     for name, values in Bundle.load(tmp_path / "stored").parameters.items():
         np.testing.assert_allclose(bundle.parameters[name], values, rtol=0, atol=1e-5)
-    with pytest.raises(InputError, match="releases: must be stored to compute the model"):
+    with pytest.raises(
+        InputError, match="releases: must be stored to compute the model"
+    ):
         publish(tmp_path / "large", tmp_path / "other", rounds=0)
 
     # In memory there is a model that nothing has verified; a reused run has none.
@@ -234,7 +256,10 @@ def test_the_model_is_read_by_safetensors_too(run, tmp_path):
 
 
 def test_equal_parameters_give_equal_bytes_and_odd_shapes_come_back(tmp_path):
-    parameters = {"scalar": np.float32(2.5).reshape(()), "empty": np.zeros((0, 3), np.float32)}
+    parameters = {
+        "scalar": np.float32(2.5).reshape(()),
+        "empty": np.zeros((0, 3), np.float32),
+    }
     (tmp_path / "model").write_bytes(model_bytes(parameters))
     again = read_model(tmp_path / "model")
     assert [(name, values.shape) for name, values in again.items()] == [
@@ -259,6 +284,9 @@ def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, tmp_path):
     publish(run, tmp_path / "bundle", rounds=1)
     done = privplan_command("verify", tmp_path / "bundle")
     assert done.exit_code == 5
-    assert "a bundle, whose publisher says: kept, executed again (1 of 8 rounds)" in done.stdout
+    assert (
+        "a bundle, whose publisher says: kept, executed again (1 of 8 rounds)"
+        in done.stdout
+    )
     assert "only who has the run folder can execute the run again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)

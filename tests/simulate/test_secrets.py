@@ -19,14 +19,18 @@ GROUPS = [("strict", 2.0), ("loose", 6.0)]
 
 def _plan(law, unit="client"):
     record = {"records": 20} if unit == "record" else {}
-    groups = [{"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS]
+    groups = [
+        {"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS
+    ]
     data = {
         "name": "tiny", "groups": [{**group, **record} for group in groups], "rounds": ROUNDS,
         "sampling": law, "clipping_norm": 0.3, "unit": unit,
         "model": {"name": "mlp-digits", "parameters": 2410}, "delta": 1e-3,
         "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
     }  # fmt: skip
-    if not law.startswith(("banded_separation", "cyclic_allocation", "random_allocation")):
+    if not law.startswith(
+        ("banded_separation", "cyclic_allocation", "random_allocation")
+    ):
         data["cohort"] = 24 if law == "full" else 6
     return solve(Spec.parse(data), second_opinion=False)
 
@@ -51,7 +55,11 @@ QUICK = {CASES[0], CASES[4], CASES[8]}
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in CASES
+    ],
 )
 def test_no_secret_is_left(case, tmp_path, monkeypatch):
     name, law, unit = case

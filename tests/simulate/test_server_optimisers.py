@@ -19,7 +19,11 @@ from tests.simulate import tiny
 from tests.simulate.conftest import digits_spec, interrupt
 
 START = torch.tensor([1.0, -2.0, 0.5])
-STEPS = [torch.tensor([0.5, 0.0, -0.2]), torch.tensor([0.1, 0.3, 0.2]), torch.tensor([-1.0, 1, 0])]
+STEPS = [
+    torch.tensor([0.5, 0.0, -0.2]),
+    torch.tensor([0.1, 0.3, 0.2]),
+    torch.tensor([-1.0, 1, 0]),
+]
 
 
 def path(server, steps=STEPS):
@@ -69,7 +73,9 @@ def test_adaptive_optimisers_are_those_of_reddi_et_al(name):
 
 def test_an_ema_has_geometric_weights():
     models = torch.stack(path(made(optimizer="sgd")))
-    for t, average in enumerate(path(averaged(add(), Averaging(decay=0.6), rounds=3)), start=1):
+    for t, average in enumerate(
+        path(averaged(add(), Averaging(decay=0.6), rounds=3)), start=1
+    ):
         weights = 0.6 ** torch.arange(t - 1, -1, -1, dtype=torch.float32)
         torch.testing.assert_close(average, weights @ models[:t] / weights.sum())
 
@@ -83,7 +89,10 @@ def test_a_tail_is_the_mean_of_the_last_models():
 
 def test_exactly_the_algorithms_with_their_own_server_refuse():
     known = {"name": "mlp-digits", "parameters": 2410}
-    plain, asked = tiny.plan(model=known), tiny.plan(model=known, server={"optimizer": "momentum"})
+    plain, asked = (
+        tiny.plan(model=known),
+        tiny.plan(model=known, server={"optimizer": "momentum"}),
+    )
     refusing = {
         name
         for name, entry in ALGORITHMS.items()
@@ -94,14 +103,20 @@ def test_exactly_the_algorithms_with_their_own_server_refuse():
 
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
     data = {"rounds": 4, "averaging": {}}
-    plan = solve(digits_spec(**data, server={"optimizer": "yogi"}), second_opinion=False)
+    plan = solve(
+        digits_spec(**data, server={"optimizer": "yogi"}), second_opinion=False
+    )
 
-    once, twice = (Request(plan, "planned", "digits", tmp_path / name) for name in ("one", "two"))
+    once, twice = (
+        Request(plan, "planned", "digits", tmp_path / name) for name in ("one", "two")
+    )
     execute(once)
     interrupt(twice, 2)
     execute(twice)
     for name in (EVIDENCE, LEDGER, VECTORS):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        assert (tmp_path / "one" / name).read_bytes() == (
+            tmp_path / "two" / name
+        ).read_bytes()
     first, second = (RunRecord.load(tmp_path / name) for name in ("one", "two"))
     assert first.accuracy == second.accuracy
 
@@ -114,6 +129,8 @@ def test_the_average_is_evaluated_and_released(tmp_path):
     record = run_prepared(request, experiment).record
     end = train(experiment, MemoryLedger(experiment.algorithm.plan.digest))
     average = end.server["averaged_model"]
-    assert record.accuracy == measure(experiment.model, average, experiment.data).accuracy
+    assert (
+        record.accuracy == measure(experiment.model, average, experiment.data).accuracy
+    )
     last = measure(experiment.model, end.theta, experiment.data)
     assert last.loss != record.metrics[-1].loss

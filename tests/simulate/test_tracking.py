@@ -38,4 +38,8 @@ def test_a_callback_sees_start_every_round_and_the_end(short_plan, tmp_path):
     assert recorder.calls == [("start", 0), *rounds, ("end", 8), ("close", 0)]
     for group in privplan.judge(privplan.load_run(tmp_path / "run"), 0).groups:
         upper, lower = group.realised_upper, group.realised_lower
-        assert lower <= recorder.spent[group.group] <= min(upper * (1 + 2e-3), group.budget or 0)
+        assert (
+            lower
+            <= recorder.spent[group.group]
+            <= min(upper * (1 + 2e-3), group.budget or 0)
+        )

@@ -44,7 +44,9 @@ def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
     module = run.model()
     assert isinstance(module, Net)
     predicted = module(dataset.test_x).argmax(1)
-    assert float((predicted == dataset.test_y).double().mean()) == pytest.approx(run.score)
+    assert float((predicted == dataset.test_y).double().mean()) == pytest.approx(
+        run.score
+    )
     assert run.score > 0.6
 
 
@@ -56,7 +58,9 @@ def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
     resumed = simulate.train(solved, folder=tmp_path / "cut", **asked)
     assert not resumed.reused
     assert resumed.record.chain == whole.record.chain
-    for one, other in zip(resumed.model().parameters(), whole.model().parameters(), strict=True):
+    for one, other in zip(
+        resumed.model().parameters(), whole.model().parameters(), strict=True
+    ):
         assert torch.equal(one, other)
     assert simulate.train(solved, folder=tmp_path / "cut", **asked).reused
     with pytest.raises(InputError, match="own_model: must be as in"):
@@ -72,7 +76,10 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
     assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]
     assert tables.headline(run.verdict) == "kept, executed again (all 5 rounds)"
     own = OwnParts(data(), OwnModel(Net, {}, "Net", False))
-    assert Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome == "passed"
+    assert (
+        Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome
+        == "passed"
+    )
     (tmp_path / "run.key").rename(tmp_path / "other.key")
     with pytest.raises(InputError, match="must be a file that can be read"):
         simulate.train(solved, **asked)
@@ -80,16 +87,25 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
 
 def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
     """``verify`` reads them from the record, and a replay computes them from the names."""
-    spec = yaml.safe_load(SPEC) | {"rounds": 6, "sampling": "cyclic_poisson:2", "cohort": 4}
+    spec = yaml.safe_load(SPEC) | {
+        "rounds": 6,
+        "sampling": "cyclic_poisson:2",
+        "cohort": 4,
+    }
     solved = privplan.solve(Spec.parse(spec))
-    own, given = OwnParts(data(), OwnModel(Net, {}, "Net", False)), {"model": Net, "data": data()}
+    own, given = (
+        OwnParts(data(), OwnModel(Net, {}, "Net", False)),
+        {"model": Net, "data": data()},
+    )
 
     def replayed(run):
         return Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome
 
     run = simulate.train(solved, folder=tmp_path / "run", **given)
     told, law = run.record.parts, solved.spec.sampling.law
-    assert told["strict"][0] == sum(law.turn("strict", name) == 0 for name in range(STRICT))
+    assert told["strict"][0] == sum(
+        law.turn("strict", name) == 0 for name in range(STRICT)
+    )
     assert (run.verdict.kept, replayed(run)) == (True, "passed")
     wrong = run.record.model_copy(update={"parts": {**told, "strict": (STRICT, 0)}})
     failed = judge(replace(load_run(run.folder), record=wrong), 0).failed
@@ -105,7 +121,9 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
 
 
 def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
-    run = simulate.train(solved, model=Net, data=data(), folder=tmp_path / "run", noise="seeded")
+    run = simulate.train(
+        solved, model=Net, data=data(), folder=tmp_path / "run", noise="seeded"
+    )
     assert not (tmp_path / "run.key").exists()
     begin = "a rehearsal: nothing here protected anybody"
     assert tables.headline(run.verdict).startswith(begin)
@@ -141,7 +159,10 @@ def test_a_torch_dataset_gives_the_same_records(solved):
     x, y = torch.from_numpy(known["x"]).float(), torch.from_numpy(known["y"])
     pairs = torch.utils.data.TensorDataset(x, y)
     own = simulate.Data(pairs, client=known["client"], group=known["group"])
-    assert own.prepared(solved.groups)[0].digest == data().prepared(solved.groups)[0].digest
+    assert (
+        own.prepared(solved.groups)[0].digest
+        == data().prepared(solved.groups)[0].digest
+    )
 
 
 WRONG_DATA = [
@@ -239,7 +260,11 @@ def test_all_faults_of_a_module_are_named_at_once(solved, tmp_path):
     with pytest.raises(InputError) as caught:
         simulate.train(solved, model=Bad, data=data(), folder=tmp_path / "run")
     rules = [fault.rule for fault in caught.value.faults]
-    for start in ("must have no batch normal", "must have no buffers", "must use all parameters"):
+    for start in (
+        "must have no batch normal",
+        "must have no buffers",
+        "must use all parameters",
+    ):
         assert any(rule.startswith(start) for rule in rules), rules
 
 
@@ -250,7 +275,12 @@ LABELS = torch.tensor([1.0, 1.0, 0.0, 0.0])
 def test_binary_loss_and_metrics():
     loss = objective_of("binary", None, LABELS)(LOGITS, torch.arange(4))
     probabilities = 1 / (1 + np.exp(-LOGITS[:, 0].double().numpy()))
-    chances = [probabilities[0], probabilities[1], 1 - probabilities[2], 1 - probabilities[3]]
+    chances = [
+        probabilities[0],
+        probabilities[1],
+        1 - probabilities[2],
+        1 - probabilities[3],
+    ]
     expected = -np.log(chances)
     assert float(loss) == pytest.approx(expected.mean(), rel=1e-6)
     assert metric_of("binary", None)(LOGITS, LABELS) == 0.5
@@ -262,12 +292,19 @@ def test_multi_label_metrics_count_all_labels():
     outputs = torch.tensor([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
     targets = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
     assert metric_of("multi-label", None)(outputs, targets) == pytest.approx(2 / 3)
-    assert metric_of("multi-label", "accuracy")(outputs, targets) == pytest.approx(4 / 6)
+    assert metric_of("multi-label", "accuracy")(outputs, targets) == pytest.approx(
+        4 / 6
+    )
 
 
 def test_regression_metrics():
-    outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
-    assert metric_of("regression", None)(outputs, targets) == pytest.approx(math.sqrt(8 / 3))
+    outputs, targets = (
+        torch.tensor([[1.0], [2.0], [6.0]]),
+        torch.tensor([1.0, 4.0, 4.0]),
+    )
+    assert metric_of("regression", None)(outputs, targets) == pytest.approx(
+        math.sqrt(8 / 3)
+    )
     assert metric_of("regression", "mae")(outputs, targets) == pytest.approx(4 / 3)
     assert metric_of("regression", "r2")(outputs, targets) == pytest.approx(1 - 8 / 6)
     # [3, 1] and [3] are not broadcast to [3, 3]
@@ -282,9 +319,13 @@ def test_next_token_loss_is_a_mean_over_records():
     objective = objective_of("next-token", None, targets)
     second = -2 + math.log(math.exp(2) + 3)
     expected = (math.log(4) + second) / 2
-    assert float(objective(outputs, torch.arange(2))) == pytest.approx(expected, rel=1e-6)
+    assert float(objective(outputs, torch.arange(2))) == pytest.approx(
+        expected, rel=1e-6
+    )
     tokens = (3 * math.log(4) + second) / 4
-    assert metric_of("next-token", None)(outputs, targets) == pytest.approx(math.exp(tokens))
+    assert metric_of("next-token", None)(outputs, targets) == pytest.approx(
+        math.exp(tokens)
+    )
     # ties of equal logits are won by token 0, which only the second record has
     assert metric_of("next-token", "accuracy")(outputs, targets) == 0.25
 
@@ -298,8 +339,12 @@ def test_every_default_loss_is_a_mean_over_records():
             outputs, targets = outputs[:, 0], targets[:, 0]
         elif name != "next-token":
             outputs, targets = outputs[..., 0], (targets % 2).float()
-        each = [float(task.loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(4)]
-        assert float(task.loss(outputs, targets)) == pytest.approx(np.mean(each), rel=1e-6)
+        each = [
+            float(task.loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(4)
+        ]
+        assert float(task.loss(outputs, targets)) == pytest.approx(
+            np.mean(each), rel=1e-6
+        )
 
 
 X = np.random.default_rng(0).normal(size=(12, 4))
@@ -352,15 +397,24 @@ def test_wrong_losses(field, loss, by_record):
 
 
 def test_metrics_of_torchmetrics():
-    library = pytest.importorskip("torchmetrics", reason="pip install 'privplan[metrics]'")
-    outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
+    library = pytest.importorskip(
+        "torchmetrics", reason="pip install 'privplan[metrics]'"
+    )
+    outputs, targets = (
+        torch.tensor([[1.0], [2.0], [6.0]]),
+        torch.tensor([1.0, 4.0, 4.0]),
+    )
     kind = library.regression.MeanAbsoluteError
     for given in (kind, kind()):
         metric = metric_of("regression", given)
         assert metric.name == "MeanAbsoluteError"
         assert metric(outputs, targets) == pytest.approx(4 / 3)
-        assert metric(outputs[:1], targets[:1]) == 0.0  # nothing is left from the call before
+        assert (
+            metric(outputs[:1], targets[:1]) == 0.0
+        )  # nothing is left from the call before
     f1 = library.classification.MulticlassF1Score(num_classes=2)
-    assert not is_accuracy("multi-class", f1)  # ``f1 == "accuracy"`` is a metric, and so true
+    assert not is_accuracy(
+        "multi-class", f1
+    )  # ``f1 == "accuracy"`` is a metric, and so true
     with pytest.raises(InputError, match="must be built without arguments"):
         metric_of("multi-class", library.classification.MulticlassF1Score)

@@ -43,7 +43,9 @@ def clipping(share=0.1, quantile=0.5):
 def built(**changes):
     plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA), **changes)
     plan = plan.model_copy(update={"clipping": clipping()})
-    return replace(ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL)
+    return replace(
+        ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL
+    )
 
 
 def test_a_round_by_hand():
@@ -62,7 +64,9 @@ def test_a_round_by_hand():
     assert record.dimension == 3
     assert record.noise_std == pytest.approx(SIGMA * how.bound, rel=1e-12)
     for one in record.shares:
-        assert record.release_for(one).noise_multiplier == pytest.approx(SIGMA, rel=1e-9)
+        assert record.release_for(one).noise_multiplier == pytest.approx(
+            SIGMA, rel=1e-9
+        )
         assert one.largest_norm <= (one.clip_bound or 0.0)
 
 
@@ -75,7 +79,9 @@ def test_the_pair_costs_what_the_plan_says():
     assert 1 / math.hypot(1 / std, worth / (2 * std)) == pytest.approx(SIGMA, rel=1e-9)
 
 
-@given(size=st.floats(1e-6, 1e6), norm=st.floats(1e-3, 1e3), share=st.floats(0.001, 0.9))
+@given(
+    size=st.floats(1e-6, 1e6), norm=st.floats(1e-3, 1e3), share=st.floats(0.001, 0.9)
+)
 def test_no_client_moves_sum_and_count_by_more_than_the_bound(size, norm, share):
     how, group = clipping(share), tiny.plan().groups[0]
     bound = {NORM: torch.tensor(norm, dtype=torch.float64)}
@@ -96,7 +102,9 @@ def test_without_noise_the_norm_comes_to_the_quantile():
     local = plan.spec.local.model_copy(update={"learning_rate_decay": 1.0})
     spec = plan.spec.model_copy(update={"local": local})
     plan = plan.model_copy(update={"clipping": how, "groups": groups, "spec": spec})
-    algorithm = replace(ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL)
+    algorithm = replace(
+        ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL
+    )
     setting = replace(setting, algorithm=algorithm)
     progress, ledger = initial_state(setting), MemoryLedger("")
     for _ in range(200):
@@ -137,7 +145,9 @@ def test_one_sum_per_group_by_hand():
     assert norm == pytest.approx(5.0 * math.exp(-0.2 * (share - 0.5)), rel=1e-6)
     assert [one.dimension for one in records] == [3, 3]
     for one, sigma in zip(records, sigmas, strict=True):
-        assert one.release_for(one.shares[0]).noise_multiplier == pytest.approx(sigma, rel=1e-9)
+        assert one.release_for(one.shares[0]).noise_multiplier == pytest.approx(
+            sigma, rel=1e-9
+        )
 
 
 def test_groups_with_their_own_norms_by_hand():
@@ -150,13 +160,17 @@ def test_groups_with_their_own_norms_by_hand():
     drawn = tiny.noise(algorithm.plan, 0, SIGMA * how.bound, 3)
     worth = how.update_noise_multiplier / how.count_noise_multiplier
     unit = np.array([0.6, 0.8])
-    np.testing.assert_allclose(step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5)
+    np.testing.assert_allclose(
+        step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5
+    )
     # norms 5 and 10 against 2.5 are both long, of 5 and 20 against 5 one is
     count = 0.5 * (-0.5 - 0.5) + (0.5 - 0.5) + drawn[2] / worth
     share = 0.5 + count / (2 * 0.5 + 2)
     assert norm == pytest.approx(5.0 * math.exp(-0.2 * (share - 0.5)), rel=1e-6)
     for one, sigma in zip(record.shares, (2 * SIGMA, SIGMA), strict=True):
-        assert record.release_for(one).noise_multiplier == pytest.approx(sigma, rel=1e-9)
+        assert record.release_for(one).noise_multiplier == pytest.approx(
+            sigma, rel=1e-9
+        )
         assert (one.largest_norm or 0.0) <= (one.clip_bound or 0.0)
 
 
@@ -196,7 +210,14 @@ def test_a_method_that_does_not_count_is_refused():
 
 
 METHODS = ("planned", "Fed-SMP", "GDPFed+", "IDP-FedAvg-Scale")
-OTHERS = ("DP-FedAvg-BLUR+LUS", "PFA", "WeiAvg", "CENTAUR", "PPSGD", "Time-adaptive HDPFL")
+OTHERS = (
+    "DP-FedAvg-BLUR+LUS",
+    "PFA",
+    "WeiAvg",
+    "CENTAUR",
+    "PPSGD",
+    "Time-adaptive HDPFL",
+)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +259,11 @@ def test_known_norms_are_never_those_of_other_updates(change):
 
 
 def test_sums_of_long_updates_are_exact():
-    updates = torch.randn(3, BLOCK_VALUES + 7, generator=torch.Generator().manual_seed(0))
+    updates = torch.randn(
+        3, BLOCK_VALUES + 7, generator=torch.Generator().manual_seed(0)
+    )
     total = torch.ones(updates.shape[1], dtype=torch.float64)
     add_sum(total, updates)
-    torch.testing.assert_close(total, 1 + updates.double().sum(0), rtol=1e-15, atol=1e-15)
+    torch.testing.assert_close(
+        total, 1 + updates.double().sum(0), rtol=1e-15, atol=1e-15
+    )

@@ -63,7 +63,9 @@ def plan(*, release="per_group", scales=(1.0, 1.0), sigmas=SIGMAS, kept=1.0, **c
 def three_four(work):
     """The update (3, 4) times the pixel times the learning rate; infinite for pixel 255."""
     pixel = work.x.flatten(1)[:, :1] * work.learning_rate
-    return LocalResult(torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]]))
+    return LocalResult(
+        torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]])
+    )
 
 
 LOCAL = LocalRule("three-four", three_four)
@@ -73,7 +75,9 @@ def setting(algorithm, pixels=(1, 2, 1, 4), seed=7):
     """Clients 0 and 1 are strict, 2 and 3 are loose, with these pixels."""
     images = torch.tensor(pixels, dtype=torch.uint8).view(-1, 1, 1, 1)
     labels = torch.zeros(len(pixels), dtype=torch.int64)
-    data = Dataset("pixels", images, labels, images, labels, ("only",), mean=0.0, std=1.0)
+    data = Dataset(
+        "pixels", images, labels, images, labels, ("only",), mean=0.0, std=1.0
+    )
     held = Partition(np.arange(4), np.arange(5), (np.array([0, 1]), np.array([2, 3])))
     return Experiment(algorithm, NETWORK, data, held, seed, torch.device("cpu"))
 

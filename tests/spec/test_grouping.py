@@ -13,7 +13,9 @@ from privplan.spec.grouping import group_budgets, groupings, read_budgets, stren
 from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 
-budgets = st.lists(st.sampled_from([0.1, 0.2, 0.5, 0.7, 1.0, 1.3, 2.0, 5.0, 9.0]), min_size=1)
+budgets = st.lists(
+    st.sampled_from([0.1, 0.2, 0.5, 0.7, 1.0, 1.3, 2.0, 5.0, 9.0]), min_size=1
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,7 +62,10 @@ def test_all_bad_lines_are_named_up_to_twenty(tmp_path):
 
 
 def test_a_group_has_the_least_epsilon_and_delta_of_its_members():
-    epsilons, deltas = np.repeat([4.0, 1.0, 1.1], 100), np.repeat([1e-9, 1e-2, 1e-3], 100)
+    epsilons, deltas = (
+        np.repeat([4.0, 1.0, 1.1], 100),
+        np.repeat([1e-9, 1e-2, 1e-3], 100),
+    )
     found = group_budgets(epsilons, deltas, 2)
     assert found.clients == (200, 100)
     assert (found.epsilons, found.deltas) == ((1.0, 4.0), (1e-3, 1e-9))
@@ -80,14 +85,18 @@ def test_no_client_gets_a_looser_budget_than_its_own(budgets, groups):
     epsilons, deltas = np.array(sorted(budgets)).T
     found = group_budgets(epsilons, deltas, groups)
     rows = zip(found.clients, found.epsilons, found.deltas, strict=True)
-    issued = np.array([(epsilon, delta) for n, epsilon, delta in rows for _ in range(n)])
+    issued = np.array(
+        [(epsilon, delta) for n, epsilon, delta in rows for _ in range(n)]
+    )
     assert np.all(issued[:, 0] <= epsilons)
     own = np.sort(np.array([delta for _, delta in sorted(budgets)]))
     assert np.all(np.sort(issued[:, 1]) <= own)
 
 
 def test_a_plan_of_several_deltas_says_what_its_groups_have(tmp_path):
-    (tmp_path / "budgets.csv").write_text("client,epsilon,delta\na,0.1,1e-5\nb,1,1e-6\nc,8,1e-5\n")
+    (tmp_path / "budgets.csv").write_text(
+        "client,epsilon,delta\na,0.1,1e-5\nb,1,1e-6\nc,8,1e-5\n"
+    )
     data = {**spec_data(groups_from="budgets.csv", cohort=3), "groups": []}
     said = "groups_from: each group has the least epsilon and delta of its members"
     assert said in Spec.parse(data, tmp_path).warnings()
@@ -110,7 +119,10 @@ def test_files_of_spreadsheets_and_with_quotes_are_read(content, tmp_path):
 
 def test_free_groups_are_as_many_as_a_cohort_serves(tmp_path):
     budgets = np.exp(np.random.default_rng(5).normal(0.2, 0.9, 300))
-    lines = ["client,epsilon", *(f"c{i},{budget:.4f}" for i, budget in enumerate(budgets))]
+    lines = [
+        "client,epsilon",
+        *(f"c{i},{budget:.4f}" for i, budget in enumerate(budgets)),
+    ]
     (tmp_path / "budgets.csv").write_text("\n".join(lines) + "\n")
     planning = {"ratios": "balanced", "free": ["ratios", "weights", "groups"]}
     data = spec_data(groups_from="budgets.csv", cohort=5, planning=planning)
@@ -122,7 +134,9 @@ def test_free_groups_are_as_many_as_a_cohort_serves(tmp_path):
 def test_groups_beside_a_file_of_budgets_are_refused(tmp_path):
     (tmp_path / "budgets.csv").write_text("client,epsilon\na,0.1\nb,1.0\nc,8.0\n")
     data = {**spec_data(), "groups_from": "budgets.csv"}
-    with pytest.raises(InputError, match="groups: must be left out with groups_from, whose file"):
+    with pytest.raises(
+        InputError, match="groups: must be left out with groups_from, whose file"
+    ):
         Spec.parse(data, tmp_path)
     data = {**data, "groups": [], "cohort": 3}
     filled = Spec.parse(data, tmp_path)

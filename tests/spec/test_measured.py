@@ -48,14 +48,25 @@ def test_the_text_says_what_it_said_and_the_constants(planning):
     old = before.get("planning") or {}
     assert after == {**before, "planning": {**old, **entries(MEASURED)}}
     assert Spec.parse(after).planning.update_norm == 0.5
-    for comment in ("# Mine.", "# a name", "# strict", "# after", "# why", "# one sum", "# few"):
+    for comment in (
+        "# Mine.",
+        "# a name",
+        "# strict",
+        "# after",
+        "# why",
+        "# one sum",
+        "# few",
+    ):
         assert (comment in text) == (comment in HEAD + planning)
     assert written(text, MEASURED).split() == text.split()
 
 
 def test_text_that_cannot_be_edited_is_refused():
     with pytest.raises(InputError, match="spec: must be YAML"):
-        written(HEAD + "planning: &p {release: joint}\nlocal: {<<: *p, steps: 3}\nx: [", MEASURED)
+        written(
+            HEAD + "planning: &p {release: joint}\nlocal: {<<: *p, steps: 3}\nx: [",
+            MEASURED,
+        )
 
 
 def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative():

@@ -47,7 +47,11 @@ def _fields(data, folder="."):
 def test_a_plan_names_every_number_and_old_specs_have_no_new_field():
     spec = make_spec(server={"optimizer": "adam"}, averaging={})
     data = spec.model_dump(mode="json")
-    assert data["server"] == {"optimizer": "adam", "learning_rate": 0.01, "epsilon": 0.001}
+    assert data["server"] == {
+        "optimizer": "adam",
+        "learning_rate": 0.01,
+        "epsilon": 0.001,
+    }
     assert data["averaging"] == {"method": "ema", "decay": 0.8}
     assert Spec.parse(data) == spec
     assert not {"server", "averaging"} & make_spec().model_dump().keys()
@@ -62,19 +66,33 @@ def test_faults_between_sound_fields_are_reported_beside_faulty_ones():
 
 def record_data(**changes):
     group = {"name": "one", "clients": 5, "epsilon": 2.0, "records": 100}
-    return {**spec_data(unit="record", cohort=None, planning={}, groups=[group]), **changes}
+    return {
+        **spec_data(unit="record", cohort=None, planning={}, groups=[group]),
+        **changes,
+    }
 
 
 @pytest.mark.parametrize("data", [spec_data(), record_data()])
 def test_a_dump_has_the_fields_of_both_units_in_one_order(data):
     dump = Spec.parse(data).model_dump(mode="json")
-    assert list(dump["planning"])[:4] == ["accountant", "calibration", "ratios", "release"]
+    assert list(dump["planning"])[:4] == [
+        "accountant",
+        "calibration",
+        "ratios",
+        "release",
+    ]
     assert dump["groups"][0]["min_weight"] is None
-    assert ("unit" in dump) == ("records" in dump["groups"][0]) == (data.get("unit") == "record")
+    assert (
+        ("unit" in dump)
+        == ("records" in dump["groups"][0])
+        == (data.get("unit") == "record")
+    )
 
 
 def test_faults_of_fields_parts_and_rules_are_reported_at_once():
-    data = changed("planning", {"ratios": "uniform", "weights": "optimal", "free": ["rounds"]})
+    data = changed(
+        "planning", {"ratios": "uniform", "weights": "optimal", "free": ["rounds"]}
+    )
     data["groups"][0] |= {"records": 3, "min_weight": 0.1, "clients": 0}
     data |= {"local": {"epochs": 2}, "rounds": 0, "cohort": 1}
     assert set(_fields({**data, "colour": "red"})) == {
@@ -92,7 +110,11 @@ def test_the_schema_allows_what_a_spec_may_hold():
     dumped = Spec.parse(record_data()).model_dump(mode="json")
     for data in (*map(yaml.safe_load, blocks), spec_data(), record_data(), dumped):
         jsonschema.validate(data, schema)
-    for faulty in (record_data(unit="people"), spec_data(rounds=None), spec_data(colour=1)):
+    for faulty in (
+        record_data(unit="people"),
+        spec_data(rounds=None),
+        spec_data(colour=1),
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(faulty, schema)
 

@@ -38,10 +38,14 @@ def test_the_description_has_no_relative_link(setup_module_, repository):
 
 
 def test_every_file_of_the_architecture_page_exists():
-    named = re.findall(r"`([\w./]+\.py|[\w/]+/)`", (ROOT / "docs" / "architecture.md").read_text())
+    named = re.findall(
+        r"`([\w./]+\.py|[\w/]+/)`", (ROOT / "docs" / "architecture.md").read_text()
+    )
     assert len(named) > 40
     roots = (ROOT, ROOT / "privplan", ROOT / "simulate")
-    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+    assert [
+        name for name in named if not any((root / name).exists() for root in roots)
+    ] == []
 
 
 @pytest.mark.slow
@@ -54,9 +58,13 @@ def test_the_source_distribution_has_all_tests(tmp_path):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
     code = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
-    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=copy, check=True, capture_output=True
+    )
     [archive] = (copy / "dist").glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         inside = {name.partition("/")[2] for name in packed.getnames()}
-    wanted = {n for n in names if n.startswith(("tests/", "docs/", "privplan/", "simulate/"))}
+    wanted = {
+        n for n in names if n.startswith(("tests/", "docs/", "privplan/", "simulate/"))
+    }
     assert wanted <= inside

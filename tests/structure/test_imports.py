@@ -52,7 +52,9 @@ def test_plans_and_accounts_without_torch(tmp_path):
         "solve spec.yaml -o plan.json",
         "account --noise-multiplier=1.5 --sampling-ratio=.02 --rounds=50 --delta=1e-5",
     ):
-        done = _without_torch(f"from privplan.cli import main; main({line.split()!r})", tmp_path)
+        done = _without_torch(
+            f"from privplan.cli import main; main({line.split()!r})", tmp_path
+        )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "plan.json").exists()
 
@@ -71,11 +73,15 @@ for line in {lines!r}:
 """
 
 
-@pytest.mark.parametrize("blocked", [("torch", "simulate", "opacus"), ("torch", "opacus")])
+@pytest.mark.parametrize(
+    "blocked", [("torch", "simulate", "opacus"), ("torch", "opacus")]
+)
 def test_simulation_commands_say_which_extra_they_need(blocked, tmp_path):
     solve(digits_spec(), second_opinion=False).save(tmp_path / "plan.json")
     (tmp_path / "spec.yaml").write_text(preset("digits"))
-    done = _without_torch(f"BLOCKED = {blocked!r}\n{EACH.format(lines=SIMULATING)}", tmp_path)
+    done = _without_torch(
+        f"BLOCKED = {blocked!r}\n{EACH.format(lines=SIMULATING)}", tmp_path
+    )
     assert done.returncode == 0, done.stderr
     for command, line in zip(SIMULATING, done.stdout.splitlines(), strict=True):
         name = command.split()[0]
@@ -98,7 +104,10 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     "solve --plot": ("solve spec.yaml --plot=plan.png", {"matplotlib"}),
     "explain": ("explain plan.json", {"sympy"}),
     "account": (f"account {RELEASES}", set()),
-    "calibrate": ("calibrate --epsilon=1 --delta=1e-5 --sampling-ratio=.01 --rounds=9", set()),
+    "calibrate": (
+        "calibrate --epsilon=1 --delta=1e-5 --sampling-ratio=.01 --rounds=9",
+        set(),
+    ),
     "account --tradeoff": (f"account {RELEASES} --tradeoff", set()),
     "what-if": ("what-if spec.yaml --vary=rounds=10:20:2 --workers=1", {"matplotlib"}),
     "export": ("export plan.json --to flower -o project", {"sqlalchemy"}),
@@ -152,13 +161,17 @@ for name, words, allowed in [("nothing", [], []), *commands]:
 def imported(tmp_path_factory):
     """Exit code and heavy modules of each command, beside a spec, its plan and a finished run."""
     folder = tmp_path_factory.mktemp("commands")
-    (folder / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 2 "))
+    (folder / "spec.yaml").write_text(
+        preset("digits").replace("rounds: 60 ", "rounds: 2 ")
+    )
     plan = solve(digits_spec(rounds=2), second_opinion=False)
     plan.save(folder / "plan.json")
     (folder / "train.py").write_text("import opacus\n")
     execute(Request(plan, "planned", "digits", folder / "run", device="cpu"))
     each = ALLOWED.items()
-    commands = [(name, words.split(), sorted(allowed)) for name, (words, allowed) in each]
+    commands = [
+        (name, words.split(), sorted(allowed)) for name, (words, allowed) in each
+    ]
     commands.sort(key=lambda command: "torch" in command[2])
     done = subprocess.run(
         [sys.executable, "-c", FORKS], input=json.dumps([HEAVY, commands]), capture_output=True,

@@ -32,13 +32,20 @@ def _named(tree):
 def test_few_files_name_the_special_case_of_a_law():
     special = {*FAMILIES, *(set(LAWS.names()) - ORDINARY)}
     assert "cyclic_poisson" in special
-    named = re.compile("|".join([r"^turns$", "in_turns", "banded", "cyclic", *sorted(special)]))
-    files = [path for part in ("privplan", "simulate") for path in (ROOT / part).rglob("*.py")]
+    named = re.compile(
+        "|".join([r"^turns$", "in_turns", "banded", "cyclic", *sorted(special)])
+    )
+    files = [
+        path
+        for part in ("privplan", "simulate")
+        for path in (ROOT / part).rglob("*.py")
+    ]
     found = [
         str(path.relative_to(ROOT))
         for path in sorted(files)
         if not path.is_relative_to(ROOT / "privplan" / "laws")
-        and path != ROOT / "privplan" / "proof.py"  # shares no code, so it names what it proves
+        and path
+        != ROOT / "privplan" / "proof.py"  # shares no code, so it names what it proves
         and any(map(named.search, _named(ast.parse(path.read_text(encoding="utf-8")))))
     ]
     assert len(found) <= MOST, found

@@ -31,7 +31,11 @@ def test_tests_of_the_core_do_not_import_an_optional_part():
         if path.is_relative_to(ROOT / "tests" / "contrib"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names = (
+                [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            )
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            found += [f"{path}: {name}" for name in names if "contrib" in name.split(".")]
+            found += [
+                f"{path}: {name}" for name in names if "contrib" in name.split(".")
+            ]
     assert found == []

@@ -15,7 +15,9 @@ def test_every_pinned_version_has_hashes():
         first, *hashes = block.split(" \\\n")
         assert PIN.fullmatch(first), first
         assert hashes, f"{first} has no hash"
-        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", one) for one in hashes), first
+        assert all(
+            re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", one) for one in hashes
+        ), first
         locked.append(first)
     assert locked == (ROOT / "constraints.txt").read_text().split()
 
@@ -23,9 +25,20 @@ def test_every_pinned_version_has_hashes():
 def test_every_dependency_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = list(project["dependencies"])
-    for extra in ("simulate", "hub", "notebooks", "app", "docs", "attest", "proof", "dev"):
+    for extra in (
+        "simulate",
+        "hub",
+        "notebooks",
+        "app",
+        "docs",
+        "attest",
+        "proof",
+        "dev",
+    ):
         wanted += project["optional-dependencies"][extra]
-    names = {re.split(r"[\[<>=~! ]", one)[0].lower().replace("_", "-") for one in wanted}
+    names = {
+        re.split(r"[\[<>=~! ]", one)[0].lower().replace("_", "-") for one in wanted
+    }
     pins = (ROOT / "constraints.txt").read_text().split()
     pinned = {one.split("==")[0].lower().replace("_", "-") for one in pins}
     assert names <= pinned, sorted(names - pinned)

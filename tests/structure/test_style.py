@@ -6,7 +6,9 @@ from benchmarks import style
 
 MANY_NAMES = "\n".join(f"    name_{number} = number" for number in range(16))
 MANY_STATEMENTS = "\n".join("    call()" for _ in range(51))
-MANY_BRANCHES = "\n".join(f"    if x == {number}:\n        call()" for number in range(13))
+MANY_BRANCHES = "\n".join(
+    f"    if x == {number}:\n        call()" for number in range(13)
+)
 
 
 def test_rewritten_files_break_no_rule():
@@ -56,7 +58,10 @@ def test_the_list_of_files_to_rewrite_only_shrinks():
         (f"def many():\n{MANY_STATEMENTS}", "too many statements"),
         (f"def many(x):\n{MANY_BRANCHES}", "too many branches"),
         ("def many(a, b, c, d, e, f, g, h, i): pass", "too many arguments"),
-        ("def _many(*, a, b=0, c=0, d=0, e=0, f=0, g=0, h=0, i=0): pass", "too many arguments"),
+        (
+            "def _many(*, a, b=0, c=0, d=0, e=0, f=0, g=0, h=0, i=0): pass",
+            "too many arguments",
+        ),
         ("call(1,\n  2,\n  3)  # fmt: skip", "fmt: skip"),
         ("rows = [1,\n  2]  # fmt: skip", "fmt: skip"),
         (f"text = '{'word ' * 20}'", "long line"),

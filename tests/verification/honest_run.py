@@ -35,7 +35,9 @@ def spec(**changes):
 
 def plan(the_spec=None):
     """A plan with the numbers of ``GROUPS``, certified."""
-    return given_plan(the_spec or spec(), {name: row[2:] for name, row in GROUPS.items()})
+    return given_plan(
+        the_spec or spec(), {name: row[2:] for name, row in GROUPS.items()}
+    )
 
 
 def releases(the_plan, seed=1):

@@ -11,11 +11,17 @@ from privplan.verification.verify import judge, load_run
 from tests.command import refused, verify
 from tests.simulate.replay.runs import replayed
 
-READERS = ("record", "groups", "coordinates")  # checks that compare with the header of the evidence
+READERS = (
+    "record",
+    "groups",
+    "coordinates",
+)  # checks that compare with the header of the evidence
 
 
 def outcomes(verdict):
-    return {check.name: check.outcome for check in verdict.checks if check.name in READERS}
+    return {
+        check.name: check.outcome for check in verdict.checks if check.name in READERS
+    }
 
 
 def swap_clients(folder):
@@ -37,7 +43,10 @@ def _line(number, change):
 
 DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "empty": (lambda text: "", "evidence.jsonl is empty"),
-    "header is no JSON": (_line(1, lambda line: "{" + line), "line 1 of evidence.jsonl does not"),
+    "header is no JSON": (
+        _line(1, lambda line: "{" + line),
+        "line 1 of evidence.jsonl does not",
+    ),
     "one digit of the header": (
         _line(1, lambda line: line.replace('"parameters":24', '"parameters":25')),
         "line 1 of evidence.jsonl does not",
@@ -46,7 +55,10 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
         _line(3, lambda line: line.replace('"round":2', '"round":1')),
         "line 3 of evidence.jsonl does not",
     ),
-    "a round left out": (_line(2, lambda line: ""), "line 2 of evidence.jsonl does not"),
+    "a round left out": (
+        _line(2, lambda line: ""),
+        "line 2 of evidence.jsonl does not",
+    ),
     "a blank line": (lambda text: text + "\n", "line 5 of evidence.jsonl does not"),
     "last line cut off": (lambda text: text[:-40], "line 4 of evidence.jsonl is torn"),
 }
@@ -62,7 +74,9 @@ def test_damaged_evidence_breaks_the_run_and_names_the_line(name, run):
     verdict = judge(load_run(run), 0)
     assert outcomes(verdict) == dict.fromkeys(READERS, "failed")
     assert all(check.reason.startswith(reason) for check in verdict.failed)
-    assert EVIDENCE in refused("book", "add", run, "--address", run.parent / "b", code=4)
+    assert EVIDENCE in refused(
+        "book", "add", run, "--address", run.parent / "b", code=4
+    )
     assert replayed(run).outcome == "failed"
 
 
@@ -72,7 +86,12 @@ def test_without_evidence_nothing_that_it_is_compared_with_passes(run):
     verdict = judge(load_run(run), 0)
     assert outcomes(verdict) == dict.fromkeys(READERS, "not shown")
     assert verdict.outcome == "unverified"
-    missing = {kind for check in verdict.checks if check.name in READERS for kind in check.missing}
+    missing = {
+        kind
+        for check in verdict.checks
+        if check.name in READERS
+        for kind in check.missing
+    }
     assert missing == {
         "the digest of the data (evidence.jsonl)",
         "the digest of the assignment of clients (evidence.jsonl)",
@@ -83,7 +102,12 @@ def test_without_evidence_nothing_that_it_is_compared_with_passes(run):
 def test_a_deployment_needs_no_evidence(run):
     (run / EVIDENCE).unlink()
     change = {"seed": None, "dataset": "", "partition": "", "model": "", "device": ""}
-    change |= {"metrics": (), "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
+    change |= {
+        "metrics": (),
+        "accuracy": None,
+        "accuracy_by_class": {},
+        "accuracy_by_group": {},
+    }
     RunRecord.load(run).model_copy(update=change).save(run)
     assert outcomes(judge(load_run(run), 0)) == dict.fromkeys(READERS, "passed")
 

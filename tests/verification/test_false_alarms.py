@@ -27,7 +27,9 @@ def test_every_stated_rate_is_declared_and_every_declared_rate_is_of_a_test():
         for check in honest("planned", "poisson", 7).checks
         if (found := re.search(r"false alarms at most ([\d.e-]+)", check.reason))
     }
-    declared = {name: check.false_alarm for name, check in CHECKS.items() if check.false_alarm}
+    declared = {
+        name: check.false_alarm for name, check in CHECKS.items() if check.false_alarm
+    }
     assert len(stated) == 4  # the noise is the seed's, so its tests state no rate
     assert {name: declared[name] for name in stated} == pytest.approx(stated)
     of_noise = {"noise distribution", "noise coverage", "noise independence"}
@@ -41,14 +43,22 @@ def _alarms(seed: int, folder: Path, plan: Plan) -> list[str]:
         noise = source.normal(0, release.noise_std, release.dimension)
         square, along = float(noise @ noise), float(noise[0])
         residual = Residual(sum_squares=square, along_sum=along)
-        made.append(release.model_copy(update={"residual": residual, "noise_sum_squares": square}))
+        made.append(
+            release.model_copy(
+                update={"residual": residual, "noise_sum_squares": square}
+            )
+        )
         at = {"round_": release.round, "index": index % len(plan.groups)}
         lines.append(measure_noise(noise, release.noise_std, **at, sum_norm=0.1).line)
     honest_run.write_run(folder, made, plan)
     (folder / NOISE_EVIDENCE).write_text("".join(lines))
     run = load_run(folder)
-    found = {name: check.inspect(run) for name, check in CHECKS.items() if check.false_alarm}
-    assert {name for name, one in found.items() if one.outcome == "not shown"} <= {"audit"}
+    found = {
+        name: check.inspect(run) for name, check in CHECKS.items() if check.false_alarm
+    }
+    assert {name for name, one in found.items() if one.outcome == "not shown"} <= {
+        "audit"
+    }
     return [name for name, one in found.items() if one.failed]
 
 
@@ -56,6 +66,10 @@ def _alarms(seed: int, folder: Path, plan: Plan) -> list[str]:
 def test_verdicts_on_honest_draws_are_broken_as_rarely_as_stated(seeds, tmp_path):
     """At a rate of 5e-4 more than 6 of 2,000 come in one of 10,000 measurements."""
     plan = honest_run.plan(honest_run.spec(rounds=8))
-    alarms = [found for seed in range(seeds) if (found := _alarms(seed, tmp_path / "run", plan))]
+    alarms = [
+        found
+        for seed in range(seeds)
+        if (found := _alarms(seed, tmp_path / "run", plan))
+    ]
     print(f"{len(alarms)} of {seeds}: {alarms}")
     assert len(alarms) <= 6 * seeds // DECIDED

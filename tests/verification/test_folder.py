@@ -37,7 +37,15 @@ def test_what_privplan_writes_is_known(folder):
 
 @pytest.mark.parametrize(
     "name",
-    ["sums.npy", "record.json.bak", ".hidden", "guard.txt", "tracking", "guard/x.bin", "x/y.bin"],
+    [
+        "sums.npy",
+        "record.json.bak",
+        ".hidden",
+        "guard.txt",
+        "tracking",
+        "guard/x.bin",
+        "x/y.bin",
+    ],
 )
 def test_an_unknown_file_is_named_and_the_run_is_unverified(name, folder):
     path = folder / name
@@ -104,7 +112,12 @@ FREE = {
 @pytest.mark.parametrize("place", FREE)
 def test_a_record_takes_no_free_text(place, folder):
     record = json.loads((folder / RECORD).read_text())
-    record["executed"] = {"aggregator": "mean", "coordinates": 400, "shared": 400, "masks": []}
+    record["executed"] = {
+        "aggregator": "mean",
+        "coordinates": 400,
+        "shared": 400,
+        "masks": [],
+    }
     (folder / RECORD).write_text(json.dumps(record))
     RunRecord.load(folder)
     FREE[place](record)

@@ -43,7 +43,9 @@ def zipped(name, content=b""):
 
 
 def text(content):
-    return lambda it: it.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return lambda it: it.write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
 
 
 def link(target):
@@ -69,7 +71,9 @@ def objects(path):
 
 
 def spec(old, new):
-    return lambda path: path.write_text(re.sub(old, lambda _: new, SPEC, count=1, flags=re.M))
+    return lambda path: path.write_text(
+        re.sub(old, lambda _: new, SPEC, count=1, flags=re.M)
+    )
 
 
 def picture(side):
@@ -81,7 +85,9 @@ def picture(side):
 
 def table(path):
     """A table of a few KB whose rows would fill memory."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'privplan[tables]'")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="pip install 'privplan[tables]'"
+    )
     import pyarrow
 
     lists = pyarrow.array([[0] * 2**22] * 2, pyarrow.list_(pyarrow.int8()))
@@ -94,7 +100,10 @@ def infinite(path):
 
 def given(path):
     """A plan whose initial parameters are a device."""
-    initial = "{name: mlp-digits, parameters: 2410, initial: {file: /dev/zero, sha256: " + "ab" * 32
+    initial = (
+        "{name: mlp-digits, parameters: 2410, initial: {file: /dev/zero, sha256: "
+        + "ab" * 32
+    )
     content = SPEC.replace("{name: mlp-digits, parameters: 2410", initial + "}", 1)
     (path.parent / "i.yaml").write_text(content)
     solve(path.parent / "i.yaml").save(path)
@@ -106,17 +115,24 @@ def crowded(path):
     clients = 10**9
     groups = tuple(
         group.model_copy(
-            update={"clients": clients, "expected_cohort": group.sampling_ratio * clients}
+            update={
+                "clients": clients,
+                "expected_cohort": group.sampling_ratio * clients,
+            }
         )
         for group in plan.groups
     )
-    of_spec = tuple(group.model_copy(update={"clients": clients}) for group in plan.spec.groups)
+    of_spec = tuple(
+        group.model_copy(update={"clients": clients}) for group in plan.spec.groups
+    )
     spec = plan.spec.model_copy(update={"groups": of_spec})
     plan.model_copy(update={"groups": groups, "spec": spec}).save(path)
 
 
 DEEP, LONG = "[" * 10**5, "9" * 10**5
-ALIASES = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 30))
+ALIASES = "a0: &a0 [1]\n" + "".join(
+    f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 30)
+)
 VERIFY, SOLVE = "verify run --rounds=0", "solve given.yaml"
 PICKLED = "simulate plan.json --algorithm planned --dataset cifar-10 --data-dir ."
 OWN = "simulate plan.json --algorithm planned --data own.npz"
@@ -240,7 +256,9 @@ def bounded(monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, stop)
     resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, before[1]))
-    signal.alarm(6 * SECONDS)  # of a clock that runs while the process waits, on a busy machine
+    signal.alarm(
+        6 * SECONDS
+    )  # of a clock that runs while the process waits, on a busy machine
     try:
         yield
     finally:

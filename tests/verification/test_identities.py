@@ -5,7 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest, read_evidence
+from privplan.evidence import (
+    CLIENTS,
+    EVIDENCE,
+    EvidenceHeader,
+    clients_digest,
+    read_evidence,
+)
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import PLAN
@@ -58,7 +64,9 @@ def test_an_honest_assignment_passes(honest, tmp_path):
         (_copied, "3 records are of more than one client"),
     ],
 )
-def test_places_and_records_of_one_client_are_counted_once(honest, tmp_path, change, reason):
+def test_places_and_records_of_one_client_are_counted_once(
+    honest, tmp_path, change, reason
+):
     found = groups(load_run(changed(honest, tmp_path / "copy", change, honest=True)))
     assert found.failed
     assert reason in found.reason

@@ -20,8 +20,12 @@ from tests.verification.honest_run import releases, write_run
 
 def test_noise_p_value_is_the_two_sided_chi_square():
     statistic, coordinates = 1100.0, 1000
-    exact = 2 * min(stats.chi2.cdf(statistic, coordinates), stats.chi2.sf(statistic, coordinates))
-    assert noise_p_value(4 * statistic, 2.0, coordinates) == pytest.approx(exact, rel=1e-9)
+    exact = 2 * min(
+        stats.chi2.cdf(statistic, coordinates), stats.chi2.sf(statistic, coordinates)
+    )
+    assert noise_p_value(4 * statistic, 2.0, coordinates) == pytest.approx(
+        exact, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.95, 1.05, 2.0])
@@ -32,7 +36,10 @@ def test_wrong_noise_is_seen(factor):
 
 def test_honest_noise_passes():
     rng = np.random.default_rng(2)
-    values = [noise_p_value(float((rng.normal(size=500) ** 2).sum()), 1.0, 500) for _ in range(500)]
+    values = [
+        noise_p_value(float((rng.normal(size=500) ** 2).sum()), 1.0, 500)
+        for _ in range(500)
+    ]
     assert min(values) > 1e-4
     assert 0.4 < np.mean(values) < 0.6  # uniform when honest
 
@@ -100,11 +107,15 @@ def test_the_parts_of_a_long_vector_are_independent_normals(monkeypatch):
     rows = np.array([evidence.projected(unit) for unit in units]).T
     assert sample.shape == (64, 300)
     assert np.array_equal(sample @ sample.T, np.eye(64))
-    assert np.all(np.diff(sample.argmax(1).reshape(8, 8) % 300) % 300 == 1)  # whole blocks
+    assert np.all(
+        np.diff(sample.argmax(1).reshape(8, 8) % 300) % 300 == 1
+    )  # whole blocks
     kept = np.diag(vector @ vector.T).round(9)
     assert np.allclose(vector @ vector.T, np.diag(kept))
     assert set(kept) == {0.0, 1.0}
-    assert kept[64:].sum() == sum(not sample[:, at : at + 5].any() for at in range(0, 300, 5))
+    assert kept[64:].sum() == sum(
+        not sample[:, at : at + 5].any() for at in range(0, 300, 5)
+    )
     assert np.allclose(rows @ rows.T, np.eye(60))
     reached = np.zeros(300)
     for number in range(400):  # each coordinate is as likely in the sample
@@ -121,7 +132,9 @@ def _averaged(z):
 
 
 def _release(number):
-    return SimpleNamespace(round=number, residual=None, shares=[SimpleNamespace(group="all")])
+    return SimpleNamespace(
+        round=number, residual=None, shares=[SimpleNamespace(group="all")]
+    )
 
 
 LONG_FAULTS = {
@@ -130,7 +143,10 @@ LONG_FAULTS = {
     "truncation": (noise._unlike_normal, lambda z, rng: np.where(abs(z) > 3, z / 4, z)),
     "scale": (noise._unlike_normal, lambda z, rng: 0.993 * z),
     "block": (noise._uneven, lambda z, rng: np.where(np.arange(len(z)) < 900, 0.0, z)),
-    "repetition": (noise._dependent, lambda z, rng: np.roll(np.resize(z, 3 * len(z) // 4), 9)),
+    "repetition": (
+        noise._dependent,
+        lambda z, rng: np.roll(np.resize(z, 3 * len(z) // 4), 9),
+    ),
     "neighbours": (noise._dependent, lambda z, rng: _averaged(z)),
 }
 """Checks, and faults of noise [n] of the recorded deviation, all but the block in each part."""
@@ -145,7 +161,9 @@ def test_faults_of_long_vectors_are_seen(name):
     assert one.fault is None
     assert one.sample == evidence.SAMPLE
     release = _release(1)
-    found = {check for check, _ in LONG_FAULTS.values() if [*check([(release, one)], 1e-4)]}
+    found = {
+        check for check, _ in LONG_FAULTS.values() if [*check([(release, one)], 1e-4)]
+    }
     assert LONG_FAULTS[name][0] in found if name != "none" else not found
 
 
@@ -178,7 +196,9 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law():
     exact = stats.hypergeom(100, 30, 25)
     for found in (0, 2, 15, 20):
         two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
-        assert sampling.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(two_sided)
+        assert sampling.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(
+            two_sided
+        )
         bound = sampling.overlaps_p_value([found], [(30, 25)], 100)
         assert two_sided <= bound * (1 + 1e-9)
         assert bound < 30 * two_sided + 1e-12
@@ -186,12 +206,19 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law():
 
 def test_common_clients_and_neighbours_are_those_counted_one_by_one():
     rng, n = np.random.default_rng(1), 23
-    drawn = [tuple(sorted(rng.choice(n, size, replace=False).tolist())) for size in (9, 5, n, 0)]
+    drawn = [
+        tuple(sorted(rng.choice(n, size, replace=False).tolist()))
+        for size in (9, 5, n, 0)
+    ]
     for distance in (1, 2, 3):
         first = [at for at in range(n - distance) if at // distance % 2 == 0]
         found = sum(at in one and at + distance in one for one in drawn for at in first)
-        mean = sum(len(first) * len(one) * (len(one) - 1) / (n * (n - 1)) for one in drawn)
-        bound = np.exp(found - mean - found * np.log(found / mean)) if found > mean else 1.0
+        mean = sum(
+            len(first) * len(one) * (len(one) - 1) / (n * (n - 1)) for one in drawn
+        )
+        bound = (
+            np.exp(found - mean - found * np.log(found / mean)) if found > mean else 1.0
+        )
         assert sampling.neighbours_p_value(drawn, n, distance) == pytest.approx(bound)
     assert not list(sampling._same_cohort([*enumerate(drawn, 1)], n, 1e-4))
     [same] = sampling._same_cohort([*enumerate([drawn[0], drawn[0], ()], 1)], n, 1e-4)
@@ -211,7 +238,9 @@ def test_power_of_a_correlation_agrees_with_a_simulation():
     rng, rounds, rho, runs = np.random.default_rng(5), 20, 0.2, 600
     fresh = rng.standard_normal((runs, rounds, 128))
     for number in range(1, rounds):  # autoregressive: the correlation at lag 1 is rho
-        fresh[:, number] = rho * fresh[:, number - 1] + np.sqrt(1 - rho**2) * fresh[:, number]
+        fresh[:, number] = (
+            rho * fresh[:, number - 1] + np.sqrt(1 - rho**2) * fresh[:, number]
+        )
     products = (fresh[:, 1:] * fresh[:, :-1]).sum((1, 2))
     level = EVIDENCE_FALSE_ALARM / 4 / (3 * 8 + 3)
     found = float((noise.lagged_p_values(products, rounds * 128) < level).mean())
@@ -263,9 +292,14 @@ def test_measurements_of_another_release_are_refused(tmp_path):
         number = index[release.round] = index.get(release.round, -1) + 1
         noise = rng.normal(0, release.noise_std, release.dimension)
         where = {"round_": release.round, "index": number}
-        made.append(evidence.measure_noise(noise, release.noise_std, **where, sum_norm=1.0).line)
+        made.append(
+            evidence.measure_noise(noise, release.noise_std, **where, sum_norm=1.0).line
+        )
     path.write_text("".join(made))
     checks = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     for name in ("noise distribution", "noise coverage", "noise independence"):
         assert not checks[name].passed
-        assert checks[name].reason == "round 1: the measured noise is not that of the release"
+        assert (
+            checks[name].reason
+            == "round 1: the measured noise is not that of the release"
+        )

@@ -98,7 +98,9 @@ def at(data, path):
     "name", [LEDGER, RECORD, pytest.param(NOISE_EVIDENCE, marks=pytest.mark.slow)]
 )
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(draw=st.data())
 def test_no_odd_value_is_a_traceback_or_passes(name, run, draw):
@@ -111,14 +113,19 @@ def test_no_odd_value_is_a_traceback_or_passes(name, run, draw):
     try:
         write(run, name, edited(data, path, value))
         outcome = judge(load_run(run), 0).outcome
-    except (PrivplanError, ValidationError):  # the latter from ``write``: no line can hold it
+    except (
+        PrivplanError,
+        ValidationError,
+    ):  # the latter from ``write``: no line can hold it
         return
     finally:
         found = {one: (run / one).read_bytes() for one in honest}
         for one, content in honest.items():
             (run / one).write_bytes(content)
     if outcome == "kept":
-        same = found == honest  # a value that is read as the one that was there, such as 1 for 1.0
+        same = (
+            found == honest
+        )  # a value that is read as the one that was there, such as 1 for 1.0
         assert same or DECLARED[name] & set(map(str, path)), (path, value)
 
 
@@ -138,8 +145,18 @@ EDITS: list[tuple[str, Path_, Any, str]] = [
     (LEDGER, (2, "shares", 0, "cohort"), 10**6, "clients"),
     (LEDGER, (2, "shares", 0, "records"), 7, "records: is only for unit: record"),
     (LEDGER, (2, "shares", 0, "clip_bound"), 0, "clip_bound"),
-    (LEDGER, (2, "shares", 0, "sampling"), "full", "must be 1 under full participation"),
-    (NOISE_EVIDENCE, (1, "projections"), [], "projections: must be 128 numbers, found 0"),
+    (
+        LEDGER,
+        (2, "shares", 0, "sampling"),
+        "full",
+        "must be 1 under full participation",
+    ),
+    (
+        NOISE_EVIDENCE,
+        (1, "projections"),
+        [],
+        "projections: must be 128 numbers, found 0",
+    ),
     (NOISE_EVIDENCE, (1, "autocorrelation"), 1e308, "autocorrelation"),
     (NOISE_EVIDENCE, (1, "round"), 999, "round 999"),
     (RECORD, ("rounds_done",), 0, "record.rounds_done"),
@@ -147,7 +164,12 @@ EDITS: list[tuple[str, Path_, Any, str]] = [
     (RECORD, ("model",), "cnn-2", "record.model: must be mlp-digits"),
     (RECORD, ("configuration",), {}, "record.configuration.rounds"),
     (RECORD, ("configuration", "clients"), 7, "record.configuration.clients"),
-    (RECORD, ("configuration", "data"), "0" * 64, "must be the digest of the data in the evidence"),
+    (
+        RECORD,
+        ("configuration", "data"),
+        "0" * 64,
+        "must be the digest of the data in the evidence",
+    ),
     (RECORD, ("configuration", "canaries"), 10, "record.configuration.canaries"),
     (RECORD, ("metrics", 0, "round"), 999, "record.metrics"),
     (RECORD, ("accuracy",), None, "record.accuracy"),
@@ -166,8 +188,12 @@ def test_the_rule_that_is_broken_is_named(name, path, value, rule, run):
     after = verdict(run)
     assert after.exit_code == 4
     assert any(rule in check.reason for check in after.failed), after.failed
-    for one, other in zip(before.groups, after.groups, strict=True):  # never a smaller epsilon
-        assert other.realised_upper is None or other.realised_upper >= one.realised_upper
+    for one, other in zip(
+        before.groups, after.groups, strict=True
+    ):  # never a smaller epsilon
+        assert (
+            other.realised_upper is None or other.realised_upper >= one.realised_upper
+        )
         if name == LEDGER:
             assert other.realised_upper is None
     if name != NOISE_EVIDENCE:
@@ -197,9 +223,13 @@ def test_a_metric_of_a_name_need_not_be_a_share(run):
 
 
 def test_a_number_that_json_cannot_hold_is_refused(run):
-    text = json.dumps(edited(read(run, RECORD), ("configuration", "numbers"), {"rho": 7.25}))
+    text = json.dumps(
+        edited(read(run, RECORD), ("configuration", "numbers"), {"rho": 7.25})
+    )
     (run / RECORD).write_text(text.replace("7.25", "1e999"))
-    with pytest.raises(InputError, match=r"record.configuration: must hold finite numbers"):
+    with pytest.raises(
+        InputError, match=r"record.configuration: must hold finite numbers"
+    ):
         load_run(run)
 
 
@@ -208,7 +238,11 @@ def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run):
     lines = read(run, LEDGER)
     [share, *_] = lines[2]["shares"]
     share |= {"participants": [0], "cohort": 1, "clipped": 1}
-    write(run, LEDGER, edited(lines, (2,), {**lines[2], "unit": "record", "shares": [share]}))
+    write(
+        run,
+        LEDGER,
+        edited(lines, (2,), {**lines[2], "unit": "record", "shares": [share]}),
+    )
     found = verdict(run)
     assert all(group.realised_upper is None for group in found.groups)
     assert "protects records, planned are clients" in str(found.failed)
@@ -228,7 +262,12 @@ def test_a_run_with_a_contradiction_is_booked_at_infinite_cost_only(run):
 
 
 def _running(record):
-    ended = {"chain": "", "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
+    ended = {
+        "chain": "",
+        "accuracy": None,
+        "accuracy_by_class": {},
+        "accuracy_by_group": {},
+    }
     return {**record, **ended, "status": "running"}
 
 
@@ -236,7 +275,10 @@ def _running(record):
 def test_a_run_that_was_killed_contradicts_nothing(done, run):
     """Its record may be the first one, while the ledger has every round."""
     record = _running(read(run, RECORD))
-    record |= {"rounds_done": done, "metrics": [m for m in record["metrics"] if m["round"] <= done]}
+    record |= {
+        "rounds_done": done,
+        "metrics": [m for m in record["metrics"] if m["round"] <= done],
+    }
     write(run, RECORD, record)
     [check] = [one for one in verdict(run).checks if one.name == "record"]
     assert check.passed, check.reason

@@ -44,7 +44,9 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path):
     assert done.exit_code == 5
     verdict = json.loads(done.stdout)
     assert (verdict["outcome"], verdict["kept"]) == ("unverified", False)
-    missing = {row["name"]: row["missing"] for row in verdict["checks"] if row["missing"]}
+    missing = {
+        row["name"]: row["missing"] for row in verdict["checks"] if row["missing"]
+    }
     expected = {
         "ledger": ["the hash of the last line in the record"],
         "coordinates": ["the released coordinates in the record"],
@@ -97,7 +99,9 @@ def test_evidence_that_one_release_lacks_is_named(takes_away, expected, tmp_path
 @pytest.mark.parametrize("name", ["maen", "sum", "mean, ", "by records"])
 def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_path):
     honest_run.write_run(tmp_path)
-    edit_record(tmp_path, executed={"aggregator": name, "coordinates": 400, "shared": 400})
+    edit_record(
+        tmp_path, executed={"aggregator": name, "coordinates": 400, "shared": 400}
+    )
     verdict = judge(load_run(tmp_path), 0)
     assert verdict.outcome == "kept"
     [check] = [one for one in verdict.checks if one.name == "weights"]
@@ -107,13 +111,18 @@ def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(name, tmp_pat
 
 def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path):
     honest_run.write_run(tmp_path)
-    edit_record(tmp_path, executed={"aggregator": "", "coordinates": 400, "shared": 400})
+    edit_record(
+        tmp_path, executed={"aggregator": "", "coordinates": 400, "shared": 400}
+    )
     verdict = judge(load_run(tmp_path), 0)
     assert (verdict.outcome, names(verdict)) == ("unverified", ["weights"])
 
 
 def test_a_fault_outweighs_missing_evidence(tmp_path):
-    made = [_without(residual=None, noise_sum_squares=1.0)(r) for r in forged(honest_run.plan())]
+    made = [
+        _without(residual=None, noise_sum_squares=1.0)(r)
+        for r in forged(honest_run.plan())
+    ]
     honest_run.write_run(tmp_path, made)
     verdict = judge(load_run(tmp_path), 0)
     assert verdict.outcome == "broken"
@@ -130,15 +139,23 @@ def test_no_check_passes_on_an_empty_ledger(tmp_path):
 
 def test_a_plan_that_certifies_no_finite_epsilon_contradicts_its_noise(tmp_path):
     plan = honest_run.plan(honest_run.spec(rounds=3))
-    rows = tuple(row.model_copy(update={"epsilon_upper": np.inf}) for row in plan.certificate)
+    rows = tuple(
+        row.model_copy(update={"epsilon_upper": np.inf}) for row in plan.certificate
+    )
     plan = plan.model_copy(update={"certificate": rows})
     honest_run.write_run(tmp_path, honest_run.releases(plan), plan)
-    with pytest.raises(InputError, match="epsilon_upper: must be what the plan's releases cost"):
+    with pytest.raises(
+        InputError, match="epsilon_upper: must be what the plan's releases cost"
+    ):
         load_run(tmp_path)
 
 
 def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
-    made = [r for r in honest_run.releases(honest_run.plan()) if r.shares[0].group == "loose"]
+    made = [
+        r
+        for r in honest_run.releases(honest_run.plan())
+        if r.shares[0].group == "loose"
+    ]
     honest_run.write_run(tmp_path, made)
     by_name = {check.name: check for check in judge(load_run(tmp_path), 0).checks}
     assert by_name["budget"].missing == ("releases of strict",)
@@ -146,7 +163,9 @@ def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path):
 
 def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path):
     honest_run.write_run(tmp_path)
-    edit_record(tmp_path, chain="0" * 64, algorithm="FedAvg\nkept: the run spent no more\r\n")
+    edit_record(
+        tmp_path, chain="0" * 64, algorithm="FedAvg\nkept: the run spent no more\r\n"
+    )
     done = verify(tmp_path)
     assert done.exit_code == 2
     assert "algorithm: must be up to 100 letters" in done.output
@@ -156,7 +175,9 @@ def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path):
 def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path):
     plan = honest_run.plan()
     made = [
-        replace_state(release, fingerprint(stream(1, Purpose.NOISE, release.round, index % 2)))
+        replace_state(
+            release, fingerprint(stream(1, Purpose.NOISE, release.round, index % 2))
+        )
         for index, release in enumerate(honest_run.releases(plan))
     ]
     honest_run.write_run(tmp_path, made, plan)
@@ -209,7 +230,11 @@ def test_rounds_executed_now_raise_the_evidence_or_break_the_verdict(
     honest_run.write_run(tmp_path)
     verdict = judged_after(monkeypatch, tmp_path, replay_report(tmp_path, **changes))
     [line] = [one for one in verdict.checks if one.name == "replay"]
-    assert (verdict.outcome, line.outcome, verdict.evidence) == (outcome, check, evidence)
+    assert (verdict.outcome, line.outcome, verdict.evidence) == (
+        outcome,
+        check,
+        evidence,
+    )
     assert verdict.executed == (3 if line.passed else 0)
 
 
@@ -223,7 +248,9 @@ def test_rounds_executed_now_raise_the_evidence_or_break_the_verdict(
         ({"record": ""}, "kept", 0),
     ],
 )
-def test_a_replay_that_came_with_the_folder_is_a_claim(changes, outcome, claimed, tmp_path):
+def test_a_replay_that_came_with_the_folder_is_a_claim(
+    changes, outcome, claimed, tmp_path
+):
     honest_run.write_run(tmp_path)
     replay_report(tmp_path, **changes).save(tmp_path)
     verdict = judge(load_run(tmp_path), 0)
@@ -236,7 +263,9 @@ def test_a_claim_is_never_added_to_what_was_executed(tmp_path, monkeypatch):
     """One count of rounds: that of the rounds that were executed for this verdict."""
     honest_run.write_run(tmp_path)
     replay_report(tmp_path, rounds=[*range(1, 31)], of=30).save(tmp_path)
-    verdict = judged_after(monkeypatch, tmp_path, replay_report(tmp_path, rounds=[4, 5], of=30))
+    verdict = judged_after(
+        monkeypatch, tmp_path, replay_report(tmp_path, rounds=[4, 5], of=30)
+    )
     assert (verdict.executed, verdict.earlier) == (2, 0)
     [line] = [one for one in verdict.checks if one.name == "replay"]
     assert line.reason.startswith("2 of 30 rounds executed again")
@@ -244,7 +273,9 @@ def test_a_claim_is_never_added_to_what_was_executed(tmp_path, monkeypatch):
     assert "30 of 30" not in f"{headline(verdict)} {line.reason}"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"outcome": "passed"}', '{"rounds": "all"}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"outcome": "passed"}', '{"rounds": "all"}']
+)
 def test_a_damaged_replay_is_bad_input(text, tmp_path):
     honest_run.write_run(tmp_path)
     (tmp_path / REPLAY).write_text(text)

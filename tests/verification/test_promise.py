@@ -81,7 +81,9 @@ def test_all_contradictions_are_named_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["verify", "explain", "report"])
-def test_no_command_shows_a_certificate_that_was_not_computed(command, tmp_path, monkeypatch):
+def test_no_command_shows_a_certificate_that_was_not_computed(
+    command, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     honest_run.plan().save("plan.json")
     rewritten(tmp_path / "plan.json", _row("epsilon_upper", 0.9999))

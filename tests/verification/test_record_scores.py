@@ -21,7 +21,9 @@ def judged(folder, by_class, by_group):
     record = RunRecord.load(folder)
     last = RoundMetrics(round=record.rounds_done, accuracy=0.4, loss=1.0)
     parts = {"accuracy_by_class": by_class, "accuracy_by_group": by_group}
-    record.model_copy(update={"accuracy": 0.4, "metrics": (last,), **parts}).save(folder)
+    record.model_copy(update={"accuracy": 0.4, "metrics": (last,), **parts}).save(
+        folder
+    )
     found = record_agrees(load_run(folder))
     return "" if found.passed else found.reason
 
@@ -30,9 +32,18 @@ def judged(folder, by_class, by_group):
     ("by_class", "by_group"),
     [
         (CLASSES, {"strict": 0.2, "loose": 0.6}),
-        (CLASSES, {"strict": 0.5, "loose": 0.6}),  # one model: more labels of class 1 in training
-        (CLASSES, {"strict": 0.0, "loose": 0.6}),  # none of the classes of strict was tested
-        ({"0": 0.1, "1": 0.2}, {"strict": 0.3, "loose": 0.5}),  # own models, few records each
+        (
+            CLASSES,
+            {"strict": 0.5, "loose": 0.6},
+        ),  # one model: more labels of class 1 in training
+        (
+            CLASSES,
+            {"strict": 0.0, "loose": 0.6},
+        ),  # none of the classes of strict was tested
+        (
+            {"0": 0.1, "1": 0.2},
+            {"strict": 0.3, "loose": 0.5},
+        ),  # own models, few records each
         (CLASSES, {}),
         ({}, {"strict": 0.4}),
     ],
@@ -44,8 +55,16 @@ def test_means_agree(by_class, by_group, tmp_path):
 @pytest.mark.parametrize(
     ("by_class", "by_group", "rule"),
     [
-        (CLASSES, {"strict": 0.1, "loose": 0.3}, "by group, which are no means of those by class"),
-        ({"0": 0.99}, {"strict": 0.1, "loose": 0.3}, "a mean of those by class or by group"),
+        (
+            CLASSES,
+            {"strict": 0.1, "loose": 0.3},
+            "by group, which are no means of those by class",
+        ),
+        (
+            {"0": 0.99},
+            {"strict": 0.1, "loose": 0.3},
+            "a mean of those by class or by group",
+        ),
         ({"0": 0.5, "1": 0.6}, {"strict": 0.5, "loose": 0.6}, "by class or by group"),
         ({}, {"strict": 0.5, "loose": 0.6}, "must be a mean of those by group"),
     ],
@@ -60,7 +79,9 @@ def test_runs_with_one_model_and_with_own_ones_agree(name, tmp_path):
     run = load_run(tmp_path / "run")
     assert record_agrees(run).passed
     *earlier, last = run.record.metrics
-    assert last.accuracy == run.record.accuracy  # of as many clients, of whom there are 300
+    assert (
+        last.accuracy == run.record.accuracy
+    )  # of as many clients, of whom there are 300
     other = last.model_copy(update={"accuracy": last.accuracy + 0.01})
     changed = run.record.model_copy(update={"metrics": (*earlier, other)})
     assert "the last evaluation" in record_agrees(replace(run, record=changed)).reason

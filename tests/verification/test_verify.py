@@ -18,7 +18,9 @@ Made = list[ReleaseRecord]
 
 
 def _share(release, **changes):
-    return release.model_copy(update={"shares": (release.shares[0].model_copy(update=changes),)})
+    return release.model_copy(
+        update={"shares": (release.shares[0].model_copy(update=changes),)}
+    )
 
 
 Change = Callable[[ReleaseRecord], ReleaseRecord]
@@ -34,7 +36,9 @@ def _shares(**changes):
 
 
 def _residual(**changes):
-    return lambda r: r.model_copy(update={"residual": r.residual.model_copy(update=changes)})
+    return lambda r: r.model_copy(
+        update={"residual": r.residual.model_copy(update=changes)}
+    )
 
 
 def _each(change):
@@ -72,7 +76,9 @@ def _rounded_cohort(release):
 def _who(change, more=0):
     """Other participants, and a cohort of so many more."""
     return lambda r: _share(
-        r, participants=change(r.shares[0].participants), cohort=r.shares[0].cohort + more
+        r,
+        participants=change(r.shares[0].participants),
+        cohort=r.shares[0].cohort + more,
     )
 
 
@@ -181,7 +187,9 @@ def test_the_docs_list_every_check(tmp_path):
 @pytest.mark.parametrize("seed", range(10))
 def test_honest_runs_pass(tmp_path, seed):
     verdict = _verdict(tmp_path, honest_run.releases(honest_run.plan(), seed))
-    assert verdict.kept, [item for item in verdict.checks if item.failed or item.missing]
+    assert verdict.kept, [
+        item for item in verdict.checks if item.failed or item.missing
+    ]
 
 
 def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path):
@@ -189,7 +197,10 @@ def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path):
         _, budget, ratio, sigma = honest_run.GROUPS[group.group]
         history = History.repeated(Release(sigma, ratio), 30)
         spent = accountant("pld").epsilon(history, group.delta, Relation.ADD_REMOVE)
-        assert (group.realised_lower, group.realised_upper) == (spent.lower, spent.upper)
+        assert (group.realised_lower, group.realised_upper) == (
+            spent.lower,
+            spent.upper,
+        )
         assert group.realised_lower <= group.realised_upper <= group.realised_rdp
         assert group.headroom == pytest.approx(budget - spent.upper)
         assert group.planned == spent.upper
@@ -197,14 +208,18 @@ def test_realised_epsilon_is_the_planned_mechanism_s(tmp_path):
 
 def test_extra_rounds_raise_the_realised_epsilon(tmp_path):
     honest = _verdict(tmp_path / "a")
-    longer = _verdict(tmp_path / "b", _more_rounds(honest_run.releases(honest_run.plan())))
+    longer = _verdict(
+        tmp_path / "b", _more_rounds(honest_run.releases(honest_run.plan()))
+    )
     for before, after in zip(honest.groups, longer.groups, strict=True):
         assert after.realised_lower > before.realised_upper
 
 
 def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path):
     verdict = _verdict(tmp_path)
-    used = {group.group: group.realised_upper / group.budget for group in verdict.groups}
+    used = {
+        group.group: group.realised_upper / group.budget for group in verdict.groups
+    }
     assert verdict.worst.group == max(used, key=used.get)
     assert verdict.worst.client is None
     [group] = [group for group in verdict.groups if group.group == verdict.worst.group]
@@ -213,7 +228,9 @@ def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path):
 
 
 def test_an_unnoised_release_makes_epsilon_infinite(tmp_path):
-    verdict = _verdict(tmp_path, _each(_set(**NOTHING))(honest_run.releases(honest_run.plan())))
+    verdict = _verdict(
+        tmp_path, _each(_set(**NOTHING))(honest_run.releases(honest_run.plan()))
+    )
     assert [group.realised_upper for group in verdict.groups] == [None, None]
     assert verdict.groups[0].headroom is None
 
@@ -227,7 +244,9 @@ def test_an_edited_line_is_located(tmp_path):
     [ledger] = [item for item in verdict.checks if item.name == "ledger"]
     assert not ledger.passed
     assert "line 7" in ledger.reason
-    for group in verdict.groups:  # the lines after the sound ones may have released anything
+    for (
+        group
+    ) in verdict.groups:  # the lines after the sound ones may have released anything
         assert not group.kept
         assert group.realised_upper is group.realised_rdp is group.headroom is None
     assert verdict.worst.realised_upper is None
@@ -259,7 +278,9 @@ def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path):
     assert not (tmp_path / VERDICT).exists()
 
 
-@pytest.mark.parametrize("field", ["noise_multiplier", "sampling_ratio", "weight", "epsilon"])
+@pytest.mark.parametrize(
+    "field", ["noise_multiplier", "sampling_ratio", "weight", "epsilon"]
+)
 def test_a_plan_edited_by_hand_is_refused(tmp_path, field):
     honest_run.write_run(tmp_path)
     data = json.loads((tmp_path / PLAN).read_text())

@@ -24,7 +24,10 @@ from privplan.cli import in_section
     help="flower, nvflare, opacus or pfl; json for an implementation of your own.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A new folder; FRAMEWORK-project."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A new folder; FRAMEWORK-project.",
 )
 def command(plan: str, target: str, output: Path | None) -> None:
     """Write a project that executes PLAN with its guard; replace its model and its data.

@@ -15,7 +15,13 @@ from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccount
 
 from privplan.accounting.curve import PrivacyCurve, checked_rounds
 from privplan.accounting.pld.accountant import TOLERANCE
-from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
+from privplan.accounting.release import (
+    GAUSSIAN,
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+)
 from privplan.errors import InputError, UnsupportedError
 
 RELATIONS = {
@@ -45,8 +51,13 @@ def _releases(event: dp_event.DpEvent, count: int) -> Iterator[tuple[Release, in
             yield Release(float(event.noise_multiplier), 1.0, SamplingLaw.FULL), count
         case dp_event.PoissonSampledDpEvent(event=dp_event.GaussianDpEvent() as inner):
             ratio = float(event.sampling_probability)
-            yield Release(float(inner.noise_multiplier), ratio, SamplingLaw.POISSON), count
-        case dp_event.SampledWithoutReplacementDpEvent(event=dp_event.GaussianDpEvent() as inner):
+            yield (
+                Release(float(inner.noise_multiplier), ratio, SamplingLaw.POISSON),
+                count,
+            )
+        case dp_event.SampledWithoutReplacementDpEvent(
+            event=dp_event.GaussianDpEvent() as inner
+        ):
             yield _fixed_size(event, float(inner.noise_multiplier)), count
         case _:
             raise UnsupportedError(f"event: {_rule(event)}")
@@ -62,7 +73,9 @@ def _rule(event: object) -> str:
     )
 
 
-def _fixed_size(event: dp_event.SampledWithoutReplacementDpEvent, noise: float) -> Release:
+def _fixed_size(
+    event: dp_event.SampledWithoutReplacementDpEvent, noise: float
+) -> Release:
     size, cohort = event.source_dataset_size, event.sample_size
     if size < 1:
         raise InputError.one("source_dataset_size", "must be 1 or more", size)
@@ -71,12 +84,16 @@ def _fixed_size(event: dp_event.SampledWithoutReplacementDpEvent, noise: float) 
     return Release(noise, cohort / size, SamplingLaw.FIXED_SIZE)
 
 
-def event_from_history(history: History, *, clients: int | None = None) -> dp_event.DpEvent:
+def event_from_history(
+    history: History, *, clients: int | None = None
+) -> dp_event.DpEvent:
     """A history as one event."""
     found = []
     for release, count in history:
         event = _event(release, clients)
-        found.append(event if count == 1 else dp_event.SelfComposedDpEvent(event, count))
+        found.append(
+            event if count == 1 else dp_event.SelfComposedDpEvent(event, count)
+        )
     if not found:
         return dp_event.NoOpDpEvent()
     return found[0] if len(found) == 1 else dp_event.ComposedDpEvent(found)

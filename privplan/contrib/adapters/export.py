@@ -94,14 +94,19 @@ def wheel() -> bytes:
 def _flower(plan: Plan, folder: Path) -> Files:
     nodes = f'--federation-config "num-supernodes={plan.spec.population}"'
     command = f"flwr run . --stream {nodes}"
-    values = {"wheel": (folder / wheel_name()).as_uri(), "folder": json.dumps(str(folder))}
+    values = {
+        "wheel": (folder / wheel_name()).as_uri(),
+        "folder": json.dumps(str(folder)),
+    }
     return {
         "pyproject.toml": _text("flower/pyproject.toml", **values),
         "guarded/__init__.py": "",
         "guarded/server_app.py": _text("flower/server_app.py"),
         "guarded/client_app.py": _text("flower/client_app.py"),
         "guarded/task.py": _task(plan),
-        "README.md": _readme(plan, "flwr[simulation]>=1.41,<1.43", "guarded/task.py", command),
+        "README.md": _readme(
+            plan, "flwr[simulation]>=1.41,<1.43", "guarded/task.py", command
+        ),
     }
 
 
@@ -110,7 +115,10 @@ def _nvflare(plan: Plan, folder: Path) -> Files:
         name: [f"site-{first + at + 1}" for at in range(count)]
         for name, first, count in _ranges(plan)
     }
-    norms = {group.name: group.clipping_norm or plan.spec.clipping_norm for group in plan.groups}
+    norms = {
+        group.name: group.clipping_norm or plan.spec.clipping_norm
+        for group in plan.groups
+    }
     return {
         "job.py": _text("nvflare/job.py", sites=repr(sites), norms=repr(norms)),
         "client.py": _text("nvflare/client.py"),
@@ -125,7 +133,9 @@ def _opacus(plan: Plan, folder: Path) -> Files:
         raise InputError.one("plan.groups", rule, len(plan.groups))
     [group] = plan.groups
     rate = plan.spec.local.learning_rate
-    text = _text("opacus/train.py", clients=group.clients, rate=rate, group=repr(group.name))
+    text = _text(
+        "opacus/train.py", clients=group.clients, rate=rate, group=repr(group.name)
+    )
     return {
         "train.py": text,
         "README.md": _readme(plan, "opacus>=1.5,<1.7", "train.py", "python train.py"),
@@ -142,7 +152,9 @@ def _pfl(plan: Plan, folder: Path) -> Files:
     values = {"first": repr(first), "cohort": cohort, "rounds": rounds, **_local(plan)}
     return {
         "train.py": _text("pfl/train.py", **values),
-        "README.md": _readme(plan, "pfl[pytorch]==0.6.*", "train.py", "python train.py"),
+        "README.md": _readme(
+            plan, "pfl[pytorch]==0.6.*", "train.py", "python train.py"
+        ),
     }
 
 
@@ -151,19 +163,30 @@ def _json(plan: Plan, folder: Path) -> Files:
     joint = plan.release == "joint"
     groups: list[dict[str, Any]] = []
     for group in plan.groups:
-        [share], summed = planned_shares(plan, 1, (group,)), None if joint else group.name
+        [share], summed = (
+            planned_shares(plan, 1, (group,)),
+            None if joint else group.name,
+        )
         whole = (plan.spec.rounds, group.sampling_ratio, group.noise_multiplier)
-        parts = [(s.rounds, s.sampling_ratio, s.noise_multiplier) for s in group.segments or ()]
+        parts = [
+            (s.rounds, s.sampling_ratio, s.noise_multiplier)
+            for s in group.segments or ()
+        ]
         names = ("rounds", "sampling_ratio", "noise_multiplier")
         groups.append(
             {
-                **{name: getattr(group, name) for name in ("name", "clients", "epsilon", "delta")},
+                **{
+                    name: getattr(group, name)
+                    for name in ("name", "clients", "epsilon", "delta")
+                },
                 "sampling": plan.law_of(group),
                 "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
                 "scale": group.scale,
                 "clip_bound": plan.clip_bound(group),
                 "weight_of_sum": share.factor,
-                "rounds": [dict(zip(names, one, strict=True)) for one in parts or [whole]],
+                "rounds": [
+                    dict(zip(names, one, strict=True)) for one in parts or [whole]
+                ],
                 "noise_std_of_first_round": planned_noise_std(plan, 1, summed),
             }
         )

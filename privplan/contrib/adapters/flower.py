@@ -43,9 +43,15 @@ try:
     from flwr.clientapp import ClientApp
     from flwr.serverapp.exception import PrivacyBudgetExhausted
     from flwr.serverapp.strategy import Result, Strategy
-    from flwr.supercore.privacy_accounting import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent
+    from flwr.supercore.privacy_accounting import (
+        GaussianPrivacyEvent,
+        PrivacyConfig,
+        PrivacySpent,
+    )
 except ImportError as error:
-    raise ImportError("privplan.contrib.adapters.flower needs flwr 1.41 or 1.42") from error
+    raise ImportError(
+        "privplan.contrib.adapters.flower needs flwr 1.41 or 1.42"
+    ) from error
 
 
 class GroupAccountant:
@@ -102,7 +108,10 @@ class GroupAccountant:
         return PrivacySpent(self.get_epsilon(at), at, self.num_releases, "pld")
 
     def would_exceed(
-        self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
+        self,
+        event: GaussianPrivacyEvent,
+        max_epsilon: float | None = None,
+        count: int = 1,
     ) -> bool:
         """Whether the releases would exceed a limit on epsilon, by default the configuration's."""
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
@@ -114,14 +123,26 @@ class GroupAccountant:
 
     def state_dict(self) -> dict[str, object]:
         """The releases so far, as plain data for JSON."""
-        rows = [[one.noise_multiplier, one.sampling_ratio, n] for one, n in self.curve.history]
-        return {"sampling": self._sampling, "relation": self._relation, "releases": rows}
+        rows = [
+            [one.noise_multiplier, one.sampling_ratio, n]
+            for one, n in self.curve.history
+        ]
+        return {
+            "sampling": self._sampling,
+            "relation": self._relation,
+            "releases": rows,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace the releases by those of a state; unchanged when it has a fault."""
         if {**state, "releases": []} != {**self.state_dict(), "releases": []}:
-            raise InputError.one("state_dict", f"must be like {self.state_dict()}", state)
-        made = [(Release(one, q, self._sampling), n) for one, q, n in state.get("releases", ())]
+            raise InputError.one(
+                "state_dict", f"must be like {self.state_dict()}", state
+            )
+        made = [
+            (Release(one, q, self._sampling), n)
+            for one, q, n in state.get("releases", ())
+        ]
         self.curve = PrivacyCurve(self._relation, tolerance=1e-4).step(made)
 
     def _release(self, event: GaussianPrivacyEvent) -> Release:
@@ -220,7 +241,9 @@ def clipping_mod(
     configs = message.content.config_records
     config: Mapping[str, Any] = next(iter(configs.values()), {})
     if IDENTIFY in config:
-        number = context.node_config.get(CLIENT, context.node_config.get("partition-id", -1))
+        number = context.node_config.get(
+            CLIENT, context.node_config.get("partition-id", -1)
+        )
         content = RecordDict({"config": ConfigRecord({CLIENT: int(number)})})
         return Message(content, reply_to=message)
     received = next(iter(message.content.array_records.values()), None)
@@ -234,7 +257,9 @@ def clipping_mod(
     for name, record in reply.content.array_records.items():
         after = arrays_of(record)
         update = layout.vector(after) - start
-        if np.isfinite(update).all():  # else the server counts it as lost, and adds zero
+        if np.isfinite(
+            update
+        ).all():  # else the server counts it as lost, and adds zero
             vector = start + clip(update, float(norm))
             reply.content[name] = record_of(layout.arrays(vector, after))
     return reply
@@ -243,7 +268,9 @@ def clipping_mod(
 class GuardedClientApp(ClientApp):  # type: ignore[misc]
     """Flower's ``ClientApp`` with ``clipping_mod`` around all that it does."""
 
-    def __init__(self, client_fn: Any = None, mods: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self, client_fn: Any = None, mods: Sequence[Any] | None = None
+    ) -> None:
         super().__init__(client_fn, [clipping_mod, *(mods or ())])
 
 
@@ -292,7 +319,9 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         """Log the wrapped strategy and the plan."""
         self.strategy.summary()
         for group in self.guard.plan.groups:
-            text = "\t> group %s: epsilon %g at delta %.3g, ratio %g, noise multiplier %g"
+            text = (
+                "\t> group %s: epsilon %g at delta %.3g, ratio %g, noise multiplier %g"
+            )
             epsilon, delta, ratio = group.epsilon, group.delta, group.sampling_ratio
             log(INFO, text, group.name, epsilon, delta, ratio, group.noise_multiplier)
 
@@ -314,7 +343,9 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         evaluate_fn, result = extra.get("evaluate_fn"), self._result
 
         def evaluated(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            found: MetricRecord | None = evaluate_fn(server_round, arrays) if evaluate_fn else None
+            found: MetricRecord | None = (
+                evaluate_fn(server_round, arrays) if evaluate_fn else None
+            )
             if found is not None:
                 result.evaluate_metrics_serverapp[server_round] = found
             return found
@@ -325,7 +356,12 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             return super().start(grid, arrays, rounds, **extra)
         except PrivacyBudgetExhausted as ended:
             last = self.guard.round - 1
-            log(WARNING, "Training ends after round %d, the last that is paid: %s", last, ended)
+            log(
+                WARNING,
+                "Training ends after round %d, the last that is paid: %s",
+                last,
+                ended,
+            )
             result.arrays = self._restore() or initial_arrays
             return result
         finally:
@@ -372,7 +408,9 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         reported = self._reported(replies)
         cohort = self._cohort
         if cohort is not None and len(cohort) and not reported:
-            guard.fail(server_round, f"none of {len(cohort)} clients reported an update")
+            guard.fail(
+                server_round, f"none of {len(cohort)} clients reported an update"
+            )
             return None, None
         for (group, client), content in reported.items():
             after = arrays_of(next(iter(content.array_records.values())))
@@ -380,7 +418,9 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         nobody = None
         if not reported:
             nobody = {guard.plan.groups[0].name: np.zeros(layout.size)}
-        lost = sum(guard.total(group).excluded for group in {group for group, _ in reported})
+        lost = sum(
+            guard.total(group).excluded for group in {group for group, _ in reported}
+        )
         if lost:
             text = "aggregate_train: %d of %d updates are not finite and count as zero"
             log(WARNING, text, lost, len(reported))
@@ -404,7 +444,9 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         """Metrics of the wrapped strategy, if clients evaluate; no noise protects them."""
         if not self._evaluate:
             return None
-        found: MetricRecord | None = self.strategy.aggregate_evaluate(server_round, replies)
+        found: MetricRecord | None = self.strategy.aggregate_evaluate(
+            server_round, replies
+        )
         if found is not None:
             self._result.evaluate_metrics_clientapp[server_round] = found
         return found
@@ -415,13 +457,20 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
 
         least = int(getattr(self.strategy, "min_available_nodes", 1))
         while len(nodes := sorted(grid.get_node_ids())) < least:
-            log(INFO, "Waiting for nodes: %d connected, %d required.", len(nodes), least)
+            log(
+                INFO, "Waiting for nodes: %d connected, %d required.", len(nodes), least
+            )
             sleep(1)
         unknown = [node for node in nodes if node not in self._nodes]
         for node, number in self._numbers(unknown, grid).items():
             member = self._member.get(number)
             if member is None or member in self._nodes.values():
-                log(WARNING, "node %s is not used: %s is no free client number", node, number)
+                log(
+                    WARNING,
+                    "node %s is not used: %s is no free client number",
+                    node,
+                    number,
+                )
             else:
                 self._nodes[node] = member
         found: dict[str, list[int]] = {}
@@ -455,16 +504,22 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             rule = "must be a GuardedClientApp of privplan.contrib.adapters.flower, which clips"
             raise InputError.one("client", rule, f"node {silent[0]}")
         for node in silent:
-            log(WARNING, "node %s is not used: it does not tell its client number", node)
+            log(
+                WARNING, "node %s is not used: it does not tell its client number", node
+            )
         return numbers
 
-    def _template(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+    def _template(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord
+    ) -> RecordDict:
         """What the wrapped strategy sends to each client in the round."""
         level = _logger.level
         _logger.setLevel(WARNING)  # its number of sampled nodes is that of the template
         try:
             nodes = _Nodes(self.strategy)
-            messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
+            messages = list(
+                self.strategy.configure_train(server_round, arrays, config, nodes)
+            )
         finally:
             _logger.setLevel(level)
         if not messages:
@@ -479,19 +534,31 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         name, config = next(iter(configs.items()), ("config", ConfigRecord()))
         norm = self.guard.clipping_norm(group)
         content[name] = ConfigRecord({**config, CLIPPING_NORM: norm})
-        return Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
+        return Message(
+            content=content, message_type=MessageType.TRAIN, dst_node_id=node
+        )
 
-    def _reported(self, replies: Iterable[Message]) -> dict[tuple[str, int], RecordDict]:
+    def _reported(
+        self, replies: Iterable[Message]
+    ) -> dict[tuple[str, int], RecordDict]:
         """Contents of the replies of drawn clients; of several of one client the last."""
         members = set() if self._cohort is None else set(self._cohort.members)
         reported: dict[tuple[str, int], RecordDict] = {}
         for reply in replies:
-            node, member = reply.metadata.src_node_id, self._nodes.get(reply.metadata.src_node_id)
+            node, member = (
+                reply.metadata.src_node_id,
+                self._nodes.get(reply.metadata.src_node_id),
+            )
             if reply.has_error():
                 log(WARNING, "node %s failed: %s", node, reply.error.reason)
             elif member is not None and member in members:
                 reported[member] = reply.content
-        log(INFO, "aggregate_train: %d of %d drawn clients reported", len(reported), len(members))
+        log(
+            INFO,
+            "aggregate_train: %d of %d drawn clients reported",
+            len(reported),
+            len(members),
+        )
         return reported
 
     def _step(self, server_round: int, mean: np.ndarray) -> ArrayRecord | None:
@@ -500,7 +567,9 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         model = layout.arrays(layout.vector(self._sent) + mean, self._sent)
         weight = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
         key = str(getattr(self.strategy, "arrayrecord_key", "arrays"))
-        content = RecordDict({key: record_of(model), "metrics": MetricRecord({weight: 1.0})})
+        content = RecordDict(
+            {key: record_of(model), "metrics": MetricRecord({weight: 1.0})}
+        )
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
         arrays, _ = self.strategy.aggregate_train(server_round, [reply])
         kept = arrays_of(arrays or record_of(model))
@@ -515,10 +584,14 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             return None
         restore_state(self.strategy, stored)
         prefix = "arrays/"
-        return record_of({k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)})
+        return record_of(
+            {k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)}
+        )
 
 
-def guarded(strategy: Strategy, plan: Path | str, run: Path | str, **options: Any) -> Any:
+def guarded(
+    strategy: Strategy, plan: Path | str, run: Path | str, **options: Any
+) -> Any:
     """A strategy under the plan of a file, with its ledger in a folder; see ``GuardedStrategy``."""
     return GuardedStrategy(strategy, opened(plan, run, "Flower"), **options)
 
@@ -542,4 +615,6 @@ def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:
 
 def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
     """Named arrays as a record of Flower."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(one)) for name, one in arrays.items()})
+    return ArrayRecord(
+        {name: Array(np.ascontiguousarray(one)) for name, one in arrays.items()}
+    )

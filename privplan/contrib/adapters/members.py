@@ -13,7 +13,9 @@ from privplan.guard import Guard
 Client = TypeVar("Client", int, str)
 
 
-def opened(plan: Path | str, run: Path | str, framework: str, *, resends: bool = True) -> Guard:
+def opened(
+    plan: Path | str, run: Path | str, framework: str, *, resends: bool = True
+) -> Guard:
     """A guard of a program that does not close it: the end of the process does."""
     guard = Guard(plan, run, framework=framework, resends=resends)
     atexit.register(guard.close)
@@ -21,14 +23,23 @@ def opened(plan: Path | str, run: Path | str, framework: str, *, resends: bool =
 
 
 def members_of(
-    guard: Guard, members: Mapping[str, Sequence[Client]] | None, names: Iterable[Client]
+    guard: Guard,
+    members: Mapping[str, Sequence[Client]] | None,
+    names: Iterable[Client],
 ) -> dict[Client, tuple[str, int]]:
     """Group of each client and position in it; by default ``names`` in the plan's order."""
-    sizes, default = {group.name: group.clients for group in guard.plan.groups}, iter(names)
+    sizes, default = (
+        {group.name: group.clients for group in guard.plan.groups},
+        iter(names),
+    )
     if members is None:
-        return {next(default): (name, at) for name in sizes for at in range(sizes[name])}
+        return {
+            next(default): (name, at) for name in sizes for at in range(sizes[name])
+        }
     if set(members) != set(sizes):
-        raise InputError.one("members", f"must have the groups {', '.join(sizes)}", list(members))
+        raise InputError.one(
+            "members", f"must have the groups {', '.join(sizes)}", list(members)
+        )
     found = {}
     for name, given in members.items():
         if len(given) != sizes[name]:

@@ -82,7 +82,10 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
                 evidence="public" if self.evidence == "public" else "internal",
                 framework="NVFlare",
             ) as guard:
-                self._train(guard, members_of(guard, self.members, map("site-{}".format, count(1))))
+                self._train(
+                    guard,
+                    members_of(guard, self.members, map("site-{}".format, count(1))),
+                )
         except PrivplanError as refused:
             self.panic(str(refused))
 
@@ -114,19 +117,25 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             first, layout = guard.plan.groups[0].name, Layout.of(model)
             lost = sum(guard.total(name).excluded for name in cohort.clients)
             if lost:
-                self.warning(f"{lost} of {len(targets)} updates are not finite and count as zero")
+                self.warning(
+                    f"{lost} of {len(targets)} updates are not finite and count as zero"
+                )
             if not targets:
                 released = guard.release(round_, {first: np.zeros(layout.size)})
             else:
                 released = guard.release(round_)
             model = moved(model, released.mean)
             guard.record(round_, model)
-            self.info(f"round {round_}: released and booked, {len(targets)} sites drawn")
+            self.info(
+                f"round {round_}: released and booked, {len(targets)} sites drawn"
+            )
         refusal = None if guard.finished else guard.refusal()
         if refusal is not None:
             self.panic(refusal)
         elif guard.model is None and not self.abort_signal.triggered:
-            self.panic(f"none of {guard.round - 1} rounds was released: no site reported an update")
+            self.panic(
+                f"none of {guard.round - 1} rounds was released: no site reported an update"
+            )
 
     def _collect(
         self,
@@ -149,7 +158,9 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
             site = str((result.meta or {}).get("client_name"))
             if site in targets and result.params:
                 reported = True
-                update = layout.vector({k: np.asarray(v) for k, v in result.params.items()})
+                update = layout.vector(
+                    {k: np.asarray(v) for k, v in result.params.items()}
+                )
                 if result.params_type == ParamsType.FULL:
                     update = update - layout.vector(model)
                 group, position = member[site]
@@ -169,9 +180,14 @@ def guarded(recipe: type[Any], plan: str, ledger: str, **options: Any) -> type[A
 
     class Guarded(recipe):  # type: ignore[misc]
         def _create_controller(self, *_: Any, **__: Any) -> GuardedFedAvg:
-            rounds, file = Plan.load(plan).spec.rounds, Path(f"{ledger}-initial.npz").resolve()
+            rounds, file = (
+                Plan.load(plan).spec.rounds,
+                Path(f"{ledger}-initial.npz").resolve(),
+            )
             if self.num_rounds != rounds:
-                raise InputError.one("num_rounds", f"must be {rounds}, as in plan", self.num_rounds)
+                raise InputError.one(
+                    "num_rounds", f"must be {rounds}, as in plan", self.num_rounds
+                )
             state = getattr(self.model, "state_dict", lambda: self.model)()
             save_model({name: np.asarray(one) for name, one in state.items()}, file)
             where, run = str(Path(plan).resolve()), str(Path(ledger).resolve())
@@ -201,7 +217,9 @@ class ClippingFilter(DXOFilter):  # type: ignore[misc]
         arrays = {name: np.asarray(one) for name, one in dxo.data.items()}
         layout = Layout.of(arrays)
         update = layout.vector(arrays)
-        if np.isfinite(update).all():  # else the controller counts it as lost, and adds zero
+        if np.isfinite(
+            update
+        ).all():  # else the controller counts it as lost, and adds zero
             dxo.data = layout.arrays(clip(update, self.clipping_norm), arrays)
         return dxo
 
@@ -213,10 +231,14 @@ def check_released(run: Path | str) -> None:
     """
     folder = Path(run)
     plan = Plan.load(folder / PLAN)
-    records = read_ledger(folder, plan.digest).records if (folder / LEDGER).exists() else ()
+    records = (
+        read_ledger(folder, plan.digest).records if (folder / LEDGER).exists() else ()
+    )
     released = {one.round for one in records if not one.failure}
     if not released:
-        sys.stderr.write(f"run: must have a release of a round, found none in {folder}\n")
+        sys.stderr.write(
+            f"run: must have a release of a round, found none in {folder}\n"
+        )
         raise SystemExit(5)
 
 

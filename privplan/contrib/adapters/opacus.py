@@ -93,7 +93,9 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
             found = curve.epsilon(delta, tolerance=_ABSOLUTE / found.upper)
         return found
 
-    def get_epsilon(self, delta: float, *, tolerance: float | None = None, **_: Any) -> float:
+    def get_epsilon(
+        self, delta: float, *, tolerance: float | None = None, **_: Any
+    ) -> float:
         """Upper bound on epsilon at ``delta``.
 
         Further options are ignored: Opacus passes those of other parts of its engine.
@@ -114,7 +116,9 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
         before = self.history
         super().load_state_dict(state_dict)
         try:
-            self.history = [(float(n), float(q), checked_rounds(t)) for n, q, t in self.history]
+            self.history = [
+                (float(n), float(q), checked_rounds(t)) for n, q, t in self.history
+            ]
             for noise, rate, _ in self.history:
                 Release(noise, rate, SamplingLaw.POISSON)
         except InputError:
@@ -182,7 +186,9 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         options: of ``DPOptimizer``.
     """
 
-    def __init__(self, guard: Guard, optimizer: torch.optim.Optimizer, **options: Any) -> None:
+    def __init__(
+        self, guard: Guard, optimizer: torch.optim.Optimizer, **options: Any
+    ) -> None:
         self._guard, [self._group] = guard, guard.plan.groups
         ratio, sigma = self._planned()
         super().__init__(
@@ -213,7 +219,9 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
     def clip_and_accumulate(self) -> None:
         """As in Opacus, for gradients [records, d] of which those that are not finite are zero."""
         self._check()
-        parts = [one.reshape(len(one), math.prod(one.shape[1:])) for one in self.grad_samples]
+        parts = [
+            one.reshape(len(one), math.prod(one.shape[1:])) for one in self.grad_samples
+        ]
         norms = torch.stack([one.double().norm(dim=1) for one in parts]).norm(dim=0)
         lost = ~norms.isfinite()
         if lost.any():
@@ -236,13 +244,17 @@ class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
         state = hashlib.sha256(drawn_from).hexdigest()[:24]
         super().add_noise()
         summed, found = (
-            torch.cat([getattr(one, name).reshape(-1).double() for one in self.params]).cpu()
+            torch.cat(
+                [getattr(one, name).reshape(-1).double() for one in self.params]
+            ).cpu()
             for name in ("summed_grad", "grad")
         )
         self._seen.total = summed.numpy()
         std = self.noise_multiplier * self.max_grad_norm
         noise = (found - summed).numpy()
-        self._guard.record_noised(self._guard.round, len(noise), std, self._seen, noise, state)
+        self._guard.record_noised(
+            self._guard.round, len(noise), std, self._seen, noise, state
+        )
         self._seen = GroupTotal()
 
     def scale_grad(self) -> None:
@@ -268,7 +280,9 @@ def guarded(
         raise InputError.one("plan.groups", rule, len(groups))
     [group] = groups
     if size != group.clients:
-        raise InputError.one("dataset", f"must have {group.clients} items, as the plan", size)
+        raise InputError.one(
+            "dataset", f"must have {group.clients} items, as the plan", size
+        )
     source = torch.Generator(next(module.parameters()).device)
     source.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
     private = PlannedOptimizer(guard, optimizer, generator=source, **options)
@@ -280,7 +294,9 @@ def guarded(
         dtypes=[part.dtype for part in parts],
     )
     drawn = PlannedBatches(guard, group.name, epoch)
-    batches: DataLoader[Any] = DataLoader(dataset, batch_sampler=drawn, collate_fn=collate)
+    batches: DataLoader[Any] = DataLoader(
+        dataset, batch_sampler=drawn, collate_fn=collate
+    )
     return GradSampleModule(module), private, batches
 
 
@@ -316,11 +332,15 @@ class GuardedEngine:
             ("batch_size", data_loader.batch_size, max(1, size)),
         ):
             if found is not None and not math.isclose(found, planned, rel_tol=1e-6):
-                raise InputError.one(name, f"must be {planned:.9g}, as in the plan", found)
+                raise InputError.one(
+                    name, f"must be {planned:.9g}, as in the plan", found
+                )
         for name in set(options) - {"loss_reduction"}:
             raise InputError.one(name, "must be left to the plan", options[name])
         epoch = max(1, round(1 / ratio))
-        return guarded(self.guard, module, optimizer, data_loader.dataset, epoch, **options)
+        return guarded(
+            self.guard, module, optimizer, data_loader.dataset, epoch, **options
+        )
 
     def make_private_with_epsilon(
         self, *, target_epsilon: float, target_delta: float, epochs: int, **given: Any
@@ -332,10 +352,14 @@ class GuardedEngine:
             ("target_delta", target_delta, group.delta),
         ):
             if not found >= budget:
-                raise InputError.one(name, f"must be {budget:.9g} or more, as in the plan", found)
+                raise InputError.one(
+                    name, f"must be {budget:.9g} or more, as in the plan", found
+                )
         steps = epochs * max(1, round(1 / self.guard.plan.at_round(group, 1)[0]))
         if steps != planned:
-            raise InputError.one("epochs", f"must have the plan's {planned} steps", steps)
+            raise InputError.one(
+                "epochs", f"must have the plan's {planned} steps", steps
+            )
         return self.make_private(**given)
 
     def get_epsilon(self, delta: float) -> float:
@@ -343,7 +367,9 @@ class GuardedEngine:
         guard, [group] = self.guard, self.guard.plan.groups
         if guard.round == 1:
             return 0.0
-        history = history_of(read_ledger(guard.folder, guard.plan.digest).records, group.name)
+        history = history_of(
+            read_ledger(guard.folder, guard.plan.digest).records, group.name
+        )
         curve = PrivacyCurve(Relation(guard.plan.spec.relation))
         return curve.step(history).epsilon(delta).upper
 

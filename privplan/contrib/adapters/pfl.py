@@ -28,7 +28,11 @@ try:
     from pfl.data.federated_dataset import FederatedDataset, FederatedDatasetBase
     from pfl.internal.ops.selector import get_default_framework_module as get_ops
     from pfl.metrics import Metrics
-    from pfl.privacy.privacy_mechanism import CentralPrivacyMechanism, NoPrivacy, PrivacyMechanism
+    from pfl.privacy.privacy_mechanism import (
+        CentralPrivacyMechanism,
+        NoPrivacy,
+        PrivacyMechanism,
+    )
 except ImportError as error:
     raise ImportError("privplan.contrib.adapters.pfl needs pfl 0.6") from error
 
@@ -57,15 +61,22 @@ class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
 
     def get_cohort(self, cohort_size: int) -> Iterator[tuple[Any, int]]:
         """The users that the law draws in the guard's next round, each with a seed."""
-        if self._drawn == self._guard.round:  # pfl trained with it, and nothing was released
+        if (
+            self._drawn == self._guard.round
+        ):  # pfl trained with it, and nothing was released
             rule = "must have the GuardedMechanism of this guard"
-            raise InputError.one("postprocessors", rule, f"none that released round {self._drawn}")
+            raise InputError.one(
+                "postprocessors", rule, f"none that released round {self._drawn}"
+            )
         self._drawn = self._guard.round
         cohort = self._guard.draw(self._drawn)
         for group, position in cohort.members:
             yield self._user(group, position, f"{group}/{position}"), self._get_seed()
         if not len(cohort):
-            yield self._user(self._guard.plan.groups[0].name, 0, _NOBODY), self._get_seed()
+            yield (
+                self._user(self._guard.plan.groups[0].name, 0, _NOBODY),
+                self._get_seed(),
+            )
 
     def _user(self, group: str, position: int, name: str) -> Any:
         data = self._make_dataset(group, position)
@@ -90,14 +101,18 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
             raise InputError.one("plan.release", rule, guard.plan.release)
         self._guard = guard
 
-    def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Metrics]:
+    def postprocess_one_user(
+        self, *, stats: Any, user_context: Any
+    ) -> tuple[Any, Metrics]:
         """Clip a user's update and scale it by the factor of its group."""
         if user_context.user_id == _NOBODY:
             return _replaced(stats, np.zeros(len(_vector(stats)))), Metrics()
         group, _, position = str(user_context.user_id).rpartition("/")
         # The sum that is released; pfl's own has to agree with it, so nobody is in that one twice.
         self._guard.add(self._guard.round, group, int(position), _vector(stats))
-        vector = clip(_vector(stats), self._guard.clipping_norm(group)) * self._guard.scale(group)
+        vector = clip(
+            _vector(stats), self._guard.clipping_norm(group)
+        ) * self._guard.scale(group)
         return _replaced(stats, vector), Metrics()
 
     def postprocess_server(
@@ -119,9 +134,13 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         for total in totals:
             if total is not None:
                 summed = summed + total
-        if not np.allclose(received, summed, rtol=1e-4, atol=1e-5 * (1 + np.abs(summed).max())):
+        if not np.allclose(
+            received, summed, rtol=1e-4, atol=1e-5 * (1 + np.abs(summed).max())
+        ):
             rule = "must change nothing after GuardedMechanism, which clips; distance of the sums 0"
-            raise InputError.one("postprocessors", rule, float(np.linalg.norm(received - summed)))
+            raise InputError.one(
+                "postprocessors", rule, float(np.linalg.norm(received - summed))
+            )
         return {names[0]: received} if all(total is None for total in totals) else None
 
 
@@ -141,15 +160,22 @@ def guarded(
             artificial data set: each client of the plan is one user that it makes.
     """
 
-    def made(training_data: Any, val_data: Any, postprocessors: Any = None, **options: Any) -> Any:
+    def made(
+        training_data: Any, val_data: Any, postprocessors: Any = None, **options: Any
+    ) -> Any:
         given = list(postprocessors or ())
         for one in given:
             if isinstance(one, PrivacyMechanism) and not isinstance(one, NoPrivacy):
                 rule = "must have no privacy mechanism: the guard clips and adds the plan's noise"
                 raise InputError.one("postprocessors", rule, type(one).__name__)
         guard = opened(plan, run, "pfl", resends=False)
-        places = [(one.name, at) for one in guard.plan.groups for at in range(one.clients)]
-        named, found = isinstance(training_data, FederatedDataset), len(set(users or ()))
+        places = [
+            (one.name, at) for one in guard.plan.groups for at in range(one.clients)
+        ]
+        named, found = (
+            isinstance(training_data, FederatedDataset),
+            len(set(users or ())),
+        )
         if (named or users is not None) and found != len(places):
             rule = f"must be the different ids of the plan's {len(places)} clients"
             raise InputError.one("users", rule, found)
@@ -199,7 +225,9 @@ def _replaced(stats: Any, vector: np.ndarray) -> Any:
     for one in weights:
         shape = tuple(get_ops().get_shape(one))
         end = start + int(np.prod(shape))
-        parts.append(get_ops().to_tensor(vector[start:end].reshape(shape).astype(np.float32)))
+        parts.append(
+            get_ops().to_tensor(vector[start:end].reshape(shape).astype(np.float32))
+        )
         start = end
     found = stats.from_weights(metadata, parts)
     if hasattr(found, "weight"):

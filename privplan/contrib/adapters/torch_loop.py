@@ -34,7 +34,9 @@ Available = Callable[[int], Mapping[str, Iterable[int]] | None]
 
 def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     """The module's state as arrays: parameters, and buffers such as running means."""
-    return {name: one.detach().cpu().numpy() for name, one in module.state_dict().items()}
+    return {
+        name: one.detach().cpu().numpy() for name, one in module.state_dict().items()
+    }
 
 
 class TorchLoop:
@@ -97,7 +99,9 @@ class TorchLoop:
         else:
             steps = self._layout.arrays(mean, before)
             parameters = dict(self.module.named_parameters())
-            self._load({name: one for name, one in after.items() if name not in parameters})
+            self._load(
+                {name: one for name, one in after.items() if name not in parameters}
+            )
             for name, parameter in parameters.items():
                 parameter.grad = -torch.from_numpy(steps[name]).to(parameter)
             self._optimizer.step()
@@ -116,7 +120,9 @@ class TorchLoop:
 
     def _load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load arrays into the module, and into the optimiser what is its state."""
-        own = {k: torch.from_numpy(v.copy()) for k, v in arrays.items() if _STATE not in k}
+        own = {
+            k: torch.from_numpy(v.copy()) for k, v in arrays.items() if _STATE not in k
+        }
         self.module.load_state_dict(own, strict=False)
         state: dict[int, dict[str, torch.Tensor]] = {}
         for name, one in arrays.items():
@@ -124,4 +130,6 @@ class TorchLoop:
                 _, index, key = name.split("/", 2)
                 state.setdefault(int(index), {})[key] = torch.from_numpy(one.copy())
         if self._optimizer is not None and state:
-            self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": state})
+            self._optimizer.load_state_dict(
+                {**self._optimizer.state_dict(), "state": state}
+            )

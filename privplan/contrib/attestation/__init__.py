@@ -11,9 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from privplan.contrib.attestation.attestor import Attestor, Signing, client_statement
+    from privplan.contrib.attestation.attestor import (
+        Attestor,
+        Signing,
+        client_statement,
+    )
     from privplan.contrib.attestation.keys import SigningKey, new_key
-    from privplan.contrib.attestation.statements import ATTESTATION, Attestation, read_attestation
+    from privplan.contrib.attestation.statements import (
+        ATTESTATION,
+        Attestation,
+        read_attestation,
+    )
 
 __all__ = [
     "ATTESTATION",

@@ -98,7 +98,11 @@ class LocalLog:
 
     def problem(self, head: str, receipt: str) -> str | None:
         """Why the file does not hold the head with this receipt."""
-        return None if (head, receipt) in self._lines() else f"{self._path} does not hold it"
+        return (
+            None
+            if (head, receipt) in self._lines()
+            else f"{self._path} does not hold it"
+        )
 
     def _lines(self) -> list[tuple[str, str]]:
         """Head and hash of each line."""
@@ -107,7 +111,9 @@ class LocalLog:
         for number, line in enumerate(read_lines(self._path, "log"), start=1):
             try:
                 entry = load_json(line)["entry"]
-                expected, chain = _log_line(str(entry["head"]), int(entry["time"]), chain)
+                expected, chain = _log_line(
+                    str(entry["head"]), int(entry["time"]), chain
+                )
             except (ValueError, KeyError, TypeError):
                 expected = ""
             if line != expected:
@@ -136,7 +142,9 @@ class TimeStamps:
     kind: Kind = "rfc3161"
 
     def __init__(
-        self, post: Callable[[bytes], bytes] | None = None, certificates: Path | None = None
+        self,
+        post: Callable[[bytes], bytes] | None = None,
+        certificates: Path | None = None,
     ) -> None:
         self._post, self._certificates = post, certificates
 
@@ -144,7 +152,9 @@ class TimeStamps:
         """Have a head time-stamped; the receipt is the response in base 64."""
         client = _client()
         if self._post is None:
-            raise InputError.one("tsa", "must be the address of an authority", "nothing")
+            raise InputError.one(
+                "tsa", "must be the address of an authority", "nothing"
+            )
         request = client.TimestampRequestBuilder().data(bytes.fromhex(head)).build()
         answer = self._post(request.as_bytes())
         try:
@@ -167,12 +177,16 @@ class TimeStamps:
             roots = load_pem_x509_certificates(self._certificates.read_bytes())
         except (OSError, ValueError):
             rule = "must be a PEM file with certificates"
-            raise InputError.one("tsa-certificate", rule, str(self._certificates)) from None
+            raise InputError.one(
+                "tsa-certificate", rule, str(self._certificates)
+            ) from None
         builder = client.VerifierBuilder()
         for root in roots:
             builder = builder.add_root_certificate(root)
         try:
-            response = client.decode_timestamp_response(base64.b64decode(receipt, validate=True))
+            response = client.decode_timestamp_response(
+                base64.b64decode(receipt, validate=True)
+            )
             builder.build().verify_message(response, bytes.fromhex(head))
         except (client.VerificationError, ValueError, binascii.Error) as error:
             return f"not a time stamp of it ({' '.join(str(error).split())[:80]})"
@@ -191,7 +205,9 @@ def _client() -> Any:
 def post_to(address: str) -> Callable[[bytes], bytes]:
     """A function that sends a DER request to an authority and returns its response."""
     if not address.startswith(("https://", "http://")):
-        raise InputError.one("tsa", "must be an address with https:// or http://", address)
+        raise InputError.one(
+            "tsa", "must be an address with https:// or http://", address
+        )
     import urllib.request  # 15 ms, which few commands need
 
     def post(request: bytes) -> bytes:
@@ -217,7 +233,9 @@ def anchor(folder: Path, plan: Plan, log: AnchorLog) -> Anchor:
         head = signed.head(head)
     count, receipt = len(found.statements), log.submit(head)
     made = Anchor(log=log.kind, statements=count, head=head, receipt=receipt)
-    append_bytes(folder / ANCHORS, f"{made.model_dump_json()}\n".encode(), "anchors", sync=True)
+    append_bytes(
+        folder / ANCHORS, f"{made.model_dump_json()}\n".encode(), "anchors", sync=True
+    )
     return made
 
 

@@ -43,7 +43,9 @@ def client_statement(
         round=round_,
         commitment=hashlib.sha256(content).hexdigest(),
     )
-    return Signed(statement=statement, signature=key.sign(statement.message(plan.digest))).line
+    return Signed(
+        statement=statement, signature=key.sign(statement.message(plan.digest))
+    ).line
 
 
 class Attestor:
@@ -66,7 +68,9 @@ class Attestor:
             lacks statements about the ledger's lines.
     """
 
-    def __init__(self, folder: Path, plan: Plan, key: SigningKey, ledger: str = "") -> None:
+    def __init__(
+        self, folder: Path, plan: Plan, key: SigningKey, ledger: str = ""
+    ) -> None:
         self._path, self._plan, self._key = folder / ATTESTATION, plan, key
         self.signer = signer_of(plan, key, "server")
         self.head, self.lines, self._salt = plan.digest, 0, b""
@@ -100,7 +104,9 @@ class Attestor:
         self._replayed = repeated
 
     def _refuse(self, rule: str) -> None:
-        raise InputError.one("attestation", f"{rule}; use another folder", str(self._path))
+        raise InputError.one(
+            "attestation", f"{rule}; use another folder", str(self._path)
+        )
 
     @property
     def started(self) -> bool:
@@ -112,7 +118,9 @@ class Attestor:
         if not self.started:
             self._sign("start", commitment=noise_commitment)
 
-    def cohort(self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = "") -> str:
+    def cohort(
+        self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = ""
+    ) -> str:
         """Commit to a round's participants, before they are used."""
         self._salt = self._key.secret(f"{self._plan.digest}\n{self.head}\n{round_}")
         commitment = cohort_commitment(self._salt, round_, cohort)
@@ -123,7 +131,9 @@ class Attestor:
         """Append the statement of a client."""
         signed = Signed.parse_line(line)
         statement = signed.statement
-        keys = {one.name: one.key for one in self._plan.spec.signers if one.role == "client"}
+        keys = {
+            one.name: one.key for one in self._plan.spec.signers if one.role == "client"
+        }
         message = statement.message(self._plan.digest)
         known = WRITERS[statement.kind] == "client" and statement.signer in keys
         if not (known and signed_by(keys[statement.signer], message, signed.signature)):
@@ -132,7 +142,12 @@ class Attestor:
         self._append(signed)
 
     def release(
-        self, round_: int, releases: Sequence[str], ledger: str, *, reveal_cohort: bool = True
+        self,
+        round_: int,
+        releases: Sequence[str],
+        ledger: str,
+        *,
+        reveal_cohort: bool = True,
     ) -> None:
         """State new ledger lines and their releases, before the releases are used."""
         self.lines += len(releases)
@@ -159,7 +174,9 @@ class Attestor:
         """Write a statement, or compare a repeated one with the line in the file."""
         if self._replayed:
             if self._replayed.popleft() != signed:
-                self._refuse("must be repeated as it was signed (another key or machine?)")
+                self._refuse(
+                    "must be repeated as it was signed (another key or machine?)"
+                )
         else:
             append_bytes(self._path, signed.line.encode(), "attestation", sync=True)
         self.head = signed.head(self.head)
@@ -176,18 +193,30 @@ class Signing:
         self._key = key
 
     def _loaded(self) -> SigningKey:
-        return self._key if isinstance(self._key, SigningKey) else SigningKey.load(self._key)
+        return (
+            self._key
+            if isinstance(self._key, SigningKey)
+            else SigningKey.load(self._key)
+        )
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan whose signers do not include the server."""
         signer_of(plan, self._loaded(), "server")
 
     def open(
-        self, folder: Path, plan: Plan, ledger: Sequence[str], noise_commitment: str = ""
+        self,
+        folder: Path,
+        plan: Plan,
+        ledger: Sequence[str],
+        noise_commitment: str = "",
     ) -> Attestor:
         """The attestor of a run, after the last of these ledger lines that was signed."""
         key, found = self._loaded(), read_attestation(folder)
-        signed = {""} if found is None else {one.statement.ledger for one in found.statements}
+        signed = (
+            {""}
+            if found is None
+            else {one.statement.ledger for one in found.statements}
+        )
         last = next((line for line in reversed(ledger) if line in signed), ledger[0])
         attestor = Attestor(folder, plan, key, last)
         attestor.start(noise_commitment)

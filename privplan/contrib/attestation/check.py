@@ -10,7 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from privplan.contrib.attestation.anchors import ANCHORS, Anchor, LocalLog, TimeStamps, read_anchors
+from privplan.contrib.attestation.anchors import (
+    ANCHORS,
+    Anchor,
+    LocalLog,
+    TimeStamps,
+    read_anchors,
+)
 from privplan.contrib.attestation.keys import signed_by
 from privplan.contrib.attestation.statements import (
     ATTESTATION,
@@ -47,7 +53,9 @@ def attestation(run: Run) -> Check:
     required = bool(run.plan.spec.signers)
     found = None if run.folder is None else read_attestation(run.folder)
     if found is None:
-        return not_shown(NAME, [f"signed statements ({ATTESTATION})"], required=required)
+        return not_shown(
+            NAME, [f"signed statements ({ATTESTATION})"], required=required
+        )
     if not required:
         return not_shown(NAME, ["the signers' public keys in the plan"], required=False)
     try:
@@ -59,7 +67,9 @@ def attestation(run: Run) -> Check:
     missing = tuple(_missing(run, found, reading))
     if missing:
         return not_shown(NAME, missing)
-    return passed(NAME, f"{_parties(run, found)}; all {reading.lines} lines signed", "attested")
+    return passed(
+        NAME, f"{_parties(run, found)}; all {reading.lines} lines signed", "attested"
+    )
 
 
 def anchored(run: Run) -> Check:
@@ -87,7 +97,9 @@ def anchored(run: Run) -> Check:
         return not_shown(name, [f"a head in the given log ({ANCHORS})"])
     if missing:
         return not_shown(name, dict.fromkeys(missing), required=False)
-    return passed(name, f"{len(made)} heads, the last after {made[-1].statements} statements")
+    return passed(
+        name, f"{len(made)} heads, the last after {made[-1].statements} statements"
+    )
 
 
 _GIVE = {
@@ -105,7 +117,11 @@ def _logs(run: Run) -> list[LocalLog | TimeStamps]:
 
 
 SIGNED = RunCheck(
-    attestation, order=170, applies=_signed, of_signers=True, files=frozenset({ATTESTATION})
+    attestation,
+    order=170,
+    applies=_signed,
+    of_signers=True,
+    files=frozenset({ATTESTATION}),
 )
 ANCHORED = RunCheck(
     anchored,
@@ -153,7 +169,11 @@ def _problems(run: Run, reading: _Reading, signed: Signed) -> Iterator[str]:
         yield f"a {signer.role} cannot state {statement.kind}"
     if not signed_by(signer.key, statement.message(run.plan.digest), signed.signature):
         yield f"the signature is not that of {statement.signer}"
-    where = f"{statement.kind} of round {statement.round}" if statement.round else statement.kind
+    where = (
+        f"{statement.kind} of round {statement.round}"
+        if statement.round
+        else statement.kind
+    )
     _, before = reading.cohorts.get(statement.round, (None, ""))
     expected = before if statement.kind == "update" else reading.heads[-1]
     if statement.previous != expected:
@@ -168,7 +188,10 @@ def _problems(run: Run, reading: _Reading, signed: Signed) -> Iterator[str]:
         case "release":
             yield from _new_lines(run, reading, statement)
         case "end":
-            if (statement.lines, statement.ledger) != (reading.lines, _link(run, reading.lines)):
+            if (statement.lines, statement.ledger) != (
+                reading.lines,
+                _link(run, reading.lines),
+            ):
                 yield "the end is not that of the signed lines"
             reading.ended = True
 
@@ -213,7 +236,9 @@ def _new_lines(run: Run, reading: _Reading, statement: Statement) -> Iterator[st
 def _of_releases(run: Run, found: Attestation) -> Iterator[str]:
     """Faults of the committed releases, where the run stores their hashes for a replay."""
     try:
-        evidence = None if run.folder is None else read_evidence(run.folder, run.plan.digest)
+        evidence = (
+            None if run.folder is None else read_evidence(run.folder, run.plan.digest)
+        )
     except InputError:
         evidence = None
     stored = {} if evidence is None else evidence.rounds
@@ -242,11 +267,16 @@ def _missing(run: Run, found: Attestation, reading: _Reading) -> Iterator[str]:
 
 def _parties(run: Run, found: Attestation) -> str:
     """How many statements of each kind each party signed."""
-    counts = Counter((one.statement.signer, one.statement.kind) for one in found.statements)
+    counts = Counter(
+        (one.statement.signer, one.statement.kind) for one in found.statements
+    )
     by_party: dict[str, list[str]] = {}
     for (party, kind), count in counts.items():
         by_party.setdefault(party, []).append(f"{count} {kind}")
     roles = {one.name: one.role for one in run.plan.spec.signers}
-    shown = [f"{name} ({roles[name]}) signed {', '.join(what)}" for name, what in by_party.items()]
+    shown = [
+        f"{name} ({roles[name]}) signed {', '.join(what)}"
+        for name, what in by_party.items()
+    ]
     more = len(shown) - 10
     return "; ".join(shown[:10]) + (f"; and {more} more parties" if more > 0 else "")

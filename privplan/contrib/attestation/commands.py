@@ -13,9 +13,14 @@ from privplan.cli import TRUSTED, WITNESSING, SuggestingGroup, in_section, rende
 
 _FILE = click.Path(path_type=Path)
 _PARTY = (
-    click.option("--name", default="server", show_default=True, help="Name of the party."),
     click.option(
-        "--role", type=click.Choice(["server", "client"]), default="server", show_default=True
+        "--name", default="server", show_default=True, help="Name of the party."
+    ),
+    click.option(
+        "--role",
+        type=click.Choice(["server", "client"]),
+        default="server",
+        show_default=True,
     ),
 )
 
@@ -31,7 +36,9 @@ def command() -> None:
 
 
 @command.group(
-    name="keys", cls=SuggestingGroup, help="Keys of the parties that sign statements about a run."
+    name="keys",
+    cls=SuggestingGroup,
+    help="Keys of the parties that sign statements about a run.",
 )
 def keys() -> None:
     """Ed25519 keys; public ones belong in ``signers`` of a spec."""
@@ -43,7 +50,9 @@ def _party(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@keys.command("new", epilog="Example: privplan attest keys new server.key --name server")
+@keys.command(
+    "new", epilog="Example: privplan attest keys new server.key --name server"
+)
 @click.argument("file", type=_FILE)
 @_party
 def new(file: Path, name: str, role: str) -> None:
@@ -56,7 +65,9 @@ def new(file: Path, name: str, role: str) -> None:
     _show(new_key(file).public, name, role)
 
 
-@keys.command("show", epilog="Example: privplan attest keys show server.key --name server")
+@keys.command(
+    "show", epilog="Example: privplan attest keys show server.key --name server"
+)
 @click.argument("file", type=_FILE)
 @_party
 def show(file: Path, name: str, role: str) -> None:
@@ -68,7 +79,9 @@ def show(file: Path, name: str, role: str) -> None:
 
 def _show(public: str, name: str, role: str) -> None:
     render.text("signers:")
-    render.text(f"  - {{name: {json.dumps(name)}, role: {role}, key: {json.dumps(public)}}}")
+    render.text(
+        f"  - {{name: {json.dumps(name)}, role: {role}, key: {json.dumps(public)}}}"
+    )
 
 
 @command.command("anchor", epilog="Example: privplan attest anchor run --log heads.log")
@@ -89,7 +102,9 @@ def anchor(run: Path, log: Path | None, tsa: str | None, form: str) -> None:
 
     if (log is None) == (tsa is None):
         given = "nothing" if log is None else "both"
-        raise InputError.one("log", "exactly one of --log and --tsa must be given", given)
+        raise InputError.one(
+            "log", "exactly one of --log and --tsa must be given", given
+        )
     run_folder(run)
     plan = Plan.load(run / PLAN)
     chosen = TimeStamps(post_to(tsa)) if tsa is not None else LocalLog(log or Path())
@@ -107,7 +122,9 @@ def _signing(context: click.Context, parameter: click.Parameter, value: Any) -> 
         context.meta[WITNESSING] = Signing(value)
 
 
-def _trusted_log(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+def _trusted_log(
+    context: click.Context, parameter: click.Parameter, value: Any
+) -> None:
     if value is not None:
         from privplan.contrib.attestation.anchors import LocalLog
 
@@ -116,7 +133,9 @@ def _trusted_log(context: click.Context, parameter: click.Parameter, value: Any)
         context.meta.setdefault(TRUSTED, []).append(log)
 
 
-def _trusted_authority(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+def _trusted_authority(
+    context: click.Context, parameter: click.Parameter, value: Any
+) -> None:
     if value is not None:
         from privplan.contrib.attestation.anchors import TimeStamps
 
@@ -125,15 +144,28 @@ def _trusted_authority(context: click.Context, parameter: click.Parameter, value
 
 def _option(name: str, callback: Callable[..., None], line: str) -> click.Option:
     return click.Option(
-        [name], type=_FILE, metavar="FILE", expose_value=False, callback=callback, help=line
+        [name],
+        type=_FILE,
+        metavar="FILE",
+        expose_value=False,
+        callback=callback,
+        help=line,
     )
 
 
 OF_SIMULATE = [
-    _option("--signing-key", _signing, "Secret key (attest keys new) of a server in the signers."),
+    _option(
+        "--signing-key",
+        _signing,
+        "Secret key (attest keys new) of a server in the signers.",
+    ),
 ]
 OF_VERIFY = [
-    _option("--anchor-log", _trusted_log, "Log that holds anchored heads of signed statements."),
+    _option(
+        "--anchor-log",
+        _trusted_log,
+        "Log that holds anchored heads of signed statements.",
+    ),
     _option(
         "--tsa-certificate",
         _trusted_authority,

@@ -75,7 +75,9 @@ def new_key(path: Path | str) -> SigningKey:
 
     private = ed25519.Ed25519PrivateKey.generate()
     content = private.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
     write_secret(Path(path), content, "key")
     return SigningKey(private)

@@ -74,7 +74,9 @@ class Statement(Value):
     @property
     def body(self) -> str:
         """The statement as canonical JSON."""
-        return json.dumps(self.model_dump(mode="json"), separators=(",", ":"), sort_keys=True)
+        return json.dumps(
+            self.model_dump(mode="json"), separators=(",", ":"), sort_keys=True
+        )
 
 
 class Signed(Value):
@@ -101,7 +103,9 @@ class Signed(Value):
         except ValueError:
             signed = None
         if signed is None or signed.line != line:
-            raise InputError.one("attestation", "must be a line with a signed statement", line)
+            raise InputError.one(
+                "attestation", "must be a line with a signed statement", line
+            )
         return signed
 
 
@@ -137,9 +141,13 @@ def read_attestation(folder: Path) -> Attestation | None:
     return Attestation(statements=tuple(found))
 
 
-def cohort_commitment(salt: bytes, round_: int, cohort: Mapping[str, Sequence[int]]) -> str:
+def cohort_commitment(
+    salt: bytes, round_: int, cohort: Mapping[str, Sequence[int]]
+) -> str:
     """The commitment to round's participants: SHA-256 of a secret salt and of the participants."""
-    groups = {name: sorted(map(int, found)) for name, found in cohort.items() if len(found)}
+    groups = {
+        name: sorted(map(int, found)) for name, found in cohort.items() if len(found)
+    }
     data = {"round": round_, "groups": groups}
     text = json.dumps(data, separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(b"privplan cohort v1\n" + salt + text.encode()).hexdigest()

@@ -30,8 +30,12 @@ _DELTA = click.FloatRange(1e-30, 1, max_open=True)
     metavar="FRAMEWORK",
     help="flower, nvflare, opacus, pfl.",
 )
-@click.option("--population", type=_COUNT, help="Clients (opacus: records) that may be drawn.")
-@click.option("--rounds", type=_COUNT, help="Number of noisy releases (opacus: optimiser steps).")
+@click.option(
+    "--population", type=_COUNT, help="Clients (opacus: records) that may be drawn."
+)
+@click.option(
+    "--rounds", type=_COUNT, help="Number of noisy releases (opacus: optimiser steps)."
+)
 @click.option("--delta", type=_DELTA, help="Failure probability, in (0, 1).")
 @click.option(
     "--format",
@@ -73,7 +77,9 @@ def _show(report: Findings, framework: str) -> None:
     if mechanism is None or not report.epsilon:
         render.text("epsilon: not determined")
     else:
-        bounds = ", ".join(f"{bound} under {name}" for name, bound in report.epsilon.items())
+        bounds = ", ".join(
+            f"{bound} under {name}" for name, bound in report.epsilon.items()
+        )
         render.text(
             f"if each of these is so: epsilon of a {mechanism.unit} <= {bounds} "
             f"(delta {mechanism.delta:g}, {mechanism.law} sampling, {report.accountant})"

@@ -70,6 +70,10 @@ def _calls(script: Script, function: ast.AST) -> Any:
     method = isinstance(script.scope[function], ast.ClassDef)
     in_rounds = method and getattr(function, "name", "") == _METHOD
     callers = script.callers(function) or []
-    if in_rounds or any(path.endswith(_DECORATOR) for path in paths) or len(callers) > 1:
+    if (
+        in_rounds
+        or any(path.endswith(_DECORATOR) for path in paths)
+        or len(callers) > 1
+    ):
         return math.inf
     return times(script, callers[0].node) if callers else UNKNOWN

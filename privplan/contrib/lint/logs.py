@@ -7,7 +7,9 @@ import re
 from privplan.contrib.lint.reading import Findings
 from privplan.contrib.lint.source import Source
 
-_PRINTED = re.compile(r"(?:\bepsilon|\beps|ε)['\"]?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_PRINTED = re.compile(
+    r"(?:\bepsilon|\beps|ε)['\"]?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE
+)
 
 
 def read_log(source: Source, findings: Findings) -> None:

@@ -62,9 +62,13 @@ class Findings:
     """All that was read from a file."""
 
     alarms: list[Alarm] = field(default_factory=list)  # what is wrong
-    read: list[Line] = field(default_factory=list)  # values and conditions of an epsilon
+    read: list[Line] = field(
+        default_factory=list
+    )  # values and conditions of an epsilon
     undetermined: list[Line] = field(default_factory=list)  # why there is no epsilon
-    not_understood: list[Line] = field(default_factory=list)  # calls, keywords, keys, names
+    not_understood: list[Line] = field(
+        default_factory=list
+    )  # calls, keywords, keys, names
     shown: bool = False  # whether the file shows anything of the framework
     mechanism: Mechanism | None = None  # releases whose values are all determined
     # upper bound on epsilon by neighbouring relation, rounded up; empty where not
@@ -94,7 +98,9 @@ class Findings:
         """Add something that must be so, for an epsilon to be right."""
         self.read.append(Line(text, line))
 
-    def literal(self, name: str, value: Any, line: int, option: float | None = None) -> float:
+    def literal(
+        self, name: str, value: Any, line: int, option: float | None = None
+    ) -> float:
         """Read a number of the file, else of the command line.
 
         Returns:
@@ -105,8 +111,12 @@ class Findings:
             self.condition(f"{name} {option:g}, as the command line says")
             return option
         if size is None or option not in (None, size):
-            stated = "no constant in the file" if size is None else f"{size:g} in the file"
-            self.unknown(f"{name}: {stated}, {option or 'nothing'} on the command line", line)
+            stated = (
+                "no constant in the file" if size is None else f"{size:g} in the file"
+            )
+            self.unknown(
+                f"{name}: {stated}, {option or 'nothing'} on the command line", line
+            )
             return 0.0
         self.condition(f"{name} {size:g}", line)
         return size

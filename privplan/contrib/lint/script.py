@@ -104,7 +104,9 @@ class Script(Syntax):
         """All calls of a function; None where it may be called in other ways, too."""
         name = getattr(function, "name", "")
         scope = self.scope[function]
-        alone = len(self.bindings[scope, name]) == 1 and not getattr(function, "decorator_list", 1)
+        alone = len(self.bindings[scope, name]) == 1 and not getattr(
+            function, "decorator_list", 1
+        )
         if not alone or isinstance(scope, ast.ClassDef):
             return None
         calls = [call for call in self.named(name) if call.path == name]
@@ -145,7 +147,9 @@ class Script(Syntax):
             elif isinstance(scope, ast.ClassDef):
                 bindings = []
             if self.bindings.get((scope, node.id)):
-                value = self.bound(bindings[0], node.id) if len(bindings) == 1 else UNKNOWN
+                value = (
+                    self.bound(bindings[0], node.id) if len(bindings) == 1 else UNKNOWN
+                )
                 changed = isinstance(value, list) and node.id in self._changed
                 return UNKNOWN if changed else value
             scope = self.scope.get(scope)
@@ -154,7 +158,9 @@ class Script(Syntax):
     def _reaching(self, bindings: list[Binding], use: ast.Name) -> list[Binding]:
         """The binding of its scope that a use sees; none where several may be."""
         start = place(self.statement[use])
-        first = bisect_left(bindings, start, key=lambda binding: place(binding.statement))
+        first = bisect_left(
+            bindings, start, key=lambda binding: place(binding.statement)
+        )
         for following in bindings[first : first + 1]:
             line = place(following.statement)[0]
             if any(line <= getattr(loop, "end_lineno", 0) for loop in self.loops(use)):
@@ -183,7 +189,9 @@ class Script(Syntax):
     def _parameter(self, function: ast.AST, name: str) -> Any:
         """The value of a parameter of a function that is called in one place."""
         parameters: Any = getattr(function, "args", None)
-        ordered = [argument.arg for argument in (*parameters.posonlyargs, *parameters.args)]
+        ordered = [
+            argument.arg for argument in (*parameters.posonlyargs, *parameters.args)
+        ]
         calls = self.callers(function) or []
         values = [bound_arguments(call.node, ordered).get(name) for call in calls]
         return self.value(values[0]) if len(values) == 1 else UNKNOWN
@@ -193,7 +201,9 @@ def bound_arguments(node: ast.Call, ordered: list[str]) -> dict[str, ast.expr]:
     """Arguments of a call by parameter; ``*`` and ``**`` under their signs."""
     bound: dict[str, ast.expr] = {}
     for position, argument in enumerate(node.args):
-        name = ordered[position] if position < len(ordered) else f"argument {position + 1}"
+        name = (
+            ordered[position] if position < len(ordered) else f"argument {position + 1}"
+        )
         bound["*" if isinstance(argument, ast.Starred) else name] = argument
     for keyword in node.keywords:
         bound[keyword.arg or "**"] = keyword.value

@@ -93,7 +93,9 @@ def _script(text: str) -> Script:
     except SyntaxError:
         # each command of a notebook becomes a call, so that it is named as not
         # understood
-        commands = _MAGIC.sub(lambda command: f"{command[1]}magic({command[2]!r})", text)
+        commands = _MAGIC.sub(
+            lambda command: f"{command[1]}magic({command[2]!r})", text
+        )
         if commands == text:
             raise
         return Script(commands)
@@ -125,7 +127,9 @@ def walk(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     yield name, data
     if isinstance(data, dict):
         for key, value in data.items():
-            yield from walk(value, str(key).strip().lower().replace("-", "_").replace(" ", "_"))
+            yield from walk(
+                value, str(key).strip().lower().replace("-", "_").replace(" ", "_")
+            )
     elif isinstance(data, list):
         for value in data:
             yield from walk(value, name)

@@ -37,9 +37,15 @@ class Binding:
     """One place that gives a name a value."""
 
     statement: ast.AST  # the statement, after which the name has the value
-    value: ast.expr | None = None  # the expression; None where the value is not determined
-    index: int | None = None  # the value's item, of a value that is taken apart; else None
-    parameter: bool = False  # whether it is a parameter of the function that is ``statement``
+    value: ast.expr | None = (
+        None  # the expression; None where the value is not determined
+    )
+    index: int | None = (
+        None  # the value's item, of a value that is taken apart; else None
+    )
+    parameter: bool = (
+        False  # whether it is a parameter of the function that is ``statement``
+    )
 
 
 def place(node: ast.AST) -> tuple[int, int]:
@@ -102,7 +108,9 @@ class Syntax:
         """Statements around a node in its scope, innermost first; the scope is last."""
         scope = self.scope.get(node, self.tree)
         while node is not scope:
-            inside = isinstance(scope, ast.expr)  # a lambda or a comprehension has no statements
+            inside = isinstance(
+                scope, ast.expr
+            )  # a lambda or a comprehension has no statements
             node = scope if inside else self.parent[self.statement.get(node, node)]
             yield node
 
@@ -121,7 +129,9 @@ class Syntax:
                 self.parent[child] = node
                 self.scope[child] = inner
                 begins = isinstance(child, ast.stmt)
-                self.statement[child] = child if begins else self.statement.get(node, node)
+                self.statement[child] = (
+                    child if begins else self.statement.get(node, node)
+                )
                 waiting.append((child, inner))
 
     def _index(self, node: ast.AST) -> None:
@@ -129,7 +139,9 @@ class Syntax:
             case ast.Import():
                 for name in node.names:
                     root = name.name.partition(".")[0]
-                    self.imports[name.asname or root] = name.name if name.asname else root
+                    self.imports[name.asname or root] = (
+                        name.name if name.asname else root
+                    )
             case ast.ImportFrom():
                 source = "." * node.level + (node.module or "")
                 for name in node.names:
@@ -140,14 +152,18 @@ class Syntax:
             case ast.AugAssign() | ast.For() | ast.comprehension() | ast.NamedExpr():
                 self._store(node.target, Binding(self.statement[node]))
             case ast.withitem() if node.optional_vars is not None:
-                self._store(node.optional_vars, Binding(self.statement[node], node.context_expr))
+                self._store(
+                    node.optional_vars, Binding(self.statement[node], node.context_expr)
+                )
             case ast.Global() | ast.Nonlocal():
                 self.shared.update(node.names)
             case ast.FunctionDef() | ast.ClassDef() | ast.ExceptHandler() if node.name:
                 self.bindings[self.scope[node], node.name].append(Binding(node))
             case ast.arg():
                 function = self.scope[node]
-                self.bindings[function, node.arg].append(Binding(function, parameter=True))
+                self.bindings[function, node.arg].append(
+                    Binding(function, parameter=True)
+                )
             case ast.Name(ctx=ast.Load()):
                 self.references[node.id].append(node)
 

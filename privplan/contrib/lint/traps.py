@@ -40,7 +40,9 @@ _CLIENT = (
 )
 _COPIED = r"load|set_|copy|restore|global|previous|checkpoint|server"
 _HALF_COST = "the coarse grid of the sum shows which value the noise was added to"
-_ORDER_COST = "clipping scales the noise down with the value, and the sum is not protected by it"
+_ORDER_COST = (
+    "clipping scales the noise down with the value, and the sum is not protected by it"
+)
 _QUANTILE_COST = "a release without noise, which no accountant counts"
 UNIT_COST = "a client with many records has no bound that the file accounts for"
 
@@ -65,10 +67,14 @@ def find(source: Source, script: Script, findings: Findings) -> None:
             for word in _words(clipped):
                 if (scope, word) in noised:
                     message = f"{word!r} gets noise before it is clipped"
-                    findings.alarm("noise-before-clipping", message, _ORDER_COST, node.lineno)
+                    findings.alarm(
+                        "noise-before-clipping", message, _ORDER_COST, node.lineno
+                    )
             if re.search(_NOISE, clipped):
                 message = "noise is added within what is clipped"
-                findings.alarm("noise-before-clipping", message, _ORDER_COST, node.lineno)
+                findings.alarm(
+                    "noise-before-clipping", message, _ORDER_COST, node.lineno
+                )
         elif noise and re.search(r"\+|-|noise\w*\(", text):
             noised.add((scope, name))
         for norm in re.findall(_CLIPPING_NORM, text):
@@ -92,7 +98,9 @@ def client_promise(source: Source, findings: Findings, protected: str) -> None:
         findings.alarm("record-level", message, UNIT_COST, line)
 
 
-def large_delta(options: Options, delta: float | None, findings: Findings, line: int = 0) -> None:
+def large_delta(
+    options: Options, delta: float | None, findings: Findings, line: int = 0
+) -> None:
     """Add an alarm where delta is at least one over the number of units."""
     if delta and options.population and delta >= 1 / options.population:
         message = f"delta {delta:g} is not below 1/n = {1 / options.population:.4g}"
@@ -109,5 +117,7 @@ def new_in_rounds(source: Source, script: Script, call: Call, module: str) -> bo
     start = getattr((script.loops(call.node) or blocks[-1:])[0], "lineno", 0)
     before = source.text.splitlines()[start : call.line - 1]
     lines = [line for line in before if re.search(rf"\b{re.escape(module)}\b", line)]
-    fresh = any(re.match(rf"\s*{re.escape(module)}\b[^=]*= *[\w.]+\(", line) for line in lines)
+    fresh = any(
+        re.match(rf"\s*{re.escape(module)}\b[^=]*= *[\w.]+\(", line) for line in lines
+    )
     return not fresh or any(re.search(_COPIED, line) for line in lines)

@@ -36,7 +36,9 @@ class Understood:
     attributes: str = ""  # attributes and methods of objects
     keys: str = ""  # keys and sections of configurations
 
-    def argument(self, script: Script, call: Call | None, name: str, default: Any = UNKNOWN) -> Any:
+    def argument(
+        self, script: Script, call: Call | None, name: str, default: Any = UNKNOWN
+    ) -> Any:
         """The value of an argument; the framework's default where it is left out."""
         bound = self.bound(call)
         if name in bound:
@@ -47,7 +49,9 @@ class Understood:
         """The arguments of a call by name."""
         if call is None:
             return {}
-        return bound_arguments(call.node, self.signature(call.name).partition("|")[0].split())
+        return bound_arguments(
+            call.node, self.signature(call.name).partition("|")[0].split()
+        )
 
     def signature(self, name: str) -> str:
         """The arguments of a class or function; none where it is not listed."""
@@ -84,9 +88,13 @@ class _Check:
                 if key not in understood:
                     yield f"key {key}", self._source.line(re.escape(key))
             return
-        reserved = {*self._names, *script.imports, *dir(builtins)} - {*python.PARAMETERS.split()}
+        reserved = {*self._names, *script.imports, *dir(builtins)} - {
+            *python.PARAMETERS.split()
+        }
         # attributes that classes of the file give themselves
-        attributes = (getattr(node, "attr", "") for node in script.nodes if _of_new(script, node))
+        attributes = (
+            getattr(node, "attr", "") for node in script.nodes if _of_new(script, node)
+        )
         self._attributes.update(attributes)
         for (_, name), bindings in script.bindings.items():
             if name in reserved:
@@ -102,8 +110,12 @@ class _Check:
     def _of_node(self, script: Script, node: ast.AST) -> Iterator[str]:
         match node:
             case ast.Import() | ast.ImportFrom():
-                modules = [getattr(node, "module", None) or name.name for name in node.names]
-                yield from (m for m in modules if m.partition(".")[0] not in self._packages)
+                modules = [
+                    getattr(node, "module", None) or name.name for name in node.names
+                ]
+                yield from (
+                    m for m in modules if m.partition(".")[0] not in self._packages
+                )
             case ast.Attribute(ctx=ast.Load()) | ast.Name(ctx=ast.Load()):
                 if not self._loaded(script, node):
                     yield script.path(node).removeprefix(".")
@@ -129,7 +141,9 @@ class _Check:
                 name = script.path(node.target)
                 first = script.bindings.get((script.scope[node], name), [])[:1]
                 starts = [number(script.bound(binding, name)) for binding in first]
-                yield from (f"the change of {name} in place" for _ in starts if None in starts)
+                yield from (
+                    f"the change of {name} in place" for _ in starts if None in starts
+                )
 
     def _loaded(self, script: Script, node: ast.AST) -> bool:
         """Whether a name with its attributes is imported, of the file, or of Python."""

@@ -6,7 +6,8 @@ import click
 
 
 @click.command(
-    "tuning-cost", epilog="Example: privplan proxy tuning-cost spec.yaml --runs 20 --law geometric"
+    "tuning-cost",
+    epilog="Example: privplan proxy tuning-cost spec.yaml --runs 20 --law geometric",
 )
 @click.argument("spec", type=click.Path())
 @click.option("--runs", type=float, required=True, help="Mean number K of all runs.")
@@ -16,7 +17,9 @@ import click
     default="poisson",
     help="Law of K; poisson by default.",
 )
-@click.option("--shape", type=float, help="Shape of the truncated negative binomial law; 0.5.")
+@click.option(
+    "--shape", type=float, help="Shape of the truncated negative binomial law; 0.5."
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(spec: str, runs: float, law: str, shape: float | None, form: str) -> None:
     """Say what tuning on private data costs, and what budgets are left for a run of SPEC.
@@ -37,9 +40,25 @@ def command(spec: str, runs: float, law: str, shape: float | None, form: str) ->
         render.data([vars(one) for one in found])
         return
     rows = [
-        [a.group, f"{a.budget:g}", lower(a.left), upper(a.best), upper(a.whole), f"{a.delta:.3g}"]
+        [
+            a.group,
+            f"{a.budget:g}",
+            lower(a.left),
+            upper(a.best),
+            upper(a.whole),
+            f"{a.delta:.3g}",
+        ]
         for a in found
     ]
-    columns = ["group", "budget", "left for a run", "best of all", "without it", "delta"]
-    caption = "epsilon; without it: of the best of all runs that spend the whole budget each"
+    columns = [
+        "group",
+        "budget",
+        "left for a run",
+        "best of all",
+        "without it",
+        "delta",
+    ]
+    caption = (
+        "epsilon; without it: of the best of all runs that spend the whole budget each"
+    )
     render.table(f"Best of K runs, K {law} with mean {runs:g}", columns, rows, caption)

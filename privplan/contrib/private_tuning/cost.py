@@ -44,9 +44,13 @@ class PrivateTuning(Checked):
     @rule
     def _numbers(self) -> Iterator[Fault]:
         if self.shape is not None and self.law != "truncated_negative_binomial":
-            yield Fault("shape", "is only for law: truncated_negative_binomial", self.shape)
+            yield Fault(
+                "shape", "is only for law: truncated_negative_binomial", self.shape
+            )
         if self.runs == 1 and self.law != "poisson":
-            yield Fault("runs", f"must be greater than 1 for law: {self.law}", self.runs)
+            yield Fault(
+                "runs", f"must be greater than 1 for law: {self.law}", self.runs
+            )
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> float:
         """Upper bound on the epsilon of the best of all runs."""
@@ -58,8 +62,12 @@ def selected(plan: Plan, history: History, delta: float) -> float:
     """Upper bound on epsilon of the best run of a stored plan whose spec has ``tuning``."""
     stated = plan.removed.get(("tuning",))
     if stated is None:
-        raise InputError.one("spec.tuning", "is required for a guarantee by selection", "nothing")
-    return parse(PrivateTuning, stated).epsilon(history, delta, Relation(plan.spec.relation))
+        raise InputError.one(
+            "spec.tuning", "is required for a guarantee by selection", "nothing"
+        )
+    return parse(PrivateTuning, stated).epsilon(
+        history, delta, Relation(plan.spec.relation)
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,10 @@ def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
     for _ in range(_STEPS):
         groups = tuple(
             group.model_copy(
-                update={"epsilon": group.epsilon * shares[group.name], "delta": deltas[group.name]}
+                update={
+                    "epsilon": group.epsilon * shares[group.name],
+                    "delta": deltas[group.name],
+                }
             )
             for group in spec.groups
         )
@@ -99,7 +110,12 @@ def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
         if max(used.values()) <= 1:
             known = (best, whole, deltas)
             found = [
-                GroupCost(one.name, one.epsilon, run.epsilon, *(each[one.name] for each in known))
+                GroupCost(
+                    one.name,
+                    one.epsilon,
+                    run.epsilon,
+                    *(each[one.name] for each in known),
+                )
                 for one, run in zip(spec.groups, groups, strict=True)
             ]
             if min(used.values()) >= 1 - _CLOSE:
@@ -108,7 +124,9 @@ def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:
             # towards the middle of what may stay unspent; the bound grows faster than a run's
             shares[name] *= min(2.0, max(0.5, ((1 - _CLOSE / 2) / share) ** 0.9))
     if not found:
-        raise InfeasibleError("runs: no noise was found that keeps the budgets over all runs")
+        raise InfeasibleError(
+            "runs: no noise was found that keeps the budgets over all runs"
+        )
     return found
 
 

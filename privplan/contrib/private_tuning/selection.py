@@ -58,7 +58,11 @@ def negative_binomial_gamma(mean: float, shape: float) -> float:
 
     def excess(log_gamma: float) -> float:
         powers = -math.expm1(shape * log_gamma)
-        return math.log(shape * -math.expm1(log_gamma) / powers) - log_gamma - math.log(mean)
+        return (
+            math.log(shape * -math.expm1(log_gamma) / powers)
+            - log_gamma
+            - math.log(mean)
+        )
 
     return math.exp(float(brentq(excess, -700 / max(shape, 1.0), -1e-12)))
 

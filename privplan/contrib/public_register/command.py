@@ -14,7 +14,9 @@ from privplan.cli.judging import judging, judging_options, takes_options_of_veri
 @in_section("verify")
 @click.command("report", epilog="Example: privplan report run -o page.html")
 @click.argument("source", metavar="PLAN|RUN|RESULTS")
-@click.option("-o", "--output", metavar="FILE", help="File to write.  [html: report.html]")
+@click.option(
+    "-o", "--output", metavar="FILE", help="File to write.  [html: report.html]"
+)
 @click.option(
     "--format",
     "form",

@@ -31,20 +31,28 @@ _RELATIONS = {
 }
 
 
-def registry_report(path: Path | str, judged: Callable[[Run], Verdict] = judge) -> dict[str, Any]:
+def registry_report(
+    path: Path | str, judged: Callable[[Run], Verdict] = judge
+) -> dict[str, Any]:
     """The report of a plan file or a run folder, as plain data for strict JSON."""
     where = Path(path)
     if not where.exists():
-        raise InputError.one("report", "must be a plan file or a run folder that exists", str(path))
+        raise InputError.one(
+            "report", "must be a plan file or a run folder that exists", str(path)
+        )
     if not where.is_dir():
         return _report(require_certified(Plan.load(where)), None)
     run = load_run(where)
     return _report(run.plan, judged(run), run)
 
 
-def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict[str, Any]:
+def _report(
+    plan: Plan, verdict: Verdict | None, run: Run | None = None
+) -> dict[str, Any]:
     spec = plan.spec
-    realised = {} if verdict is None else {group.group: group for group in verdict.groups}
+    realised = (
+        {} if verdict is None else {group.group: group for group in verdict.groups}
+    )
     groups = []
     for group in plan.groups:
         row = next(r for r in plan.certificate if r.guarantee and r.group == group.name)
@@ -160,7 +168,9 @@ def page(report: dict[str, Any]) -> str:
         f"Status: {in_markdown(report['status'])}.",
         "",
     ]
-    lines += ["| group | units | epsilon budget | delta | planned | realised | ratio | noise |"]
+    lines += [
+        "| group | units | epsilon budget | delta | planned | realised | ratio | noise |"
+    ]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for one in guarantee["groups"]:
         cells = [
@@ -182,7 +192,9 @@ def page(report: dict[str, Any]) -> str:
     if report["evidence"] is not None:
         lines += ["## Evidence", ""]
         for key, value in report["evidence"].items():
-            lines.append(f"- {key.replace('_', ' ')}: {in_markdown(', '.join(value)) or 'none'}")
+            lines.append(
+                f"- {key.replace('_', ' ')}: {in_markdown(', '.join(value)) or 'none'}"
+            )
         lines.append("")
     lines += ["## Not covered", "", *(f"- {one}" for one in report["not_covered"]), ""]
     lines += [f"Plan {report['plan_digest']}, format {report['format']}.", ""]

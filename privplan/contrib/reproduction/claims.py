@@ -143,8 +143,13 @@ def difference(asked: Asked, result: Result, margin: float = 0.0) -> Difference 
     elif min(counts) < 2:
         error, freedom = None, 0.0
     elif len(set(counts)) == 1:
-        rows = np.array([factor * np.array(cell.values) for factor, cell in terms]).sum(axis=0)
-        error, freedom = statistics.stdev(rows.tolist()) / math.sqrt(counts[0]), counts[0] - 1
+        rows = np.array([factor * np.array(cell.values) for factor, cell in terms]).sum(
+            axis=0
+        )
+        error, freedom = (
+            statistics.stdev(rows.tolist()) / math.sqrt(counts[0]),
+            counts[0] - 1,
+        )
     else:
         parts = [(factor * (cell.error or 0.0)) ** 2 for factor, cell in terms]
         error = math.sqrt(sum(parts))
@@ -155,13 +160,18 @@ def difference(asked: Asked, result: Result, margin: float = 0.0) -> Difference 
     printed = None
     if None not in values:
         printed = sum(factor * (cell.published or 0.0) for factor, cell in terms)
-    printed_error = math.hypot(*(factor * (cell.published_error or 0.0) for factor, cell in terms))
+    printed_error = math.hypot(
+        *(factor * (cell.published_error or 0.0) for factor, cell in terms)
+    )
     found = sum(factor * cell.mean for factor, cell in terms)
     return Difference(where, found, error, freedom, printed, printed_error, margin)
 
 
 def ahead(
-    pairs: Iterable[Sequence[str]], *, columns: Sequence[str] = (), as_printed: bool = False
+    pairs: Iterable[Sequence[str]],
+    *,
+    columns: Sequence[str] = (),
+    as_printed: bool = False,
 ) -> Callable[[Result], list[Asked]]:
     """One row has larger numbers than another, for each pair, in every column.
 
@@ -174,7 +184,9 @@ def ahead(
         for column in columns or result.columns:
             for high, low in known:
                 cells = [result.at(high, column), result.at(low, column)]
-                first, second = (None if cell is None else cell.published for cell in cells)
+                first, second = (
+                    None if cell is None else cell.published for cell in cells
+                )
                 if as_printed and first is not None and second is not None:
                     if first == second:
                         continue
@@ -192,19 +204,28 @@ def rises(
     """Rows rise from each column to the next; they fall where the sign is -1."""
     word = "rises" if sign > 0 else "falls"
     return lambda result: [
-        (f"{row} {word}, {before} to {after}", [(sign, row, after), (-sign, row, before)])
+        (
+            f"{row} {word}, {before} to {after}",
+            [(sign, row, after), (-sign, row, before)],
+        )
         for row in rows
         for before, after in pairwise(columns or result.columns)
     ]
 
 
-def lead_rises(high: str, low: str, *, sign: float = 1.0) -> Callable[[Result], list[Asked]]:
+def lead_rises(
+    high: str, low: str, *, sign: float = 1.0
+) -> Callable[[Result], list[Asked]]:
     """A row's lead over another one grows from the first column to the last; sign -1: shrinks."""
 
     def asked(result: Result) -> list[Asked]:
         first, last = result.columns[0], result.columns[-1]
         ends = [(sign, last), (-sign, first)]
-        terms = [(s * f, row, end) for s, end in ends for f, row in ((1.0, high), (-1.0, low))]
+        terms = [
+            (s * f, row, end)
+            for s, end in ends
+            for f, row in ((1.0, high), (-1.0, low))
+        ]
         more, less = (last, first) if sign > 0 else (first, last)
         return [(f"lead of {high} over {low}, {more} over {less}", terms)]
 
@@ -236,14 +257,18 @@ def verdicts(claims: Sequence[Claim], result: Result) -> list[Outcome]:
         asked = claim.rule.of(result) if isinstance(claim.rule, Differences) else []
         each = [difference(one, result, claim.rule.margin) for one in asked]  # type: ignore[union-attr]
         found.append(([one for one in each if one is not None], each.count(None)))
-    least = [min(_p(one, held=True), _p(one, held=False)) if one else 2.0 for one, _ in found]
+    least = [
+        min(_p(one, held=True), _p(one, held=False)) if one else 2.0 for one, _ in found
+    ]
     many = sum(p <= 1 for p in least)
     adjusted, before = dict.fromkeys(range(len(claims)), 1.0), 0.0
     seeds, needed = dict.fromkeys(adjusted, 0.0), 0.0
     for rank, at in enumerate(sorted(adjusted, key=lambda at: least[at])[:many]):
         adjusted[at] = before = max(before, min(1.0, (many - rank) * least[at]))
         if before > LEVEL and result.seeds:  # after those before it are decided
-            seeds[at] = needed = max(needed, _seeds(found[at][0], LEVEL / (many - rank)))
+            seeds[at] = needed = max(
+                needed, _seeds(found[at][0], LEVEL / (many - rank))
+            )
     outcomes = []
     for at, (claim, (every, missing)) in enumerate(zip(claims, found, strict=True)):
         if isinstance(claim.rule, Differences):
@@ -265,15 +290,27 @@ def _outcome(
     held, decided = least.excess > 0, p <= LEVEL or not result.seeds
     count = sum(one.excess > 0 for one in every)
     # with seeds the one that the p-value is of: the least sure lead, or the surest lag
-    below, word = [one for one in every if one.excess < 0], "deciding" if result.seeds else "least"
+    below, word = (
+        [one for one in every if one.excess < 0],
+        "deciding" if result.seeds else "least",
+    )
     if result.seeds:
-        sure = sorted(below or every, key=lambda one: (one.p, one.excess if below else -one.excess))
+        sure = sorted(
+            below or every,
+            key=lambda one: (one.p, one.excess if below else -one.excess),
+        )
         least = sure[0 if below else -1]
-    words = str(least) if len(every) == 1 else f"right in {count} of {len(every)}; {word} {least}"
+    words = (
+        str(least)
+        if len(every) == 1
+        else f"right in {count} of {len(every)}; {word} {least}"
+    )
     if result.seeds:
         words += f"; p {p:.2g}"
     if missing and (held or not decided):
-        return Outcome(NOT_RUN, f"{len(every)} of {len(every) + missing} comparisons run: {words}")
+        return Outcome(
+            NOT_RUN, f"{len(every)} of {len(every) + missing} comparisons run: {words}"
+        )
     if not decided:
         if any(one.error is None for one in every):
             return Outcome(UNDECIDED, f"{words}; one seed has no interval")
@@ -299,7 +336,9 @@ def printed_within(tolerance: float) -> Judge:
         _, worst = max(cells, key=lambda pair: pair[0])
         verdict = REPRODUCED if near == len(cells) else NOT_REPRODUCED
         far = f"{worst.row}, {worst.column}: {worst.mean:.4g}, printed {worst.published:g}"
-        return Outcome(verdict, f"{near} of {len(cells)} within {tolerance:g}; farthest {far}")
+        return Outcome(
+            verdict, f"{near} of {len(cells)} within {tolerance:g}; farthest {far}"
+        )
 
     return judge
 
@@ -346,7 +385,9 @@ class Cell(Value):
     @property
     def half(self) -> float | None:
         """Half of the mean's interval of 95% (Student's t); None with one value."""
-        return None if self.error is None else _quantile(len(self.values) - 1) * self.error
+        return (
+            None if self.error is None else _quantile(len(self.values) - 1) * self.error
+        )
 
 
 class Result(Value):
@@ -372,7 +413,9 @@ class Result(Value):
 
     def at(self, row: str, column: str) -> Cell | None:
         """The cell of a row and a column; None where there is none."""
-        return next((one for one in self.cells if (one.row, one.column) == (row, column)), None)
+        return next(
+            (one for one in self.cells if (one.row, one.column) == (row, column)), None
+        )
 
     @property
     def rows(self) -> list[str]:

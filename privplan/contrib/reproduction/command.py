@@ -36,23 +36,37 @@ _OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
     epilog="Example: privplan reproduce gdpfed-plus-table-1 --format json",
 )
 @click.argument("table", metavar="[TABLE]", required=False)
-@click.option("--list", "show_list", is_flag=True, help="List the tables of all papers.")
+@click.option(
+    "--list", "show_list", is_flag=True, help="List the tables of all papers."
+)
 @click.option(
     "--size",
     help="full: the paper's setting; reduced: the table's own, for a CPU.  "
     "[reduced where the table has it]",
 )
 @click.option(
-    "--rows", multiple=True, help="A row to run, by its head; again for more.  [all rows]"
+    "--rows",
+    multiple=True,
+    help="A row to run, by its head; again for more.  [all rows]",
 )
 @click.option(
-    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs per cell."
+    "--seeds",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="Runs per cell.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time."
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Runs at a time.",
 )
 @click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Folder with data sets.  [PRIVPLAN_DATA]"
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder with data sets.  [PRIVPLAN_DATA]",
 )
 @click.option("--download", is_flag=True, help="Fetch missing data sets.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
@@ -63,7 +77,9 @@ _OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
     default="table",
     help="csv and latex have the cells alone, without verdicts.  [table]",
 )
-@click.option("--plot", metavar="PICTURE", help="Draw it beside the printed numbers, too.")
+@click.option(
+    "--plot", metavar="PICTURE", help="Draw it beside the printed numbers, too."
+)
 @click.option(
     "-o",
     "--output",
@@ -102,15 +118,23 @@ def command(
         _list(tables(), form)
         return
     if table is None:
-        raise InputError.one("table", "must be one of privplan reproduce --list", "nothing")
+        raise InputError.one(
+            "table", "must be one of privplan reproduce --list", "nothing"
+        )
     chosen = table_of(table)
     if chosen.kind == "left out":
-        raise InputError.one("table", f"cannot be reproduced: {chosen.left_out}", chosen.name)
+        raise InputError.one(
+            "table", f"cannot be reproduced: {chosen.left_out}", chosen.name
+        )
     if size is not None and size not in get_args(Size):
-        raise InputError.one("size", f"must be one of {', '.join(get_args(Size))}", size)
+        raise InputError.one(
+            "size", f"must be one of {', '.join(get_args(Size))}", size
+        )
     if chosen.planned is not None:
         if size == "reduced":
-            raise InputError.one("size", f"must be full for {chosen.name}, a table of plans", size)
+            raise InputError.one(
+                "size", f"must be full for {chosen.name}, a table of plans", size
+            )
         rule = f"must be left out for {chosen.name}, a table of plans"
         render.refuse_options(context, _OF_RUNS, rule)
         result = Result(table=chosen.name, size="full", cells=chosen.computed())
@@ -120,10 +144,15 @@ def command(
         wanted: Any = size or ("reduced" if "reduced" in chosen.trained else "full")
         options = [f"--device={device}", *(["--download"] if download else [])]
         options += [f"--data-dir={data_dir}"] if data_dir is not None else []
-        folder, earlier = output / f"{chosen.name}-{wanted}", output / f"{chosen.name}.json"
+        folder, earlier = (
+            output / f"{chosen.name}-{wanted}",
+            output / f"{chosen.name}.json",
+        )
         if wanted not in chosen.minutes:
             about = chosen.sizes.get(wanted, "the paper's setting")
-            render.status(f"{wanted} size, time not measured: {about}; Ctrl-C keeps finished runs")
+            render.status(
+                f"{wanted} size, time not measured: {about}; Ctrl-C keeps finished runs"
+            )
         with render.progress(chosen.name) as progress:
             result = run_table(
                 chosen,
@@ -141,7 +170,9 @@ def command(
     stored = result.save(output)
     if plot is not None:
         panels = list(panels_of(chosen, result))
-        write_bytes(plot, picture(panels, drawn_as, columns=2 if len(panels) > 1 else 1))
+        write_bytes(
+            plot, picture(panels, drawn_as, columns=2 if len(panels) > 1 else 1)
+        )
     claims = list(zip(chosen.claims, verdicts(chosen.claims, result), strict=True))
     if form == "json":
         outcomes = [
@@ -151,7 +182,9 @@ def command(
         render.data({**result.model_dump(mode="json"), "claims": outcomes})
     elif form == "csv":
         shown = io.StringIO()
-        csv.writer(shown, lineterminator="\n").writerows([HEADS, *map(_line, result.cells)])
+        csv.writer(shown, lineterminator="\n").writerows(
+            [HEADS, *map(_line, result.cells)]
+        )
         render.text(shown.getvalue().rstrip())
     elif form == "latex":
         render.text(_latex(result))
@@ -166,7 +199,11 @@ HEADS = ("row", "column", "found", "low", "high", "seeds", "printed")
 def _line(cell: Cell) -> list[str]:
     """A cell with its interval of 95%; empty where there is none."""
     half, known = cell.half, "" if cell.published is None else f"{cell.published:g}"
-    ends = ["", ""] if half is None else [f"{cell.mean - half:.6g}", f"{cell.mean + half:.6g}"]
+    ends = (
+        ["", ""]
+        if half is None
+        else [f"{cell.mean - half:.6g}", f"{cell.mean + half:.6g}"]
+    )
     return [
         csv_cell(cell.row),
         csv_cell(cell.column),
@@ -221,7 +258,9 @@ def panels_of(table: Table, result: Result) -> Iterator[Panel]:
             both = {cell.row: cell.mean, f"{cell.row}, printed": cell.published}
             for name, value in both.items():
                 if value is not None:
-                    panel = found.setdefault((place["of"] or table.title, across.strip()), {})
+                    panel = found.setdefault(
+                        (place["of"] or table.title, across.strip()), {}
+                    )
                     panel.setdefault(name, {})[float(place["at"])] = value
     for (title, across), named in found.items():
         at = {one for line in named.values() for one in line}
@@ -237,13 +276,17 @@ def _rows(column: str, cells: Sequence[Cell], unit: str) -> Panel:
 
     def draw(axes: Axes, theme: Theme) -> None:
         for at, cell in enumerate(cells):
-            axes.errorbar(cell.mean, at, xerr=cell.half or 0, fmt="o", color=theme.good, capsize=3)
+            axes.errorbar(
+                cell.mean, at, xerr=cell.half or 0, fmt="o", color=theme.good, capsize=3
+            )
             if cell.published is not None:
                 axes.plot(cell.published, at, "D", color=theme.bad, mfc="none")
         name_rows(axes, [cell.row for cell in cells], f"{unit}; diamonds: printed")
 
     words = "; ".join(f"{cell.row} {_words(cell)}" for cell in cells)
-    return Panel(column, column, f"{column}, {unit}: {words}.", draw, 0.9 + 0.3 * len(cells))
+    return Panel(
+        column, column, f"{column}, {unit}: {words}.", draw, 0.9 + 0.3 * len(cells)
+    )
 
 
 def execute(arguments: Sequence[str]) -> dict[str, Any]:
@@ -252,7 +295,10 @@ def execute(arguments: Sequence[str]) -> dict[str, Any]:
 
     shown = io.StringIO()
     words = [*arguments, "--format=json", "--quiet"]
-    with contextlib.redirect_stdout(shown), main.make_context("privplan", words) as context:
+    with (
+        contextlib.redirect_stdout(shown),
+        main.make_context("privplan", words) as context,
+    ):
         main.invoke(context)
     found: dict[str, Any] = json.loads(shown.getvalue())
     return found
@@ -282,11 +328,17 @@ def _list(known: Sequence[Table], form: str) -> None:
         return
     rows = []
     for one in known:
-        times = ", ".join(f"{size} {minutes:g} min" for size, minutes in one.minutes.items())
-        words = times or one.left_out or (one.sizes["full"] if one.trained else "seconds")
+        times = ", ".join(
+            f"{size} {minutes:g} min" for size, minutes in one.minutes.items()
+        )
+        words = (
+            times or one.left_out or (one.sizes["full"] if one.trained else "seconds")
+        )
         rows.append([one.name, one.title, words])
     caption = "minutes of one busy CPU core, three seeds"
-    render.table("Published tables", ["table", "what", "time"], rows, caption, words=True)
+    render.table(
+        "Published tables", ["table", "what", "time"], rows, caption, words=True
+    )
 
 
 def _show(table: Table, result: Result, claims: Sequence[tuple[str, Outcome]]) -> None:

@@ -21,7 +21,9 @@ class Part(NamedTuple):
 
 
 def _normals(*parts: tuple[float, float, float]) -> tuple[Part, ...]:
-    return tuple(Part(weight, "normal", (mean, deviation)) for weight, mean, deviation in parts)
+    return tuple(
+        Part(weight, "normal", (mean, deviation)) for weight, mean, deviation in parts
+    )
 
 
 def _uniform(low: float, high: float) -> tuple[Part, ...]:
@@ -79,7 +81,9 @@ def with_distribution(data: dict[str, Any]) -> dict[str, Any]:
             "records": law["records"],
             "batch_size": int(size),
         }
-        for number, (epsilon, size) in enumerate(zip(epsilons, sizes, strict=True), start=1)
+        for number, (epsilon, size) in enumerate(
+            zip(epsilons, sizes, strict=True), start=1
+        )
     ]
     rest = {key: value for key, value in data.items() if key != "epsilon_distribution"}
     return {**rest, "groups": groups}

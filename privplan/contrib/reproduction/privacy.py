@@ -12,7 +12,10 @@ LAWS: dict[str, tuple[SamplingLaw, Relation]] = {
     "Poisson sampling, add/remove": (SamplingLaw.POISSON, Relation.ADD_REMOVE),
     "cohorts of fixed size, add/remove": (SamplingLaw.FIXED_SIZE, Relation.ADD_REMOVE),
     "Poisson sampling, replace one": (SamplingLaw.POISSON, Relation.REPLACE_ONE),
-    "cohorts of fixed size, replace one": (SamplingLaw.FIXED_SIZE, Relation.REPLACE_ONE),
+    "cohorts of fixed size, replace one": (
+        SamplingLaw.FIXED_SIZE,
+        Relation.REPLACE_ONE,
+    ),
 }
 """Law and relation by row."""
 
@@ -26,7 +29,9 @@ def epsilons(
         yield row, accountant("pld").epsilon(history, delta, relation)
 
 
-def noises(epsilon: float, ratio: float, rounds: int, delta: float) -> Iterator[tuple[str, float]]:
+def noises(
+    epsilon: float, ratio: float, rounds: int, delta: float
+) -> Iterator[tuple[str, float]]:
     """Noise multipliers that a budget needs by PLD, one row per law under add/remove."""
     for row, (law, relation) in LAWS.items():
         if relation == "add_remove":

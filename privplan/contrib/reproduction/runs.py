@@ -13,7 +13,13 @@ from typing import Any
 from privplan.cli.doctor import installed, versions
 from privplan.contrib.reproduction.claims import Cell, Result, Size
 from privplan.contrib.reproduction.epsilon_distribution import with_distribution
-from privplan.contrib.reproduction.tables import MEASURES, Execute, Method, Setting, Table
+from privplan.contrib.reproduction.tables import (
+    MEASURES,
+    Execute,
+    Method,
+    Setting,
+    Table,
+)
 from privplan.errors import InputError, PrivplanError, did_you_mean
 from privplan.files import missing_folders, remove_empty
 from privplan.plan import Plan
@@ -56,7 +62,10 @@ class Run:
     @property
     def key(self) -> str:
         """Key in the journal: all that the accuracy depends on, besides the software."""
-        described = {**_described(self.setting, self.row), "column": self.setting.column}
+        described = {
+            **_described(self.setting, self.row),
+            "column": self.setting.column,
+        }
         return key_of({**described, "row": self.row, "seed": self.seed})
 
 
@@ -92,7 +101,9 @@ def run_table(
         if row not in heads:
             rule = f"must be one of {'; '.join(heads)}{did_you_mean(row, heads)}"
             raise InputError.one("rows", rule, row)
-    done = _known(settings, stored) if stored is not None and stored.size == size else {}
+    done = (
+        _known(settings, stored) if stored is not None and stored.size == size else {}
+    )
     runs = [
         Run(
             one,
@@ -119,7 +130,8 @@ def run_table(
             size=size,
             seeds=tuple(range(first, first + max(len(cell.values) for cell in cells))),
             configuration={
-                one.column: {row: _described(one, row) for row in one.methods} for one in settings
+                one.column: {row: _described(one, row) for row in one.methods}
+                for one in settings
             },
             versions={**versions(), **installed("numpy", "torch")},
             cells=cells,
@@ -160,13 +172,20 @@ def _known(settings: Sequence[Setting], stored: Result) -> Done:
         for row in one.methods:
             described = json.loads(json.dumps(_described(one, row)))
             cell = stored.at(row, one.column)
-            if cell is None or stored.configuration.get(one.column, {}).get(row) != described:
+            if (
+                cell is None
+                or stored.configuration.get(one.column, {}).get(row) != described
+            ):
                 continue
             for seed, value in zip(stored.seeds, cell.values, strict=False):
                 at = seed - stored.seeds[0]
                 seconds = cell.seconds[at] if at < len(cell.seconds) else 0.0
                 same = {"spent": cell.spent, "executed": cell.executed}
-                done[one.column, row, seed] = {"value": value, "seconds": seconds, **same}
+                done[one.column, row, seed] = {
+                    "value": value,
+                    "seconds": seconds,
+                    **same,
+                }
     return done
 
 
@@ -176,7 +195,9 @@ def _cells(table: Table, settings: Sequence[Setting], done: Done) -> Iterator[Ce
         for row in setting.methods:
             runs: list[dict[str, Any]] = []
             seed = table.first_seed
-            while (found := done.get((setting.column, row, seed + len(runs)))) is not None:
+            while (
+                found := done.get((setting.column, row, seed + len(runs)))
+            ) is not None:
                 runs.append(found)
             if not runs:
                 continue
@@ -186,7 +207,9 @@ def _cells(table: Table, settings: Sequence[Setting], done: Done) -> Iterator[Ce
                 row,
                 setting.column,
                 [one["value"] for one in runs],
-                spent={name: _largest([one[name] for one in groups]) for name in groups[0]},
+                spent={
+                    name: _largest([one[name] for one in groups]) for name in groups[0]
+                },
                 seconds=tuple(one["seconds"] for one in runs),
                 executed=kinds.pop() if len(kinds) == 1 else "",
             )
@@ -194,7 +217,9 @@ def _cells(table: Table, settings: Sequence[Setting], done: Done) -> Iterator[Ce
 
 def _largest(values: Sequence[float | None]) -> float | None:
     """The largest epsilon; None, which is infinite, when one of them is."""
-    return None if None in values else max(value for value in values if value is not None)
+    return (
+        None if None in values else max(value for value in values if value is not None)
+    )
 
 
 def _described(setting: Setting, row: str) -> dict[str, Any]:
@@ -222,19 +247,27 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
     plan = _solved(json.dumps(described["spec"]))
     plan_file, created = run.folder / PLAN, missing_folders(run.folder)
     plan.save(plan_file)
-    numbers = [f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()]
+    numbers = [
+        f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()
+    ]
     words = [
         str(plan_file),
         f"--algorithm={run.method.algorithm}",
         f"--dataset={run.setting.dataset}",
         f"--seed={run.seed}",
         *numbers,
-        *([f"--partition={partition}"] if (partition := run.setting.partition) != "iid" else []),
+        *(
+            [f"--partition={partition}"]
+            if (partition := run.setting.partition) != "iid"
+            else []
+        ),
         *(f"--{name}={value}" for name, value in run.setting.options.items()),
         *run.options,
     ]
     try:
-        return MEASURES[run.measure](execute, plan, words, run.folder / f"seed-{run.seed}")
+        return MEASURES[run.measure](
+            execute, plan, words, run.folder / f"seed-{run.seed}"
+        )
     except PrivplanError:  # nothing stays of a row whose first run is refused
         if created and [one.name for one in run.folder.iterdir()] == [PLAN]:
             plan_file.unlink()

@@ -69,26 +69,38 @@ class Table:
     name: str  # on the command line, such as ``gdpfed-plus-table-2``
     title: str  # in the paper, such as ``Table 2: accuracy``
     claims: tuple[Claim, ...] = ()  # what the paper says of it
-    planned: Callable[[], Computed] | None = None  # computes the cells of a table of plans
+    planned: Callable[[], Computed] | None = (
+        None  # computes the cells of a table of plans
+    )
     # settings of a table of runs, by size
     trained: Mapping[str, Callable[[], list[Setting]]] = field(default_factory=dict)
     # what is measured of each run: a name of ``measures.MEASURES``
     measure: str = "accuracy in percent"
     # printed number and its standard error (or None) by row and column
-    printed: Mapping[tuple[str, str], tuple[float, float | None]] = field(default_factory=dict)
-    sizes: Mapping[str, str] = field(default_factory=dict)  # what each size means, in words
+    printed: Mapping[tuple[str, str], tuple[float, float | None]] = field(
+        default_factory=dict
+    )
+    sizes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what each size means, in words
     # CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated
     minutes: Mapping[str, float] = field(default_factory=dict)
     first_seed: int = 0  # of its runs; 1 where seed 0 has chosen learning rates
-    left_out: str = ""  # why nothing computes it; empty for a table that can be reproduced
-    has_results: bool = True  # whether it has any; a table of notation or settings has none
+    left_out: str = (
+        ""  # why nothing computes it; empty for a table that can be reproduced
+    )
+    has_results: bool = (
+        True  # whether it has any; a table of notation or settings has none
+    )
 
     @property
     def kind(self) -> str:
         """``plans``, ``runs`` or ``left out``."""
         return "plans" if self.planned else "runs" if self.trained else "left out"
 
-    def cell(self, row: str, column: str, values: float | Sequence[float], **more: Any) -> Cell:
+    def cell(
+        self, row: str, column: str, values: float | Sequence[float], **more: Any
+    ) -> Cell:
         """A cell beside its printed number."""
         known = tuple(values) if isinstance(values, Sequence) else (values,)
         printed, error = self.printed.get((row, column), (None, None))
@@ -97,7 +109,9 @@ class Table:
 
     def computed(self) -> tuple[Cell, ...]:
         """The cells of a table of plans."""
-        return tuple(self.cell(*one) for one in (self.planned() if self.planned else ()))
+        return tuple(
+            self.cell(*one) for one in (self.planned() if self.planned else ())
+        )
 
 
 @dataclass(frozen=True)
@@ -128,7 +142,9 @@ def table_of(name: str) -> Table:
     plain = name.strip().lower().replace("_", "-")
     if plain not in known:
         near = did_you_mean(plain, known)
-        raise InputError.one("table", f"must be one of privplan reproduce --list{near}", name)
+        raise InputError.one(
+            "table", f"must be one of privplan reproduce --list{near}", name
+        )
     return known[plain]
 
 
@@ -157,15 +173,23 @@ def paper_of(data: Mapping[str, Any], functions: Functions) -> Paper:
     return Paper(data["title"], known, data.get("differs", ""))
 
 
-def _table(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Table:
+def _table(
+    one: Mapping[str, Any], words: Mapping[str, str], functions: Functions
+) -> Table:
     found = dict(one)
     for name in {"planned"} & set(one):
         found[name] = called(one[name], functions)
     for name in {"trained"} & set(one):
-        found[name] = {size: called(make, functions) for size, make in one[name].items()}
-    found["claims"] = tuple(_claim(each, words, functions) for each in one.get("claims", ()))
+        found[name] = {
+            size: called(make, functions) for size, make in one[name].items()
+        }
+    found["claims"] = tuple(
+        _claim(each, words, functions) for each in one.get("claims", ())
+    )
     found["printed"] = dict(_printed(**one["printed"])) if "printed" in one else {}
-    found["sizes"] = {size: text.format_map(words) for size, text in one.get("sizes", {}).items()}
+    found["sizes"] = {
+        size: text.format_map(words) for size, text in one.get("sizes", {}).items()
+    }
     found["left_out"] = one.get("left_out", "").format_map(words)
     return Table(**found)
 
@@ -235,7 +259,11 @@ def _with(method: Method, numbers: Mapping[str, float]) -> Method:
 def at_rate(setting: Setting, row: str, rate: float) -> Method:
     """The method of a row at a learning rate."""
     method = setting.methods[row]
-    local = {**setting.spec["local"], **method.changes.get("local", {}), "learning_rate": rate}
+    local = {
+        **setting.spec["local"],
+        **method.changes.get("local", {}),
+        "learning_rate": rate,
+    }
     return replace(method, changes={**method.changes, "local": local})
 
 
@@ -250,8 +278,12 @@ def _printed(
                 yield (row, column), (mean, deviation / runs**0.5 if runs else None)
 
 
-def _claim(one: Mapping[str, Any], words: Mapping[str, str], functions: Functions) -> Claim:
-    return Claim(one["text"], _rule(one, functions), one.get("note", "").format_map(words))
+def _claim(
+    one: Mapping[str, Any], words: Mapping[str, str], functions: Functions
+) -> Claim:
+    return Claim(
+        one["text"], _rule(one, functions), one.get("note", "").format_map(words)
+    )
 
 
 def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
@@ -266,14 +298,18 @@ def _rule(one: Mapping[str, Any], functions: Functions) -> Judge | Differences:
         known = [("rises", 1.0), ("falls", -1.0)]
         rules = [rises(one.get(word, ()), sign=sign, columns=path)
                  for path in paths for word, sign in known]  # fmt: skip
-        return Differences(lambda result: [at for rule in rules for at in rule(result)], margin)
+        return Differences(
+            lambda result: [at for rule in rules for at in rule(result)], margin
+        )
     for name, sign in (("lead_rises", 1.0), ("lead_falls", -1.0)):
         if name in one:
             high, low = one[name]
             return Differences(lead_rises(high, low, sign=sign), margin)
     rows: Sequence[str] = one.get("ahead") or one.get("as_printed") or []
     pairs = one.get("pairs") or [(rows[0], other) for other in rows[1:]]
-    return Differences(ahead(pairs, columns=columns, as_printed="as_printed" in one), margin)
+    return Differences(
+        ahead(pairs, columns=columns, as_printed="as_printed" in one), margin
+    )
 
 
 # --- What a cell of a table of runs measures: accuracy, weights, time, or what attackers read. ---
@@ -286,7 +322,9 @@ Measure = Callable[[Execute, Plan, Sequence[str], Path], dict[str, Any]]
 ``value``, ``spent`` (largest epsilon by group; None is infinite) and ``seconds`` (wall time)."""
 
 
-def accuracy(execute: Execute, plan: Plan, words: Sequence[str], folder: Path) -> dict[str, Any]:
+def accuracy(
+    execute: Execute, plan: Plan, words: Sequence[str], folder: Path
+) -> dict[str, Any]:
     """Test accuracy of a run, in percent, and what its ledger spent."""
     record, run = execute(["simulate", *words, f"--output={folder}"]), load_run(folder)
     spent = {group.group: group.realised_upper for group in judge(run, 0).groups}
@@ -301,7 +339,8 @@ _OF_GROUPS = ("sampling_ratio", "noise_multiplier", "weight", "scale", "kept_fra
 def executed(plan: Plan, numbers: Mapping[str, float]) -> str:
     """Digest of plan, numbers (five digits, for all machines) and what streams are drawn by."""
     groups = [
-        [f"{getattr(one, name):.5g}" for name in _OF_GROUPS] + [f"{plan.clip_factor(one):.5g}"]
+        [f"{getattr(one, name):.5g}" for name in _OF_GROUPS]
+        + [f"{plan.clip_factor(one):.5g}"]
         for one in plan.groups
     ]
     clipping = {} if plan.clipping is None else plan.clipping.model_dump()
@@ -321,7 +360,11 @@ def round_seconds(
 
 
 def reconstruction(
-    execute: Execute, plan: Plan, words: Sequence[str], folder: Path, score: str = "psnr"
+    execute: Execute,
+    plan: Plan,
+    words: Sequence[str],
+    folder: Path,
+    score: str = "psnr",
 ) -> dict[str, Any]:
     """Mean score of what an attack reads from the releases of single clients: PSNR in dB, or SSIM.
 

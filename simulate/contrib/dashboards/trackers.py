@@ -48,7 +48,9 @@ class TensorBoard(Tracker):
         text = json.dumps(configuration(plan, record), indent=1)
         self._writer.add_text("configuration", f"```\n{text}\n```", record.rounds_done)
 
-    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+    def write(
+        self, values: Mapping[str, float], round_: int, *, final: bool = False
+    ) -> None:
         """Write metrics at a round."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, round_)
@@ -86,14 +88,20 @@ class MLflow(Tracker):
             self._client.update_run(self._run, status="RUNNING")
             return
         found = self._client.get_experiment_by_name(self.experiment)
-        made = found.experiment_id if found else self._client.create_experiment(self.experiment)
+        made = (
+            found.experiment_id
+            if found
+            else self._client.create_experiment(self.experiment)
+        )
         name = f"{record.algorithm}, {record.dataset}, seed {record.seed}"
         self._run = self._client.create_run(made, run_name=name).info.run_id
         write_text(known, self._run + "\n")
         for key, value in configuration(plan, record).items():
             self._client.log_param(self._run, _allowed(key), value)
 
-    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+    def write(
+        self, values: Mapping[str, float], round_: int, *, final: bool = False
+    ) -> None:
         """Write metrics at a round."""
         for name, value in values.items():
             self._client.log_metric(self._run, _allowed(name), value, step=round_)
@@ -128,13 +136,17 @@ class WeightsAndBiases(Tracker):
             project=os.environ.get("WANDB_PROJECT", "privplan"),
             dir=str(self._folder),
             mode=os.environ.get("WANDB_MODE", "offline"),
-            id=f"{record.algorithm}-{record.seed}-{plan.digest[:12]}".replace("+", "plus"),
+            id=f"{record.algorithm}-{record.seed}-{plan.digest[:12]}".replace(
+                "+", "plus"
+            ),
             resume="allow",
             config=configuration(plan, record),
             settings=self._library.Settings(silent=True, console="off"),
         )
 
-    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+    def write(
+        self, values: Mapping[str, float], round_: int, *, final: bool = False
+    ) -> None:
         """Write metrics at a round; the final ones are the run's summary."""
         if self._run is not None and final:
             self._run.summary.update(values)

@@ -17,7 +17,15 @@ from simulate.contrib.sensitivity.neighbours import SensitivityReport
 from simulate.contrib.sensitivity.sensitivity import check_sensitivity
 
 BROKEN = 4
-COLUMNS = ("algorithm", "plan", "unit", "rounds executed", "bounds compared", "largest", "result")
+COLUMNS = (
+    "algorithm",
+    "plan",
+    "unit",
+    "rounds executed",
+    "bounds compared",
+    "largest",
+    "result",
+)
 
 
 @click.command(
@@ -39,7 +47,9 @@ def command(ctx: click.Context, algorithm: str, plan: Path | None, seed: int) ->
     claim does not hold; it is named. 2: bad input.
     """
     try:
-        names = list(ALGORITHMS) if algorithm == "all" else [ALGORITHMS.name_of(algorithm)]
+        names = (
+            list(ALGORITHMS) if algorithm == "all" else [ALGORITHMS.name_of(algorithm)]
+        )
         plans = None if plan is None else {plan.name: Plan.load(plan)}
         reports: list[SensitivityReport] = []
         with render.progress("sensitivity tests") as progress:

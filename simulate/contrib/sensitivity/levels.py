@@ -83,7 +83,9 @@ class Bench:
                 continue
             response = other.vector.double() - one.vector.double()
             least = float(response.min()) if len(response) else record.noise_std
-            rule = f"a coordinate has noise {least:.6g}, recorded {record.noise_std:.6g}"
+            rule = (
+                f"a coordinate has noise {least:.6g}, recorded {record.noise_std:.6g}"
+            )
             enough = least >= (1 - RELATIVE) * record.noise_std - slack
             self.found.equal("noise", "no change", enough, rule)
 
@@ -92,12 +94,16 @@ class Bench:
     ) -> None:
         """Compare the difference of the sums' releases with their claimed bound."""
         for one, other in zip(left.releases, right.releases, strict=False):
-            bounds = [share.clip_bound for share in one.record.shares if share.group == group]
+            bounds = [
+                share.clip_bound for share in one.record.shares if share.group == group
+            ]
             difference, slack = distance(one.vector, other.vector)
             if not bounds:
                 where = ", ".join(share.group for share in one.record.shares)
                 rule = f"the release of {where} differs by {difference:.3g}"
-                self.found.equal("other releases", case, difference <= slack + RELATIVE, rule)
+                self.found.equal(
+                    "other releases", case, difference <= slack + RELATIVE, rule
+                )
             elif bounds[0] is not None and one.record.noise.noisy:
                 bound = clients * bounds[0]
                 self.found.bounded(case, difference, bound, slack + RELATIVE * bound)
@@ -165,8 +171,12 @@ def check_clients(bench: Bench) -> None:
 
     The client is the first participant of every second group and the last of the others.
     """
-    there = _clients(bench, lambda index, drawn, size: drawn[-1:] if index % 2 else drawn[:1])
-    absent = _clients(bench, lambda index, drawn, size: np.setdiff1d(np.arange(size), drawn)[:1])
+    there = _clients(
+        bench, lambda index, drawn, size: drawn[-1:] if index % 2 else drawn[:1]
+    )
+    absent = _clients(
+        bench, lambda index, drawn, size: np.setdiff1d(np.arange(size), drawn)[:1]
+    )
     for target in there:
         _check_participant(bench, target)
     for target in absent:
@@ -177,7 +187,9 @@ def _without(bench: Bench, target: _Client, experiment: Experiment) -> Experimen
     """The data set without the client: it is not drawn, and its records are others."""
     changed = with_records(experiment, target.client)
     where = bench.round, target.index
-    return with_participants(changed, *where, lambda drawn: drawn[drawn != target.position])
+    return with_participants(
+        changed, *where, lambda drawn: drawn[drawn != target.position]
+    )
 
 
 def _check_participant(bench: Bench, target: _Client) -> None:
@@ -233,7 +245,9 @@ def _compare_all(
     for words, outputs in present.items():
         case = target.case(f"removed, its update {words}")
         bench.compare(case, target.group, absent, outputs)
-        compare_personal(bench.found, case, absent, outputs, target.client, PERSONAL_ROUNDING)
+        compare_personal(
+            bench.found, case, absent, outputs, target.client, PERSONAL_ROUNDING
+        )
     for (first, one), (second, other) in combinations(present.items(), 2):
         case = target.case(f"replaced, its update {first} or {second}")
         bench.compare(case, target.group, one, other, clients=2)
@@ -244,7 +258,9 @@ def _check_addition(bench: Bench, target: _Client) -> None:
     """Compare the data set with one that has a further participant."""
     experiment = bench.experiment
     where, also = (bench.round, target.index), [target.position]
-    larger = with_participants(experiment, *where, lambda drawn: np.union1d(drawn, also))
+    larger = with_participants(
+        experiment, *where, lambda drawn: np.union1d(drawn, also)
+    )
     before, added = bench.run(experiment), bench.run(larger)
     bench.compare(target.case("added"), target.group, before, added)
     compare_ledgers(bench.found, target.case("added"), before, added)
@@ -287,7 +303,10 @@ def _cohorts(bench: Bench, target: _Client) -> Iterator[dict[int, Update]]:
     norm = bench.experiment.algorithm.plan.spec.clipping_norm
     half = len(target.others) // 2
     places = list(enumerate(target.others))
-    yield {client: _along((SHORT if place < half else LONG) * norm) for place, client in places}
+    yield {
+        client: _along((SHORT if place < half else LONG) * norm)
+        for place, client in places
+    }
     yield {client: _along(WITHIN * norm) for _, client in places}
 
 
@@ -347,13 +366,19 @@ def check_records(bench: Bench) -> None:
     seen: set[str] = set()
     for release in bench.run(bench.experiment).releases:
         group, client = release.groups[0], release.client
-        if client is not None and group.name not in seen and release.record.unit == "record":
+        if (
+            client is not None
+            and group.name not in seen
+            and release.record.unit == "record"
+        ):
             seen.add(group.name)
             for step in {0, release.record.steps - 1}:
                 _check_step(bench, group.name, client, step)
 
 
-def _batch(client: int, step: int, record: Record | None) -> Callable[[ClientBatch], ClientBatch]:
+def _batch(
+    client: int, step: int, record: Record | None
+) -> Callable[[ClientBatch], ClientBatch]:
     """Mini-batches up to a step, with one record of the step removed or changed."""
 
     def change(batch: ClientBatch) -> ClientBatch:
@@ -383,13 +408,24 @@ def _check_step(bench: Bench, group: str, client: int, step: int) -> None:
     noisy = _noisy(bench, client, step, _RECORDS["its own"])
     scale = _noise_scale(bench, case, client, present["its own"], noisy)
     for words, outputs in present.items():
-        _compare(bench, f"{case}, record removed, {words}", client, absent, outputs, scale)
+        _compare(
+            bench, f"{case}, record removed, {words}", client, absent, outputs, scale
+        )
     first = present["its own"]
     for words, outputs in present.items():
-        _compare(bench, f"{case}, record replaced, {words}", client, first, outputs, 2 * scale)
+        _compare(
+            bench,
+            f"{case}, record replaced, {words}",
+            client,
+            first,
+            outputs,
+            2 * scale,
+        )
     compare_ledgers(bench.found, f"{case}, record removed", absent, first)
     ends = present["huge"], present["negative"]
-    _compare(bench, f"{case}, record replaced, huge or negative", client, *ends, 2 * scale)
+    _compare(
+        bench, f"{case}, record replaced, huge or negative", client, *ends, 2 * scale
+    )
 
 
 def _noisy(bench: Bench, client: int, step: int, record: Record) -> Outputs:
@@ -398,7 +434,9 @@ def _noisy(bench: Bench, client: int, step: int, record: Record) -> Outputs:
     return bench.run(with_noise(changed, 1.0, only=step))
 
 
-def _noise_scale(bench: Bench, case: str, client: int, quiet: Outputs, noisy: Outputs) -> float:
+def _noise_scale(
+    bench: Bench, case: str, client: int, quiet: Outputs, noisy: Outputs
+) -> float:
     """Least change of a sent coordinate by noise of one unit on a step's sum."""
     for one, other in zip(quiet.releases, noisy.releases, strict=False):
         if one.client == client and one.record.noise_std > 0 and one.vector.numel():

@@ -27,7 +27,13 @@ from simulate.components import (
     State,
 )
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate_if_due, executed, one_core, run_round
+from simulate.engine.loop import (
+    Progress,
+    evaluate_if_due,
+    executed,
+    one_core,
+    run_round,
+)
 from simulate.engine.round import released_coordinates
 from simulate.runs.ledger_writer import MemoryLedger
 
@@ -43,7 +49,9 @@ class ConstantNoise(np.random.Generator):
         only: index of the one draw that is not 0; None for all.
     """
 
-    def __init__(self, source: np.random.Generator, value: float, only: int | None = None) -> None:
+    def __init__(
+        self, source: np.random.Generator, value: float, only: int | None = None
+    ) -> None:
         super().__init__(source.bit_generator)
         self._value, self._only, self._drawn = value, only, 0
 
@@ -70,7 +78,9 @@ def _with(experiment: Experiment, **components: Any) -> Experiment:
     return replace(experiment, algorithm=replace(experiment.algorithm, **components))
 
 
-def with_noise(experiment: Experiment, value: float, only: int | None = None) -> Experiment:
+def with_noise(
+    experiment: Experiment, value: float, only: int | None = None
+) -> Experiment:
     """All noise is ``value`` standard deviations on each coordinate; 0 is no noise."""
     local, mechanism = experiment.algorithm.local, experiment.algorithm.mechanism
 
@@ -81,7 +91,10 @@ def with_noise(experiment: Experiment, value: float, only: int | None = None) ->
         return local.train(replace(batch, noise=constant(batch.noise)))
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
         return mechanism.release(round_, sums, weights, constant(noise))
 
@@ -95,9 +108,13 @@ def with_participants(
     """The group's cohort of a round is changed, by positions within the group."""
     sampler = experiment.algorithm.sampler
     name = experiment.algorithm.plan.groups[group].name
-    own = fingerprint(experiment.private_stream(Purpose.SAMPLING, round_, group, group=name))
+    own = fingerprint(
+        experiment.private_stream(Purpose.SAMPLING, round_, group, group=name)
+    )
 
-    def draw(generator: np.random.Generator, clients: int, ratio: float, number: int) -> np.ndarray:
+    def draw(
+        generator: np.random.Generator, clients: int, ratio: float, number: int
+    ) -> np.ndarray:
         of_group = number == round_ and fingerprint(generator) == own
         drawn = sampler.draw(generator, clients, ratio, number)
         return change(drawn) if of_group else drawn
@@ -157,7 +174,9 @@ def with_releases(experiment: Experiment, releases: Sequence[Released]) -> Exper
     )
 
 
-def _observed(experiment: Experiment, observe: Callable[[int, Released], Released]) -> Experiment:
+def _observed(
+    experiment: Experiment, observe: Callable[[int, Released], Released]
+) -> Experiment:
     """Each release passes through a function of its index in the round."""
     mechanism, count = experiment.algorithm.mechanism, 0
     inner_client = mechanism.release_client
@@ -168,16 +187,23 @@ def _observed(experiment: Experiment, observe: Callable[[int, Released], Release
         return observe(count - 1, release)
 
     def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
     ) -> tuple[Released, ...]:
-        return tuple(seen(one) for one in mechanism.release(round_, sums, weights, noise))
+        return tuple(
+            seen(one) for one in mechanism.release(round_, sums, weights, noise)
+        )
 
     def release_client(round_: int, update: ClientUpdate, weight: float) -> Released:
         if inner_client is None:
             raise TypeError("the mechanism releases sums only")
         return seen(inner_client(round_, update, weight))
 
-    observed = replace(mechanism, release=release, release_client=inner_client and release_client)
+    observed = replace(
+        mechanism, release=release, release_client=inner_client and release_client
+    )
     return _with(experiment, mechanism=observed)
 
 
@@ -206,7 +232,9 @@ class SensitivityReport:
     plan: str  # name of the plan
     unit: str  # unit of privacy of the releases; ``none`` where no bound is claimed
     executions: int  # number of executed rounds
-    compared: int  # number of pairs of executions whose releases were compared with the bound
+    compared: (
+        int  # number of pairs of executions whose releases were compared with the bound
+    )
     # largest difference of releases over its claimed bound; None where no bound is claimed
     largest_ratio: float | None
     # claims that do not hold, one per rule, in the order in which they were found
@@ -229,9 +257,15 @@ class Findings:
     def bounded(self, case: str, difference: float, bound: float, slack: float) -> None:
         """Compare the norm of a difference with a claimed bound."""
         self.compared += 1
-        ratio = difference / bound if bound > 0 else (0.0 if difference <= slack else float("inf"))
+        ratio = (
+            difference / bound
+            if bound > 0
+            else (0.0 if difference <= slack else float("inf"))
+        )
         self.largest_ratio = max(ratio, self.largest_ratio or 0.0)
-        if not difference <= bound + slack:  # a difference that is not a number is no bound either
+        if (
+            not difference <= bound + slack
+        ):  # a difference that is not a number is no bound either
             found = f"releases differ by {difference:.6g}, claimed {bound:.6g}"
             self.broken("sensitivity", case, found)
 
@@ -279,7 +313,9 @@ class Outputs:
         return self.progress.metrics[-1]
 
 
-def execute(experiment: Experiment, before: Progress, *, evaluate: bool = False) -> Outputs:
+def execute(
+    experiment: Experiment, before: Progress, *, evaluate: bool = False
+) -> Outputs:
     """Execute the round after a state of training."""
     ledger, releases = MemoryLedger(experiment.algorithm.plan.digest), list[Released]()
     with one_core():
@@ -299,7 +335,9 @@ def compare_ledgers(found: Findings, case: str, left: Outputs, right: Outputs) -
             found.broken("ledger", case, f"{name} is {values[0]}, then {values[1]}")
 
 
-def _differences(one: ReleaseRecord, other: ReleaseRecord) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _differences(
+    one: ReleaseRecord, other: ReleaseRecord
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
     yield from _fields(one.model_dump(), other.model_dump(), UNPROTECTED_RELEASE)
     for left, right in zip(one.shares, other.shares, strict=False):
         yield from _fields(left.model_dump(), right.model_dump(), UNPROTECTED_SHARE)
@@ -318,10 +356,19 @@ def compare_derived(
 ) -> None:
     """Record differences of model and metrics after rounds that used the same releases."""
     one, other = left.progress, right.progress
-    found.equal("model", case, torch.equal(one.theta, other.theta), _apart(one.theta, other.theta))
-    found.equal("model", case, one.server.keys() == other.server.keys(), "another server state")
+    found.equal(
+        "model",
+        case,
+        torch.equal(one.theta, other.theta),
+        _apart(one.theta, other.theta),
+    )
+    found.equal(
+        "model", case, one.server.keys() == other.server.keys(), "another server state"
+    )
     for name in _unequal(one.server, other.server):
-        found.broken("model", case, f"the server's {name} differs under the same releases")
+        found.broken(
+            "model", case, f"the server's {name} differs under the same releases"
+        )
     if not personal_models:
         now, then = left.metrics, right.metrics
         same = (now.accuracy, now.loss) == (then.accuracy, then.loss)
@@ -331,7 +378,11 @@ def compare_derived(
 
 
 def _unequal(one: State, other: State) -> Iterator[str]:
-    return (name for name in one if name in other and not torch.equal(one[name], other[name]))
+    return (
+        name
+        for name in one
+        if name in other and not torch.equal(one[name], other[name])
+    )
 
 
 def _apart(one: Tensor, other: Tensor) -> str:
@@ -341,21 +392,38 @@ def _apart(one: Tensor, other: Tensor) -> str:
 
 
 def compare_personal(
-    found: Findings, case: str, left: Outputs, right: Outputs, client: int, tolerance: float = 0.0
+    found: Findings,
+    case: str,
+    left: Outputs,
+    right: Outputs,
+    client: int,
+    tolerance: float = 0.0,
 ) -> None:
     """Record differences of the personal state of clients other than ``client``."""
     one, other = left.progress.personal, right.progress.personal
     for number in (one.keys() | other.keys()) - {client}:
         if number not in one or number not in other:
-            found.broken("personal state", case, f"client {number} has state in one run only")
+            found.broken(
+                "personal state", case, f"client {number} has state in one run only"
+            )
             continue
-        size = max(float(one[number].abs().amax()), 1e-6) if one[number].numel() else 1.0
-        apart = float((one[number] - other[number]).abs().amax()) if one[number].numel() else 0.0
+        size = (
+            max(float(one[number].abs().amax()), 1e-6) if one[number].numel() else 1.0
+        )
+        apart = (
+            float((one[number] - other[number]).abs().amax())
+            if one[number].numel()
+            else 0.0
+        )
         same = math.isfinite(apart) and apart <= tolerance * size
-        found.equal("personal state", case, same, f"client {number}'s differs by {apart:.3g}")
+        found.equal(
+            "personal state", case, same, f"client {number}'s differs by {apart:.3g}"
+        )
 
 
-def check_coordinates(found: Findings, case: str, experiment: Experiment, outputs: Outputs) -> None:
+def check_coordinates(
+    found: Findings, case: str, experiment: Experiment, outputs: Outputs
+) -> None:
     """Record releases of other coordinates than the algorithm claims."""
     claimed = executed(experiment).released
     chosen = outputs.coordinates

@@ -17,7 +17,12 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.contrib.sensitivity.levels import Bench, check_clients, check_records, check_senders
+from simulate.contrib.sensitivity.levels import (
+    Bench,
+    check_clients,
+    check_records,
+    check_senders,
+)
 from simulate.contrib.sensitivity.neighbours import SensitivityReport
 from simulate.engine.experiment import Experiment
 from simulate.runs.request import Request, prepare
@@ -38,14 +43,24 @@ _CLIENTS: Mapping[str, Any] = {
     "clipping_norm": 0.3,
     "local": {"steps": 2, "batch_size": 10, **_TRAINING},
     "model": {"name": "mlp-digits", "parameters": 2410},
-    "planning": {"accountant": "rdp", "ratios": "uniform", "weights": "inverse_variance"},
+    "planning": {
+        "accountant": "rdp",
+        "ratios": "uniform",
+        "weights": "inverse_variance",
+    },
 }
 _BALANCED = {"accountant": "rdp", "ratios": "balanced"}
 _QUANTILE = {"quantile": 0.5, "share": 0.05, "learning_rate": 0.3}
 _RECORDS = {
     "unit": "record",
     "groups": [
-        {"name": "strict", "clients": 4, "epsilon": 2.0, "records": 40, "batch_size": 10},
+        {
+            "name": "strict",
+            "clients": 4,
+            "epsilon": 2.0,
+            "records": 40,
+            "batch_size": 10,
+        },
         {"name": "loose", "clients": 6, "epsilon": 8.0, "records": 40},
     ],
     "cohort": 5,
@@ -70,7 +85,9 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 def bench_plans() -> Mapping[str, Plan]:
     """The plans on which algorithms are tested, by name."""
     return {
-        name: solve(Spec.parse({"name": name, **_CLIENTS, **changes}), second_opinion=False)
+        name: solve(
+            Spec.parse({"name": name, **_CLIENTS, **changes}), second_opinion=False
+        )
         for name, changes in _CHANGES.items()
     }
 
@@ -79,7 +96,9 @@ def bench_experiment(algorithm: str, plan: Plan, seed: int = 0) -> Experiment:
     """An experiment on the digits."""
     if plan.spec.rounds < 2:
         raise InputError.one("plan.rounds", "must be 2 or more", plan.spec.rounds)
-    return prepare(Request(plan, algorithm, DATASET, Path(), seed, "cpu", own_unit=True))
+    return prepare(
+        Request(plan, algorithm, DATASET, Path(), seed, "cpu", own_unit=True)
+    )
 
 
 # --- Sensitivity tests: rounds on neighbouring data sets, with the noise off. --------------------

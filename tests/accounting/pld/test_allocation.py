@@ -28,7 +28,9 @@ def call(sigma: float, strike: np.ndarray) -> np.ndarray:
     return np.where(strike <= 0, 1 - strike, priced)
 
 
-def quadrature(sigma: float, rounds: int, x: float, normal: np.ndarray | None = None) -> float:
+def quadrature(
+    sigma: float, rounds: int, x: float, normal: np.ndarray | None = None
+) -> float:
     """E[(R - x)+] for 2 or 3 rounds, over all Y but one, split where the others reach the strike.
 
     Beyond that the option is linear in what is left, so the rule needs no points there.
@@ -42,7 +44,13 @@ def quadrature(sigma: float, rounds: int, x: float, normal: np.ndarray | None = 
         kink = sigma * np.log(np.maximum(left, 1e-300)) + 1 / (2 * sigma)
         kink = np.clip(kink, -12.0, 12.0 + 1 / sigma)
         total = np.zeros_like(left)
-        ends = [np.full_like(left, -12.0), kink - 2, kink - 0.5, kink, np.full_like(left, 12.0)]
+        ends = [
+            np.full_like(left, -12.0),
+            kink - 2,
+            kink - 0.5,
+            kink,
+            np.full_like(left, 12.0),
+        ]
         ends[-1] = ends[-1] + 1 / sigma
         for low, high in pairwise(ends):
             low, high = np.maximum(low, -12.0), np.maximum(high, -12.0)
@@ -71,7 +79,9 @@ def test_one_round_is_the_gaussian_mechanism(sigma: float) -> None:
             assert found[1] <= found[0] * 1.001
 
 
-@pytest.mark.parametrize(("sigma", "rounds"), [(0.5, 2), (1.166, 2), (0.7, 3), (2.0, 3)])
+@pytest.mark.parametrize(
+    ("sigma", "rounds"), [(0.5, 2), (1.166, 2), (0.7, 3), (2.0, 3)]
+)
 def test_a_few_rounds_by_quadrature(sigma: float, rounds: int) -> None:
     pairs = allocation_pairs(sigma, rounds)
     scale = math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))
@@ -79,7 +89,9 @@ def test_a_few_rounds_by_quadrature(sigma: float, rounds: int) -> None:
         up, down = math.exp(epsilon), math.exp(-epsilon)
         remove = quadrature(sigma, rounds, up)
         add = (quadrature(sigma, rounds, down) - 1 + down) / down
-        for exact, above, below in zip((remove, add), pairs.upper, pairs.lower, strict=True):
+        for exact, above, below in zip(
+            (remove, add), pairs.upper, pairs.lower, strict=True
+        ):
             low, high = delta_of(below, epsilon)[0], delta_of(above, epsilon)[1]
             assert low - 1e-9 <= exact <= high + 1e-9
             assert high - low <= 4e-3 * high
@@ -92,7 +104,11 @@ def test_fifty_rounds_by_importance_sampling(sigma: float, epsilon: float) -> No
     """Under P with the client's own round moved on, so that all weights that count are small."""
     generator, rounds, draws = np.random.default_rng(1), 50, 50_000
     z = generator.standard_normal((draws, rounds))
-    moved = sigma * (epsilon + math.log(rounds)) - 1 / (2 * sigma) - 1.5 if sigma < 1 else 0.0
+    moved = (
+        sigma * (epsilon + math.log(rounds)) - 1 / (2 * sigma) - 1.5
+        if sigma < 1
+        else 0.0
+    )
     z[:, 0] += 1 / sigma + moved
     ratio = np.exp((z - 1 / (2 * sigma)) / sigma).mean(axis=1)
     weight = np.exp(-moved * (z[:, 0] - 1 / sigma) + moved**2 / 2)
@@ -116,7 +132,14 @@ def test_the_published_interval_of_fifty_rounds() -> None:
 
 @pytest.mark.parametrize(
     ("sigma", "rounds", "blocks"),
-    [(1.166, 50, 1), (1.166, 50, 5), (0.8, 10, 20), (20, 1000, 10), (1, 10_000, 3), (0.3, 9, 1)],
+    [
+        (1.166, 50, 1),
+        (1.166, 50, 5),
+        (0.8, 10, 20),
+        (20, 1000, 10),
+        (1, 10_000, 3),
+        (0.3, 9, 1),
+    ],
 )
 def test_both_sides_are_close(sigma: float, rounds: int, blocks: int) -> None:
     pairs = allocation_pairs(sigma, rounds)
@@ -142,7 +165,9 @@ def test_blocks_of_one_round_compose_like_gaussians() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "published"), [(0.5, 1.166), (3.0, 0.625)])
-def test_noise_of_fifty_rounds_beside_that_of_other_laws(epsilon: float, published: float) -> None:
+def test_noise_of_fifty_rounds_beside_that_of_other_laws(
+    epsilon: float, published: float
+) -> None:
     def noise(law: str, ratio: float, rounds: int) -> float:
         given = {"sampling_ratio": ratio, "rounds": rounds, "sampling": law}
         return calibrate("noise_multiplier", epsilon, DELTA, **given)
@@ -157,4 +182,7 @@ def test_little_noise_counts_as_a_known_round() -> None:
     release = Release(0.2, 1.0, "random_allocation:50")
     found = accountant("pld").epsilon(History.repeated(release, 1), DELTA, "add_remove")
     assert 0 < found.lower < found.upper <= gaussian_epsilon(5.0, DELTA)[1] * (1 + 1e-6)
-    assert epsilon_of(allocation_pairs(0.25, 50).upper[0], DELTA, from_above=True) < found.upper
+    assert (
+        epsilon_of(allocation_pairs(0.25, 50).upper[0], DELTA, from_above=True)
+        < found.upper
+    )

@@ -12,7 +12,12 @@ from scipy.special import ndtr
 from benchmarks import fixed_cohorts
 from privplan.accounting.accountant import accountant
 from privplan.accounting.pld import lattice as lattices
-from privplan.accounting.pld.accountant import PldAccountant, _between, _inverted, compose
+from privplan.accounting.pld.accountant import (
+    PldAccountant,
+    _between,
+    _inverted,
+    compose,
+)
 from privplan.accounting.pld.inversion import estimate
 from privplan.accounting.pld.pairs import Rows, log_mixture
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -22,7 +27,9 @@ PLD = PldAccountant()
 
 
 def _profile(lattice, epsilon):
-    return float((lattice.masses * np.maximum(0.0, -np.expm1(epsilon - lattice.losses))).sum())
+    return float(
+        (lattice.masses * np.maximum(0.0, -np.expm1(epsilon - lattice.losses))).sum()
+    )
 
 
 def _divergence(rows, epsilon):
@@ -30,8 +37,16 @@ def _divergence(rows, epsilon):
     shift, p, q = rows.shift[0, 0], rows.p_ratio[0, 0], rows.q_ratio[0, 0]
 
     def loss(x):
-        first = np.logaddexp(np.log1p(-p), np.log(p) + shift * x - shift**2 / 2) if p else 0.0
-        other = np.logaddexp(np.log1p(-q), np.log(q) - shift * x - shift**2 / 2) if q else 0.0
+        first = (
+            np.logaddexp(np.log1p(-p), np.log(p) + shift * x - shift**2 / 2)
+            if p
+            else 0.0
+        )
+        other = (
+            np.logaddexp(np.log1p(-q), np.log(q) - shift * x - shift**2 / 2)
+            if q
+            else 0.0
+        )
         return float(first - other) - epsilon
 
     if loss(-40) >= 0 or loss(40) <= 0:
@@ -68,7 +83,9 @@ ROWS = [
 
 @pytest.mark.parametrize(("sigma", "ratio", "rounds", "delta", "bounds", "fixed"), ROWS)
 def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed):
-    found = PLD.epsilon(History.repeated(Release(sigma, ratio), rounds), delta, Relation.ADD_REMOVE)
+    found = PLD.epsilon(
+        History.repeated(Release(sigma, ratio), rounds), delta, Relation.ADD_REMOVE
+    )
     assert bounds[0] <= found.lower <= found.upper <= bounds[1]
     assert found.upper - found.lower < 2e-3 * found.upper
     whole = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
@@ -77,7 +94,9 @@ def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed):
     assert found.upper == pytest.approx(fixed, rel=5e-3)
 
 
-@pytest.mark.parametrize(("relation", "value"), [("add_remove", 7.5113), ("replace_one", 17.8566)])
+@pytest.mark.parametrize(
+    ("relation", "value"), [("add_remove", 7.5113), ("replace_one", 17.8566)]
+)
 def test_full_participation_is_exact(relation, value):
     history = History.repeated(Release(2.0, 1.0, SamplingLaw.FULL), 10)
     found = PLD.epsilon(history, 1e-5, Relation(relation))
@@ -90,7 +109,9 @@ def test_full_participation_is_exact(relation, value):
 def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta):
     """At q = 1 - 1e-9 the discretised path must agree with the closed form."""
     exact = PLD.epsilon(
-        History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds), delta, Relation.ADD_REMOVE
+        History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds),
+        delta,
+        Relation.ADD_REMOVE,
     )
     found = PLD.epsilon(
         History.repeated(Release(sigma, 1 - 1e-9), rounds), delta, Relation.ADD_REMOVE
@@ -99,13 +120,19 @@ def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta):
     assert found.lower == pytest.approx(exact.lower, rel=2e-4)
 
 
-@pytest.mark.parametrize(("sigma", "rounds", "delta"), [(5.0, 10, 1e-5), (1.0, 1, 1e-9)])
-def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(sigma, rounds, delta):
+@pytest.mark.parametrize(
+    ("sigma", "rounds", "delta"), [(5.0, 10, 1e-5), (1.0, 1, 1e-9)]
+)
+def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(
+    sigma, rounds, delta
+):
     """One client more pushes one out: mu = 2 sqrt(T) / sigma, and no ratio below costs more."""
     exact = gdp_epsilon(2 * math.sqrt(rounds) / sigma, delta)
 
     def found(ratio):
-        history = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
+        history = History.repeated(
+            Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds
+        )
         return PLD.epsilon(history, delta, Relation.ADD_REMOVE)
 
     assert found(1.0).upper == pytest.approx(exact, rel=1e-5)
@@ -198,16 +225,22 @@ MODERATE = {
 @settings(max_examples=6, deadline=None)
 @given(**MODERATE)
 def test_upper_is_never_below_lower(law, relation, sigma, ratio, rounds, delta):
-    found = PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), delta, relation)
+    found = PLD.epsilon(
+        History.repeated(Release(sigma, ratio, law), rounds), delta, relation
+    )
     assert 0 <= found.lower <= found.upper < math.inf
 
 
 @pytest.mark.parametrize(("law", "relation"), CELLS)
 @settings(max_examples=6, deadline=None)
 @given(**MODERATE, factor=st.floats(1.01, 3.0))
-def test_more_noise_never_costs_more(law, relation, sigma, ratio, rounds, delta, factor):
+def test_more_noise_never_costs_more(
+    law, relation, sigma, ratio, rounds, delta, factor
+):
     """Up to the width of the intervals: less noise cannot be proven cheaper."""
-    less = PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), delta, relation)
+    less = PLD.epsilon(
+        History.repeated(Release(sigma, ratio, law), rounds), delta, relation
+    )
     more = PLD.epsilon(
         History.repeated(Release(sigma * factor, ratio, law), rounds), delta, relation
     )
@@ -262,7 +295,9 @@ CASES = [
 LONE = Pair(Kind.REMOVE, 0.7, 0.02)
 
 
-@pytest.mark.parametrize(("law", "relation", "noise", "ratio", "rounds", "delta"), CASES)
+@pytest.mark.parametrize(
+    ("law", "relation", "noise", "ratio", "rounds", "delta"), CASES
+)
 def test_estimates_lie_between_close_bounds(law, relation, noise, ratio, rounds, delta):
     """Within 2e-6 of the bounds at a tolerance of 1e-5 where these are those of the same pairs."""
     history = History.repeated(Release(noise, ratio, SamplingLaw(law)), rounds)
@@ -302,12 +337,16 @@ def test_bounds_on_one_side_of_a_budget_are_close_enough():
     both = PldAccountant().epsilon(*asked)
     met = PldAccountant(decide=both.upper).epsilon(*asked)
     assert (met.lower, met.upper) == (0.0, both.upper)
-    assert 0 < PldAccountant(decide=both.lower * 0.99).epsilon(*asked).lower <= both.lower
+    assert (
+        0 < PldAccountant(decide=both.lower * 0.99).epsilon(*asked).lower <= both.lower
+    )
 
 
 def test_a_delta_near_one_is_bounded_from_below_too():
     """The window of the losses begins above epsilon."""
-    bounds = compose(History([(Release(2.5, 0.3), 368_429)]), Relation.ADD_REMOVE).delta(0.05)
+    bounds = compose(
+        History([(Release(2.5, 0.3), 368_429)]), Relation.ADD_REMOVE
+    ).delta(0.05)
     assert 0.999 < bounds.lower <= bounds.upper <= 1
 
 

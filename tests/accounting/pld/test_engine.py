@@ -59,7 +59,9 @@ def exact_excess(kind, shift, ratio, low, high, level):
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
-@pytest.mark.parametrize(("shift", "ratio"), [(1e-4, 1e-6), (0.01, 0.5), (0.15, 0.9), (2.0, 0.1)])
+@pytest.mark.parametrize(
+    ("shift", "ratio"), [(1e-4, 1e-6), (0.01, 0.5), (0.15, 0.9), (2.0, 0.1)]
+)
 def test_rounding_errors_of_cells_are_within_their_bounds(kind, shift, ratio):
     rows = rows_of(kind, shift, ratio)
     bounds = np.array([[-7.0, -6.9, -1.0, -0.95, 0.0, 0.04, 3.0, 3.05, 8.0]])
@@ -74,7 +76,11 @@ def test_rounding_errors_of_cells_are_within_their_bounds(kind, shift, ratio):
 
 
 @pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
-@given(shift=st.floats(1e-4, 6.0), ratio=st.floats(1e-6, 0.999), outcome=st.floats(-9.0, 9.0))
+@given(
+    shift=st.floats(1e-4, 6.0),
+    ratio=st.floats(1e-6, 0.999),
+    outcome=st.floats(-9.0, 9.0),
+)
 @settings(max_examples=40, deadline=None)
 def test_threshold_inverts_loss(kind, shift, ratio, outcome):
     rows = rows_of(kind, shift, ratio)
@@ -157,20 +163,27 @@ def test_convolution_errors_are_within_their_bound():
         split = [(place, masses, 4.0), (place, masses, 1.0), (place, masses, 1.0)]
         for rounds in ([(place, masses, 6.0)], split):
             found, norm = convolved(rounds, 512)
-            error = mp.sqrt(sum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, found, strict=False)))
+            error = mp.sqrt(
+                sum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, found, strict=False))
+            )
             assert error <= norm < 1e-12
 
 
 def test_lengths_of_transforms_are_those_of_scipy():
     sizes = [*range(1, 2000), *(2**k + 1 for k in range(11, 28)), 10_000_019]
-    assert [fast_length(n) for n in sizes] == [scipy.fft.next_fast_len(n, real=True) for n in sizes]
+    assert [fast_length(n) for n in sizes] == [
+        scipy.fft.next_fast_len(n, real=True) for n in sizes
+    ]
 
 
 @pytest.mark.parametrize("step", [1e-9, 1e-3, 0.5, 30.0, 900.0])
 def test_suffix_deltas_are_direct_sums(step):
     masses = np.random.default_rng(1).uniform(size=200)
     index = np.arange(200)
-    direct = [(masses[k:] * -np.expm1(-step * (index[k:] - k))).sum() for k in range(len(masses))]
+    direct = [
+        (masses[k:] * -np.expm1(-step * (index[k:] - k))).sum()
+        for k in range(len(masses))
+    ]
     np.testing.assert_allclose(suffix_deltas(masses, step), direct, rtol=1e-12, atol=0)
 
 
@@ -218,7 +231,9 @@ def test_close_releases_cost_what_equal_ones_cost():
     apart = History([(Release(1.5 * (1 + k * 1e-12), 0.03), 1) for k in range(100)])
     assert len(apart) == 100
     for relation in Relation:
-        one, other = (PldAccountant().epsilon(h, 1e-6, relation) for h in (merged, apart))
+        one, other = (
+            PldAccountant().epsilon(h, 1e-6, relation) for h in (merged, apart)
+        )
         assert one.lower <= other.upper
         assert other.lower <= one.upper
         assert other.upper == pytest.approx(one.upper, rel=3e-4)
@@ -237,8 +252,12 @@ def test_the_profile_of_every_tolerance_agrees():
 
 def test_fixed_size_cohorts_need_twice_the_noise():
     # Fact 1 of the accounting: under add/remove a fixed-size cohort is Poisson at sigma / 2.
-    fixed = PldAccountant().epsilon(History.repeated(Release(2.0, 0.02, FIXED), 50), 1e-5, AR)
-    assert fixed == PldAccountant().epsilon(History.repeated(Release(1.0, 0.02), 50), 1e-5, AR)
+    fixed = PldAccountant().epsilon(
+        History.repeated(Release(2.0, 0.02, FIXED), 50), 1e-5, AR
+    )
+    assert fixed == PldAccountant().epsilon(
+        History.repeated(Release(1.0, 0.02), 50), 1e-5, AR
+    )
 
 
 def test_every_cell_has_pairs_and_exact_ones_where_known():
@@ -263,4 +282,7 @@ def test_too_little_noise_is_refused_in_one_line():
     reason = PldAccountant().why_not(History.repeated(Release(0.01, 0.5), 10), AR)
     assert reason is not None
     assert "\n" not in reason
-    assert PldAccountant().why_not(History.repeated(Release(0.01, 1.0, FULL), 10), AR) is None
+    assert (
+        PldAccountant().why_not(History.repeated(Release(0.01, 1.0, FULL), 10), AR)
+        is None
+    )

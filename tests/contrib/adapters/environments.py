@@ -46,7 +46,9 @@ def python_of(name, packages, alone=()):
         command = [str(python), "-m", "pip", "install", "--quiet", *options, *chosen]
         if chosen and (done := run(command, timeout=500)).returncode:
             reason = [line for line in done.stderr.splitlines() if "ERROR" in line][-1:]
-            pytest.skip(f"{name} cannot be installed: {' '.join(reason) or 'pip failed'}")
+            pytest.skip(
+                f"{name} cannot be installed: {' '.join(reason) or 'pip failed'}"
+            )
     (folder / "ready").touch()
     return str(python)
 

@@ -37,7 +37,9 @@ def user(group, position):
 torch.manual_seed(0)
 line = Line(2, 1)
 with Guard(sys.argv[1], sys.argv[2], framework="pfl") as guard:
-    model = PyTorchModel(line, torch.optim.SGD, torch.optim.SGD(line.parameters(), lr=1.0))
+    model = PyTorchModel(
+        line, torch.optim.SGD, torch.optim.SGD(line.parameters(), lr=1.0)
+    )
     backend = SimulatedBackend(
         training_data=PlannedUsers(guard, user),
         val_data=None,
@@ -54,4 +56,8 @@ with Guard(sys.argv[1], sys.argv[2], framework="pfl") as guard:
         callbacks=[StopAtBudget(guard)],
     )
     done = guard.round - 1
-    print(json.dumps({"rounds": done, "weight": line.weight.detach().numpy().ravel().tolist()}))
+    print(
+        json.dumps(
+            {"rounds": done, "weight": line.weight.detach().numpy().ravel().tolist()}
+        )
+    )

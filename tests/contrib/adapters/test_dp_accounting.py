@@ -34,7 +34,9 @@ def test_events_in_and_out():
     assert history_from_event(event_from_history(history, clients=200)) == history
     assert event_from_history(History()) == events.NoOpDpEvent()
     bare = event_from_history(History([(Release(0.0, 0.5), 1)]))
-    assert history_from_event(bare) == History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
+    assert history_from_event(bare) == History(
+        [(Release(0.0, 1.0, SamplingLaw.FULL), 1)]
+    )
 
 
 @pytest.mark.parametrize("relation", list(NeighboringRelation))
@@ -47,7 +49,11 @@ def test_its_pld_is_within_the_bounds_and_its_looseness(relation, event):
     theirs = PLDAccountant(relation, interval).compose(event, rounds)
     ours = PrivplanAccountant(relation).compose(event, rounds)
     bounds = ours.curve.epsilon(1e-5)
-    assert bounds.lower <= theirs.get_epsilon(1e-5) <= bounds.upper + interval * (rounds + 1)
+    assert (
+        bounds.lower
+        <= theirs.get_epsilon(1e-5)
+        <= bounds.upper + interval * (rounds + 1)
+    )
     assert ours.get_epsilon(1e-5) == bounds.upper
     delta = ours.curve.delta(2.0)
     assert delta.lower <= theirs.get_delta(2.0) <= delta.upper * (1 + 0.05)
@@ -66,7 +72,9 @@ def test_unsupported_events_are_refused_in_one_line():
         "event",
     ]
     for event in wrong:
-        with pytest.raises(UnsupportedError, match="event: must be a GaussianDpEvent") as caught:
+        with pytest.raises(
+            UnsupportedError, match="event: must be a GaussianDpEvent"
+        ) as caught:
             history_from_event(event)
         assert "\n" not in str(caught.value)
     one = PrivplanAccountant()

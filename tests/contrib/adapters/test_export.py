@@ -22,14 +22,24 @@ from tests.guard.plans import plan_of, two_groups
 def exported(folder, target, **changes):
     """The command, on a plan of two groups."""
     two_groups(5, **changes).save(folder / "plan.json")
-    arguments = ["export", str(folder / "plan.json"), "--to", target, "-o", str(folder / "out")]
+    arguments = [
+        "export",
+        str(folder / "plan.json"),
+        "--to",
+        target,
+        "-o",
+        str(folder / "out"),
+    ]
     return privplan(*arguments)
 
 
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("flower", ["guarded/client_app.py", "guarded/server_app.py", "guarded/task.py"]),
+        (
+            "flower",
+            ["guarded/client_app.py", "guarded/server_app.py", "guarded/task.py"],
+        ),
         ("nvflare", ["client.py", "job.py", "task.py"]),
         ("pfl", ["train.py"]),
     ],
@@ -57,7 +67,9 @@ def test_projects_are_complete(tmp_path, target, names):
             data = packed.read(name)
             found = urlsafe_b64decode(digest.removeprefix("sha256=") + "=")
             assert (found, int(size)) == (hashlib.sha256(data).digest(), len(data))
-    assert {"privplan/guard/guard.py", "simulate/__init__.py"} < {name for name, _, _ in rows}
+    assert {"privplan/guard/guard.py", "simulate/__init__.py"} < {
+        name for name, _, _ in rows
+    }
     if target == "flower":
         project = tomllib.loads((out / "pyproject.toml").read_text())
         assert f"privplan @ {wheel.as_uri()}" in project["project"]["dependencies"]
@@ -72,20 +84,40 @@ def test_projects_are_complete(tmp_path, target, names):
 def test_json_has_every_number(tmp_path):
     exported(tmp_path, "json")
     data = json.loads((tmp_path / "out" / "deployment.json").read_text())
-    assert (data["sampling"], data["relation"], data["rounds"]) == ("poisson", "add_remove", 5)
+    assert (data["sampling"], data["relation"], data["rounds"]) == (
+        "poisson",
+        "add_remove",
+        5,
+    )
     strict, loose = data["groups"]
-    assert strict["rounds"] == [{"rounds": 5, "sampling_ratio": 0.1, "noise_multiplier": 2.0}]
+    assert strict["rounds"] == [
+        {"rounds": 5, "sampling_ratio": 0.1, "noise_multiplier": 2.0}
+    ]
     assert (strict["scale"], loose["scale"]) == (0.75, 1.0)
-    assert strict["noise_std_of_first_round"] == loose["noise_std_of_first_round"] == 0.75
+    assert (
+        strict["noise_std_of_first_round"] == loose["noise_std_of_first_round"] == 0.75
+    )
     assert strict["weight_of_sum"] == pytest.approx(1 / (0.75 * 6 + 8))
 
 
 @pytest.mark.parametrize(
     ("target", "changes", "line"),
     [
-        ("tff", {}, "to: must be one of flower, nvflare, opacus, pfl, json, found 'tff'"),
-        ("opacus", {}, "plan.groups: must be one; Opacus has one noise multiplier for all records"),
-        ("pfl", {"release": "per_group"}, "plan.release: must be joint; pfl adds the updates"),
+        (
+            "tff",
+            {},
+            "to: must be one of flower, nvflare, opacus, pfl, json, found 'tff'",
+        ),
+        (
+            "opacus",
+            {},
+            "plan.groups: must be one; Opacus has one noise multiplier for all records",
+        ),
+        (
+            "pfl",
+            {"release": "per_group"},
+            "plan.release: must be joint; pfl adds the updates",
+        ),
     ],
 )
 def test_what_a_framework_cannot_express_is_refused(tmp_path, target, changes, line):
@@ -95,7 +127,9 @@ def test_what_a_framework_cannot_express_is_refused(tmp_path, target, changes, l
 
 def test_a_folder_with_files_is_not_overwritten(tmp_path):
     exported(tmp_path, "json")
-    assert "output: must be a new or an empty folder" in exported(tmp_path, "json").output
+    assert (
+        "output: must be a new or an empty folder" in exported(tmp_path, "json").output
+    )
 
 
 SINGLE = {"records": (100, 9.0, 0.1, 1.1)}
@@ -108,18 +142,36 @@ def test_a_project_runs_by_its_readme_in_an_empty_environment(tmp_path, target):
     """Nothing is there but Python: its two commands install and train, and go on when repeated."""
     project, python = tmp_path / "out", tmp_path / "venv" / "bin"
     groups = SINGLE if target == "opacus" else PAIRS
-    the_plan = plan_of(groups, 3, delta=1e-3, sampling="poisson" if groups is SINGLE else "full")
+    the_plan = plan_of(
+        groups, 3, delta=1e-3, sampling="poisson" if groups is SINGLE else "full"
+    )
     export(the_plan, target, project)
-    install, command = re.findall("^    (.+)$", (project / "README.md").read_text(), re.MULTILINE)
+    install, command = re.findall(
+        "^    (.+)$", (project / "README.md").read_text(), re.MULTILINE
+    )
     venv.create(tmp_path / "venv", with_pip=True)
-    around = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    around = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON")
+    }
     around |= {"PATH": f"{python}:{os.defpath}", "HOME": str(tmp_path)}
-    options = {"shell": True, "cwd": project, "env": around, "capture_output": True, "text": True}
-    if (done := subprocess.run(install, timeout=900, check=False, **options)).returncode:
+    options = {
+        "shell": True,
+        "cwd": project,
+        "env": around,
+        "capture_output": True,
+        "text": True,
+    }
+    if (
+        done := subprocess.run(install, timeout=900, check=False, **options)
+    ).returncode:
         pytest.skip(f"{target} cannot be installed: {done.stderr[-300:]}")
     for _ in range(2):
         done = subprocess.run(command, timeout=600, check=False, **options)
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
     verdict = subprocess.run("privplan verify run", check=False, **options)
-    assert verdict.stdout.startswith("kept as recorded"), verdict.stdout + verdict.stderr
+    assert verdict.stdout.startswith("kept as recorded"), (
+        verdict.stdout + verdict.stderr
+    )
     assert len(read_ledger(project / "run", the_plan.digest).records) == 3

@@ -17,7 +17,14 @@ from privplan.guard import Guard
 from privplan.guard.storage import MODEL, Storage
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER
-from tests.contrib.adapters.environments import ROOT, flower, kill_all, lines_of, run, started
+from tests.contrib.adapters.environments import (
+    ROOT,
+    flower,
+    kill_all,
+    lines_of,
+    run,
+    started,
+)
 from tests.contrib.adapters.flower_project.task import digits
 from tests.guard.plans import plan_of
 
@@ -35,7 +42,13 @@ def plan(epsilon=20.0, rounds=ROUNDS):
 def command(python, folder, strategy="FedAvg", rounds=ROUNDS):
     """The command of a run."""
     sizes = [str(CLIENTS), str(rounds), strategy]
-    return [python, str(PROJECT / "run.py"), str(folder / "plan.json"), str(folder / "run"), *sizes]
+    return [
+        python,
+        str(PROJECT / "run.py"),
+        str(folder / "plan.json"),
+        str(folder / "run"),
+        *sizes,
+    ]
 
 
 @pytest.mark.parametrize("version", ["1.41", "1.42"])
@@ -44,7 +57,9 @@ def test_flower_runs_keep_their_plan(tmp_path, version):
     the_plan.save(tmp_path / "plan.json")
     done = run(command(python, tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
-    accuracies = [line["accuracy"] for line in lines_of(done.stdout) if "accuracy" in line]
+    accuracies = [
+        line["accuracy"] for line in lines_of(done.stdout) if "accuracy" in line
+    ]
     assert len(accuracies) == 1 + ROUNDS
     assert accuracies[-1] > 0.6 > 0.2 > accuracies[0]
     with Guard(the_plan, tmp_path / "run") as guard:
@@ -60,19 +75,26 @@ def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
     plan().save(tmp_path / "plan.json")
     done = run(command(python, tmp_path, strategy))
     assert done.returncode == 0, done.stderr[-2000:]
-    accuracies = [line["accuracy"] for line in lines_of(done.stdout) if "accuracy" in line]
+    accuracies = [
+        line["accuracy"] for line in lines_of(done.stdout) if "accuracy" in line
+    ]
     assert accuracies[-1] > 0.4
 
 
 @pytest.mark.parametrize(
     ("strategy", "reason"),
-    [("Krum", "it compares the updates of single clients"), ("FedXgbBagging", "it collects trees")],
+    [
+        ("Krum", "it compares the updates of single clients"),
+        ("FedXgbBagging", "it collects trees"),
+    ],
 )
 def test_strategies_that_need_single_updates_are_refused(tmp_path, strategy, reason):
     python = flower("1.41")
     plan().save(tmp_path / "plan.json")
     done = run(command(python, tmp_path, strategy))
-    assert f"strategy: must work on one noised mean; {reason}" in done.stderr + done.stdout
+    assert (
+        f"strategy: must work on one noised mean; {reason}" in done.stderr + done.stdout
+    )
     assert not (tmp_path / "run" / LEDGER).exists()
 
 
@@ -101,7 +123,9 @@ def stored_model(folder, the_plan):
     """Hash of the last stored model, as the run prints it."""
     storage = Storage(folder, the_plan.digest, None)
     arrays = storage.model(storage.last(MODEL) or 0)
-    return sha256(arrays["arrays/0"].tobytes() + arrays["arrays/1"].tobytes()).hexdigest()
+    return sha256(
+        arrays["arrays/0"].tobytes() + arrays["arrays/1"].tobytes()
+    ).hexdigest()
 
 
 def test_killed_runs_go_on_from_the_last_release(tmp_path):
@@ -188,10 +212,17 @@ def deployed(folder, version):
     def start(name, *arguments):
         command = [str(binaries / name), "--insecure", *arguments]
         nothing = subprocess.DEVNULL
-        processes.append(subprocess.Popen(command, env=environment, stdout=nothing, stderr=nothing))
+        processes.append(
+            subprocess.Popen(command, env=environment, stdout=nothing, stderr=nothing)
+        )
 
     try:
-        start("flower-superlink", "--port", str(link), "--disable-runtime-dependency-installation")
+        start(
+            "flower-superlink",
+            "--port",
+            str(link),
+            "--disable-runtime-dependency-installation",
+        )
         wait_for(lambda: listening(link))
         for number, port in enumerate(nodes):
             config = f"partition-id={number} num-partitions={NODES}"
@@ -235,7 +266,9 @@ def complete_lines(ledger):
 def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path, version):
     project = tmp_path / "project"
     export(deployed_plan(), "flower", project)
-    shutil.copy(Path(__file__).parent / "flower_project" / "task.py", project / "guarded")
+    shutil.copy(
+        Path(__file__).parent / "flower_project" / "task.py", project / "guarded"
+    )
     ledger, before = project / "run" / LEDGER, []
     for target in (1, 3, 5, RELEASES):
         with deployed(tmp_path, version):
@@ -250,7 +283,12 @@ def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path, version):
     with Guard(deployed_plan(), project / "run") as guard:
         verdict, model = guard.verdict(), guard.model
     assert verdict.outcome == "kept"
-    assert [group.realised_upper == group.planned for group in verdict.groups] == [True, True]
+    assert [group.realised_upper == group.planned for group in verdict.groups] == [
+        True,
+        True,
+    ]
     x, y = digits(4)
     found = (x @ model["arrays/weight"] + model["arrays/bias"]).argmax(1)
-    assert (found == y).mean() > 0.2  # chance is 0.1; the noise of four clients is large
+    assert (
+        found == y
+    ).mean() > 0.2  # chance is 0.1; the noise of four clients is large

@@ -25,7 +25,9 @@ OPACUS_SETTINGS = [(1.5, 0.04, 2250), (1.34765625, 0.04, 2250), (1.2915, 0.04, 2
 
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), OPACUS_SETTINGS)
-def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(noise, rate, steps):
+def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(
+    noise, rate, steps
+):
     ours, prv = create_accountant("privplan"), PRVAccountant()
     ours.history = prv.history = [(noise, rate, steps)]
     found = ours.bounds(1e-5)
@@ -35,7 +37,9 @@ def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(nois
     assert ours.get_epsilon(1e-5) == found.upper
 
 
-@pytest.mark.parametrize(("target", "rate", "steps"), [(8, 0.04, 2250), (0.5, 0.01, 300)])
+@pytest.mark.parametrize(
+    ("target", "rate", "steps"), [(8, 0.04, 2250), (0.5, 0.01, 300)]
+)
 def test_the_noise_multiplier_never_overshoots(target, rate, steps):
     noise = get_noise_multiplier(
         target_epsilon=target, target_delta=1e-5, sample_rate=rate, steps=steps,
@@ -63,7 +67,13 @@ def test_steps_states_and_changed_histories():
     assert other.get_epsilon(1e-5) == pytest.approx(one.get_epsilon(1e-5), rel=2e-4)
     one.history = [(1.0, 0.01, 30)]
     assert one.get_epsilon(1e-5) == pytest.approx(first, rel=2e-4)
-    for history in ([(1.0, 2.0, 1)], [(1.0, 0.5)], "x", [("a", 0.1, 1)], [(1.0, 0.1, -1)]):
+    for history in (
+        [(1.0, 2.0, 1)],
+        [(1.0, 0.5)],
+        "x",
+        [("a", 0.1, 1)],
+        [(1.0, 0.1, -1)],
+    ):
         with pytest.raises(InputError):
             other.load_state_dict({"mechanism": "privplan", "history": history})
         assert len(other) == 35
@@ -75,7 +85,9 @@ def test_steps_states_and_changed_histories():
 
 def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
     torch.manual_seed(0)
-    data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
+    data = torch.utils.data.TensorDataset(
+        torch.randn(64, 3), torch.randint(0, 2, (64,))
+    )
     model = torch.nn.Linear(3, 2)
     engine = PrivacyEngine(accountant="privplan")
     model, optimizer, loader = engine.make_private_with_epsilon(
@@ -109,13 +121,17 @@ def data(size=SIZE):
     """Two classes of points."""
     source = torch.Generator().manual_seed(1)
     labels = torch.arange(size) % 2
-    return TensorDataset(torch.randn(size, 4, generator=source) + labels[:, None], labels)
+    return TensorDataset(
+        torch.randn(size, 4, generator=source) + labels[:, None], labels
+    )
 
 
 def begun(guard, size=SIZE):
     """A linear model, its optimiser and batches under a guard."""
     module = torch.nn.Linear(4, 2)
-    return guarded(guard, module, torch.optim.SGD(module.parameters(), lr=0.5), data(size))
+    return guarded(
+        guard, module, torch.optim.SGD(module.parameters(), lr=0.5), data(size)
+    )
 
 
 def train(guard, most=None):
@@ -170,20 +186,28 @@ def test_empty_batches_are_steps_too(tmp_path):
 def test_what_does_not_fit_opacus_is_refused(tmp_path):
     with (
         Guard(two_groups(2), tmp_path / "two") as guard,
-        pytest.raises(InputError, match=r"plan\.groups: must be one; Opacus has one noise"),
+        pytest.raises(
+            InputError, match=r"plan\.groups: must be one; Opacus has one noise"
+        ),
     ):
         begun(guard)
     with Guard(plan(), tmp_path / "one") as guard:
-        with pytest.raises(InputError, match="must have 200 items, as the plan, found 199"):
+        with pytest.raises(
+            InputError, match="must have 200 items, as the plan, found 199"
+        ):
             begun(guard, 199)
         private, stepper, batches = begun(guard)
         inputs, labels = next(iter(batches))
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
         stepper.noise_multiplier, stepper.max_grad_norm = 0.11, 5.0  # the same product
-        with pytest.raises(InputError, match=r"max_grad_norm: must be 0\.5, as in the plan, fo"):
+        with pytest.raises(
+            InputError, match=r"max_grad_norm: must be 0\.5, as in the plan, fo"
+        ):
             stepper.step()
         stepper.noise_multiplier, stepper.max_grad_norm = 0.5, 0.5  # a scheduler
-        with pytest.raises(InputError, match=r"noise_multiplier: must be 1\.1 or more, as in"):
+        with pytest.raises(
+            InputError, match=r"noise_multiplier: must be 1\.1 or more, as in"
+        ):
             stepper.step()
         stepper.noise_multiplier, stepper.max_grad_norm = 1.1, 5.0
         stepper.signal_skip_step()  # the first part of a batch that is too large
@@ -209,7 +233,10 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
     engine = GuardedEngine(tmp_path / "plan.json", tmp_path / "run")
     given = {"noise_multiplier": 1.1, "max_grad_norm": 0.5}
     module = torch.nn.Linear(4, 2)
-    stepper, loader = torch.optim.SGD(module.parameters(), lr=0.1), DataLoader(data(), 20)
+    stepper, loader = (
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        DataLoader(data(), 20),
+    )
     for name, wrong in (
         ("noise_multiplier", 1.0),
         ("max_grad_norm", 0.6),
@@ -217,7 +244,10 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
     ):
         with pytest.raises(InputError, match=name):
             engine.make_private(
-                module=module, optimizer=stepper, data_loader=loader, **{**given, name: wrong}
+                module=module,
+                optimizer=stepper,
+                data_loader=loader,
+                **{**given, name: wrong},
             )
     target = {"target_epsilon": 9.0, "target_delta": 1e-4, "epochs": 2}
     for name, wrong in (("target_epsilon", 8.0), ("target_delta", 1e-6), ("epochs", 3)):
@@ -225,17 +255,27 @@ def test_the_guarded_engine_has_the_plan_in_epochs(tmp_path):
             engine.make_private_with_epsilon(module=module, **{**target, name: wrong})
     assert engine.get_epsilon(1e-4) == 0.0
     private, stepper, batches = engine.make_private_with_epsilon(
-        module=module, optimizer=stepper, data_loader=loader, max_grad_norm=0.5, **target
+        module=module,
+        optimizer=stepper,
+        data_loader=loader,
+        max_grad_norm=0.5,
+        **target,
     )
     for _ in range(2):  # epochs of ten steps
         for inputs, labels in batches:
             stepper.zero_grad()
             torch.nn.functional.cross_entropy(private(inputs), labels).backward()
             stepper.step()
-    spent = accountant("pld").epsilon(History.repeated(Release(1.1, 0.1), 20), 1e-4, "add_remove")
+    spent = accountant("pld").epsilon(
+        History.repeated(Release(1.1, 0.1), 20), 1e-4, "add_remove"
+    )
     assert engine.guard.round == 21
     assert spent.lower <= engine.get_epsilon(1e-4) <= spent.upper * 1.001
-    with pytest.raises(BudgetExceededError, match="must be one of the 20 planned rounds, found 21"):
+    with pytest.raises(
+        BudgetExceededError, match="must be one of the 20 planned rounds, found 21"
+    ):
         next(iter(batches))
-    with pytest.raises(AttributeError, match="what other accountants and checkpoints hold"):
+    with pytest.raises(
+        AttributeError, match="what other accountants and checkpoints hold"
+    ):
         engine.load_checkpoint(path="last.pt", module=private)

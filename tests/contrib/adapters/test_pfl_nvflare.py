@@ -9,7 +9,14 @@ from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER
-from tests.contrib.adapters.environments import ROOT, kill_all, lines_of, python_of, run, started
+from tests.contrib.adapters.environments import (
+    ROOT,
+    kill_all,
+    lines_of,
+    python_of,
+    run,
+    started,
+)
 from tests.guard.plans import plan_of
 
 pytestmark = pytest.mark.slow
@@ -26,7 +33,13 @@ def command(folder, iterations):
     """The command of a run."""
     python = python_of("pfl-0.6", ("pfl==0.6.*",))
     script = ROOT / "tests" / "contrib" / "adapters" / "pfl_run.py"
-    return [python, str(script), str(folder / "plan.json"), str(folder / "run"), str(iterations)]
+    return [
+        python,
+        str(script),
+        str(folder / "plan.json"),
+        str(folder / "run"),
+        str(iterations),
+    ]
 
 
 def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path):
@@ -40,7 +53,10 @@ def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path):
     with Guard(the_plan, tmp_path / "run") as guard:
         verdict = guard.verdict()
     assert verdict.outcome == "kept"
-    assert [group.realised_upper == group.planned for group in verdict.groups] == [True, True]
+    assert [group.realised_upper == group.planned for group in verdict.groups] == [
+        True,
+        True,
+    ]
 
 
 def test_pfl_goes_on_with_what_is_left(tmp_path):
@@ -82,7 +98,11 @@ def job(folder):
     """The command of the job."""
     python = python_of("nvflare-2.9", ("nvflare==2.9.*",))
     script = ROOT / "tests" / "contrib" / "adapters" / "nvflare_project" / "run.py"
-    return [python, str(script), *(str(folder / name) for name in ("plan.json", "run", "space"))]
+    return [
+        python,
+        str(script),
+        *(str(folder / name) for name in ("plan.json", "run", "space")),
+    ]
 
 
 def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path):

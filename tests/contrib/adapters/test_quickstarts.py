@@ -15,10 +15,19 @@ from tests.guard.plans import plan_of
 pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).with_name("quickstarts")
 FAULTS = yaml.safe_load((PROGRAMS / "faults.yaml").read_text())
-TITLES = {"flower": "Flower", "nvflare": "NVFlare", "opacus": "Opacus", "pfl": "pfl-research"}
+TITLES = {
+    "flower": "Flower",
+    "nvflare": "NVFlare",
+    "opacus": "Opacus",
+    "pfl": "pfl-research",
+}
 CHANGED = {"nvflare": "job", "opacus": "mnist", "pfl": "train"}
 PLANS = {
-    "flower": ({"strict": (10, 20.0, 0.4, 3.0), "loose": (10, 40.0, 0.4, 1.5)}, 3, "poisson"),
+    "flower": (
+        {"strict": (10, 20.0, 0.4, 3.0), "loose": (10, 40.0, 0.4, 1.5)},
+        3,
+        "poisson",
+    ),
     "nvflare": ({"sites": (2, 60.0, 1.0, 6.0)}, 2, "full"),
     "opacus": ({"records": (200, 9.0, 0.1, 1.1)}, 20, "poisson"),
     "pfl": ({"users": (100, 20.0, 0.2, 2.0)}, 3, "poisson"),
@@ -28,7 +37,11 @@ PLANS = {
 def printed(framework):
     """The changed lines that the page prints, for each file."""
     page = (ROOT / "docs" / "adapters.md").read_text()
-    part = page.split(f"**{TITLES[framework]}**")[1].split("\n**")[0].split("\nWhat was")[0]
+    part = (
+        page.split(f"**{TITLES[framework]}**")[1]
+        .split("\n**")[0]
+        .split("\nWhat was")[0]
+    )
     lines = re.findall("^    ([+-].*)$", part, re.MULTILINE)
     if framework == "flower":
         return {"client_app": lines[:2], "server_app": lines[2:]}
@@ -42,8 +55,16 @@ def started(folder, framework, edits=(), arguments=(), *, less_noise=False):
     """
     programs = {}
     for path in PROGRAMS.glob(f"{framework}_*.txt"):
-        name, lines = path.stem.removeprefix(f"{framework}_"), path.read_text().splitlines()
-        at = max(i for i, one in enumerate(lines) if one.startswith(("import ", "from "))) + 1
+        name, lines = (
+            path.stem.removeprefix(f"{framework}_"),
+            path.read_text().splitlines(),
+        )
+        at = (
+            max(
+                i for i, one in enumerate(lines) if one.startswith(("import ", "from "))
+            )
+            + 1
+        )
         for line in printed(framework).get(name, ()):
             if line[0] == "-":
                 at = lines.index(line[1:])
@@ -61,7 +82,9 @@ def started(folder, framework, edits=(), arguments=(), *, less_noise=False):
     plan_of(groups, rounds, delta=1e-3, sampling=law).save(folder / "plan.json")
     if less_noise:
         text = (folder / "plan.json").read_text()
-        changed = re.sub(r'"noise_multiplier": [\d.]+', '"noise_multiplier": 0.01', text)
+        changed = re.sub(
+            r'"noise_multiplier": [\d.]+', '"noise_multiplier": 0.01', text
+        )
         (folder / "plan.json").write_text(changed)
     python, program = {
         "flower": lambda: (

@@ -24,7 +24,11 @@ def network():
 def train(guard, optimizer, most=None):
     """Train for at most that many rounds; stops in the middle of the round after."""
     module = network()
-    server = torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.5) if optimizer else None
+    server = (
+        torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.5)
+        if optimizer
+        else None
+    )
     loop = TorchLoop(guard, module, server)
     for done, cohort in enumerate(loop.rounds()):
         if done == most:
@@ -56,7 +60,9 @@ def test_a_loop_keeps_its_plan_and_resumes(tmp_path, optimizer):
     model, speed = network().state_dict()[weight].numpy(), 0.0
     for round_ in range(1, 9):
         _, [vector] = stored.release(round_)
-        mean = vector / sum(group.scale * group.expected_cohort for group in plan.groups)
+        mean = vector / sum(
+            group.scale * group.expected_cohort for group in plan.groups
+        )
         step = mean[:18].reshape(3, 6).astype(np.float32)
         speed = 0.5 * speed + step if optimizer else step
         model = model + speed
@@ -74,14 +80,20 @@ def test_an_interrupted_round_makes_its_step_with_the_same_release(tmp_path):
     with Guard(plan, tmp_path) as guard:
         loop = TorchLoop(guard, network())
         assert [cohort.round for cohort in loop.rounds()] == [2]
-        first = network().state_dict()["0.weight"].numpy() + released.mean[:18].reshape(3, 6)
+        first = network().state_dict()["0.weight"].numpy() + released.mean[:18].reshape(
+            3, 6
+        )
         second = guard.released(2).mean[:18].reshape(3, 6)
-        assert np.allclose(loop.module.state_dict()["0.weight"], first + second, atol=1e-5)
+        assert np.allclose(
+            loop.module.state_dict()["0.weight"], first + second, atol=1e-5
+        )
 
 
 def test_a_round_that_failed_makes_no_step(tmp_path):
     with Guard(two_groups(2), tmp_path) as guard:
-        loop = TorchLoop(guard, network(), available=lambda round_: {"strict": range(3)})
+        loop = TorchLoop(
+            guard, network(), available=lambda round_: {"strict": range(3)}
+        )
         before = arrays_of(loop.module)
         for cohort in loop.rounds():
             assert set(cohort.clients["loose"]) == set()

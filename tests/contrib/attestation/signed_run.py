@@ -16,7 +16,9 @@ def keys(folder, *names):
 def signed_plan(server, **clients):
     """The honest plan with signers."""
     signers = [{"name": "server", "key": server.public}]
-    signers += [{"name": k, "role": "client", "key": v.public} for k, v in clients.items()]
+    signers += [
+        {"name": k, "role": "client", "key": v.public} for k, v in clients.items()
+    ]
     return honest_run.plan(honest_run.spec(signers=signers))
 
 
@@ -27,7 +29,9 @@ def attest(folder, plan, server, reveal=True, **clients):
     attestor.start()
     for round_, lines in groupby(ledger.records, lambda record: record.round):
         records = list(lines)
-        cohort = {one.group: one.participants for record in records for one in record.shares}
+        cohort = {
+            one.group: one.participants for record in records for one in record.shares
+        }
         head = attestor.cohort(round_, cohort, model="0" * 64)
         for key in clients.values():
             attestor.add(client_statement(plan, key, round_, head, b"an update"))

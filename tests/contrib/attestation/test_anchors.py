@@ -10,7 +10,13 @@ import pytest
 pytest.importorskip("cryptography")
 
 from privplan.contrib.attestation import ATTESTATION, SigningKey, new_key
-from privplan.contrib.attestation.anchors import ANCHORS, LocalLog, TimeStamps, anchor, post_to
+from privplan.contrib.attestation.anchors import (
+    ANCHORS,
+    LocalLog,
+    TimeStamps,
+    anchor,
+    post_to,
+)
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN
@@ -29,9 +35,13 @@ def run(tmp_path):
 
 
 def verdict(run, *options):
-    done = privplan("verify", "--rounds=0", "--details", run, "--format", "json", *options)
+    done = privplan(
+        "verify", "--rounds=0", "--details", run, "--format", "json", *options
+    )
     rows = json.loads(done.stdout)["checks"] if done.exit_code in (0, 4, 5) else []
-    return done.exit_code, {row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows}
+    return done.exit_code, {
+        row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows
+    }
 
 
 def test_a_head_in_a_local_log(run, tmp_path):
@@ -40,7 +50,10 @@ def test_a_head_in_a_local_log(run, tmp_path):
     for _ in range(2):
         assert "anchored 62 statements" in answer("attest", "anchor", run, "--log", log)
     code, rows = verdict(run, "--anchor-log", str(log))
-    assert (code, rows["anchors"]) == (0, "passed: 2 heads, the last after 62 statements")
+    assert (code, rows["anchors"]) == (
+        0,
+        "passed: 2 heads, the last after 62 statements",
+    )
     code, rows = verdict(run)
     assert (code, rows["anchors"]) == (
         0, "not shown: missing: the log of anchors (--anchor-log)",
@@ -63,7 +76,9 @@ def test_a_run_signed_anew_after_its_anchor_is_broken(run, tmp_path):
     assert rows["anchors"].startswith("failed: 62 statements are not those")
 
 
-def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(run, tmp_path):
+def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(
+    run, tmp_path
+):
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     (run / ANCHORS).unlink()
@@ -101,7 +116,9 @@ def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(tmp_pat
         ("image", "must be UTF-8 text"),
         ("run/plan.json", "must be an unbroken log, but line 1 is not"),
     ):
-        line = refused("verify", "--rounds=0", tmp_path / "run", "--anchor-log", tmp_path / name)
+        line = refused(
+            "verify", "--rounds=0", tmp_path / "run", "--anchor-log", tmp_path / name
+        )
         assert line == f"log: {text}, found '{tmp_path / name}'"
         assert not (tmp_path / "run" / "verdict.json").exists()
 
@@ -131,7 +148,9 @@ def authority(tmp_path):
     folder.mkdir()
     (folder / "serial").write_text("01\n")
     (folder / "tsa.cnf").write_text(CONFIGURATION.format(folder=folder))
-    uses = "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
+    uses = (
+        "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
+    )
     (folder / "extensions").write_text(uses)
     for words in (
         "req -x509 -newkey rsa:2048 -nodes -keyout root.key -out root.pem -days 2 -subj /CN=root",
@@ -139,7 +158,9 @@ def authority(tmp_path):
         "x509 -req -in tsa.csr -CA root.pem -CAkey root.key -CAcreateserial -out tsa.pem -days 2 "
         "-extfile extensions",
     ):
-        subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)
+        subprocess.run(
+            ["openssl", *words.split()], cwd=folder, check=True, capture_output=True
+        )
     return folder
 
 
@@ -149,21 +170,30 @@ def test_a_time_stamp_of_a_local_authority(run, authority, tmp_path):
     def post(request):
         (authority / "query").write_bytes(request)
         words = ["openssl", "ts", "-reply", "-queryfile", "query", "-config", "tsa.cnf"]
-        subprocess.run([*words, "-out", "reply"], cwd=authority, check=True, capture_output=True)
+        subprocess.run(
+            [*words, "-out", "reply"], cwd=authority, check=True, capture_output=True
+        )
         return (authority / "reply").read_bytes()
 
     made = anchor(run, Plan.load(run / PLAN), TimeStamps(post))
     root = str(authority / "root.pem")
     code, rows = verdict(run, "--tsa-certificate", root)
-    assert (code, rows["anchors"]) == (0, "passed: 1 heads, the last after 62 statements")
+    assert (code, rows["anchors"]) == (
+        0,
+        "passed: 1 heads, the last after 62 statements",
+    )
     assert "missing: the certificate" in verdict(run)[1]["anchors"]
     stamps = TimeStamps(certificates=Path(root))
     assert "not a time stamp" in str(stamps.problem("0" * 64, made.receipt))
     assert "not a time stamp" in str(stamps.problem(made.head, "AAAA"))
     other = tmp_path / "other"
     other.mkdir()
-    words = "req -x509 -newkey rsa:2048 -nodes -keyout k -out c.pem -days 2 -subj /CN=other"
-    subprocess.run(["openssl", *words.split()], cwd=other, check=True, capture_output=True)
+    words = (
+        "req -x509 -newkey rsa:2048 -nodes -keyout k -out c.pem -days 2 -subj /CN=other"
+    )
+    subprocess.run(
+        ["openssl", *words.split()], cwd=other, check=True, capture_output=True
+    )
     wrong = TimeStamps(certificates=other / "c.pem")
     assert "not a time stamp" in str(wrong.problem(made.head, made.receipt))
     with pytest.raises(InputError, match="tsa: must grant a time stamp"):

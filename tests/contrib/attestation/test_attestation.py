@@ -83,19 +83,33 @@ BROKEN, MISSING = ("failed", "broken"), ("not shown", "unverified")
         (lambda lines: lines[:2] + lines[3:], BROKEN, "dropped or reordered"),
         (lambda lines: lines[1:], BROKEN, "dropped or reordered"),
         (lambda lines: [*lines, lines[-1]], BROKEN, "dropped or reordered"),
-        (lambda lines: [*lines[:9], lines[5], *lines[9:]], BROKEN, "dropped or reordered"),
+        (
+            lambda lines: [*lines[:9], lines[5], *lines[9:]],
+            BROKEN,
+            "dropped or reordered",
+        ),
         (wrongly_signed, BROKEN, "the signature is not that of server"),
         (signed_by("mallory"), BROKEN, "mallory, who is not in the plan"),
         (signed_by("ada"), BROKEN, "a client cannot state release"),
-        (lambda lines: [lines[0], "{}\n", *lines[2:]], BROKEN, "line 2 is not a signed statement"),
+        (
+            lambda lines: [lines[0], "{}\n", *lines[2:]],
+            BROKEN,
+            "line 2 is not a signed statement",
+        ),
         (lambda lines: lines[:-1], MISSING, "the signed end of the run"),
         (lambda lines: lines[:-6], MISSING, "signatures of ledger lines 57 to 60"),
-        (lambda lines: [*lines[:-1], lines[-1][:40]], MISSING, "the rest of a last line"),
+        (
+            lambda lines: [*lines[:-1], lines[-1][:40]],
+            MISSING,
+            "the rest of a last line",
+        ),
         (lambda lines: [], MISSING, "signatures of ledger lines 1 to 60"),
         (None, MISSING, "signed statements (attestation.jsonl)"),
     ],
 )
-def test_changed_statements_are_broken_and_missing_ones_not_shown(run, change, found, reason):
+def test_changed_statements_are_broken_and_missing_ones_not_shown(
+    run, change, found, reason
+):
     path = run / ATTESTATION
     lines = path.read_text().splitlines(keepends=True)
     path.unlink()
@@ -137,7 +151,9 @@ def test_another_ledger_than_the_signed_one_is_broken(run, seed, count, expected
         (False, "was not committed before its release"),
     ],
 )
-def test_a_cohort_that_was_not_committed_is_broken(tmp_path, server, committed, expected):
+def test_a_cohort_that_was_not_committed_is_broken(
+    tmp_path, server, committed, expected
+):
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     attestor = Attestor(tmp_path / "run", plan, server)
@@ -155,14 +171,19 @@ def test_closed_cohorts_are_not_shown_where_the_ledger_names_them(tmp_path, serv
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     signed_run.attest(tmp_path / "run", plan, server, reveal=False)
     found, reason, _ = outcome(tmp_path / "run")
-    assert (found, reason) == ("not shown", "missing: openings of committed cohorts (30 of 30)")
+    assert (found, reason) == (
+        "not shown",
+        "missing: openings of committed cohorts (30 of 30)",
+    )
 
 
 def test_an_interrupted_server_repeats_its_statements(run, server):
     before = (run / ATTESTATION).read_text()
     plan, ledger = Plan.load(run / PLAN), load_run(run).ledger
     statements = read_attestation(run).statements
-    (run / ATTESTATION).write_text("".join(one.line for one in statements[: 5 * 4 + 3]) + "{torn")
+    (run / ATTESTATION).write_text(
+        "".join(one.line for one in statements[: 5 * 4 + 3]) + "{torn"
+    )
     attestor = Attestor(run, plan, server, ledger.link(4))
     for round_ in range(3, 31):
         lines = ledger.records[2 * round_ - 2 : 2 * round_]
@@ -171,7 +192,9 @@ def test_an_interrupted_server_repeats_its_statements(run, server):
         offset = 1 + 4 * (round_ - 1)
         for client in statements[offset + 1 : offset + 3]:
             attestor.add(client.line)
-        attestor.release(round_, statements[offset + 3].statement.releases, ledger.link(2 * round_))
+        attestor.release(
+            round_, statements[offset + 3].statement.releases, ledger.link(2 * round_)
+        )
     attestor.end(ledger.chain)
     assert (run / ATTESTATION).read_text() == before
 
@@ -186,13 +209,19 @@ def test_a_repeated_statement_that_differs_is_refused(run, server):
 def test_statements_of_others_are_refused(run, server, tmp_path):
     plan = Plan.load(run / PLAN)
     stranger = new_key(tmp_path / "stranger.pem")
-    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
+    with pytest.raises(
+        InputError, match="must be the key of a server in the plan's signers"
+    ):
         Attestor(run, plan, stranger)
     attestor = Attestor(tmp_path, plan, server)
     attestor.start()
     statement = Statement(kind="update", signer="ada", previous=attestor.head, round=1)
-    forged = Signed(statement=statement, signature=stranger.sign(statement.message(plan.digest)))
-    with pytest.raises(InputError, match="must be signed by a client in the plan's signers"):
+    forged = Signed(
+        statement=statement, signature=stranger.sign(statement.message(plan.digest))
+    )
+    with pytest.raises(
+        InputError, match="must be signed by a client in the plan's signers"
+    ):
         attestor.add(forged.line)
 
 
@@ -245,13 +274,19 @@ def test_a_run_signed_by_an_unknown_party_is_not_booked(tmp_path):
     signed_run.attest(tmp_path / "run", plan, server)
     assert booking_of(tmp_path / "run", "").run.verdict == "kept"
     path = tmp_path / "run" / ATTESTATION
-    lines = [Signed.parse_line(line) for line in path.read_text().splitlines(keepends=True)]
+    lines = [
+        Signed.parse_line(line) for line in path.read_text().splitlines(keepends=True)
+    ]
     forged = [
-        one.model_copy(update={"signature": stranger.sign(one.statement.message(plan.digest))})
+        one.model_copy(
+            update={"signature": stranger.sign(one.statement.message(plan.digest))}
+        )
         for one in lines
     ]
     path.write_text("".join(one.line for one in forged))
-    with pytest.raises(BrokenRunError, match="attestation: line 1: the signature is not that of"):
+    with pytest.raises(
+        BrokenRunError, match="attestation: line 1: the signature is not that of"
+    ):
         booking_of(tmp_path / "run", "")
     path.write_text(path.read_text().replace('"signer":"server"', '"signer":"eve"'))
     with pytest.raises(BrokenRunError, match="signed by eve, who is not in the plan"):

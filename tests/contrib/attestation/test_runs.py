@@ -33,7 +33,9 @@ def guarded_plan(folder, rounds=6):
 def test_a_signed_run_is_attested(tmp_path, evidence):
     plan, key = guarded_plan(tmp_path)
     run = tmp_path / "run"
-    with Guard(plan, run, evidence=evidence, witnessing=Signing(tmp_path / "key")) as guard:
+    with Guard(
+        plan, run, evidence=evidence, witnessing=Signing(tmp_path / "key")
+    ) as guard:
         train(guard, most=2)
         guard.draw(3)
         guard.fail(3, "too few clients")
@@ -65,7 +67,9 @@ def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
-    signers = ({"name": "server", "role": "server", "key": new_key(tmp_path / "key").public},)
+    signers = (
+        {"name": "server", "role": "server", "key": new_key(tmp_path / "key").public},
+    )
     check_killed(tmp_path, 60, "tests.contrib.attestation.kills", signers)
     verdict = judge(load_run(tmp_path / "run"), 0)
     assert verdict.failed == ()
@@ -75,7 +79,9 @@ def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
 def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypatch):
     key, plan = new_key(tmp_path / "server.pem"), short_plan()
     signers = [{"name": "server", "role": "server", "key": key.public}]
-    spec = type(plan.spec).model_validate({**plan.spec.model_dump(), "signers": signers})
+    spec = type(plan.spec).model_validate(
+        {**plan.spec.model_dump(), "signers": signers}
+    )
     asked = Request(
         plan.model_copy(update={"spec": spec}), "GDPFed+", "digits", tmp_path / "run", seed=3,
         witnessing=Signing(tmp_path / "server.pem"),
@@ -92,8 +98,12 @@ def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypat
     names = [one.name for one in judge(load_run(asked.folder), 0).not_shown]
     assert names == ["folder", "signers"]
     monkeypatch.undo()
-    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
-        execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))
+    with pytest.raises(
+        InputError, match="must be the key of a server in the plan's signers"
+    ):
+        execute(
+            Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"})
+        )
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "attestation.md").read_text()

@@ -23,7 +23,9 @@ def plan(tmp_path_factory):
     return path
 
 
-def test_a_missing_package_is_named_before_anything_is_written(plan, tmp_path, monkeypatch):
+def test_a_missing_package_is_named_before_anything_is_written(
+    plan, tmp_path, monkeypatch
+):
     monkeypatch.setattr("simulate.tracking.find_spec", lambda name: None)
     words = ["simulate", plan, "--algorithm", "planned", "--track", "mlflow"]
     line = refused(*words, "-o", tmp_path / "run")
@@ -57,11 +59,25 @@ print(json.dumps(found))
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb"])
 def test_trackers_write_what_their_programs_read(kind, plan, tmp_path):
     pytest.importorskip(kind)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"}
-    words = ["simulate", str(plan), "--algorithm=planned", "--device=cpu", f"--track={kind}"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
+    }
+    words = [
+        "simulate",
+        str(plan),
+        "--algorithm=planned",
+        "--device=cpu",
+        f"--track={kind}",
+    ]
     command = [sys.executable, "-W", "ignore", "-m", "privplan", *words, "-o", "run"]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "run" / "tracking" / kind

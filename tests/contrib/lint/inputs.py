@@ -44,7 +44,9 @@ class Input:
             yield "notebook", replace(self, kind="ipynb")
             yield (
                 "page",
-                replace(self, kind="md", text=f"# Title\n\n```python\n{self.text}\n```\n"),
+                replace(
+                    self, kind="md", text=f"# Title\n\n```python\n{self.text}\n```\n"
+                ),
             )
         if self.kind == "ipynb":
             yield "script", replace(self, kind="py")

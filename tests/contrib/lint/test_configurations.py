@@ -17,7 +17,9 @@ DATA = yaml.safe_load(Path(__file__).with_name("configurations.yaml").read_text(
 
 def reference(truth):
     _, noise, ratio, rounds = truth
-    event = dp_accounting.PoissonSampledDpEvent(ratio, dp_accounting.GaussianDpEvent(noise))
+    event = dp_accounting.PoissonSampledDpEvent(
+        ratio, dp_accounting.GaussianDpEvent(noise)
+    )
     return float(PLDAccountant().compose(event, rounds).get_epsilon(1e-5))
 
 
@@ -32,7 +34,9 @@ def test_a_documented_configuration(name, tmp_path):
     path = tmp_path / "train.py"
     path.write_text(text)
     report = lint(
-        str(path), framework, Options(60_000 if framework == "opacus" else 1000, None, 1e-5)
+        str(path),
+        framework,
+        Options(60_000 if framework == "opacus" else 1000, None, 1e-5),
     )
     if code := row.get("alarm"):
         assert code in [alarm.code for alarm in report.alarms]
@@ -87,13 +91,17 @@ def training(model="Net()", step="pass", runs="3"):
 
 
 @pytest.mark.parametrize("runs", ["3", "args.n_runs"])
-def test_repeated_trainings_of_new_models_are_no_alarm_and_have_no_epsilon(tmp_path, runs):
+def test_repeated_trainings_of_new_models_are_no_alarm_and_have_no_epsilon(
+    tmp_path, runs
+):
     report = linted(tmp_path, training(runs=runs))
     assert report.alarms == []
     assert report.epsilon == {}
 
 
-@pytest.mark.parametrize("model", ["copy.deepcopy(shared)", "load_last()", "shared_model"])
+@pytest.mark.parametrize(
+    "model", ["copy.deepcopy(shared)", "load_last()", "shared_model"]
+)
 def test_a_model_that_goes_on_needs_an_accountant_that_does(tmp_path, model):
     report = linted(tmp_path, training(model))
     assert [alarm.code for alarm in report.alarms] == ["fresh-accountant"]
@@ -117,7 +125,9 @@ def test_a_model_that_goes_on_needs_an_accountant_that_does(tmp_path, model):
     ],
 )  # fmt: skip
 def test_precision_and_order_matter_where_noise_is_added(tmp_path, step, alarms):
-    assert [alarm.code for alarm in linted(tmp_path, training(step=step)).alarms] == alarms
+    assert [
+        alarm.code for alarm in linted(tmp_path, training(step=step)).alarms
+    ] == alarms
 
 
 @pytest.mark.parametrize(

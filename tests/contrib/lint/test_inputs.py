@@ -14,7 +14,9 @@ from tests.contrib.lint.inputs import PUBLIC, TABLE, Input, public_of, row_of
 
 
 def said_of(findings):
-    return " ".join(str(line) for line in (*findings.undetermined, *findings.not_understood))
+    return " ".join(
+        str(line) for line in (*findings.undetermined, *findings.not_understood)
+    )
 
 
 @pytest.mark.parametrize("name", TABLE["rows"])
@@ -23,13 +25,19 @@ def test_a_row_that_was_judged_wrongly(name, tmp_path):
     findings = row_of(name).linted(tmp_path)
     if "epochs" in row:
         assert findings.mechanism.rounds == 100 * row["epochs"]
-        event = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.1))
+        event = dp_accounting.PoissonSampledDpEvent(
+            0.01, dp_accounting.GaussianDpEvent(1.1)
+        )
         composed = PLDAccountant().compose(event, 100 * row["epochs"])
         expected = composed.get_epsilon(1e-5)
-        assert float(findings.epsilon["add_remove"]) == pytest.approx(expected, rel=5e-3)
+        assert float(findings.epsilon["add_remove"]) == pytest.approx(
+            expected, rel=5e-3
+        )
         return
     assert findings.epsilon == {}
-    assert [alarm.code for alarm in findings.alarms] == ([row["alarm"]] if "alarm" in row else [])
+    assert [alarm.code for alarm in findings.alarms] == (
+        [row["alarm"]] if "alarm" in row else []
+    )
     assert row.get("because", "") in said_of(findings)
 
 
@@ -52,7 +60,9 @@ def test_a_public_input(name, tmp_path):
             "delta 1e-05",
         ):
             assert value in texts
-        assert all(line.line for line in findings.read if "noise multiplier" in line.text)
+        assert all(
+            line.line for line in findings.read if "noise multiplier" in line.text
+        )
         assert (findings.undetermined, findings.not_understood) == ([], [])
     for words in row.get("named", ()):
         assert words in said_of(findings)
@@ -94,7 +104,9 @@ LINE = {
         ["def f0(x):\n    return x"]
         + [f"def f{i}(x):\n    return f{i - 1}(x)" for i in range(1, n // 2)]
     ),
-    "calls of one function": lambda n: ["def f(x):\n    g(x)"] + [f"f({i})" for i in range(n)],
+    "calls of one function": lambda n: (
+        ["def f(x):\n    g(x)"] + [f"f({i})" for i in range(n)]
+    ),
     "steps": lambda n: ["opt.step()"] * n,
     "engines": lambda n: (
         [

@@ -38,7 +38,9 @@ from tests.verification import honest_run
 )
 def test_budgets_hold_for_the_best_of_all_runs(tuning):
     spec = Spec.parse(DATA)
-    for one, group in zip(costs(spec, parse(PrivateTuning, tuning)), spec.groups, strict=True):
+    for one, group in zip(
+        costs(spec, parse(PrivateTuning, tuning)), spec.groups, strict=True
+    ):
         assert one.budget == group.epsilon
         assert 0.99 * one.budget <= one.best <= one.budget < one.whole
         assert one.left < one.budget
@@ -48,9 +50,18 @@ def test_budgets_hold_for_the_best_of_all_runs(tuning):
     ("tuning", "message"),
     [
         ({"runs": 0.5}, "runs: must be 1 or more, found 0.5"),
-        ({"runs": 1, "law": "geometric"}, "runs: must be greater than 1 for law: geometric"),
-        ({"runs": 9, "shape": 1}, "shape: is only for law: truncated_negative_binomial"),
-        ({"runs": 9, "law": "binomial"}, "law: must be one of 'poisson', 'geometric' or"),
+        (
+            {"runs": 1, "law": "geometric"},
+            "runs: must be greater than 1 for law: geometric",
+        ),
+        (
+            {"runs": 9, "shape": 1},
+            "shape: is only for law: truncated_negative_binomial",
+        ),
+        (
+            {"runs": 9, "law": "binomial"},
+            "law: must be one of 'poisson', 'geometric' or",
+        ),
     ],
 )
 def test_faults_are_one_line(tuning, message):
@@ -80,7 +91,9 @@ def stored(runs):
     tuning = PrivateTuning(runs=runs)
     data["certificate"] = []
     for group in plan.groups:
-        spent = tuning.epsilon(plan.history(group), group.delta, Relation(plan.spec.relation))
+        spent = tuning.epsilon(
+            plan.history(group), group.delta, Relation(plan.spec.relation)
+        )
         row = {"group": group.name, "epsilon_upper": spent, "delta": group.delta}
         data["certificate"].append({**row, **fixed})
     return Plan.parse({**data, "digest": digest(data)})
@@ -89,7 +102,9 @@ def stored(runs):
 def test_a_book_counts_no_choice_between_runs(tmp_path):
     tuned = stored(3)
     honest_run.write_run(tmp_path / "run", the_plan=tuned)
-    said = r"certificate: cannot go with a book, which counts the releases of single runs"
+    said = (
+        r"certificate: cannot go with a book, which counts the releases of single runs"
+    )
     with pytest.raises(InputError, match=said):
         booking_of(tmp_path / "run", "staff")
     with pytest.raises(InputError, match=said):
@@ -104,7 +119,9 @@ def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):
     tuned = stored(3)
     assert Plan.parse(json.loads(tuned.to_json())).digest == tuned.digest
     honest_run.write_run(tmp_path / "tuned", the_plan=tuned)
-    before, verdict = (judge(load_run(tmp_path / name), 0) for name in ("alone", "tuned"))
+    before, verdict = (
+        judge(load_run(tmp_path / name), 0) for name in ("alone", "tuned")
+    )
     for group, run in zip(verdict.groups, before.groups, strict=True):
         assert (run.accountant, run.one_run) == ("pld", None)
         assert (group.accountant, group.realised_lower) == ("selection", 0.0)
@@ -130,17 +147,22 @@ WHOLE = [float(order) for order in ORDERS if order == round(order) and order <= 
 
 
 @pytest.mark.parametrize(
-    ("mean", "shape"), [(20, math.inf), (1.5, math.inf), (20, 1.0), (5, 0.5), (100, 2.0)]
+    ("mean", "shape"),
+    [(20, math.inf), (1.5, math.inf), (20, 1.0), (5, 0.5), (100, 2.0)],
 )
 @pytest.mark.parametrize(("q", "sigma", "rounds"), [(0.02, 1.5, 50), (1.0, 20.0, 30)])
 def test_it_is_dp_accountings_repeat_and_select(mean, shape, q, sigma, rounds):
     run: dp.DpEvent = dp.GaussianDpEvent(sigma)
     if q < 1:
         run = dp.PoissonSampledDpEvent(q, run)
-    event = dp_event.RepeatAndSelectDpEvent(dp.SelfComposedDpEvent(run, rounds), mean, shape)
+    event = dp_event.RepeatAndSelectDpEvent(
+        dp.SelfComposedDpEvent(run, rounds), mean, shape
+    )
     other = RdpAccountant(WHOLE).compose(event).get_epsilon(1e-5)
     history = History.repeated(Release(sigma, q, SamplingLaw.POISSON), rounds)
-    own = selection.epsilon_of_selection(history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=shape)
+    own = selection.epsilon_of_selection(
+        history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=shape
+    )
     assert own <= other * (1 + 1e-6)  # more orders than theirs
     assert own == pytest.approx(other, rel=0.02)
 
@@ -149,7 +171,9 @@ def test_geometric_by_hand_for_a_gaussian():
     """Theorem 2 with eta 1: epsilon(l) = l / 2 s^2, gamma = 1 / E[K]."""
     sigma, mean = 4.0, 10.0
     found = selection.rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
-    extra = 2 * min((1 - 1 / a) * a / (2 * sigma**2) + math.log(mean) / a for a in ORDERS)
+    extra = 2 * min(
+        (1 - 1 / a) * a / (2 * sigma**2) + math.log(mean) / a for a in ORDERS
+    )
     expected = ORDERS / (2 * sigma**2) + extra + math.log(mean) / (ORDERS - 1)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 

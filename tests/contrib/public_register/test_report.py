@@ -42,7 +42,9 @@ def test_a_run_is_reported_with_its_verdict(plan):
     exact = [one[kind] for one in report["guarantee"]["groups"] for kind in kinds]
     for (low, high), (least, most) in zip(bounds, exact, strict=True):
         assert float(low) <= least <= most <= float(high) < most + 1e-4
-    missing = [c.name for c in judge(load_run(plan.parent / "run"), 0).checks if c.missing]
+    missing = [
+        c.name for c in judge(load_run(plan.parent / "run"), 0).checks if c.missing
+    ]
     assert {"replay", "audit"} <= set(missing)
     assert report["evidence"]["not_shown"] == missing
     assert f"- not shown: {', '.join(missing)}" in page(report)
@@ -53,5 +55,7 @@ def test_the_command_writes_each_format(plan, tmp_path, form):
     output = tmp_path / "public"
     answer("report", plan, "--format", form, "-o", output)
     report, text = registry_report(plan), output.read_text()
-    assert {"guarantee", "mechanism", "adversary", "adaptivity", "not_covered"} <= set(report)
+    assert {"guarantee", "mechanism", "adversary", "adaptivity", "not_covered"} <= set(
+        report
+    )
     assert (json.loads(text) == report) if form == "json" else (text == page(report))

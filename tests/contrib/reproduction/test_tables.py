@@ -17,7 +17,11 @@ from privplan.accounting.release import History, Release
 from privplan.contrib.reproduction import claims
 from privplan.contrib.reproduction import tables as stored
 from privplan.contrib.reproduction.command import execute, panels_of
-from privplan.contrib.reproduction.epsilon_distribution import TABLE_7, drawn, with_distribution
+from privplan.contrib.reproduction.epsilon_distribution import (
+    TABLE_7,
+    drawn,
+    with_distribution,
+)
 from privplan.contrib.reproduction.papers import dp2_fedsam
 from privplan.contrib.reproduction.papers.robust_hdp import noise_scale
 from privplan.contrib.reproduction.runs import _described, _solved, run_table
@@ -43,7 +47,9 @@ def cells(size="full", seeds=(), **columns):
     for column, rows in columns.items():
         for row, given in rows.items():
             single = np.ndim(given if np.isscalar(given) else given[0]) == 0
-            values, *printed = (given,) if single and not isinstance(given, tuple) else given
+            values, *printed = (
+                (given,) if single and not isinstance(given, tuple) else given
+            )
             values = values if isinstance(values, list) else [values]
             known = dict(zip(("published", "published_error"), printed, strict=False))
             found.append(claims.Cell(row=row, column=column, values=values, **known))
@@ -95,7 +101,10 @@ def test_what_was_not_run_is_said():
     assert verdict(rule, leads((2.0, 2.1, 2.2))) == NOT_RUN
     assert verdict(rule, leads((-2.0, -2.1, -2.2))) == NOT_REPRODUCED
     assert (
-        verdict(claims.Differences(claims.ahead([("absent", "low")])), leads((1.0, 2.0))) == NOT_RUN
+        verdict(
+            claims.Differences(claims.ahead([("absent", "low")])), leads((1.0, 2.0))
+        )
+        == NOT_RUN
     )
 
 
@@ -114,7 +123,10 @@ def test_holm_over_the_claims_of_a_table():
     result = cells(seeds=(0, 1, 2), **{
         name: {"high": values, "low": [0.0] * 3} for name, values in columns.items()
     })  # fmt: skip
-    rules = [claims.Differences(claims.ahead([("high", "low")], columns=name)) for name in columns]
+    rules = [
+        claims.Differences(claims.ahead([("high", "low")], columns=name))
+        for name in columns
+    ]
     p = [stats.ttest_1samp(values, 0.0).pvalue for values in columns.values()]
     assert p == sorted(p)
     adjusted = np.maximum.accumulate([3 * p[0], 2 * p[1], p[2]])
@@ -147,8 +159,16 @@ def test_the_seeds_that_would_decide():
         (claims.lead_rises("x", "y"), {"a": 1, "b": 2}, {"a": 2, "b": 1}),
         (claims.lead_rises("x", "y", sign=-1), {"a": 2, "b": 1}, {"a": 1, "b": 2}),
         (claims.ahead([("x", "y")]), {"a": 1, "b": 1}, {"a": 1, "b": -1}),
-        (claims.ahead([("x", "y")], as_printed=True), {"a": 1, "b": 1}, {"a": 1, "b": -1}),
-        (claims.ahead([("y", "x")], as_printed=True), {"a": 1, "b": 1}, {"a": 1, "b": -1}),
+        (
+            claims.ahead([("x", "y")], as_printed=True),
+            {"a": 1, "b": 1},
+            {"a": 1, "b": -1},
+        ),
+        (
+            claims.ahead([("y", "x")], as_printed=True),
+            {"a": 1, "b": 1},
+            {"a": 1, "b": -1},
+        ),
     ],
 )
 def test_each_rule_of_means_has_each_outcome(rule, right, wrong):
@@ -162,7 +182,9 @@ def test_each_rule_of_means_has_each_outcome(rule, right, wrong):
         })  # fmt: skip
         assert verdict(claims.Differences(rule), result) == expected
     assert verdict(claims.Differences(rule), cells(a={"z": 1}, b={"z": 1})) == NOT_RUN
-    exact = {name: {"x": (value, 5.0), "y": (0.0, 1.0)} for name, value in right.items()}
+    exact = {
+        name: {"x": (value, 5.0), "y": (0.0, 1.0)} for name, value in right.items()
+    }
     assert verdict(claims.Differences(rule), cells(**exact)) == ORDER
 
 
@@ -174,9 +196,12 @@ def test_each_rule_of_computed_numbers_has_each_outcome():
         claim.rule.__name__: claim.rule
         for one in stored.tables()
         for claim in one.claims
-        if not isinstance(claim.rule, claims.Differences) and claim.rule.__name__ != "judge"
+        if not isinstance(claim.rule, claims.Differences)
+        and claim.rule.__name__ != "judge"
     }
-    known = load_yaml((Path(__file__).parent / "outcomes.yaml").read_text("utf-8"), "outcomes")
+    known = load_yaml(
+        (Path(__file__).parent / "outcomes.yaml").read_text("utf-8"), "outcomes"
+    )
     assert set(found) == set(known)
     for name, results in known.items():
         for outcome, columns in results.items():
@@ -190,7 +215,10 @@ def test_the_conditions_of_lemma_4_can_hold(monkeypatch):
     monkeypatch.setattr(dp2_fedsam, "ROUNDS", 1000)
     rows = {"noise multiplier of Theorem 2": 2.0}
     columns = [f"N = {n}, epsilon = {e}" for n in (500, 1000) for e in (1, 2)]
-    assert verdict(dp2_fedsam.conditions, cells(**dict.fromkeys(columns, rows))) == REPRODUCED
+    assert (
+        verdict(dp2_fedsam.conditions, cells(**dict.fromkeys(columns, rows)))
+        == REPRODUCED
+    )
 
 
 def test_printed_numbers_and_their_tolerance():
@@ -212,7 +240,9 @@ def test_the_means_of_table_7(name):
     found = drawn(name, 4000, seed=1)
     assert found.min() >= 0.1
     assert np.all(np.diff(found) >= 0)
-    allowed = 0.03 if name in ("Dist1", "Dist4") else 0.01  # truncation moves these means
+    allowed = (
+        0.03 if name in ("Dist1", "Dist4") else 0.01
+    )  # truncation moves these means
     error = 4 * found.std() / np.sqrt(len(found))
     assert abs(found.mean() - MEANS[name]) < allowed * MEANS[name] + error
 
@@ -231,9 +261,12 @@ def test_table_5_of_gdpfed_plus(tmp_path):
     off = {
         key
         for key, one in found.items()
-        if one["published"] is not None and abs(one["values"][0] - one["published"]) > 0.006
+        if one["published"] is not None
+        and abs(one["values"][0] - one["published"]) > 0.006
     }
-    assert off == {(f"GDPFed+, sigma^2 of group {group}", "Shakespeare") for group in (1, 2, 3)}
+    assert off == {
+        (f"GDPFed+, sigma^2 of group {group}", "Shakespeare") for group in (1, 2, 3)
+    }
     [weighted] = found["GDPFed, Lambda with weights", "FMNIST"]["values"]
     assert weighted == pytest.approx(1.5**2 / 3 * (2.26 + 0.90 + 0.53) / 3, abs=0.002)
     assert list(outcomes.values()) == ["not reproduced", "contradicted by proof"]
@@ -247,7 +280,10 @@ def test_settings_of_dp_fedpgn_and_dp2_fedsam(tmp_path):
     found, outcomes = by_command("dp-fedpgn-privacy", tmp_path)
     bounds = [
         found[f"{bound}, add/remove", "sigma = 0.8"]["values"][0]
-        for bound in ("epsilon, Poisson sampling", "least epsilon, cohorts of fixed size")
+        for bound in (
+            "epsilon, Poisson sampling",
+            "least epsilon, cohorts of fixed size",
+        )
     ]
     assert bounds == pytest.approx([13.459, 76.963], abs=0.003)
     assert list(outcomes.values()) == ["contradicted by proof"]
@@ -270,22 +306,37 @@ def test_noise_of_robust_hdp(tmp_path):
     """Table 3's order, and its size: 4 times ours, as with twice the noise multiplier."""
     found, outcomes = by_command("robust-hdp-table-3", tmp_path)
     assert list(outcomes.values()) == ["order reproduced", "not reproduced"]
-    ratios = [one["published"] / statistics.fmean(one["values"]) for one in found.values()]
+    ratios = [
+        one["published"] / statistics.fmean(one["values"]) for one in found.values()
+    ]
     assert statistics.median(ratios) == pytest.approx(4, rel=0.1)
-    loosest = 75 * (3 * noise_scale(0.5, 32) / 32) ** 2 / 20  # equal budgets and batches of 32
+    loosest = (
+        75 * (3 * noise_scale(0.5, 32) / 32) ** 2 / 20
+    )  # equal budgets and batches of 32
     strictest = 75 * (3 * noise_scale(0.2, 32) / 32) ** 2 / 20
-    assert loosest < statistics.fmean(found["DPFedAvg", "Dist9"]["values"]) < 4 * strictest
+    assert (
+        loosest < statistics.fmean(found["DPFedAvg", "Dist9"]["values"]) < 4 * strictest
+    )
     for name in ("figure-2", "figure-5", "figure-8", "figure-11"):
         _, outcomes = by_command(f"robust-hdp-{name}", tmp_path)
         assert "order reproduced" in outcomes.values()
 
 
 def test_pictures_have_lines_by_number_and_rows_beside_the_printed_ones(tmp_path):
-    answer("reproduce", "robust-hdp-figure-8", "-o", tmp_path, "--plot", tmp_path / "8.svg")
+    answer(
+        "reproduce", "robust-hdp-figure-8", "-o", tmp_path, "--plot", tmp_path / "8.svg"
+    )
     assert "<svg" in (tmp_path / "8.svg").read_text()
-    columns = {f"Dist4, rate {one}": {"x": (one, 9.0)} for one in (0.5, 1.5, 5.0)} | {"D": {"y": 7}}
-    panels = [*panels_of(stored.table_of("robust-hdp-table-13-rates"), cells(**columns))]
-    assert "by rate: x 0.5 at 0.5, 1.5 at 1.5, 5 at 5; x, printed 9 at 0.5" in panels[0].alt
+    columns = {f"Dist4, rate {one}": {"x": (one, 9.0)} for one in (0.5, 1.5, 5.0)} | {
+        "D": {"y": 7}
+    }
+    panels = [
+        *panels_of(stored.table_of("robust-hdp-table-13-rates"), cells(**columns))
+    ]
+    assert (
+        "by rate: x 0.5 at 0.5, 1.5 at 1.5, 5 at 5; x, printed 9 at 0.5"
+        in panels[0].alt
+    )
     assert panels[1].alt == "D, accuracy in percent: y 7."
 
 
@@ -319,12 +370,18 @@ def test_runs_are_trained_once_and_resume(tmp_path):
     )  # fmt: skip
     assert shown == [1, 2]
     assert [cell.row for cell in first.cells] == ["DP-FedAvg", "DP-FedSAM, rho 0.2"]
-    record = json.loads((tmp_path / "runs/digits/DP-FedAvg/seed-0/record.json").read_text())
+    record = json.loads(
+        (tmp_path / "runs/digits/DP-FedAvg/seed-0/record.json").read_text()
+    )
     cell = first.cells[0]
     assert cell.values == (100 * record["accuracy"],)
     assert (cell.published, cell.published_error) == (50.0, 0.5)
-    assert all(0 < (spent or 9) <= 2 for spent in cell.spent.values())  # the strictest budget
-    named = json.loads((tmp_path / "runs/digits/DP-FedSAM-rho-0.2/seed-0/record.json").read_text())
+    assert all(
+        0 < (spent or 9) <= 2 for spent in cell.spent.values()
+    )  # the strictest budget
+    named = json.loads(
+        (tmp_path / "runs/digits/DP-FedSAM-rho-0.2/seed-0/record.json").read_text()
+    )
     assert named["configuration"]["numbers"]["rho"] == 0.2
     again = run_table(table(), "reduced", 1, tmp_path, refuse)
     assert again == first
@@ -334,32 +391,52 @@ def test_runs_are_trained_once_and_resume(tmp_path):
     with pytest.raises(AssertionError, match="--seed=1"):
         run_table(table(), "reduced", 2, tmp_path, refuse)
     with pytest.raises(AssertionError, match="--seed=1"):
-        run_table(replace(table(), first_seed=1), "reduced", 1, tmp_path, refuse, stored=first)
+        run_table(
+            replace(table(), first_seed=1), "reduced", 1, tmp_path, refuse, stored=first
+        )
 
 
 def test_weights_are_compared_with_those_of_the_least_noise(tmp_path):
     """By hand: the oracle has them; those of DPFedAvg are equal, those of Robust-HDP recorded."""
-    spec = load_yaml((ROOT / "tests/golden/specs/records-digits.yaml").read_text(), "spec")
-    spec |= {"rounds": 2, "planning": {"accountant": "rdp", "weights": "inverse_variance"}}
+    spec = load_yaml(
+        (ROOT / "tests/golden/specs/records-digits.yaml").read_text(), "spec"
+    )
+    spec |= {
+        "rounds": 2,
+        "planning": {"accountant": "rdp", "weights": "inverse_variance"},
+    }
     names = ("Robust-HDP-oracle", "DPFedAvg", "Robust-HDP")
-    one = stored.Setting("digits", spec, "digits", {name: stored.Method(name) for name in names})
+    one = stored.Setting(
+        "digits", spec, "digits", {name: stored.Method(name) for name in names}
+    )
     measure = "distance of the weights to the optimal ones in percent"
-    toy = stored.Table("toy", "Toy", trained={"reduced": lambda: [one]}, measure=measure)
-    found = [cell.mean for cell in run_table(toy, "reduced", 1, tmp_path, execute).cells]
+    toy = stored.Table(
+        "toy", "Toy", trained={"reduced": lambda: [one]}, measure=measure
+    )
+    found = [
+        cell.mean for cell in run_table(toy, "reduced", 1, tmp_path, execute).cells
+    ]
     strict, loose = _solved(json.dumps(spec)).groups
     groups = ((strict, 10, 4 / 8), (loose, 20, 6 / 4))  # batch size, clients over steps
     best = [many * (size / one.noise_multiplier) ** 2 for one, size, many in groups]
     best = best[0] / sum(best)
-    record = json.loads((tmp_path / "runs/digits/Robust-HDP/seed-0/record.json").read_text())
+    record = json.loads(
+        (tmp_path / "runs/digits/Robust-HDP/seed-0/record.json").read_text()
+    )
     by_hand = [0.0, 100 * (0.4 - best), 100 * abs(record["weights"]["strict"] - best)]
     assert found == pytest.approx(by_hand, abs=1e-6)
     assert 0 < found[2] < found[1]
 
 
-@pytest.mark.parametrize(("score", "value"), [("PSNR in dB", 20.0), ("SSIM", 0.5), ("SSIM", None)])
+@pytest.mark.parametrize(
+    ("score", "value"), [("PSNR in dB", 20.0), ("SSIM", 0.5), ("SSIM", None)]
+)
 def test_scores_of_an_attack(score, value, tmp_path):
     """SSIM needs scikit-image; without it the score is a word, and the run is refused."""
-    scores = {"psnr": [20.0, 19.0, 21.0], "ssim": "not available" if value is None else [0.5, 0, 1]}
+    scores = {
+        "psnr": [20.0, 19.0, 21.0],
+        "ssim": "not available" if value is None else [0.5, 0, 1],
+    }
     row = {"scores": scores, "epsilon": "inf", "groups": ["all"], "seconds": 1.0}
     plan = _solved(json.dumps(load_yaml(preset("digits"), "digits")))
 
@@ -367,10 +444,16 @@ def test_scores_of_an_attack(score, value, tmp_path):
         return stored.MEASURES[score](lambda words: {"rows": [row]}, plan, [], tmp_path)
 
     if value is None:
-        with pytest.raises(InputError, match=r"measure: must be available; pip install"):
+        with pytest.raises(
+            InputError, match=r"measure: must be available; pip install"
+        ):
             measured()
     else:
-        done = {"spent": {"all": None}, "seconds": 1.0, "executed": stored.executed(plan, {})}
+        done = {
+            "spent": {"all": None},
+            "seconds": 1.0,
+            "executed": stored.executed(plan, {}),
+        }
         assert measured() == {"value": value, **done}
 
 
@@ -393,7 +476,11 @@ def test_every_declared_setting_is_a_valid_spec():
                     checked.add(text)
                     spec = Spec.parse(with_distribution(data))
                     built = model(spec.model.name)
-                    assert built.parameters == spec.model.parameters, (one.name, size, row)
+                    assert built.parameters == spec.model.parameters, (
+                        one.name,
+                        size,
+                        row,
+                    )
 
 
 SLOW = pytest.param("robust-hdp", marks=pytest.mark.slow)  # plans of 60 groups
@@ -410,17 +497,31 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
             continue
         for setting in one.trained[result.size]():
             for row, method in setting.methods.items():
-                cell, described = result.at(row, setting.column), _described(setting, row)
+                cell, described = (
+                    result.at(row, setting.column),
+                    _described(setting, row),
+                )
                 if cell is None:
                     continue
                 plain = json.loads(json.dumps(described))
-                assert result.configuration[setting.column][row] == plain, (one.name, row)
+                assert result.configuration[setting.column][row] == plain, (
+                    one.name,
+                    row,
+                )
                 printed = one.printed.get((row, setting.column), (None, None))
-                assert (cell.published, cell.published_error) == printed, (one.name, row)
+                assert (cell.published, cell.published_error) == printed, (
+                    one.name,
+                    row,
+                )
                 # A group that states its noise has an epsilon of an accountant, whose last digits
                 # follow the processor; the digest of such a spec is that of one machine.
-                if not any("noise_multiplier" in group for group in described["spec"]["groups"]):
-                    assert cell.executed == executed_today(described, method), (one.name, row)
+                if not any(
+                    "noise_multiplier" in group for group in described["spec"]["groups"]
+                ):
+                    assert cell.executed == executed_today(described, method), (
+                        one.name,
+                        row,
+                    )
 
 
 @pytest.mark.parametrize(
@@ -429,15 +530,23 @@ def test_stored_runs_are_of_todays_settings_and_plans(paper):
 def test_tuned_values_are_the_best_of_the_stored_grids(grid):
     """At seed 0, which is not judged, of each row and column."""
     result = reproduction.stored(stored.table_of(grid))
-    own = [one for one in stored.tables() if one.first_seed and one.name[:8] == grid[:8]]
-    tuned = [one for one in own if one.name == grid.removesuffix("-rates") != grid] or own
+    own = [
+        one for one in stored.tables() if one.first_seed and one.name[:8] == grid[:8]
+    ]
+    tuned = [
+        one for one in own if one.name == grid.removesuffix("-rates") != grid
+    ] or own
     tried = {}
     for cell in result.cells:
         column, name, value = re.fullmatch(r"(.*), (\w+) (\S+)", cell.column).groups()
         tried.setdefault((cell.row, column, name), {})[float(value)] = cell.mean
-    settings = {one.column: one for table in tuned for one in table.trained["reduced"]()}
+    settings = {
+        one.column: one for table in tuned for one in table.trained["reduced"]()
+    }
     ties = (
-        reproduction.stored(stored.table_of("dp-fedpgn-ties")).cells if "pgn-table" in grid else ()
+        reproduction.stored(stored.table_of("dp-fedpgn-ties")).cells
+        if "pgn-table" in grid
+        else ()
     )
     for cell in ties:  # rates within a point of the best: at seeds 6 and 7
         column, value = cell.column.split(", rate ")
@@ -453,7 +562,10 @@ def test_tuned_values_are_the_best_of_the_stored_grids(grid):
 
 def executed_today(described, method):
     """The digest of the plan that the algorithm makes today, and of its numbers."""
-    plan, entry = _solved(json.dumps(described["spec"])), ALGORITHMS.get(method.algorithm)
+    plan, entry = (
+        _solved(json.dumps(described["spec"])),
+        ALGORITHMS.get(method.algorithm),
+    )
     if "attack" in described:  # of the plan that is attacked
         return stored.executed(plan, {})
     numbers = entry.complete(Hyperparameters("paper", method.hyperparameters)).values
@@ -468,7 +580,9 @@ def test_stored_numbers_of_plans_come_out_again():
         if result is not None and one.planned:
             for cell in one.computed():
                 known = result.at(cell.row, cell.column)
-                assert known.model_copy(update={"values": cell.values}) == cell, one.name
+                assert known.model_copy(update={"values": cell.values}) == cell, (
+                    one.name
+                )
                 assert known.values == pytest.approx(cell.values, rel=1e-6)
 
 
@@ -501,13 +615,19 @@ AUDIT = (ROOT / "docs" / "evidence" / "paper-audit.md").read_text(encoding="utf-
 
 
 def test_every_finding_names_a_test_that_exists():
-    rows = [line for line in AUDIT.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    rows = [
+        line
+        for line in AUDIT.splitlines()
+        if line.startswith("| ") and "---" not in line
+    ][1:]
     assert len(rows) >= 8
     for row in rows:
         found = re.findall(r"`(tests/[^`:]+\.py)(?:::(\w+))?`", row)
         assert found, row
         for file, name in found:
-            assert not name or f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), row
+            assert not name or f"def {name}(" in (ROOT / file).read_text(
+                encoding="utf-8"
+            ), row
 
 
 def test_the_rates_of_heads():
@@ -523,10 +643,14 @@ def test_the_rates_of_heads():
 def test_theorem_1_of_gdpfed_plus_fails_at_its_own_settings():
     """At the noise of Table 5 and the ratios of Table 1, in every group."""
     given = problem_of(Spec.parse(load_yaml(preset("gdpfed-fmnist"), "preset")))
-    rows = zip(RATIOS["gdpfed-fmnist"], OPTIMISED["gdpfed-fmnist"], given.deltas, strict=True)
+    rows = zip(
+        RATIOS["gdpfed-fmnist"], OPTIMISED["gdpfed-fmnist"], given.deltas, strict=True
+    )
     for percent, square, delta in rows:
         release = Release(math.sqrt(square), percent / 100, given.sampling)
-        assert failed_conditions(History.repeated(release, given.rounds), delta, given.relation)
+        assert failed_conditions(
+            History.repeated(release, given.rounds), delta, given.relation
+        )
 
 
 def test_dist1_has_negative_budgets():
@@ -543,14 +667,20 @@ def scale_delta(epsilon, coordinates, ratio):
     if threshold <= 0:
         return 0.0
     first = stats.chi2.cdf(threshold, coordinates)
-    return float(first - math.exp(epsilon) * stats.chi2.cdf(threshold / ratio**2, coordinates))
+    return float(
+        first - math.exp(epsilon) * stats.chi2.cdf(threshold / ratio**2, coordinates)
+    )
 
 
 def test_an_unpaid_median_shows_in_the_scale_of_the_noise():
     """A lower bound on epsilon: what the noise of DP-FedPGN's round tells without its update."""
     coordinates = model("resnet-18").parameters
     assert coordinates == 11_173_962
-    found = optimize.brentq(lambda x: scale_delta(x, coordinates, 1.001) - 1 / 500, 1.0, 100.0)
+    found = optimize.brentq(
+        lambda x: scale_delta(x, coordinates, 1.001) - 1 / 500, 1.0, 100.0
+    )
     assert found == pytest.approx(23.9, abs=0.1)
-    assert "epsilon 23.9" in " ".join((ALGORITHMS.get("DP-FedPGN").function.__doc__ or "").split())
+    assert "epsilon 23.9" in " ".join(
+        (ALGORITHMS.get("DP-FedPGN").function.__doc__ or "").split()
+    )
     assert scale_delta(5.0, coordinates, 1.01) > 0.99  # by 1% it is all but certain

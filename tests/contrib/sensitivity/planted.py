@@ -108,13 +108,19 @@ def _beside_the_releases(experiment):
         after[0] = seen[0]
         return after, state
 
-    changed = {"local": replace(local, train=train), "server": replace(server, step=step)}
+    changed = {
+        "local": replace(local, train=train),
+        "server": replace(server, step=step),
+    }
     return with_components(experiment, **changed)
 
 
 def _by_realised_cohort(experiment):
     """The step is divided by the number of participants, which the server should not know."""
-    aggregator, mechanism = experiment.algorithm.aggregator, experiment.algorithm.mechanism
+    aggregator, mechanism = (
+        experiment.algorithm.aggregator,
+        experiment.algorithm.mechanism,
+    )
     cohort = [0]
 
     def release(round_, sums, *given):
@@ -176,6 +182,11 @@ RULES = {
 }  # fmt: skip
 """Faults of the sabotage bench, and the claim that the kit must find broken."""
 PLANTED = (
-    *((fault, rule) for name, rule in RULES.items() for fault in FAULTS if fault.name == name),
+    *(
+        (fault, rule)
+        for name, rule in RULES.items()
+        for fault in FAULTS
+        if fault.name == name
+    ),
     *((fault, fault.check) for fault in (*OWN, *RESCALED)),
 )

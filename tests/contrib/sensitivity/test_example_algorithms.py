@@ -29,7 +29,9 @@ def examples():
     before = [dict(vars(registry)) for registry in REGISTRIES]
     known = dict(laws._INTERNED)
     for registry, state in zip(REGISTRIES, before, strict=True):
-        vars(registry).update({name: dict(state[name]) for name in ("_components", "_points")})
+        vars(registry).update(
+            {name: dict(state[name]) for name in ("_components", "_points")}
+        )
     modules = {}
     for path in sorted(FOLDER.glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
@@ -55,7 +57,9 @@ def test_fedprox_is_sgd_on_a_proximal_loss(examples):
         for images, labels in batches:
             optimiser.zero_grad()
             change = nn.utils.parameters_to_vector(network.parameters()) - start
-            (small.loss(network, images, labels) + 2.0 / 2 * change.square().sum()).backward()
+            (
+                small.loss(network, images, labels) + 2.0 / 2 * change.square().sum()
+            ).backward()
             optimiser.step()
 
     algorithm = built("DP-FedProx", mu=2.0)

@@ -25,7 +25,9 @@ QUICK_FAULTS = (
 def failed_rules(fault):
     with patched(fault.patches):
         experiment = fault.breaks(
-            sensitivity.bench_experiment(fault.algorithm, sensitivity.bench_plans()["per group"])
+            sensitivity.bench_experiment(
+                fault.algorithm, sensitivity.bench_plans()["per group"]
+            )
         )
         report = sensitivity.check_experiment(experiment)
     return {violation.rule: violation.found for violation in report.violations}
@@ -33,11 +35,16 @@ def failed_rules(fault):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_an_algorithm_keeps_its_claims(name):
-    plans = {key: sensitivity.bench_plans()[key] for key in ("per group", "adaptive clipping")}
+    plans = {
+        key: sensitivity.bench_plans()[key]
+        for key in ("per group", "adaptive clipping")
+    }
     for report in sensitivity.check_sensitivity(name, plans):
         assert report.passed, report.violations
         assert report.compared >= 30
-        assert report.largest_ratio == pytest.approx(1, abs=1e-4)  # the bound is reached
+        assert report.largest_ratio == pytest.approx(
+            1, abs=1e-4
+        )  # the bound is reached
 
 
 @pytest.mark.slow
@@ -56,7 +63,9 @@ def test_a_planted_fault_is_found(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "rule"), PLANTED, ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize(
+    ("fault", "rule"), PLANTED, ids=lambda one: getattr(one, "name", one)
+)
 def test_every_planted_fault_is_found(fault, rule):
     assert rule in failed_rules(fault)
 
@@ -76,13 +85,19 @@ def test_the_example_runs(capsys):
 
 
 @pytest.mark.parametrize(
-    ("violations", "code"), [((), 0), ((Violation("model", "strict, removed", "7 differ"),), 4)]
+    ("violations", "code"),
+    [((), 0), ((Violation("model", "strict, removed", "7 differ"),), 4)],
 )
 def test_the_command_answers_with_an_exit_code(monkeypatch, violations, code):
-    report = SensitivityReport("planned", "per group", "client", 45, 66, 0.99, violations)
+    report = SensitivityReport(
+        "planned", "per group", "client", 45, 66, 0.99, violations
+    )
     monkeypatch.setattr(
-        "simulate.contrib.sensitivity.__main__.check_sensitivity", lambda *given, **more: (report,)
+        "simulate.contrib.sensitivity.__main__.check_sensitivity",
+        lambda *given, **more: (report,),
     )
     done = CliRunner().invoke(command, ["Planned"])
     assert done.exit_code == code
-    assert ("planned (per group): model: strict, removed: 7 differ" in done.output) == bool(code)
+    assert (
+        "planned (per group): model: strict, removed: 7 differ" in done.output
+    ) == bool(code)

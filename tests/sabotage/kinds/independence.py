@@ -29,7 +29,9 @@ def remembering(change):
 
 def _across_groups(experiment):
     shared: dict[int, Tensor] = {}
-    return standard(lambda z, one, part: shared.setdefault(one.record.round, z))(experiment)
+    return standard(lambda z, one, part: shared.setdefault(one.record.round, z))(
+        experiment
+    )
 
 
 def _tiled(z, one, part):
@@ -71,7 +73,9 @@ def _reversed(z, round_, past):
 def _permuted(z, round_, past):
     if not past:
         return z
-    return past[0][torch.randperm(len(z), generator=torch.Generator().manual_seed(round_))]
+    return past[0][
+        torch.randperm(len(z), generator=torch.Generator().manual_seed(round_))
+    ]
 
 
 def _seeded_by(words):

@@ -47,13 +47,17 @@ def _neighbours(batch, seen):
 
 
 def _one_head(result):
-    return replace(result, personal=result.personal.mean(0).repeat(len(result.personal), 1))
+    return replace(
+        result, personal=result.personal.mean(0).repeat(len(result.personal), 1)
+    )
 
 
 def _started(experiment):
     other, pixels = replace(experiment), experiment.data.train_x.flatten().float()
     start = experiment.start.clone()
-    vars(other)["start"] = start.add_(pixels[: len(start)], alpha=0.01 / float(pixels.max()))
+    vars(other)["start"] = start.add_(
+        pixels[: len(start)], alpha=0.01 / float(pixels.max())
+    )
     return other
 
 
@@ -64,8 +68,13 @@ def _weighed(experiment):
         after, state = server.step(theta, step, state)
         if next(turn) < ROUNDS:
             return after, state
-        logits = (experiment.model.logits(m, data.inputs(data.train_x)) for m in (after, theta))
-        right = [float((one.argmax(1) == data.train_y).float().mean()) for one in logits]
+        logits = (
+            experiment.model.logits(m, data.inputs(data.train_x))
+            for m in (after, theta)
+        )
+        right = [
+            float((one.argmax(1) == data.train_y).float().mean()) for one in logits
+        ]
         return theta + (after - theta) * right[0] / sum(right), state
 
     return with_components(experiment, server=replace(server, step=move))
@@ -75,7 +84,9 @@ def _everybody(experiment):
     def draw(source, clients, ratio, round_):
         return np.flatnonzero(source.random(clients) < ratio)
 
-    return with_components(experiment, sampler=replace(experiment.algorithm.sampler, draw=draw))
+    return with_components(
+        experiment, sampler=replace(experiment.algorithm.sampler, draw=draw)
+    )
 
 
 def _more(sums, mixed, round_):

@@ -54,8 +54,13 @@ def _losses(experiment, theta):
     losses = []
     for client in experiment.partition.members[0][:20]:
         rows = experiment.partition.records(int(client))
-        x, y = experiment.data.inputs(experiment.data.train_x[rows]), experiment.data.train_y[rows]
-        losses.append(torch.nn.functional.cross_entropy(experiment.model.logits(theta, x), y))
+        x, y = (
+            experiment.data.inputs(experiment.data.train_x[rows]),
+            experiment.data.train_y[rows],
+        )
+        losses.append(
+            torch.nn.functional.cross_entropy(experiment.model.logits(theta, x), y)
+        )
     return torch.stack(losses)
 
 
@@ -83,7 +88,9 @@ def _one_more(experiment, before, after, round_):
 def _second_try(honest, round_, sums, weights, noise):
     """Each release is made twice from one generator, and the second is used."""
     sources = [noise(index) for index in range(len(sums))]
-    first, again = (honest.release(round_, sums, weights, sources.__getitem__) for _ in range(2))
+    first, again = (
+        honest.release(round_, sums, weights, sources.__getitem__) for _ in range(2)
+    )
     states = [{"noise_state": early.record.noise_state} for early in first]
     return tuple(
         replace(late, record=late.record.model_copy(update=state))

@@ -31,7 +31,10 @@ def stepping(change: Step) -> Break:
 
     def breaks(experiment: Experiment) -> Experiment:
         clear: Clear = {}
-        mechanism, aggregator = experiment.algorithm.mechanism, experiment.algorithm.aggregator
+        mechanism, aggregator = (
+            experiment.algorithm.mechanism,
+            experiment.algorithm.aggregator,
+        )
 
         def release(round_, sums, weights, noise):
             releases = mechanism.release(round_, sums, weights, noise)
@@ -63,7 +66,9 @@ def _moved(by: Callable[[Tensor, Tensor], Tensor]) -> Step:
     ]
 
 
-def _late(releases: Sequence[Received], clear: Clear, round_: int) -> Sequence[Received]:
+def _late(
+    releases: Sequence[Received], clear: Clear, round_: int
+) -> Sequence[Received]:
     before = clear.get(round_ - 1, [torch.zeros_like(one.vector) for one in releases])
     return [
         replace(one, vector=one.vector + 0.5 * total.float())
@@ -71,7 +76,9 @@ def _late(releases: Sequence[Received], clear: Clear, round_: int) -> Sequence[R
     ]
 
 
-def _swapped(releases: Sequence[Received], clear: Clear, round_: int) -> Sequence[Received]:
+def _swapped(
+    releases: Sequence[Received], clear: Clear, round_: int
+) -> Sequence[Received]:
     pairs = zip(releases, reversed(releases), strict=True)
     return [replace(one, vector=other.vector) for one, other in pairs]
 
@@ -80,13 +87,17 @@ def _where_large(released: Tensor, clear: Tensor) -> Tensor:
     return released * (clear.abs() >= clear.abs().median())
 
 
-def mixed_by(change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any]) -> Break:
+def mixed_by(
+    change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any],
+) -> Break:
     """Change the mixture, given the sums of the round, what is released of them, and the round."""
 
     def breaks(experiment: Experiment) -> Experiment:
         mechanism, turn = experiment.algorithm.mechanism, iter(range(1, 10**6))
 
-        def mix(round_: int, sums: Sequence[GroupSum], past: Tensor) -> tuple[GroupSum, ...]:
+        def mix(
+            round_: int, sums: Sequence[GroupSum], past: Tensor
+        ) -> tuple[GroupSum, ...]:
             return tuple(change(sums, mechanism.mix(round_, sums, past), next(turn)))
 
         return with_components(experiment, mechanism=replace(mechanism, mix=mix))
@@ -96,12 +107,19 @@ def mixed_by(change: Callable[[Sequence[GroupSum], Sequence[GroupSum], int], Any
 
 def _scaled(factor: float, only: int = 0) -> Any:
     return lambda sums, mixed, round_: [
-        replace(one, total=factor * one.total) if only in (0, round_) else one for one in mixed
+        replace(one, total=factor * one.total) if only in (0, round_) else one
+        for one in mixed
     ]
 
 
-def _once_at_twice(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
-    return clip(1.0).apply(updates, context) if context.round == 7 else honest(updates, context)
+def _once_at_twice(
+    honest: Apply, updates: Tensor, context: TransformContext
+) -> Clipped:
+    return (
+        clip(1.0).apply(updates, context)
+        if context.round == 7
+        else honest(updates, context)
+    )
 
 
 def _of_the_round(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
@@ -113,14 +131,18 @@ def _one_draw(experiment: Experiment) -> Experiment:
     """The cohorts of all groups of a round are of one generator."""
     sampler, first = experiment.algorithm.sampler, dict[int, int]()
 
-    def draw(source: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
+    def draw(
+        source: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
         word = first.setdefault(round_, int(source.integers(2**31)))
         return sampler.draw(np.random.default_rng(word), clients, ratio, round_)
 
     return with_components(experiment, sampler=replace(sampler, draw=draw))
 
 
-def _of_another(change: Callable[[np.ndarray], np.ndarray]) -> tuple[tuple[Any, str, Any], ...]:
+def _of_another(
+    change: Callable[[np.ndarray], np.ndarray],
+) -> tuple[tuple[Any, str, Any], ...]:
     """Clients train on the records of others."""
     honest = ROUND.batches
     return ((

@@ -26,8 +26,12 @@ def by_round(change):
             place = places.setdefault(stream, len(places))
             key = (round_, str(place))
             if key not in known:
-                before = known.get((round_ - 1, str(place)), np.empty(0, np.int64)).tolist()
-                known[key] = np.sort(np.asarray(change(source, clients, ratio, round_, before)))
+                before = known.get(
+                    (round_ - 1, str(place)), np.empty(0, np.int64)
+                ).tolist()
+                known[key] = np.sort(
+                    np.asarray(change(source, clients, ratio, round_, before))
+                )
             return known[key]
 
         return draw
@@ -45,7 +49,9 @@ def _two_rounds(source, clients, ratio, round_, before):
 
 def _never_in_a_row(source, clients, ratio, round_, before):
     rest = np.setdiff1d(np.arange(clients), before)
-    return source.choice(rest, min(len(rest), int(source.binomial(clients, ratio))), replace=False)
+    return source.choice(
+        rest, min(len(rest), int(source.binomial(clients, ratio))), replace=False
+    )
 
 
 def _in_pairs(source, clients, ratio, round_, before):
@@ -67,7 +73,10 @@ def _sticky(source, clients, ratio, round_, before):
 
 def _another_seed(honest):
     return lambda source, clients, ratio, round_: honest(
-        np.random.default_rng([round_, int(source.integers(2**31))]), clients, ratio, round_
+        np.random.default_rng([round_, int(source.integers(2**31))]),
+        clients,
+        ratio,
+        round_,
     )
 
 
@@ -103,7 +112,9 @@ def rebooked(change):
 
 def _honest_names(experiment, round_, index, part):
     law, group = experiment.algorithm.plan.spec.sampling.law, part.group
-    source = experiment.private_stream(Purpose.SAMPLING, round_, index, group=group.name)
+    source = experiment.private_stream(
+        Purpose.SAMPLING, round_, index, group=group.name
+    )
     names = law.draw(source, group.clients, group.sampling_ratio, round_)
     return tuple(int(name) for name in names)
 

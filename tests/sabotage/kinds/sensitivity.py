@@ -29,7 +29,9 @@ def before_clipping(change):
             return change(updates), None
 
         part = Transform("change", apply, lambda bound, group: bound)
-        return with_components(experiment, transforms=(part, *experiment.algorithm.transforms))
+        return with_components(
+            experiment, transforms=(part, *experiment.algorithm.transforms)
+        )
 
     return breaks
 
@@ -48,7 +50,9 @@ def _one_ten_times(updates):
 
 
 def _by_layers(honest, updates, context):
-    parts = [honest(part, context)[0] for part in (updates[:, :2080], updates[:, 2080:])]
+    parts = [
+        honest(part, context)[0] for part in (updates[:, :2080], updates[:, 2080:])
+    ]
     return torch.cat(parts, 1), None
 
 

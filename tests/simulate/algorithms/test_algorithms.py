@@ -27,7 +27,10 @@ REACHES = {
 
 Methods that protect records and HyperFL-LPM train for 20 rounds only.
 """
-QUICK = {"FedAvg", "planned"}  # short runs, whose code the others share for the most part
+QUICK = {
+    "FedAvg",
+    "planned",
+}  # short runs, whose code the others share for the most part
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,9 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 ):
     short = ALGORITHMS.get(name).unit == "record" or name == "HyperFL-LPM"
     plan = middle_plan if short else digits_plan
-    outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11, own_unit=True))
+    outcome = execute(
+        Request(plan, name, "digits", tmp_path / "run", seed=11, own_unit=True)
+    )
     assert outcome.record.accuracy > REACHES[name] > CHANCE
     verdict = judge(load_run(tmp_path / "run"), 0)
     assert verdict.kept is (ALGORITHMS.get(name).unit != "none"), verdict.checks
@@ -57,7 +62,9 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_a_verdict_knows_the_weights_of_every_algorithm(name, digits_plan):
-    built = algorithm(name, digits_plan, records={group.name: 4 for group in digits_plan.groups})
+    built = algorithm(
+        name, digits_plan, records={group.name: 4 for group in digits_plan.groups}
+    )
     rule = rule_of(built.aggregator.name, built.plan)
     assert rule is not None, built.aggregator.name
     for group in groups_in_round(built, 1):
@@ -84,6 +91,10 @@ def test_the_executed_plan_is_calibrated_with_the_spec_s_accountant(name, rdp_pl
     assert plan.spec.planning.accountant == "rdp"
     if name == "Local-only":
         return
-    spent = {row.group: row.epsilon_upper for row in plan.certificate if row.accountant == "rdp"}
+    spent = {
+        row.group: row.epsilon_upper
+        for row in plan.certificate
+        if row.accountant == "rdp"
+    }
     for group in plan.groups:
         assert spent[group.name] <= group.epsilon * (1 + 1e-6)

@@ -25,7 +25,9 @@ def sent(algorithm):
         seen.extend(part.total for part in sums)
         return mechanism.release(round_, sums, weights, noise)
 
-    world = small.setting(replace(algorithm, mechanism=replace(mechanism, release=release)))
+    world = small.setting(
+        replace(algorithm, mechanism=replace(mechanism, release=release))
+    )
     run_round(world, initial_state(world), journal)
     return seen, journal
 
@@ -63,13 +65,17 @@ def test_embedding_and_head_never_enter_a_release(case):
     plain, _ = sent(case.build())
     leaking, _ = sent(after(personal.with_own)(case.build()))
     made = small.setting(case.build()).model.head.start
-    assert {len(one) for one in plain} == {Hypernetwork(made, personal.HIDDEN).parameters}
+    assert {len(one) for one in plain} == {
+        Hypernetwork(made, personal.HIDDEN).parameters
+    }
     assert any(one.any() for one in plain)
     for one, other in zip(plain, leaking, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-SENT = list(zip(personal.SERVER, (personal.BODY + personal.HEAD, personal.BODY), strict=True))
+SENT = list(
+    zip(personal.SERVER, (personal.BODY + personal.HEAD, personal.BODY), strict=True)
+)
 
 
 @pytest.mark.parametrize(("case", "length"), SENT)
@@ -86,4 +92,8 @@ def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     run_round(world, initial_state(world), journal)
     assert {len(one.vector) for one in seen} == {length}
     assert [record.family for record in journal.records] == ["none"] * len(seen)
-    assert len({one.client for one in seen}) == len(seen) == sum(map(len, participants(world, 1)))
+    assert (
+        len({one.client for one in seen})
+        == len(seen)
+        == sum(map(len, participants(world, 1)))
+    )

@@ -27,7 +27,12 @@ from simulate.engine.round import batches
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from tests.simulate.algorithms.references.records import common_signal, context_of, released, run_of
+from tests.simulate.algorithms.references.records import (
+    common_signal,
+    context_of,
+    released,
+    run_of,
+)
 from tests.simulate.conftest import interrupt
 from tests.simulate.replay.runs import comparison, replayed
 
@@ -45,7 +50,9 @@ def with_noise(run, sigma, norm):
 def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
     base = run_of("DPFedAvg", short_plan)
     quiet, loud = with_noise(base, 1e-12, 0.5), with_noise(base, 3.0, 0.5)
-    still = {one.client: one.vector for one in client_updates(quiet, context_of(quiet))[0]}
+    still = {
+        one.client: one.vector for one in client_updates(quiet, context_of(quiet))[0]
+    }
     sent, _ = client_updates(loud, context_of(loud))
     steps = loud.algorithm.plan.groups[0].steps or 0
     ratios = []
@@ -57,8 +64,12 @@ def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
         ratios.append(float(moved) / variance)
         evidence = update.noise_evidence
         drawn = evidence.noise_sum_squares[0] / (evidence.drawn[0] * 1.5**2)
-        assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / update.noise_evidence.drawn[0]))
-    assert np.mean(ratios) == pytest.approx(1, abs=0.05)  # gradients move a little along
+        assert drawn == pytest.approx(
+            1, abs=6 * math.sqrt(2 / update.noise_evidence.drawn[0])
+        )
+    assert np.mean(ratios) == pytest.approx(
+        1, abs=0.05
+    )  # gradients move a little along
 
 
 def test_no_step_tells_how_many_records_a_client_holds(short_plan):
@@ -76,7 +87,9 @@ def test_no_step_tells_how_many_records_a_client_holds(short_plan):
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_what_a_client_sent_less_its_noise_is_its_clipped_records(momentum, short_plan):
     """By hand: without noise the update is the sums alone, each worth at most C per record."""
-    local = short_plan.spec.local.model_copy(update={"momentum": momentum, "batch_size": 2})
+    local = short_plan.spec.local.model_copy(
+        update={"momentum": momentum, "batch_size": 2}
+    )
     spec = short_plan.spec.model_copy(update={"local": local})
     run = run_of("DPFedAvg", solve(spec))
     assert (run.algorithm.plan.groups[0].steps or 0) > 1
@@ -85,7 +98,10 @@ def test_what_a_client_sent_less_its_noise_is_its_clipped_records(momentum, shor
     for record in journal.records:
         [share] = record.shares
         reach = sum(momentum**step for step in range(record.steps))
-        rest, noise = math.sqrt(record.residual.sum_squares), math.sqrt(record.noise_sum_squares)
+        rest, noise = (
+            math.sqrt(record.residual.sum_squares),
+            math.sqrt(record.noise_sum_squares),
+        )
         assert rest <= 1.01 * reach * spec.clipping_norm * share.cohort
         assert rest < 0.1 * reach * noise
 
@@ -97,7 +113,9 @@ def test_each_client_s_history_is_the_planned_one(short_plan):
     for _ in range(run.rounds):
         progress = run_round(run, progress, journal)
     for group in run.algorithm.plan.groups:
-        assert history_of(journal.records, group.name) == run.algorithm.plan.history(group)
+        assert history_of(journal.records, group.name) == run.algorithm.plan.history(
+            group
+        )
     shares = (share for record in journal.records for share in record.shares)
     taken = Counter((share.group, share.participants) for share in shares)
     assert max(taken.values()) == run.algorithm.plan.groups[0].participations
@@ -114,29 +132,41 @@ def test_poisson_batches_take_each_record_with_its_chance(short_plan):
 
 
 def test_a_client_with_fewer_records_than_planned_is_refused(short_plan):
-    plan = by_record(short_plan, {g.name: 50 for g in short_plan.groups}, weights="population")
+    plan = by_record(
+        short_plan, {g.name: 50 for g in short_plan.groups}, weights="population"
+    )
     base = run_of("DPFedAvg", short_plan)
-    with pytest.raises(InputError, match=r"partition: must leave each client of strict 50 records"):
+    with pytest.raises(
+        InputError, match=r"partition: must leave each client of strict 50 records"
+    ):
         replace(base, algorithm=record_level(plan, base.algorithm.aggregator))
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) for name in ("WeiAvg", "PFA")]
 )
-def test_methods_of_both_kinds_protect_records_under_such_a_plan(name, short_plan, tmp_path):
-    plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
+def test_methods_of_both_kinds_protect_records_under_such_a_plan(
+    name, short_plan, tmp_path
+):
+    plan = by_record(
+        short_plan, {g.name: 4 for g in short_plan.groups}, weights="population"
+    )
     assert ALGORITHMS.get(name).unit_under(plan) == "record"
     assert ALGORITHMS.get(name).unit_under(short_plan) == "client"
     execute(Request(plan, name, "digits", tmp_path / "run"))
     run = load_run(tmp_path / "run")
     assert {record.unit for record in run.ledger.records} == {"record"}
     assert judge(run, 0).kept
-    one_of_each = {share.group: share.factor for r in run.ledger.records for share in r.shares}
+    one_of_each = {
+        share.group: share.factor for r in run.ledger.records for share in r.shares
+    }
     assert one_of_each["loose"] / one_of_each["strict"] == pytest.approx(12 / 2)
 
 
 def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
-    plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
+    plan = by_record(
+        short_plan, {g.name: 4 for g in short_plan.groups}, weights="population"
+    )
     rule = r"plan\.unit: must be client for GDPFed; record-level plans"
     with pytest.raises(InputError, match=rule):
         algorithm("GDPFed", plan)
@@ -147,7 +177,9 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
     }  # fmt: skip
 
 
-@given(clients=st.integers(1, 60), cohort=st.floats(0.05, 1.0), rounds=st.integers(1, 80))
+@given(
+    clients=st.integers(1, 60), cohort=st.floats(0.05, 1.0), rounds=st.integers(1, 80)
+)
 def test_clients_take_turns(clients, cohort, rounds):
     draw, ratio = rotation().draw, cohort
     unused = np.random.default_rng(0)
@@ -188,14 +220,18 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
 
 def test_the_record_has_the_weights_that_the_server_found(short_plan, tmp_path):
     """By hand from the stored releases; after an interruption, and in the replay's own sums."""
-    plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
+    plan = by_record(
+        short_plan, {g.name: 4 for g in short_plan.groups}, weights="population"
+    )
     request = Request(plan, "Robust-HDP-norms", "digits", tmp_path)
     interrupt(request, 2)
     execute(request)
     run, found = load_run(tmp_path), Counter()
     for round_, sent in stored_releases(tmp_path, run.plan, run.ledger).releases():
         own = [1 / np.square(one, dtype=np.float64).sum() for one in sent]
-        names = [one.shares[0].group for one in run.ledger.records if one.round == round_]
+        names = [
+            one.shares[0].group for one in run.ledger.records if one.round == round_
+        ]
         for name, one in zip(names, own, strict=True):
             found[name] += one / sum(own) / run.plan.spec.rounds
     assert run.record.weights == pytest.approx(found, rel=1e-5)
@@ -236,7 +272,9 @@ def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
 
     def cost(edge):
         parts = [values[values < edge], values[values >= edge]]
-        return float(sum(((part - part.mean()) ** 2).sum() for part in parts if len(part)))
+        return float(
+            sum(((part - part.mean()) ** 2).sum() for part in parts if len(part))
+        )
 
     assert cost(least) <= min(map(cost, epsilons)) * (1 + 1e-9) + 1e-12
     assert (least == min(epsilons)) is (len(set(epsilons)) == 1)

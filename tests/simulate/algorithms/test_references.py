@@ -27,14 +27,18 @@ def test_every_method_has_a_reference_and_three_mutations():
         counts[case.name] += len(case.mutations)
     assert {name: counts[name] for name in ALGORITHMS if counts[name] < 3} == {}
     for name in ("CENTAUR", "PPSGD"):
-        [case] = [one for one in CASES if one.name == name and one.plan.unit == "record"]
+        [case] = [
+            one for one in CASES if one.name == name and one.plan.unit == "record"
+        ]
         assert len(case.mutations) >= 3
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.slow if case.name in LONG else (), id=case.name)
+        pytest.param(
+            case, marks=pytest.mark.slow if case.name in LONG else (), id=case.name
+        )
         for case in CASES
     ],
 )

@@ -25,7 +25,9 @@ def test_each_algorithm_states_its_source_unit_releases_and_deviations(name):
     entry = registry.ALGORITHMS.get(name)
     assert entry.name == name
     assert entry.unit in ("client", "record", "none")
-    assert re.search("^Deviations: .", inspect.getdoc(entry.function) or "", re.MULTILINE)
+    assert re.search(
+        "^Deviations: .", inspect.getdoc(entry.function) or "", re.MULTILINE
+    )
     assert entry.released
     assert entry.source
     complete = entry.complete(registry.Hyperparameters())
@@ -46,10 +48,15 @@ def test_ratios_of_their_own_need_poisson_sampling(law):
     plan = tiny.plan(sampling=law, model=KNOWN)
     own = ["IDP-FedAvg-Sample", "Time-adaptive HDPFL"]
     for name in own:
-        with pytest.raises(InputError, match=f"plan.sampling: must be poisson for {name}; planned"):
+        with pytest.raises(
+            InputError, match=f"plan.sampling: must be poisson for {name}; planned"
+        ):
             registry.algorithm(name, plan)
     assert not set(own) & set(registry.executable(plan))
-    assert registry.not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
+    assert (
+        registry.not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"]
+        == own
+    )
 
 
 def toy(plan, hyperparameters):
@@ -83,7 +90,9 @@ def restored():
 
 
 @pytest.mark.usefixtures("restored")
-def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(short_path, tmp_path):
+def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
+    short_path, tmp_path
+):
     assert registered("Toy")(toy) is toy
     listed = {
         one["algorithm"]: one
@@ -96,13 +105,27 @@ def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(short
 
     run = tmp_path / "run"
     options = ("--seed", 3, "--device", "cpu")
-    answer("simulate", short_path, "--algorithm=toy", *options, "--set=strength=2", "-o", run)
+    answer(
+        "simulate",
+        short_path,
+        "--algorithm=toy",
+        *options,
+        "--set=strength=2",
+        "-o",
+        run,
+    )
     record = json.loads((run / RECORD).read_text())
     assert record["algorithm"] == "Toy"
     assert record["configuration"]["numbers"] == {"strength": 2.0}
     assert privplan("verify", run).exit_code == 0
 
-    arguments = ("compare", short_path, "--algorithms=FedAvg,Toy", "--seeds=1", "--device=cpu")
+    arguments = (
+        "compare",
+        short_path,
+        "--algorithms=FedAvg,Toy",
+        "--seeds=1",
+        "--device=cpu",
+    )
     answer(*arguments, "-o", tmp_path / "results")
     assert len(list((tmp_path / "results" / "Toy").glob(f"seed-*/{RECORD}"))) == 1
     table = (tmp_path / "results" / "results.csv").read_text()

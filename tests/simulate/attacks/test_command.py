@@ -12,17 +12,30 @@ import privplan.cli
 @pytest.fixture(autouse=True)
 def _command(monkeypatch):
     points = dict(privplan.cli._extensions())
-    points["attack"] = EntryPoint("attack", "simulate.cli.attack:command", "privplan.commands")
-    monkeypatch.setattr(privplan.cli, "_extensions", lambda *group: {} if group else points)
+    points["attack"] = EntryPoint(
+        "attack", "simulate.cli.attack:command", "privplan.commands"
+    )
+    monkeypatch.setattr(
+        privplan.cli, "_extensions", lambda *group: {} if group else points
+    )
 
 
 def call(*arguments):
-    return CliRunner().invoke(privplan.cli.main, [str(argument) for argument in arguments])
+    return CliRunner().invoke(
+        privplan.cli.main, [str(argument) for argument in arguments]
+    )
 
 
 def test_a_plan_is_attacked(short_path, tmp_path):
     output = tmp_path / "attacks"
-    arguments = ["attack", short_path, "--algorithm", "FedAvg,DP-FedAvg", "--attack", "closed,ig"]
+    arguments = [
+        "attack",
+        short_path,
+        "--algorithm",
+        "FedAvg,DP-FedAvg",
+        "--attack",
+        "closed,ig",
+    ]
     arguments += ["--images", 4, "--steps", 3, "-o", output]
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr

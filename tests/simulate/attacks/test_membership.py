@@ -11,7 +11,13 @@ from privplan.accounting.tradeoff import tradeoff
 from privplan.errors import InputError
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks.measures import CANDIDATES, Candidates, candidates, clopper_pearson, ssim
+from simulate.attacks.measures import (
+    CANDIDATES,
+    Candidates,
+    candidates,
+    clopper_pearson,
+    ssim,
+)
 from simulate.attacks.membership import (
     Membership,
     certified_curve,
@@ -60,7 +66,9 @@ def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not():
     perfect = rates(included.astype(float), included, _curve(0.5))
     assert all(line["crosses"] for line in perfect)
     assert perfect[0]["tpr"][0] == 1.0
-    assert not any(line["crosses"] for line in rates(source.random(600), included, _curve(0.5)))
+    assert not any(
+        line["crosses"] for line in rates(source.random(600), included, _curve(0.5))
+    )
     trivial = tradeoff(np.zeros_like, 0.5, math.inf)  # no guarantee
     assert not any(line["crosses"] for line in rates(included * 1.0, included, trivial))
 
@@ -77,7 +85,9 @@ def test_lira_separates_two_gaussians_whose_means_differ_by_target():
 
 @pytest.mark.parametrize("sampling", ["full", "poisson", "fixed_size"])
 def test_absent_clients_are_never_drawn(sampling):
-    attack = Membership(members_plan(sampling=sampling, rounds=6), "DP-FedAvg", _few(), targets=4)
+    attack = Membership(
+        members_plan(sampling=sampling, rounds=6), "DP-FedAvg", _few(), targets=4
+    )
     seen = set()
     for run in range(4):
         absent = attack._target_positions[~attack.included(run)]
@@ -90,11 +100,15 @@ def test_absent_clients_are_never_drawn(sampling):
 
 
 def test_under_replace_one_the_records_of_absent_clients_are_replaced():
-    attack = Membership(members_plan("replace_one", rounds=2), "DP-FedAvg", _few(), targets=4)
+    attack = Membership(
+        members_plan("replace_one", rounds=2), "DP-FedAvg", _few(), targets=4
+    )
     world, included = attack.experiment(0), attack.included(0)
     for target, coin in enumerate(included):
         client = int(attack._target_positions[target])
-        same = np.array_equal(world.partition.records(client), attack._assigned.records(client))
+        same = np.array_equal(
+            world.partition.records(client), attack._assigned.records(client)
+        )
         assert same == coin
 
 
@@ -112,13 +126,19 @@ def test_a_run_has_finite_scores_and_shadows_are_enough():
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "crosses"), [(1.0, False), (1e-6, True)])
 def test_sabotaged_noise_crosses_the_certificate(factor, crosses):
-    attack = Membership(members_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor)
-    lines = [line for levels in membership(attack)["scores"].values() for line in levels]
+    attack = Membership(
+        members_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor
+    )
+    lines = [
+        line for levels in membership(attack)["scores"].values() for line in levels
+    ]
     assert any(line["crosses"] for line in lines) == crosses
 
 
 def test_ssim_of_equal_and_of_opposite_images():
-    pytest.importorskip("skimage", reason="scikit-image is missing: SSIM is not available")
+    pytest.importorskip(
+        "skimage", reason="scikit-image is missing: SSIM is not available"
+    )
     image = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     assert ssim(image, image) == pytest.approx([1.0])
     assert ssim(1 - image, image)[0] < -0.5

@@ -57,7 +57,9 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
     free = {name: value.clone().requires_grad_() for name, value in values.items()}
     logits = torch.func.functional_call(module, free, (x,))
     loss = torch.nn.functional.cross_entropy(logits, observed.truth.labels)
-    expected = torch.cat([part.flatten() for part in torch.autograd.grad(loss, free.values())])
+    expected = torch.cat(
+        [part.flatten() for part in torch.autograd.grad(loss, free.values())]
+    )
     assert float((view.gradient - expected).norm() / expected.norm()) < 1e-4
     images = observed.truth.images
     torch.testing.assert_close(view.outputs(view.inputs(images)), images)
@@ -113,7 +115,9 @@ def test_hyperfl_releases_body_embedding_and_gradient(plan):
     world = scene.experiment
     model, start = world.model, initial_state(world)
     own = world.personal_start
-    true_theta = world.algorithm.split.use(model, start.theta, own[None], np.arange(1))[0]
+    true_theta = world.algorithm.split.use(model, start.theta, own[None], np.arange(1))[
+        0
+    ]
     body = torch.cat([true_theta[: model.head.start], true_theta[model.head.stop :]])
     for index in range(len(scene)):
         observed = scene[index]
@@ -127,7 +131,9 @@ def test_hyperfl_releases_body_embedding_and_gradient(plan):
 
 
 def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl(plan):
-    guesses = inversion.closed(_views(_scene(plan, "HyperFL", clients=3)), Options(), _quiet)
+    guesses = inversion.closed(
+        _views(_scene(plan, "HyperFL", clients=3)), Options(), _quiet
+    )
     assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
 
 
@@ -135,7 +141,9 @@ def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl(plan):
 def test_the_objective_is_zero_at_the_truth_only(name, cnn, plan):
     scene = _scene(cnn if name == "FedAvg" else plan, name)
     views = _views(scene)
-    inputs = torch.stack([v.inputs(scene.truth(index).images) for index, v in enumerate(views)])
+    inputs = torch.stack(
+        [v.inputs(scene.truth(index).images) for index, v in enumerate(views)]
+    )
     if name == "HyperFL":
         views = [inversion.body_gradient(view).view for view in views]
     objective, wrong = (
@@ -157,6 +165,13 @@ def test_the_closed_form_makes_inversion_exact(cnn):
 
 
 def test_sums_and_noise_leave_the_closed_form_unused(cnn):
-    assert all(inversion.known(view) is not None for view in _views(_scene(cnn, "FedAvg")))
-    assert all(inversion.known(view) is None for view in _views(_scene(cnn, "FedAvg", clients=2)))
-    assert all(inversion.known(view) is None for view in _views(_scene(cnn, "DP-FedAvg")))
+    assert all(
+        inversion.known(view) is not None for view in _views(_scene(cnn, "FedAvg"))
+    )
+    assert all(
+        inversion.known(view) is None
+        for view in _views(_scene(cnn, "FedAvg", clients=2))
+    )
+    assert all(
+        inversion.known(view) is None for view in _views(_scene(cnn, "DP-FedAvg"))
+    )

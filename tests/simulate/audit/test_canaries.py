@@ -23,7 +23,9 @@ EACH = 200
 
 
 def request_for(plan, folder, **changes):
-    return replace(Request(plan, "planned", "digits", folder, seed=4, canaries=EACH), **changes)
+    return replace(
+        Request(plan, "planned", "digits", folder, seed=4, canaries=EACH), **changes
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +42,19 @@ def test_directions_are_orthonormal_while_there_is_room():
     np.testing.assert_allclose(rows @ rows.T, np.eye(40), atol=1e-6)
     assert few.orthogonal
     assert not many.orthogonal
-    np.testing.assert_allclose(np.linalg.norm(many.rows(np.arange(40)), axis=1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.linalg.norm(many.rows(np.arange(40)), axis=1), 1.0, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dimension", [300, 30])
 def test_products_are_those_with_the_released_part_of_a_direction(dimension):
     rng = np.random.default_rng(2)
     unit, kept = directions(1, 40, dimension), np.arange(0, dimension, 2)
-    seen, rows = rng.normal(size=len(kept)), unit.rows(np.arange(40))[:, kept].astype(float)
+    seen, rows = (
+        rng.normal(size=len(kept)),
+        unit.rows(np.arange(40))[:, kept].astype(float),
+    )
     projections = rows @ seen / np.maximum(np.linalg.norm(rows, axis=1), 1e-12)
     np.testing.assert_allclose(unit.products(seen, kept), projections, atol=1e-6)
     some = unit.products(seen, kept, slice(10, 30))  # of some directions
@@ -72,8 +79,12 @@ def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan):
     built = algorithm("planned", short_plan)
     object.__setattr__(built, "sampler", by_law(SamplingLaw.FIXED_SIZE))
     group = short_plan.groups[0].model_copy(update={"sampling_ratio": 0.109})
-    canaries = replace(make_canaries(3, 10, 3, 2410), included=np.ones((3, 10), dtype=bool))
-    assert all(len(canaries.sending(built, 0, group, round_)) == 1 for round_ in range(1, 9))
+    canaries = replace(
+        make_canaries(3, 10, 3, 2410), included=np.ones((3, 10), dtype=bool)
+    )
+    assert all(
+        len(canaries.sending(built, 0, group, round_)) == 1 for round_ in range(1, 9)
+    )
 
 
 @pytest.mark.parametrize("law", ["random_allocation:4", "min_separation:4"])
@@ -86,7 +97,10 @@ def test_canaries_come_once_in_four_rounds(law, short_plan):
     for block in (sent[:4], sent[4:]):
         included = np.flatnonzero(canaries.included[0])
         np.testing.assert_array_equal(np.sort(np.concatenate(block)), included)
-    alike = [np.array_equal(one, other) for one, other in zip(sent[:4], sent[4:], strict=True)]
+    alike = [
+        np.array_equal(one, other)
+        for one, other in zip(sent[:4], sent[4:], strict=True)
+    ]
     assert alike == [law == "min_separation:4"] * 4
 
 
@@ -126,9 +140,17 @@ def test_evidence_that_was_edited_is_named(audited, short_plan, tmp_path):
     data = json.loads(text)
     data["groups"][0]["rounds"][0] += 1.0
     (tmp_path / "run" / AUDIT).write_text(json.dumps(data))
-    [audit] = [item for item in judge(load_run(tmp_path / "run"), 0).checks if item.name == "audit"]
+    [audit] = [
+        item
+        for item in judge(load_run(tmp_path / "run"), 0).checks
+        if item.name == "audit"
+    ]
     assert audit.reason == "the canaries' evidence is not what the run wrote"
-    for damaged in (text[:-100], "[" * 5000, text.replace('"final": [', '"final": [1.0,', 1)):
+    for damaged in (
+        text[:-100],
+        "[" * 5000,
+        text.replace('"final": [', '"final": [1.0,', 1),
+    ):
         (tmp_path / "run" / AUDIT).write_text(damaged)
         assert "audit" in refused("verify", "--rounds=0", tmp_path / "run")
 

@@ -20,12 +20,23 @@ from tests.simulate.conftest import digits_spec
 
 def call(*arguments):
     """A command line in a terminal where no line of these tests is wrapped."""
-    return CliRunner(env={"COLUMNS": "250"}).invoke(main, [str(argument) for argument in arguments])
+    return CliRunner(env={"COLUMNS": "250"}).invoke(
+        main, [str(argument) for argument in arguments]
+    )
 
 
 def test_simulate_then_again(short_path, tmp_path):
     output = tmp_path / "run"
-    arguments = ("simulate", short_path, "--algorithm", "gdpfed+", "--seed", 3, "-o", output)
+    arguments = (
+        "simulate",
+        short_path,
+        "--algorithm",
+        "gdpfed+",
+        "--seed",
+        3,
+        "-o",
+        output,
+    )
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     assert "GDPFed+ on digits: test accuracy" in done.stdout
@@ -38,13 +49,22 @@ def test_simulate_then_again(short_path, tmp_path):
 def test_a_model_that_does_not_fit_the_plan(short_plan, tmp_path):
     for update, said in (
         ({"parameters": 2409}, "model.parameters: must be 2410 for mlp-digits"),
-        ({"name": "cnn-2", "parameters": 28938}, "dataset: must have images of shape 1x28x28"),
+        (
+            {"name": "cnn-2", "parameters": 28938},
+            "dataset: must have images of shape 1x28x28",
+        ),
         ({"name": "gpt"}, "model.name: must be one of"),
     ):
         changed = short_plan.spec.model.model_copy(update=update)
         spec = short_plan.spec.model_copy(update={"model": changed})
         short_plan.model_copy(update={"spec": spec}).save(tmp_path / "plan.json")
-        arguments = (tmp_path / "plan.json", "--algorithm", "planned", "-o", tmp_path / "run")
+        arguments = (
+            tmp_path / "plan.json",
+            "--algorithm",
+            "planned",
+            "-o",
+            tmp_path / "run",
+        )
         assert said in refused("simulate", *arguments)
 
 
@@ -59,7 +79,9 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
         assert word in done.stdout
     rows = list(csv.DictReader((output / "results.csv").read_text().splitlines()))
     assert len(rows) == 2 * 2 * 3
-    assert {row["realised_upper"] for row in rows if row["algorithm"] == "FedAvg"} == {"inf"}
+    assert {row["realised_upper"] for row in rows if row["algorithm"] == "FedAvg"} == {
+        "inf"
+    }
     finished = [line for line in done.stderr.splitlines() if ", epsilon " in line]
     assert len(finished) == 2
     law = "(delta 0.00188, poisson sampling, add_remove neighbours, pld; unit "
@@ -94,8 +116,13 @@ def test_a_spec_is_compared_by_each_methods_own_rule_and_recipe(tmp_path):
     assert lengths == pytest.approx(dict.fromkeys(lengths, 2.2), rel=1e-3)
     assert set(lengths) == {"planned", "GDPFed+ with recipe", "FedAvg with recipe"}
     assert "DP-FedPGN with recipe" not in rows
-    assert "DP-FedPGN cannot have the recipe: plan.server: must be left out" in done.stderr
-    ratios = [rows[name]["ratios"] for name in ("GDPFed+", "planned without recipe", "DP-FedPGN")]
+    assert (
+        "DP-FedPGN cannot have the recipe: plan.server: must be left out" in done.stderr
+    )
+    ratios = [
+        rows[name]["ratios"]
+        for name in ("GDPFed+", "planned without recipe", "DP-FedPGN")
+    ]
     assert ratios == ["gdpfed_plus", "balanced", "strictest"]
     clips = {name: "no clipping" not in rows[name]["recipe"] for name in rows}
     assert [name for name, clipped in clips.items() if not clipped] == ["FedAvg"]
@@ -121,7 +148,9 @@ def test_compare_leaves_folders_of_others_alone(short_path, tmp_path):
     notes.mkdir()
     (notes / "notes.txt").write_text("mine")
     for folder in (run, notes, notes / "notes.txt"):
-        line = refused("compare", short_path, "--algorithms=FedAvg", "--seeds", 1, "-o", folder)
+        line = refused(
+            "compare", short_path, "--algorithms=FedAvg", "--seeds", 1, "-o", folder
+        )
         assert "output: must be a " in line
     assert (run / "accuracy.png").read_bytes() == picture
     assert [path.name for path in notes.iterdir()] == ["notes.txt"]
@@ -147,12 +176,18 @@ def test_compare_plans_each_method_by_its_unit_and_says_so(tmp_path):
     folder = tmp_path / "all" / "DPFedAvg" / "seed-0"
     executed = Plan.load(folder / "plan.json")
     assert (executed.unit, Plan.load(short_path).unit) == ("record", "client")
-    rows = list(csv.DictReader((tmp_path / "all" / "results.csv").read_text().splitlines()))
-    assert {(row["unit"], row["plan"]) for row in rows} == {("record", executed.digest[:12])}
+    rows = list(
+        csv.DictReader((tmp_path / "all" / "results.csv").read_text().splitlines())
+    )
+    assert {(row["unit"], row["plan"]) for row in rows} == {
+        ("record", executed.digest[:12])
+    }
     assert f"unit record; plan {executed.digest[:12]})" in shown.stderr
     verdict = call("verify", folder, "--rounds=0", "--plan", short_path)
     assert (verdict.exit_code, "approved was" in verdict.stdout) == (4, True)
     report = call("report", "--registry", folder, "--format", "json").stdout
     mechanism = json.loads(report)["mechanism"]
     assert mechanism["release"] == "each participant's own update in each of its rounds"
-    assert mechanism["noise"].startswith("Gaussian, on each step's sum of clipped gradients")
+    assert mechanism["noise"].startswith(
+        "Gaussian, on each step's sum of clipped gradients"
+    )

@@ -67,11 +67,18 @@ def write_own_data(folder):
     np.savez(folder / "mine.npz", **known)
     real = {**known, "y": known["x"][:, 0].astype(np.float32)}
     np.savez(folder / "real.npz", **real)
-    np.savez(folder / "gap.npz", **{**real, "y": np.where(np.arange(400) == 9, np.nan, 1.0)})
+    np.savez(
+        folder / "gap.npz", **{**real, "y": np.where(np.arange(400) == 9, np.nan, 1.0)}
+    )
     np.savez(folder / "tokens.npz", x=np.arange(1200).reshape(400, 3) % 7)
-    people = {f"{number}": "strict" if number < STRICT else "loose" for number in range(CLIENTS)}
+    people = {
+        f"{number}": "strict" if number < STRICT else "loose"
+        for number in range(CLIENTS)
+    }
     people_lines = [f"{client},{group}" for client, group in people.items()]
-    (folder / "people.csv").write_text("\n".join(["client,group", *people_lines]) + "\n")
+    (folder / "people.csv").write_text(
+        "\n".join(["client,group", *people_lines]) + "\n"
+    )
     (folder / "twice.csv").write_text("client,group\n0,strict\n0,loose\n")
     (folder / "some.csv").write_text("client,group\n0,strict\n")
     (folder / "broken.parquet").write_text("no table")
@@ -94,7 +101,9 @@ def write_own_data(folder):
         "worded": {"age": {"mean": "fifty", "std": 1}},
         "filled": {"sex": {"categories": ["f", "m"], "fill": "x"}},
     }.items():
-        content = {key: value for key, value in {**STATISTICS, **change}.items() if value}
+        content = {
+            key: value for key, value in {**STATISTICS, **change}.items() if value
+        }
         (folder / f"{name}.json").write_text(json.dumps(content))
     (folder / "list.json").write_text("[]")
     (folder / "damaged.json").write_text("{")
@@ -102,7 +111,9 @@ def write_own_data(folder):
     for client in range(CLIENTS):
         groups.append(f"c{client:02d},{'strict' if client < STRICT else 'loose'}")
         for row in range(6):
-            path = folder / "faces" / f"c{client:02d}" / f"class{row % 2}" / f"{row}.png"
+            path = (
+                folder / "faces" / f"c{client:02d}" / f"class{row % 2}" / f"{row}.png"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             pixels = generator.integers(0, 100, (4, 4)) + 100 * (row % 2)
             Image.fromarray(pixels.astype(np.uint8)).save(path)
@@ -139,7 +150,10 @@ def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
     one, other = (RunRecord.load(workplace / f"run{number}") for number in range(2))
     assert one.chain == other.chain
     assert one.configuration == other.configuration
-    assert "nothing was trained" in simulate(f"{options} --data mine.npz -o run0", privplan).stderr
+    assert (
+        "nothing was trained"
+        in simulate(f"{options} --data mine.npz -o run0", privplan).stderr
+    )
     line = simulate("--algorithm planned --seed 4 --data mine.npz -o run0", refused)
     assert "or the plan's name of your own model, given with --model" in line
 
@@ -259,24 +273,34 @@ def test_check_data_says_what_a_spec_needs(workplace, monkeypatch):
     assert found["parameters"] == plan.spec.model.parameters
     clients = {name: one["clients"] for name, one in found["groups"].items()}
     assert clients == {group.name: group.clients for group in plan.spec.groups}
-    assert run("check-data --model own_code:Net").stdout == "model: own_code:Net, parameters: 50\n"
+    assert (
+        run("check-data --model own_code:Net").stdout
+        == "model: own_code:Net, parameters: 50\n"
+    )
 
 
 def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_path):
     monkeypatch.chdir(workplace)
     words = f"--data mine.npz --test strangers.npz --model own_code:Net -o {tmp_path / 'run'}"
     done = simulate(f"--algorithm planned {words}", privplan)
-    assert "300 of 400 test records are of clients that have no training rec" in done.stderr
+    assert (
+        "300 of 400 test records are of clients that have no training rec"
+        in done.stderr
+    )
 
 
 def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'privplan[tables]'")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="pip install 'privplan[tables]'"
+    )
     import pyarrow
 
     monkeypatch.chdir(workplace)
     parquet.write_table(pyarrow.table(read_csv(workplace / "mine.csv")), "mine.parquet")
     names = np.unique([f"p{client}" for client in range(CLIENTS)])
-    lines = [f"{name},{'strict' if int(name[1:]) < STRICT else 'loose'}" for name in names]
+    lines = [
+        f"{name},{'strict' if int(name[1:]) < STRICT else 'loose'}" for name in names
+    ]
     (workplace / "patients.csv").write_text("\n".join(["client,group", *lines]) + "\n")
     options = "--algorithm planned --label ill --client patient --statistics stats.json"
     options += " --features age,sex,bmi --model own_code:Net"
@@ -286,7 +310,9 @@ def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatc
         chains.append(RunRecord.load(workplace / f"tables{number}").chain)
     simulate(f"{options} --data mine.csv --group unit -o tables2")
     assert {*chains} == {RunRecord.load(workplace / "tables2").chain}
-    both = load_own("mine.npz", DataOptions(test=Path("mine.npz"), groups=Path("people.csv")))
+    both = load_own(
+        "mine.npz", DataOptions(test=Path("mine.npz"), groups=Path("people.csv"))
+    )
     tested, _ = both.prepared(Plan.load(workplace / "plan.json").groups)
     assert len(tested.test_y) == len(tested.train_y) == 400
 
@@ -294,10 +320,14 @@ def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatc
 def write_line_spec(workplace):
     """Write line.yaml, the spec of a small regression, into the folder."""
     spec = (workplace / "spec.yaml").read_text()
-    (workplace / "line.yaml").write_text(spec.replace("my-net", "line").replace(": 50}", ": 5}"))
+    (workplace / "line.yaml").write_text(
+        spec.replace("my-net", "line").replace(": 50}", ": 5}")
+    )
 
 
-def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, monkeypatch):
+def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
+    workplace, monkeypatch
+):
     monkeypatch.chdir(workplace)
     write_line_spec(workplace)
     own = "--data real.npz --task regression --model own_code:Line"
@@ -315,20 +345,34 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
     assert alone.startswith("task: is only for --data")
     other = refused(*f"verify {folder} {options.replace('real', 'mine')}".split())
     assert other.startswith("dataset: must be the data of the run")
-    answer(*shlex.split(f"report {folder} --plan line.json --rounds 1 {options} -o page.html"))
+    answer(
+        *shlex.split(
+            f"report {folder} --plan line.json --rounds 1 {options} -o page.html"
+        )
+    )
     words = Path("page.html").read_text()
     assert "1 of 5 rounds were executed again for this page" in words
     [line] = re.findall("privplan (simulate plan.json .*) -o run", words)
-    line = line.replace("plan.json", "line.json").replace("MODULE:CLASS", "own_code:Line")
+    line = line.replace("plan.json", "line.json").replace(
+        "MODULE:CLASS", "own_code:Line"
+    )
     answer(*shlex.split(f"{line} --loss torch.nn:L1Loss -o again"))
-    first, again = (RunRecord.load(one).configuration for one in (folder, Path("again")))
+    first, again = (
+        RunRecord.load(one).configuration for one in (folder, Path("again"))
+    )
     assert first["data"] == again["data"]
     for words, line in (
         ("", "data: must be given again for a run on own data, with --data"),
         (own, "metric: must be mae, as in the run, found 'rmse'"),
         (options.replace("Line", "Net"), "model: must be the model of the run"),
-        (options.replace("real", "mine"), "dataset: must be the data of the run, read with"),
-        (f"{options} --data mine.npz --task multi-class", "task: must be that of the run, with"),
+        (
+            options.replace("real", "mine"),
+            "dataset: must be the data of the run, read with",
+        ),
+        (
+            f"{options} --data mine.npz --task multi-class",
+            "task: must be that of the run, with",
+        ),
     ):
         assert refused("replay", folder, *words.split()).startswith(line)
 
@@ -336,9 +380,13 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
 def test_a_pilot_measures_own_data(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     write_line_spec(workplace)
-    options = "--data real.npz --task regression --model own_code:Line --rounds 2 --clients 8"
+    options = (
+        "--data real.npz --task regression --model own_code:Line --rounds 2 --clients 8"
+    )
     assert "data set real.npz" in answer(*f"proxy pilot line.yaml {options}".split())
-    whole = run(f"proxy pilot line.yaml {options.replace('--clients 8', '')}")  # 50 by default
+    whole = run(
+        f"proxy pilot line.yaml {options.replace('--clients 8', '')}"
+    )  # 50 by default
     assert f"{CLIENTS} of {CLIENTS} clients per round" in whole.stdout, whole.output
     done = run(f"proxy pilot line.yaml {options} --metric mae")
     assert "metric: must be left out: a pilot computes none" in done.stderr
@@ -350,12 +398,16 @@ def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeyp
     asked = [*words.split(), "--data", "mine.npz", "-o", "all"]
     done = privplan(*asked, "--book", "b.sqlite")
     assert done.exit_code == 0, done.stderr
-    shown = json.loads(answer("book", "show", "--address", "b.sqlite", "--format", "json"))
+    shown = json.loads(
+        answer("book", "show", "--address", "b.sqlite", "--format", "json")
+    )
     booked = {one["group"]: one["epsilon_upper"] for one in shown}
     for begin in ("before the first run", "spent"):
         found = re.findall(rf"{begin}: (\w+): 4 runs .* together epsilon ([\d.]+) for each client",
                            done.stderr)  # fmt: skip
-        assert {name: float(value) for name, value in found} == pytest.approx(booked, rel=1e-3)
+        assert {name: float(value) for name, value in found} == pytest.approx(
+            booked, rel=1e-3
+        )
     again = privplan(*asked[:-1], "seeded", "--noise", "seeded")
     assert again.stderr.count("together epsilon inf") == 4  # their noise is the same
     assert "(2 rehearsals)" in again.stdout
@@ -363,7 +415,9 @@ def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeyp
 
 
 def test_own_code_leaves_nothing_on_the_path_but_workers_find_it(tmp_path, monkeypatch):
-    (tmp_path / "own_work.py").write_text("def double(number):\n    return 2 * number\n")
+    (tmp_path / "own_work.py").write_text(
+        "def double(number):\n    return 2 * number\n"
+    )
     (tmp_path / "beside_it.py").write_text("")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)

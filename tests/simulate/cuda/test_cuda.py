@@ -14,7 +14,9 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device"
+)
 
 
 def _theta(request):
@@ -27,7 +29,10 @@ def _theta(request):
 def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, short_plan, tmp_path):
     for device in ("cpu", "cuda"):
         execute(Request(short_plan, algorithm, "digits", tmp_path / device, 1, device))
-    named = (Request(short_plan, algorithm, "digits", tmp_path, 1, one) for one in ("cpu", "cuda"))
+    named = (
+        Request(short_plan, algorithm, "digits", tmp_path, 1, one)
+        for one in ("cpu", "cuda")
+    )
     cpu, gpu = map(_theta, named)
     assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
     folders = (tmp_path / device for device in ("cpu", "cuda"))
@@ -54,7 +59,9 @@ def test_local_training_gives_the_same_bits_and_waits_for_the_device_at_no_point
     y = torch.randint(0, network.classes, (3, 2, 4), generator=draw).cuda()
     theta = network.initial(torch.Generator().manual_seed(0)).cuda()
     with exact_products():
-        first = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)  # prepares kernels
+        first = local_sgd(
+            network, theta, x, y, learning_rate=0.1, workers=1
+        )  # prepares kernels
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:

@@ -30,7 +30,9 @@ def moved(image, down, right, mirrored):
 
 
 def changed(x, rule, seed=3):
-    return augmented(x, rule, streams(seed, Purpose.AUGMENTATION, 1, clients=np.arange(len(x))))
+    return augmented(
+        x, rule, streams(seed, Purpose.AUGMENTATION, 1, clients=np.arange(len(x)))
+    )
 
 
 def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely():
@@ -38,7 +40,9 @@ def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely
     found = changed(x, Augmentation(shift=1, flip=0.25))
     counts = Counter()
     ways = [(d, r, f) for d in (-1, 0, 1) for r in (-1, 0, 1) for f in (False, True)]
-    for one, other in zip(x.flatten(0, 2).numpy(), found.flatten(0, 2).numpy(), strict=True):
+    for one, other in zip(
+        x.flatten(0, 2).numpy(), found.flatten(0, 2).numpy(), strict=True
+    ):
         [way] = [way for way in ways if np.array_equal(moved(one, *way), other)]
         counts[way] += 1
     for way in ways:  # 1,200 images; five standard deviations of a binomial count
@@ -50,7 +54,9 @@ def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely
 def with_rule(rule):
     plan = small.plan()
     local = plan.spec.local.model_copy(update={"augmentation": rule})
-    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
+    return plan.model_copy(
+        update={"spec": plan.spec.model_copy(update={"local": local})}
+    )
 
 
 def solved(unit, rule):
@@ -93,15 +99,21 @@ def test_mini_batches_are_the_same_ones_changed_by_each_clients_own_stream():
 
 
 def test_records_that_cannot_be_moved_are_refused():
-    with pytest.raises(InputError, match="shift: must be below the sides of the images, 8 and 8"):
+    with pytest.raises(
+        InputError, match="shift: must be below the sides of the images, 8 and 8"
+    ):
         world(Augmentation(shift=8))
     experiment = world(Augmentation(flip=0.5))
     tokens = replace(experiment.data, kind="tokens")
-    with pytest.raises(InputError, match="must be left out for records that are no images"):
+    with pytest.raises(
+        InputError, match="must be left out for records that are no images"
+    ):
         replace(experiment, data=tokens)
 
 
-@pytest.mark.parametrize(("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")])
+@pytest.mark.parametrize(
+    ("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")]
+)
 def test_a_run_is_replayed_with_the_images_of_its_clients(name, unit, tmp_path):
     folder, plan = tmp_path / "run", solved(unit, Augmentation(shift=1, flip=0.5))
     execute(Request(plan, name, "digits", folder))
@@ -109,7 +121,11 @@ def test_a_run_is_replayed_with_the_images_of_its_clients(name, unit, tmp_path):
     assert (report.outcome, report.reason) == ("passed", report.reason)
 
     replay = Replay(folder)
-    local = plan.spec.local.model_copy(update={"augmentation": Augmentation(shift=2, flip=0.5)})
-    other = plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
+    local = plan.spec.local.model_copy(
+        update={"augmentation": Augmentation(shift=2, flip=0.5)}
+    )
+    other = plan.model_copy(
+        update={"spec": plan.spec.model_copy(update={"local": local})}
+    )
     replay.world = replace(replay.world, plan=other)
     assert replay.run(None, 0, lambda done, total: None).outcome == "failed"

@@ -28,13 +28,19 @@ FILES = tuple(DATASETS.get("fashion-mnist").sums)
 
 def idx(values):
     """IDX format of bytes, from its published description."""
-    header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+    header = bytes([0, 0, 8, values.ndim]) + b"".join(
+        n.to_bytes(4, "big") for n in values.shape
+    )
     return header + values.astype(np.uint8).tobytes()
 
 
 def idx_of_integers(values):
     """IDX format of 32-bit integers, likewise."""
-    return b"\0\0\x0c" + idx(values)[3 : 4 + 4 * values.ndim] + values.astype(">i4").tobytes()
+    return (
+        b"\0\0\x0c"
+        + idx(values)[3 : 4 + 4 * values.ndim]
+        + values.astype(">i4").tobytes()
+    )
 
 
 def small_files():
@@ -53,7 +59,9 @@ def test_digits_are_whole_and_split_by_class():
     assert data.shape == (1, 8, 8)
     assert data.train_x.dtype == torch.uint8
     assert data.train_x.max() == 16
-    shares = torch.bincount(data.test_y) / torch.bincount(torch.cat([data.train_y, data.test_y]))
+    shares = torch.bincount(data.test_y) / torch.bincount(
+        torch.cat([data.train_y, data.test_y])
+    )
     assert ((shares > 0.18) & (shares <= 0.2)).all()
 
 
@@ -70,7 +78,9 @@ def test_fashion_mnist_in_torchvision_s_layout(tmp_path):
 
 def test_mnist_knows_its_writers(tmp_path):
     """Extended labels: writer 7 or 8, then 9; the test file is longer."""
-    files = {f"{name}.gz": gzip.compress(content) for name, content in small_files().items()}
+    files = {
+        f"{name}.gz": gzip.compress(content) for name, content in small_files().items()
+    }
     train, test = np.zeros((20, 8), np.int64), np.zeros((13, 8), np.int64)
     train[:, 0], train[:, 2] = np.arange(20) % 10, 7 + np.arange(20) // 15
     test[:, 0], test[:, 2] = np.arange(13), 9
@@ -84,7 +94,9 @@ def test_mnist_knows_its_writers(tmp_path):
     assert writers.train_people.tolist() == [7] * 14 + [8] * 5
     assert torch.equal(writers.test_x, data.train_x[9:10])  # the tenth of writer 7
     (folder / "qmnist-test-labels-idx2-int").unlink()
-    with pytest.raises(MissingDataError, match="mnist-writers needs qmnist-train-labels-idx2-int"):
+    with pytest.raises(
+        MissingDataError, match="mnist-writers needs qmnist-train-labels-idx2-int"
+    ):
         load("mnist-writers", tmp_path)
     plain = load("mnist", tmp_path)
     assert plain.train_people is None
@@ -112,7 +124,9 @@ def test_downloads_use_https_and_sha256():
 
 def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
     packed = {name: gzip.compress(content) for name, content in small_files().items()}
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()}
+    sums = {
+        name: hashlib.sha256(content).hexdigest() for name, content in packed.items()
+    }
     asked = []
 
     def answer(address, timeout):
@@ -121,12 +135,16 @@ def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     published = DATASETS.get("fashion-mnist")
-    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, sums=sums))
+    monkeypatch.setitem(
+        DATASETS._components, "fashion-mnist", replace(published, sums=sums)
+    )
     load("fashion-mnist", tmp_path, download=True)
     load("fashion-mnist", tmp_path, download=True)
     assert len(asked) == 4
     wrong = {**sums, FILES[0]: "0" * 64}
-    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, sums=wrong))
+    monkeypatch.setitem(
+        DATASETS._components, "fashion-mnist", replace(published, sums=wrong)
+    )
     first = tmp_path / "FashionMNIST" / "raw" / f"{FILES[0]}.gz"
     first.unlink()
     with pytest.raises(InputError, match="must have the sha256 sum 000"):
@@ -161,7 +179,11 @@ LABELS = [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 9, 9]
 
 def batch(rows, key=b"labels"):
     """A pickled batch as CIFAR's are: a dictionary of bytes, rows of channels, a list."""
-    content = {key: LABELS[rows], b"data": IMAGES[rows].reshape(-1, 3072), b"batch_label": b"one"}
+    content = {
+        key: LABELS[rows],
+        b"data": IMAGES[rows].reshape(-1, 3072),
+        b"batch_label": b"one",
+    }
     return pickle.dumps(content, protocol=2)
 
 
@@ -220,7 +242,9 @@ def archive(folder, files):
 
 def answering(monkeypatch, content):
     """Every address answers with this; returns its sum."""
-    monkeypatch.setattr(urllib.request, "urlopen", lambda address, timeout: io.BytesIO(content))
+    monkeypatch.setattr(
+        urllib.request, "urlopen", lambda address, timeout: io.BytesIO(content)
+    )
     return hashlib.sha256(content).hexdigest()
 
 
@@ -244,7 +268,9 @@ def test_an_archive_is_fetched_checked_and_unpacked(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["../outside", "/outside"])
 def test_an_archive_writes_nothing_outside(name, tmp_path, monkeypatch):
-    with_checksum(monkeypatch, "cifar-10", answering(monkeypatch, archive("", {name: b"bad"})))
+    with_checksum(
+        monkeypatch, "cifar-10", answering(monkeypatch, archive("", {name: b"bad"}))
+    )
     with pytest.raises(InputError, match="dataset: must unpack"):
         load("cifar-10", tmp_path / "data", download=True)
     assert not list(tmp_path.rglob("outside"))
@@ -280,7 +306,9 @@ def emnist_files():
     files = {}
     for part in ("train", "test"):
         files[f"emnist-byclass-{part}-images-idx3-ubyte"] = idx(letters)
-        files[f"emnist-byclass-{part}-labels-idx1-ubyte"] = idx(np.array([0, 10, 36, 61]))
+        files[f"emnist-byclass-{part}-labels-idx1-ubyte"] = idx(
+            np.array([0, 10, 36, 61])
+        )
     return files
 
 
@@ -330,7 +358,9 @@ def test_colour_becomes_its_mean():
 def test_grey_is_repeated():
     data = own_images((1, 8, 8), mean=10.0)
     colour = fitted(data, (3, 8, 8))
-    assert all(torch.equal(colour.train_x[:, one], data.train_x[:, 0]) for one in range(3))
+    assert all(
+        torch.equal(colour.train_x[:, one], data.train_x[:, 0]) for one in range(3)
+    )
     assert colour.mean == 10.0
 
 
@@ -366,8 +396,13 @@ def dump(value, path):
 
 
 def test_a_file_of_python_2_is_read(tmp_path):
-    dump({b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"}, tmp_path / "batch")
-    assert b"cnumpy.core.multiarray\n_reconstruct\n" in (tmp_path / "batch").read_bytes()
+    dump(
+        {b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"},
+        tmp_path / "batch",
+    )
+    assert (
+        b"cnumpy.core.multiarray\n_reconstruct\n" in (tmp_path / "batch").read_bytes()
+    )
     found = read_pickle(tmp_path / "batch")
     np.testing.assert_array_equal(found[b"data"], ARRAY)
     assert found[b"labels"] == [1, 2, 3]
@@ -377,7 +412,9 @@ def test_a_file_of_python_2_is_read(tmp_path):
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
 def test_a_file_of_python_3_is_read(protocol, tmp_path):
     path = tmp_path / "batch"
-    path.write_bytes(pickle.dumps({"data": ARRAY, b"text": b"\xff\x00"}, protocol=protocol))
+    path.write_bytes(
+        pickle.dumps({"data": ARRAY, b"text": b"\xff\x00"}, protocol=protocol)
+    )
     found = read_pickle(path)
     np.testing.assert_array_equal(found[b"data"], ARRAY)
     assert found[b"text"] == b"\xff\x00"
@@ -415,7 +452,9 @@ def test_a_file_that_would_run_code_is_refused_and_not_run(kind, protocol, tmp_p
     mark, path = tmp_path / MARK, tmp_path / "batch"
     content = {b"data": ARRAY, b"labels": [BAD[kind](mark)]}
     path.write_bytes(pickle.dumps(content, protocol=protocol))
-    with pytest.raises(InputError, match="data: must be a pickle of plain data") as caught:
+    with pytest.raises(
+        InputError, match="data: must be a pickle of plain data"
+    ) as caught:
         read_pickle(path)
     assert "\n" not in str(caught.value)
     assert not mark.exists()

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from simulate.data.dataset import personal_test_records
-from simulate.data.formats.leaf import CHARACTERS, WINDOW, sliding_windows, split_windows
+from simulate.data.formats.leaf import (
+    CHARACTERS,
+    WINDOW,
+    sliding_windows,
+    split_windows,
+)
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.data.sources import read_csv
@@ -38,7 +43,9 @@ def text_of(tokens_):
     return "".join(CHARACTERS[token] for token in tokens_)
 
 
-LINE = "To be, or not to be: that is the question: Whether 'tis nobler in the mind to suf"
+LINE = (
+    "To be, or not to be: that is the question: Whether 'tis nobler in the mind to suf"
+)
 
 
 def test_a_window_and_what_comes_next():
@@ -46,11 +53,20 @@ def test_a_window_and_what_comes_next():
     assert len(LINE) == 81
     x, y = sliding_windows(LINE)
     assert x.shape == (1, 80)
-    assert x[0, :6].tolist() == [44, 67, 1, 54, 57, 8]  # "To be," by hand from LEAF's list
+    assert x[0, :6].tolist() == [
+        44,
+        67,
+        1,
+        54,
+        57,
+        8,
+    ]  # "To be," by hand from LEAF's list
     assert y.tolist() == [58]  # "f"
     assert sliding_windows(LINE[:80])[0].shape == (0, 80)
     x, y = sliding_windows(LINE + "fer")
-    assert [text_of(row) for row in x] == [(LINE + "fer")[first : first + 80] for first in range(4)]
+    assert [text_of(row) for row in x] == [
+        (LINE + "fer")[first : first + 80] for first in range(4)
+    ]
     assert text_of(y) == "ffer"
 
 
@@ -68,7 +84,11 @@ def roles():
     """A role of 1,080 characters, one of 100, and one too short for a window."""
     draw = np.random.default_rng(0)
     spoken = lambda length: "".join(draw.choice(list(CHARACTERS), length))  # noqa: E731
-    return {"PLAY_LONG": spoken(1080), "PLAY_MIDDLE": spoken(100), "PLAY_SHORT": spoken(80)}
+    return {
+        "PLAY_LONG": spoken(1080),
+        "PLAY_MIDDLE": spoken(100),
+        "PLAY_SHORT": spoken(80),
+    }
 
 
 @pytest.mark.parametrize("name", ["roles.json", "roles.json.gz"])
@@ -93,7 +113,10 @@ def grey(number):
 
 def femnist_files(root):
     held = {
-        "f0001": ([grey(row % 10) for row in range(20)], [row % 62 for row in range(20)]),
+        "f0001": (
+            [grey(row % 10) for row in range(20)],
+            [row % 62 for row in range(20)],
+        ),
         "f0000": ([grey(5)], [61]),
     }
     written(root / "femnist" / "data" / "all_data" / "all_data_0.json", leaf_file(held))
@@ -109,9 +132,15 @@ def test_femnist_by_writer(tmp_path):
     assert data.test_y.tolist() == [9, 19]
     assert data.classes[data.train_y[18]] == "z"
     seen = data.inputs(data.train_x)
-    np.testing.assert_allclose(seen[18, 0, 0, :2], [0.5, 0.0], atol=0.5 / 255)  # paper is zero
-    pair = tuple(group.model_copy(update={"clients": 1}) for group in tiny.plan().groups)
-    held = partition(scheme("natural"), data.train_y.numpy(), pair, 0, data.train_people)
+    np.testing.assert_allclose(
+        seen[18, 0, 0, :2], [0.5, 0.0], atol=0.5 / 255
+    )  # paper is zero
+    pair = tuple(
+        group.model_copy(update={"clients": 1}) for group in tiny.plan().groups
+    )
+    held = partition(
+        scheme("natural"), data.train_y.numpy(), pair, 0, data.train_people
+    )
     for client in (0, 1):
         found = personal_test_records(data, held, client, seed=0)
         if held.person(client) == 1:
@@ -125,7 +154,9 @@ DATA = Path(os.environ.get("PRIVPLAN_DATA", "."))
 
 def needs(name):
     """Skips a test where a file or folder of the data is not there."""
-    return pytest.mark.skipif(not (DATA / name).exists(), reason=f"PRIVPLAN_DATA has no {name}")
+    return pytest.mark.skipif(
+        not (DATA / name).exists(), reason=f"PRIVPLAN_DATA has no {name}"
+    )
 
 
 @pytest.mark.slow
@@ -139,8 +170,12 @@ def test_shakespeare_is_whole():
     assert len(held) == 80
     assert text_of(data.train_x[1]) == held[1:] + CHARACTERS[data.train_y[0]]
     groups = tuple(g.model_copy(update={"clients": 357}) for g in tiny.plan().groups)
-    spread = partition(scheme("natural"), data.train_y.numpy(), groups, 1, data.train_people)
-    client = next(one for one in range(714) if (data.test_people == spread.person(one)).sum() > 9)
+    spread = partition(
+        scheme("natural"), data.train_y.numpy(), groups, 1, data.train_people
+    )
+    client = next(
+        one for one in range(714) if (data.test_people == spread.person(one)).sum() > 9
+    )
     found = personal_test_records(data, spread, client, seed=1)
     assert set(data.test_people[found]) == {spread.person(client)}
 

@@ -20,15 +20,29 @@ def read(folder, text, test=None, **options):
     if test is not None:
         (folder / "test.csv").write_text(test)
         options["test"] = folder / "test.csv"
-    return Data.load(folder / "t.csv", **{"statistics": folder / "s.json", **OPTIONS, **options})
+    return Data.load(
+        folder / "t.csv", **{"statistics": folder / "s.json", **OPTIONS, **options}
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "test", "fault"),
     [
-        (ROWS.replace(",m,", ",x,", 1), None, "data: must be one of the 2 categories of sex"),
-        (ROWS.replace(",1\n", ",0\n"), None, "data.y: must have records of two classes"),
-        (ROWS, HEADER + "0.1,f,p0,7\n", "data.test: must have classes of the training records"),
+        (
+            ROWS.replace(",m,", ",x,", 1),
+            None,
+            "data: must be one of the 2 categories of sex",
+        ),
+        (
+            ROWS.replace(",1\n", ",0\n"),
+            None,
+            "data.y: must have records of two classes",
+        ),
+        (
+            ROWS,
+            HEADER + "0.1,f,p0,7\n",
+            "data.test: must have classes of the training records",
+        ),
         (ROWS, "age,sex,ill\n0.1,f,1\n", "test.client: must be one of the columns"),
         (ROWS.replace("p1", "", 1), None, "client: must not be missing in patient"),
     ],
@@ -40,7 +54,9 @@ def test_odd_tables_are_refused(tmp_path, text, test, fault):
 
 def test_standardised_columns_need_no_statistics(tmp_path):
     data = read(tmp_path, HEADER + ROWS, statistics=Path("none"), features=("age",))
-    np.testing.assert_allclose(data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6)
+    np.testing.assert_allclose(
+        data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6
+    )
 
 
 def test_a_client_without_a_name_is_named():

@@ -12,7 +12,12 @@ from privplan.errors import InputError
 from privplan.planning.baselines import by_record
 from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
-from simulate.data.partition.schemes import dominant_sets, partition, require_disjoint, scheme
+from simulate.data.partition.schemes import (
+    dominant_sets,
+    partition,
+    require_disjoint,
+    scheme,
+)
 from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
@@ -25,7 +30,9 @@ WIDE = tuple(group.model_copy(update={"clients": CLIENTS // 2}) for group in GRO
 
 
 def label_counts(held):
-    counts = [np.bincount(LABELS[held.records(one)], minlength=10) for one in range(CLIENTS)]
+    counts = [
+        np.bincount(LABELS[held.records(one)], minlength=10) for one in range(CLIENTS)
+    ]
     return np.array(counts)
 
 
@@ -40,16 +47,24 @@ def test_every_record_is_at_one_client_and_nobody_is_empty(text):
     held = partition(scheme(text), LABELS, WIDE, seed=3)
     np.testing.assert_array_equal(np.sort(held.order), np.arange(len(LABELS)))
     assert np.diff(held.starts).min() >= 1
-    np.testing.assert_array_equal(np.sort(np.concatenate(held.members)), np.arange(CLIENTS))
-    np.testing.assert_array_equal(held.order, partition(scheme(text), LABELS, WIDE, seed=3).order)
-    assert not np.array_equal(held.order, partition(scheme(text), LABELS, WIDE, seed=4).order)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate(held.members)), np.arange(CLIENTS)
+    )
+    np.testing.assert_array_equal(
+        held.order, partition(scheme(text), LABELS, WIDE, seed=3).order
+    )
+    assert not np.array_equal(
+        held.order, partition(scheme(text), LABELS, WIDE, seed=4).order
+    )
 
 
 def test_dirichlet_is_skewed_and_even_in_size():
     held = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
     assert set(np.diff(held.starts)) == {10}
     share = label_counts(held).max(axis=1) / 10
-    plain = label_counts(partition(scheme("iid"), LABELS, WIDE, seed=3)).max(axis=1) / 10
+    plain = (
+        label_counts(partition(scheme("iid"), LABELS, WIDE, seed=3)).max(axis=1) / 10
+    )
     # The largest of ten symmetric Dirichlet(0.3) shares is 0.52 on average (by simulation);
     # the mix at hand is drained towards the end, and ten records scatter upwards.
     assert 0.45 < share.mean() < 0.65
@@ -60,7 +75,9 @@ def test_by_class_gives_the_labels_to_one_group_alone():
     held = partition(scheme("by-class:strict=0,8,9"), LABELS, WIDE, seed=3)
     counts = label_counts(held)
     assert counts[held.members[1]][:, [0, 8, 9]].sum() == 0
-    assert counts[held.members[0]][:, [0, 8, 9]].sum() == np.isin(LABELS, [0, 8, 9]).sum()
+    assert (
+        counts[held.members[0]][:, [0, 8, 9]].sum() == np.isin(LABELS, [0, 8, 9]).sum()
+    )
     assert abs(counts[held.members[0]].sum() - 2000) <= 1
 
 
@@ -70,23 +87,33 @@ def test_partitions_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="must name labels of the data set"):
         partition(scheme("by-class:strict=11"), LABELS, WIDE, seed=0)
     for text in ("iid", "dirichlet:1", "by-class:strict=1", "dominant:20"):
-        with pytest.raises(InputError, match="must not exceed the 300 training records"):
+        with pytest.raises(
+            InputError, match="must not exceed the 300 training records"
+        ):
             partition(scheme(text), LABELS[:300], WIDE, seed=0)
     with pytest.raises(InputError, match=r"4000 training records .* at 11 per client"):
         partition(scheme("pathological:11"), LABELS, WIDE, seed=0)
-    with pytest.raises(InputError, match="must name the plan's 400 clients in pathological:N,S"):
+    with pytest.raises(
+        InputError, match="must name the plan's 400 clients in pathological:N,S"
+    ):
         partition(scheme("pathological:500,2"), LABELS, WIDE, seed=0)
-    with pytest.raises(InputError, match="must leave records of 5 classes for each client"):
+    with pytest.raises(
+        InputError, match="must leave records of 5 classes for each client"
+    ):
         partition(scheme("pathological:5"), LABELS % 4, WIDE, seed=0)
     rare = np.repeat(np.arange(6), [1990, 2000, 1, 1, 1, 7])
-    with pytest.raises(InputError, match="must leave each client a record of its dominant"):
+    with pytest.raises(
+        InputError, match="must leave each client a record of its dominant"
+    ):
         partition(scheme("dominant:0"), rare, WIDE, seed=0)
 
 
 def test_a_million_clients_hold_records_without_a_list_of_them():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
     held = partition(scheme("iid:10"), LABELS, many, seed=3)
-    assert [value for value in vars(held).values() if isinstance(value, np.ndarray)] == []
+    assert [
+        value for value in vars(held).values() if isinstance(value, np.ndarray)
+    ] == []
     records = np.array([held.records(client) for client in (0, 7, 999_999)])
     assert records.shape == (3, 10)
     assert len(np.unique(records[0])) == 10
@@ -98,7 +125,9 @@ def test_a_million_clients_hold_records_without_a_list_of_them():
     assert abs(counts - 10).max() < 6 * np.sqrt(10)
     distribution = held.label_distribution(held.members[0], LABELS, 10)
     np.testing.assert_allclose(distribution, np.bincount(LABELS) / len(LABELS))
-    with pytest.raises(InputError, match="must not exceed the 4000 training records in iid:SIZE"):
+    with pytest.raises(
+        InputError, match="must not exceed the 4000 training records in iid:SIZE"
+    ):
         partition(scheme("iid:4001"), LABELS, many, seed=3)
 
 
@@ -106,10 +135,14 @@ def test_a_shared_record_is_found_after_few_clients():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
     held = partition(scheme("iid:10"), LABELS, many, seed=3)
     record = first_shared_record(held, len(LABELS))
-    owners = [one for one in np.concatenate(held.members)[:400] if record in held.records(one)]
+    owners = [
+        one for one in np.concatenate(held.members)[:400] if record in held.records(one)
+    ]
     assert len(owners) > 1  # of 4,000 records no more than 400 clients hold 10 each
     pair = tuple(group.model_copy(update={"clients": 1}) for group in GROUPS)
-    shared = first_shared_record(partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS))
+    shared = first_shared_record(
+        partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS)
+    )
     assert shared is None
     with pytest.raises(InputError, match=r"one client for DPFedAvg, .* found 'iid:10'"):
         require_disjoint("DPFedAvg", scheme("iid:10"), held, len(LABELS))
@@ -120,9 +153,15 @@ def test_methods_that_protect_records_refuse_shared_ones(name, short_plan, tmp_p
     plan = short_plan
     if name == "PFA":  # it protects clients or records, as the plan does
         prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
-        plan = by_record(plan, {group.name: 40 for group in plan.groups}, weights="population")
-    with pytest.raises(InputError, match="partition: must leave each record with one client"):
-        prepare(Request(plan, name, "digits", tmp_path, partition="iid:40", own_unit=True))
+        plan = by_record(
+            plan, {group.name: 40 for group in plan.groups}, weights="population"
+        )
+    with pytest.raises(
+        InputError, match="partition: must leave each record with one client"
+    ):
+        prepare(
+            Request(plan, name, "digits", tmp_path, partition="iid:40", own_unit=True)
+        )
 
 
 def test_natural_clients_are_whole_people():
@@ -131,11 +170,17 @@ def test_natural_clients_are_whole_people():
     chosen = [held.person(client) for client in range(CLIENTS)]
     assert len(set(chosen)) == CLIENTS
     for client, person in enumerate(chosen):
-        np.testing.assert_array_equal(held.records(client), np.flatnonzero(people == person))
+        np.testing.assert_array_equal(
+            held.records(client), np.flatnonzero(people == person)
+        )
     assert max(chosen) > CLIENTS  # not the first ones
-    with pytest.raises(InputError, match=r"groups\.clients: must not exceed the 7 people"):
+    with pytest.raises(
+        InputError, match=r"groups\.clients: must not exceed the 7 people"
+    ):
         partition(scheme("natural"), LABELS, WIDE, seed=3, people=people % 7)
-    with pytest.raises(InputError, match="partition: must not be natural for a data set that"):
+    with pytest.raises(
+        InputError, match="partition: must not be natural for a data set that"
+    ):
         partition(scheme("natural"), LABELS, WIDE, seed=3)
 
 
@@ -146,7 +191,9 @@ def test_natural_clients_are_whole_people():
     seed=st.integers(0, 99),
 )
 @settings(max_examples=60, deadline=None)
-def test_pathological_keeps_its_limit_for_classes_of_any_size(sizes, clients, classes, seed):
+def test_pathological_keeps_its_limit_for_classes_of_any_size(
+    sizes, clients, classes, seed
+):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     groups = (GROUPS[0].model_copy(update={"clients": clients}),)
     try:
@@ -194,15 +241,25 @@ TENS = tuple(group.model_copy(update={"clients": 10}) for group in tiny.plan().g
 
 def test_own_test_records_have_the_client_s_label_mix():
     labels = DIGITS.train_y.numpy()
-    records = np.concatenate([np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]])
-    held = Partition(records, np.array([0, 40]), (np.array([0]), np.array([], np.int64)))
+    records = np.concatenate(
+        [np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]]
+    )
+    held = Partition(
+        records, np.array([0, 40]), (np.array([0]), np.array([], np.int64))
+    )
     found = personal_test_records(DIGITS, held, 0, seed=5, most=20)
-    assert np.bincount(DIGITS.test_y.numpy()[found], minlength=10)[[3, 8]].tolist() == [15, 5]
+    assert np.bincount(DIGITS.test_y.numpy()[found], minlength=10)[[3, 8]].tolist() == [
+        15,
+        5,
+    ]
     assert len(set(found)) == len(found) == 20
     # 36 test records are a 3: at 3 of 4, no more than 48 records can follow the mix.
     assert (DIGITS.test_y == 3).sum() == 36
     whole = personal_test_records(DIGITS, held, 0, seed=5, most=100)
-    assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [36, 12]
+    assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [
+        36,
+        12,
+    ]
 
 
 def test_own_test_depends_on_seed_and_client_alone():

@@ -70,21 +70,39 @@ class Use(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        operands = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor)]
+        operands = [
+            one
+            for one in tree_flatten((args, kwargs))[0]
+            if isinstance(one, torch.Tensor)
+        ]
         held = [one for one in operands if isinstance(one, Held)]
         target = kwargs.get("device")
         to_device = target is not None and torch.device(target).type == NAME
         if not held and not to_device:
             return function(*args, **kwargs)
-        if (generator := kwargs.get("generator")) is not None and generator.device.type == "cpu":
-            raise RuntimeError(f"Expected a '{NAME}' generator but found 'cpu' in {function}")
+        if (
+            generator := kwargs.get("generator")
+        ) is not None and generator.device.type == "cpu":
+            raise RuntimeError(
+                f"Expected a '{NAME}' generator but found 'cpu' in {function}"
+            )
         to_host = bool(held) and target is not None and not to_device
         copies = function in (_aten.copy_.default, _aten._to_copy.default)
-        if not copies and any(one.dim() and not isinstance(one, Held) for one in operands):
-            raise RuntimeError(f"Expected all tensors on one device, found two in {function}")
+        if not copies and any(
+            one.dim() and not isinstance(one, Held) for one in operands
+        ):
+            raise RuntimeError(
+                f"Expected all tensors on one device, found two in {function}"
+            )
         host_target = function is _aten.copy_.default and not isinstance(args[0], Held)
-        masks = function in (_aten.index.Tensor, _aten.index_put_.default, _aten.index_put.default)
-        masks = masks and any(one is not None and one.dtype == torch.bool for one in args[1])
+        masks = function in (
+            _aten.index.Tensor,
+            _aten.index_put_.default,
+            _aten.index_put.default,
+        )
+        masks = masks and any(
+            one is not None and one.dtype == torch.bool for one in args[1]
+        )
         if to_host or host_target or masks or function in WAITING:
             self.waits[_line()] += 1
         elif copies and len(held) < len(operands):
@@ -113,7 +131,11 @@ def _line():
     frame = sys._getframe(2)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT) and path != Path(__file__) and ".venv" not in path.parts:
+        if (
+            path.is_relative_to(ROOT)
+            and path != Path(__file__)
+            and ".venv" not in path.parts
+        ):
             return f"{path.relative_to(ROOT)}:{frame.f_lineno}"
         frame = frame.f_back
     return "elsewhere"

@@ -8,7 +8,19 @@ from pathlib import Path
 
 def test_the_engine_runs_on_a_device_that_is_not_there():
     file = Path(__file__).with_name("test_device.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        str(file),
+    ]
     environment = {**os.environ, "PRIVPLAN_PRETEND_DEVICE": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:]

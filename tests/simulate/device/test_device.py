@@ -59,7 +59,9 @@ def _played(world, rounds, folder=None):
 def same(found, expected):
     """Whether two values of ledgers are equal, numbers up to rounding."""
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in found)
+        return found.keys() == expected.keys() and all(
+            same(found[k], expected[k]) for k in found
+        )
     if isinstance(expected, (list, tuple)):
         pairs = zip(found, expected, strict=True)
         return len(found) == len(expected) and all(same(*pair) for pair in pairs)
@@ -70,7 +72,8 @@ def same(found, expected):
 
 @pytest.mark.parametrize(
     ("name", "unit"),
-    [(name, "client") for name in OF_CLIENTS] + [(name, "record") for name in OF_RECORDS],
+    [(name, "client") for name in OF_CLIENTS]
+    + [(name, "record") for name in OF_RECORDS],
 )
 def test_a_run_on_the_device_is_that_on_a_cpu(name, unit):
     compare(world_of(name, unit))
@@ -89,7 +92,9 @@ def compare(world, folder=None):
 def _noisy(world):
     """The world with noise that is above rounding."""
     plan = world.algorithm.plan
-    groups = tuple(one.model_copy(update={"noise_multiplier": 1e-4}) for one in plan.groups)
+    groups = tuple(
+        one.model_copy(update={"noise_multiplier": 1e-4}) for one in plan.groups
+    )
     return plan.model_copy(update={"groups": groups})
 
 
@@ -99,7 +104,9 @@ def _noisy(world):
     ids=["canaries", "secure noise", "noise on a grid"],
 )  # fmt: skip
 def test_what_a_run_may_use_is_the_same_on_the_device(use):
-    built = ALGORITHMS.get("planned").build(_noisy(world_of("planned")), Hyperparameters("paper"))
+    built = ALGORITHMS.get("planned").build(
+        _noisy(world_of("planned")), Hyperparameters("paper")
+    )
     compare(replace(small.setting(built), workers=1, **use))
 
 
@@ -108,7 +115,11 @@ def test_a_run_is_resumed_on_the_device(name, tmp_path):
     """With personal vectors, with a state of the server, and with sums of earlier rounds."""
     if name == "cyclic":
         plan = small.plan()
-        spec = {**plan.spec.model_dump(mode="json"), "sampling": "cyclic_poisson:3", "cohort": 3}
+        spec = {
+            **plan.spec.model_dump(mode="json"),
+            "sampling": "cyclic_poisson:3",
+            "cohort": 3,
+        }
         plan = plan.model_copy(update={"spec": Spec.parse(spec)})
         built = ALGORITHMS.get("planned").build(plan, Hyperparameters("paper"))
         world = replace(small.setting(built), workers=1)
@@ -118,7 +129,9 @@ def test_a_run_is_resumed_on_the_device(name, tmp_path):
 
 
 def test_a_state_that_is_lost_at_resume_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "load", lambda *of: replace(load(*of), server={}, personal={}))
+    monkeypatch.setattr(
+        checkpoint, "load", lambda *of: replace(load(*of), server={}, personal={})
+    )
     with pytest.raises((AssertionError, KeyError)):
         compare(world_of("PPSGD"), tmp_path)
 
@@ -130,7 +143,9 @@ def test_models_train_on_the_device_and_the_host_never_waits(name):
     network, given = _batch(name)
     expected = local_sgd(network, *given, learning_rate=0.1, workers=1)
     with pretend.in_use() as use:
-        found = local_sgd(network, *(one.to(pretend.device()) for one in given), learning_rate=0.1)
+        found = local_sgd(
+            network, *(one.to(pretend.device()) for one in given), learning_rate=0.1
+        )
         assert not use.waits
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
 
@@ -141,7 +156,9 @@ def test_an_own_loss_waits_once_for_a_chunk():
     given[2][0, 1, 1] = PADDING
     expected = local_sgd(network, *given, learning_rate=0.1, workers=1)
     with pretend.in_use() as use:
-        found = local_sgd(network, *(one.to(pretend.device()) for one in given), learning_rate=0.1)
+        found = local_sgd(
+            network, *(one.to(pretend.device()) for one in given), learning_rate=0.1
+        )
         assert use.waits.total() == 1
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
 
@@ -193,10 +210,14 @@ def test_no_wait_of_the_host_depends_on_the_number_of_clients(name, unit, per_ro
         assert waits.pop(line) == steps < ROUNDS * 30
     assert waits.total() == ROUNDS * per_round, waits
     if unit == "client":
-        assert sent.total() <= 3 + ROUNDS * 5, sent  # the data once, then indices of a chunk
+        assert sent.total() <= 3 + ROUNDS * 5, (
+            sent
+        )  # the data once, then indices of a chunk
 
 
-@pytest.mark.parametrize(("name", "unit"), [("PPSGD", "client"), ("DPFedAvg", "record")])
+@pytest.mark.parametrize(
+    ("name", "unit"), [("PPSGD", "client"), ("DPFedAvg", "record")]
+)
 def test_clients_that_do_not_fit_are_trained_by_halves(name, unit):
     world, largest = world_of(name, unit), []
     plain = world.algorithm.local
@@ -208,7 +229,9 @@ def test_clients_that_do_not_fit_are_trained_by_halves(name, unit):
         return plain.train(batch)
 
     local = replace(plain, train=train)
-    now, ledger = _played(replace(world, algorithm=replace(world.algorithm, local=local)), ROUNDS)
+    now, ledger = _played(
+        replace(world, algorithm=replace(world.algorithm, local=local)), ROUNDS
+    )
     then, expected = _played(world, ROUNDS)
     assert largest
     torch.testing.assert_close(now.theta, then.theta, rtol=1e-4, atol=1e-5)
@@ -224,11 +247,15 @@ def _with_fault(fault):
     def train(batch):
         return LocalResult(fault(plain.train(batch).updates))
 
-    return replace(world, algorithm=replace(world.algorithm, local=replace(plain, train=train)))
+    return replace(
+        world, algorithm=replace(world.algorithm, local=replace(plain, train=train))
+    )
 
 
 def test_a_wait_per_client_is_counted():
-    world = _with_fault(lambda updates: torch.stack([one * bool(one.any()) for one in updates]))
+    world = _with_fault(
+        lambda updates: torch.stack([one * bool(one.any()) for one in updates])
+    )
     ledger, waits, _, _ = on_device(world)
     clients = sum(share.cohort for line in ledger for share in line.shares)
     assert waits.total() == ROUNDS + clients
@@ -244,10 +271,15 @@ FAULTS = {
     "a mask of the CPU": (lambda one: one[torch.arange(len(one)) >= 0], "found two"),
     "an operand of the CPU": (lambda one: one + torch.zeros(one.shape), "found two"),
     "a generator of the CPU": (
-        lambda one: torch.rand(one.shape, generator=torch.Generator(), device=one.device),
+        lambda one: torch.rand(
+            one.shape, generator=torch.Generator(), device=one.device
+        ),
         "generator",
     ),
-    "a generator in place": (lambda one: one.normal_(generator=torch.Generator()), "generator"),
+    "a generator in place": (
+        lambda one: one.normal_(generator=torch.Generator()),
+        "generator",
+    ),
 }
 
 

@@ -38,7 +38,9 @@ STRICT = LOOSE = np.array([6.0, 8.0])
 
 def build(name, aggregation="paper", **plan):
     """An algorithm of the catalogue under a tiny plan, with the local rule of this world."""
-    algorithm = ALGORITHMS.get(name).build(tiny.plan(**plan), Hyperparameters(aggregation))
+    algorithm = ALGORITHMS.get(name).build(
+        tiny.plan(**plan), Hyperparameters(aggregation)
+    )
     return replace(algorithm, local=tiny.LOCAL)
 
 
@@ -49,8 +51,14 @@ def test_gdpfed_to_the_letter():
     np.testing.assert_allclose(step, 0.25 / 4 * strict + 0.75 / 4 * loose, rtol=1e-5)
     assert [record.noise_std for record in records] == [10.0, 2.5]
     assert [share.clipped for record in records for share in record.shares] == [1, 1]
-    assert [share.clip_bound for record in records for share in record.shares] == [5.0, 5.0]
-    assert [share.factor for record in records for share in record.shares] == [0.0625, 0.1875]
+    assert [share.clip_bound for record in records for share in record.shares] == [
+        5.0,
+        5.0,
+    ]
+    assert [share.factor for record in records for share in record.shares] == [
+        0.0625,
+        0.1875,
+    ]
     largest = [share.largest_norm for record in records for share in record.shares]
     np.testing.assert_allclose(largest, 5.0, rtol=1e-6)
     assert max(largest) <= 5.0
@@ -63,7 +71,9 @@ def test_planned_joint_release_scales_the_groups():
     released = 0.25 * STRICT + LOOSE + noise(algorithm.plan, 0, 0.5 * 5)
     np.testing.assert_allclose(step, released / (0.25 * 2 + 1.0 * 2), rtol=1e-5)
     [record] = records
-    multipliers = [record.release_for(share).noise_multiplier for share in record.shares]
+    multipliers = [
+        record.release_for(share).noise_multiplier for share in record.shares
+    ]
     assert multipliers == list(tiny.SIGMAS)
     for share, scale in zip(record.shares, scales, strict=True):
         assert share.clip_bound == scale * 5
@@ -72,7 +82,9 @@ def test_planned_joint_release_scales_the_groups():
 
 def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotected():
     step, records, _ = one_round(tiny.setting(build("FedAvg")))
-    np.testing.assert_allclose(step, np.array([3.0, 4.0]) * (1 + 2 + 1 + 4) / 4, rtol=1e-6)
+    np.testing.assert_allclose(
+        step, np.array([3.0, 4.0]) * (1 + 2 + 1 + 4) / 4, rtol=1e-6
+    )
     [record] = records
     assert record.family == "none"
     assert record.release_for(record.shares[0]).noise_multiplier == 0
@@ -82,7 +94,9 @@ def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotecte
 def test_the_learning_rate_decays_per_round():
     end = train(tiny.setting(build("FedAvg")), MemoryLedger(""))
     moved = (end.theta - initial_state(tiny.setting(build("FedAvg"))).theta).numpy()
-    np.testing.assert_allclose(moved, np.array([6.0, 8.0]) * (1 + 0.5 + 0.25), rtol=1e-5)
+    np.testing.assert_allclose(
+        moved, np.array([6.0, 8.0]) * (1 + 0.5 + 0.25), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.8, 1.0])
@@ -116,8 +130,12 @@ def test_releases_that_are_not_finite_are_refused():
         return (replace(first, vector=first.vector * torch.nan), *others)
 
     faulty = with_components(run, mechanism=replace(mechanism, release=broken))
-    with pytest.raises(InputError, match=r"^mechanism: must release finite numbers, as round 1"):
-        run_round(faulty, initial_state(faulty), MemoryLedger(run.algorithm.plan.digest))
+    with pytest.raises(
+        InputError, match=r"^mechanism: must release finite numbers, as round 1"
+    ):
+        run_round(
+            faulty, initial_state(faulty), MemoryLedger(run.algorithm.plan.digest)
+        )
 
 
 WIDE = tuple(group.model_copy(update={"clients": 200}) for group in tiny.plan().groups)
@@ -125,7 +143,9 @@ WIDE = tuple(group.model_copy(update={"clients": 200}) for group in tiny.plan().
 
 def test_mini_batches_pass_over_the_records():
     records = np.array([5, 6, 7, 8, 9])
-    chosen = schedule(records, steps=5, size=2, generator=stream(0, Purpose.CLIENT, 1, 0))
+    chosen = schedule(
+        records, steps=5, size=2, generator=stream(0, Purpose.CLIENT, 1, 0)
+    )
     assert (chosen == ABSENT).sum() == 1
     assert chosen[2, 1] == ABSENT
     assert sorted(chosen[:3].flatten()) == [ABSENT, 5, 6, 7, 8, 9]
@@ -135,7 +155,13 @@ def test_mini_batches_pass_over_the_records():
 def test_batches_do_not_depend_on_who_else_is_trained():
     data = load("digits")
     held = partition(scheme("iid"), data.train_y.numpy(), WIDE, seed=1)
-    shared = {"seed": 1, "round_": 2, "steps": 3, "size": 4, "device": torch.device("cpu")}
+    shared = {
+        "seed": 1,
+        "round_": 2,
+        "steps": 3,
+        "size": 4,
+        "device": torch.device("cpu"),
+    }
     x, y = batches(data, held, np.array([7, 3, 12]), **shared)
     alone_x, alone_y = batches(data, held, np.array([3]), **shared)
     assert torch.equal(x[1:2], alone_x)
@@ -146,11 +172,21 @@ def test_batches_do_not_depend_on_who_else_is_trained():
     assert not torch.equal(alone_x, later)
 
 
-ACROSS = ["FedAvg", "planned", "DP-FedSAM", "DP-FedPGN", "DP-FedAvg-BLUR", "PPSGD", "CENTAUR"]
+ACROSS = [
+    "FedAvg",
+    "planned",
+    "DP-FedSAM",
+    "DP-FedPGN",
+    "DP-FedAvg-BLUR",
+    "PPSGD",
+    "CENTAUR",
+]
 
 
 def experiment_of(name):
-    return prepare(Request(solve(digits_spec(rounds=3)), name, "digits", Path("unused"), seed=3))
+    return prepare(
+        Request(solve(digits_spec(rounds=3)), name, "digits", Path("unused"), seed=3)
+    )
 
 
 def watched(local, batches):
@@ -181,7 +217,9 @@ def test_the_groups_of_a_batch_change_no_bit(name):
     local = setting.algorithm.local
     assert local.across_groups
     theta, chain, batches = three_rounds(setting, local)
-    apart, other_chain, more = three_rounds(setting, replace(local, across_groups=False))
+    apart, other_chain, more = three_rounds(
+        setting, replace(local, across_groups=False)
+    )
     assert torch.equal(theta, apart)
     assert chain == other_chain
     assert len(batches) == 3
@@ -201,13 +239,19 @@ def test_a_rule_that_reads_the_group_gets_one_group_at_a_time():
     assert groups == [group.name for group in setting.algorithm.plan.groups] * 3
 
 
-FOUND = AccuracyMeasures(correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
+FOUND = AccuracyMeasures(
+    correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0
+)
 
 
 def test_accuracy_overall_by_class_and_of_a_group_on_the_labels_that_it_holds():
     assert FOUND.accuracy == 13 / 20
     np.testing.assert_array_equal(FOUND.by_class, [0.8, 0.5, np.nan])
-    shares = {"first": [1.0, 0.0, 0.0], "mixed": [0.25, 0.75, 0.0], "absent": [0.0, 0.0, 1.0]}
+    shares = {
+        "first": [1.0, 0.0, 0.0],
+        "mixed": [0.25, 0.75, 0.0],
+        "absent": [0.0, 0.0, 1.0],
+    }
     shares = {name: np.array(one) for name, one in shares.items()}
     expected = {"first": 0.8, "mixed": 0.25 * 0.8 + 0.75 * 0.5, "absent": 0.0}
     assert by_group(FOUND, shares) == pytest.approx(expected)
@@ -227,8 +271,12 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads():
     assert found.loss == again.loss
 
 
-def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, monkeypatch):
-    plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
+def test_all_test_records_are_evaluated_in_the_end_only(
+    short_plan, tmp_path, monkeypatch
+):
+    plain = execute(
+        Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)
+    ).record
     monkeypatch.setattr(loop, "EVALUATED_RECORDS", 100)
     asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
     part, setting = execute(asked).record, prepare(asked)
@@ -239,7 +287,10 @@ def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, mo
     assert len(rows) == len(rows.unique()) == 100
     assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5), 100))
     theta = loop.train(setting, MemoryLedger(setting.algorithm.plan.digest)).theta
-    assert part.metrics[-1].accuracy == measure(setting.model, theta, setting.data).accuracy
+    assert (
+        part.metrics[-1].accuracy
+        == measure(setting.model, theta, setting.data).accuracy
+    )
     state = replace(loop.initial_state(setting), round=1)
     earlier = loop.evaluate_if_due(setting, state, *loop.evaluation_schedule(setting))
     expected = measure(setting.model, state.theta, setting.data, 1, rows)
@@ -262,7 +313,9 @@ def test_a_round_of_a_million_clients_fits():
     script = str(root / "benchmarks" / "population.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", CODE, script, str(CLIENTS)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     before, peak = map(float, done.stdout.split())
     assert (peak - before) * 2**20 < BYTES_A_CLIENT * CLIENTS

@@ -100,7 +100,9 @@ def test_updates_are_those_of_a_plain_loop(name, momentum):
         for batch, labels in zip(x[client], y[client], strict=True):
             present = labels != PADDING
             if present.any():
-                speed = momentum * speed + gradient(network, after, batch[present], labels[present])
+                speed = momentum * speed + gradient(
+                    network, after, batch[present], labels[present]
+                )
                 after = after - 0.1 * speed
         close(network, found[client], after - thetas[client])
         close(network, whole[client], after - thetas[client])
@@ -109,12 +111,17 @@ def test_updates_are_those_of_a_plain_loop(name, momentum):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if re.search("resnet-[13][84]", name) else ())
+        pytest.param(
+            name, marks=pytest.mark.slow if re.search("resnet-[13][84]", name) else ()
+        )
         for name in [*CHAINS, *MODULES]
     ],
 )
 def test_gradients_are_those_of_autograd(name):
-    network, clients = model(f"{name}:3x16x16" if name.startswith("resnet") else name), 3
+    network, clients = (
+        model(f"{name}:3x16x16" if name.startswith("resnet") else name),
+        3,
+    )
     x, y = records(network, clients, 3)
     y[1, 2], y[2] = PADDING, PADDING
     thetas = starts(network, clients)
@@ -122,7 +129,9 @@ def test_gradients_are_those_of_autograd(name):
     whole = sgd._gradients_whole(network, thetas, x, y)
     for client in range(2):
         present = y[client] != PADDING
-        expected = gradient(network, thetas[client], x[client][present], y[client][present])
+        expected = gradient(
+            network, thetas[client], x[client][present], y[client][present]
+        )
         close(network, found[client], expected)
         close(network, whole[client], expected)
     assert not found[2].any()
@@ -139,10 +148,19 @@ def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
     theta = network.initial(generator())
     first = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=1)
     for number in (2, 3):
-        again = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=number)
+        again = local_sgd(
+            network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=number
+        )
         assert torch.equal(first, again)
     sums = [
-        clipped_sums(network, theta.expand(18, -1), x[:, 0], y[:, 0], clipping_norm=0.5, workers=n)
+        clipped_sums(
+            network,
+            theta.expand(18, -1),
+            x[:, 0],
+            y[:, 0],
+            clipping_norm=0.5,
+            workers=n,
+        )
         for n in (1, 3)
     ]
     assert torch.equal(sums[0].total, sums[1].total)
@@ -198,10 +216,16 @@ def test_clipped_sums_are_those_of_single_gradients(network, monkeypatch):
     thetas, x, y = cohort(network, size)
     monkeypatch.setattr(modular, "BLOCK_RECORDS", 2)
     every = [
-        torch.stack([gradient(network, theta, x[c, [i]], y[c, [i]]) for i in range(count)])
-        for c, (theta, count) in enumerate(zip(thetas[:2], (size, size // 5), strict=True))
+        torch.stack(
+            [gradient(network, theta, x[c, [i]], y[c, [i]]) for i in range(count)]
+        )
+        for c, (theta, count) in enumerate(
+            zip(thetas[:2], (size, size // 5), strict=True)
+        )
     ]
-    bound = float(every[0].norm(dim=1).median() * (1 + 1e-3))  # half of the records are shortened
+    bound = float(
+        every[0].norm(dim=1).median() * (1 + 1e-3)
+    )  # half of the records are shortened
     found = clipped_sums(network, thetas, x, y, clipping_norm=bound)
     monkeypatch.setattr(per_record, "BLOCK_VALUES", 5 * 3 * network.parameters)
     whole = per_record._sums_on_device(network, thetas, x, y, bound)
@@ -227,9 +251,13 @@ def test_sums_are_those_of_opacus():
 
         hooked = GradSampleModule(plain)
         functional.cross_entropy(hooked(x[0]), y[0]).backward()
-    every = torch.cat([value.grad_sample.flatten(1) for value in hooked.parameters()], 1)
+    every = torch.cat(
+        [value.grad_sample.flatten(1) for value in hooked.parameters()], 1
+    )
     found = clipped_sums(network, thetas[:1], x[:1], y[:1], clipping_norm=1.0)
-    torch.testing.assert_close(found.total[0], clipped(every, 1.0).sum(0), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found.total[0], clipped(every, 1.0).sum(0), atol=1e-5, rtol=1e-4
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -287,7 +315,10 @@ def test_a_bound_out_of_range_is_refused(bound):
 def test_a_resnet_is_the_published_one():
     """Written out once more over a plain list of tensors (He et al. 2016; Wu and He 2018)."""
     network = model("resnet-18")
-    theta, x = network.initial(generator()), torch.rand(2, 3, 32, 32, generator=generator(1))
+    theta, x = (
+        network.initial(generator()),
+        torch.rand(2, 3, 32, 32, generator=generator(1)),
+    )
     sizes = [torch.Size(shape).numel() for _, shape in network.shapes]
     parts = zip(network.shapes, theta.split(sizes), strict=True)
     tensors: Iterator[Tensor] = iter([part.view(shape) for (_, shape), part in parts])
@@ -307,4 +338,6 @@ def test_a_resnet_is_the_published_one():
     expected = expected + next(tensors)
     assert next(tensors, None) is None
     with torch.no_grad():
-        torch.testing.assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            network.logits(theta, x), expected, atol=1e-5, rtol=1e-4
+        )

@@ -28,7 +28,12 @@ from simulate.aggregators import literal, mean, unmixed
 from simulate.algorithm import by_law, compose
 from simulate.algorithms import gdpfed
 from simulate.components import GroupSum, Received, Released, Transform
-from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, unprotected
+from simulate.mechanisms import (
+    gaussian_joint,
+    gaussian_per_group,
+    mixed_sums,
+    unprotected,
+)
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.transforms import clip
@@ -39,17 +44,28 @@ from tests.simulate.replay.runs import replayed
 ROOT = Path(simulate.__file__).parent
 
 
-OPAQUE = Transform("opaque", lambda updates, context: (updates, None), lambda bound, group: None)
+OPAQUE = Transform(
+    "opaque", lambda updates, context: (updates, None), lambda bound, group: None
+)
 CLIP = {"transforms": (clip(1.0),)}
 
 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"mechanism": gaussian_per_group()}, r"algorithm\.mechanism: must follow a transform"),
-        ({"transforms": (clip(1.0), OPAQUE), "mechanism": gaussian_per_group()}, "opaque"),
+        (
+            {"mechanism": gaussian_per_group()},
+            r"algorithm\.mechanism: must follow a transform",
+        ),
+        (
+            {"transforms": (clip(1.0), OPAQUE), "mechanism": gaussian_per_group()},
+            "opaque",
+        ),
         ({"sampler": by_law(SamplingLaw.POISSON)}, "must draw by the plan's law, full"),
-        ({**CLIP, "mechanism": gaussian_joint(), "aggregator": literal()}, "the same weight"),
+        (
+            {**CLIP, "mechanism": gaussian_joint(), "aggregator": literal()},
+            "the same weight",
+        ),
         ({"mechanism": gaussian_joint}, "must be a Mechanism; call .*'function'"),
         ({"server": lambda theta, step: theta}, r"algorithm\.server: must be a Server"),
     ],
@@ -63,20 +79,25 @@ def test_only_the_mechanisms_draw_normal_noise():
     drawing = [
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
-        if re.search(r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text())
+        if re.search(
+            r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text()
+        )
     ]
-    assert sorted(drawing) == [
-        "attacks/inversion.py",  # images on which an attacker scales its search
-        "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
-        "engine/loop.py",  # names the stream; subtracts what a client says that it drew
-        "mechanisms.py",
-        "models/network.py",  # dropout of a user's module
-        "models/own.py",  # made-up records on which a user's module is tried
-        "proxy/pilot.py",  # directions in which a pilot looks; nothing is protected by them
-        "replay/clients.py",  # draws a run's noise again, to compare; nothing is protected by it
-        "replay/sums.py",  # the same
-        "replay/training.py",  # directions in which a model is rounded
-    ]
+    assert (
+        sorted(drawing)
+        == [
+            "attacks/inversion.py",  # images on which an attacker scales its search
+            "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
+            "engine/loop.py",  # names the stream; subtracts what a client says that it drew
+            "mechanisms.py",
+            "models/network.py",  # dropout of a user's module
+            "models/own.py",  # made-up records on which a user's module is tried
+            "proxy/pilot.py",  # directions in which a pilot looks; nothing is protected by them
+            "replay/clients.py",  # draws a run's noise again, to compare
+            "replay/sums.py",  # the same
+            "replay/training.py",  # directions in which a model is rounded
+        ]
+    )
 
 
 CLIENTS, RATIO, DRAWS = 400, 0.05, 3000
@@ -104,7 +125,11 @@ def test_poisson_clients_are_independent():
     present = np.zeros((DRAWS, 2), dtype=bool)
     for index, cohort in enumerate(draws(by_law(SamplingLaw.POISSON))):
         present[index] = np.isin([3, 4], cohort)
-    assert 1e-6 < stats.binom.cdf(int(present.all(axis=1).sum()), DRAWS, RATIO**2) < 1 - 1e-6
+    assert (
+        1e-6
+        < stats.binom.cdf(int(present.all(axis=1).sum()), DRAWS, RATIO**2)
+        < 1 - 1e-6
+    )
 
 
 def test_fixed_size_is_exact_and_without_replacement():
@@ -123,7 +148,9 @@ def test_no_two_streams_start_alike():
         for count in (0, 1, 2)
         for indices in itertools.product((0, 1, 2, 70000), repeat=count)
     ]
-    starts = {name: stream(name[0], name[1], *name[2:]).integers(2**62) for name in names}
+    starts = {
+        name: stream(name[0], name[1], *name[2:]).integers(2**62) for name in names
+    }
     assert len(set(starts.values())) == len(names)
 
 
@@ -172,12 +199,20 @@ def test_releases_do_not_share_their_noise():
 
 def test_a_joint_release_has_noise_enough_for_every_group():
     parts = sums()
-    parts[1] = replace(parts[1], bound=30.0)  # sigma 0.5 times 30 is more than 2 times 5
+    parts[1] = replace(
+        parts[1], bound=30.0
+    )  # sigma 0.5 times 30 is more than 2 times 5
     [release] = gaussian_joint().release(1, parts, WEIGHTS, drawn_noise)
     assert release.record.noise_std == 15.0
-    assert 1e-6 < stats.chi2.sf((drawn(release, 6.0) ** 2).sum() / 15.0**2, SIZE) < 1 - 1e-6
+    assert (
+        1e-6
+        < stats.chi2.sf((drawn(release, 6.0) ** 2).sum() / 15.0**2, SIZE)
+        < 1 - 1e-6
+    )
     for share, group in zip(release.record.shares, tiny.plan().groups, strict=True):
-        assert release.record.release_for(share).noise_multiplier >= group.noise_multiplier
+        assert (
+            release.record.release_for(share).noise_multiplier >= group.noise_multiplier
+        )
 
 
 def test_without_a_bound_there_is_no_noise_to_draw():
@@ -220,12 +255,17 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
     steps, drawn = [], []
     for round_ in range(ROUNDS):
         past = [
-            totals[round_ - lag] if lag <= round_ else 0 * theta.expand(2, -1) for lag in (1, 2)
+            totals[round_ - lag] if lag <= round_ else 0 * theta.expand(2, -1)
+            for lag in (1, 2)
         ]
-        mixed = mechanism.mix(round_ + 1, group_sums(totals[round_]), torch.stack(past, 1))
+        mixed = mechanism.mix(
+            round_ + 1, group_sums(totals[round_]), torch.stack(past, 1)
+        )
         seeds = [np.random.default_rng([round_, index]) for index in range(2)]
         releases = mechanism.release(round_ + 1, mixed, weights, seeds.__getitem__)
-        again = [np.random.default_rng([round_, index]) for index in range(len(releases))]
+        again = [
+            np.random.default_rng([round_, index]) for index in range(len(releases))
+        ]
         noise = [
             one.standard_normal(FEW) * release.record.noise_std
             for one, release in zip(again, releases, strict=True)
@@ -248,7 +288,10 @@ def test_the_server_has_the_sums_and_the_solved_noise(joint):
 
 @pytest.fixture(scope="module")
 def plan():
-    groups = [{"name": name, "clients": 45, "epsilon": e} for name, e in [("a", 2.0), ("b", 6.0)]]
+    groups = [
+        {"name": name, "clients": 45, "epsilon": e}
+        for name, e in [("a", 2.0), ("b", 6.0)]
+    ]
     return solve(Spec.parse({
         "name": "turns", "groups": groups, "rounds": 9, "cohort": 20,
         "sampling": "cyclic_poisson:3", "model": {"name": "mlp-digits", "parameters": 2410},
@@ -257,7 +300,9 @@ def plan():
 
 @pytest.fixture(scope="module")
 def request_(plan, tmp_path_factory):
-    request = Request(plan, "planned", "digits", tmp_path_factory.mktemp("turns") / "run", seed=4)
+    request = Request(
+        plan, "planned", "digits", tmp_path_factory.mktemp("turns") / "run", seed=4
+    )
     execute(request)
     return request
 
@@ -266,14 +311,21 @@ def test_a_run_is_verified_from_its_ledger(request_):
     verdict = judge(load_run(request_.folder), 0)
     assert not [check for check in verdict.checks if check.outcome == "failed"]
     for group in verdict.groups:
-        assert group.budget * 0.98 < group.realised_lower <= group.realised_upper <= group.budget
+        assert (
+            group.budget * 0.98
+            < group.realised_lower
+            <= group.realised_upper
+            <= group.budget
+        )
 
 
 def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
     again = replace(request_, folder=tmp_path / "run")
     interrupt(again, 5)
     part = judge(load_run(again.folder), 0)
-    for group in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
+    for (
+        group
+    ) in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
         assert group.realised_lower < group.realised_upper < group.budget
     assert part.worst.realised_lower < part.worst.realised_upper < part.worst.budget
     execute(again)
@@ -310,9 +362,18 @@ def test_turns_that_follow_places_are_found(plan, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": "DP-FedAvg"}, "plan.sampling: must be a law under which every round draws"),
-        ({"canaries": 5}, "plan.spec.sampling: must be a law under which every round draws"),
-        ({"noise": "secure-discrete"}, "noise: must not be secure-discrete under cyclic_poisson:3"),
+        (
+            {"algorithm": "DP-FedAvg"},
+            "plan.sampling: must be a law under which every round draws",
+        ),
+        (
+            {"canaries": 5},
+            "plan.spec.sampling: must be a law under which every round draws",
+        ),
+        (
+            {"noise": "secure-discrete"},
+            "noise: must not be secure-discrete under cyclic_poisson:3",
+        ),
     ],
 )
 def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
@@ -322,11 +383,19 @@ def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
 
 
 @pytest.mark.parametrize("factor", [0.0, 2.0])
-def test_another_mixture_than_planned_is_found_without_replay(factor, plan, tmp_path, monkeypatch):
+def test_another_mixture_than_planned_is_found_without_replay(
+    factor, plan, tmp_path, monkeypatch
+):
     """The sum of the round alone, or twice the mixture: the true epsilon is above the budget."""
     planned = plan.spec.mixture
-    other = tuple(factor * c for c in planned) if factor else (1.0, *[0.0] * (len(planned) - 1))
-    monkeypatch.setattr(gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, lambda _: other))
+    other = (
+        tuple(factor * c for c in planned)
+        if factor
+        else (1.0, *[0.0] * (len(planned) - 1))
+    )
+    monkeypatch.setattr(
+        gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, lambda _: other)
+    )
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
     failed = {check.name for check in judge(load_run(tmp_path / "run"), 0).failed}
     assert {"sums", "noise regenerated"} <= failed

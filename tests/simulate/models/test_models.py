@@ -16,7 +16,9 @@ from simulate.models.network import save, started
 from simulate.models.registry import MODELS, model
 from tests.simulate import small
 
-NAMES = [pytest.param(one, marks=[pytest.mark.slow] * ("resnet-34" in one)) for one in MODELS]
+NAMES = [
+    pytest.param(one, marks=[pytest.mark.slow] * ("resnet-34" in one)) for one in MODELS
+]
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
 
 
@@ -41,8 +43,12 @@ def records(network, *lead, seed=1):
 def test_published_parameter_counts():
     assert model("cnn-2").parameters == 28_938  # Robust-HDP, Table 5
     assert model("cnn-dp2-fedsam").parameters == 667_402  # DP2-FedSAM, Section 5.1
-    assert model("resnet-18-imagenet").parameters == 11_181_642  # the same, and Robust-HDP
-    wide = model("resnet-34-imagenet")  # Robust-HDP, Table 6, without normalisation's parameters
+    assert (
+        model("resnet-18-imagenet").parameters == 11_181_642
+    )  # the same, and Robust-HDP
+    wide = model(
+        "resnet-34-imagenet"
+    )  # Robust-HDP, Table 6, without normalisation's parameters
     scales = sum(math.prod(shape) for name, shape in wide.shapes if len(shape) == 1)
     assert wide.parameters - (scales - wide.classes) == 21_272_778
 
@@ -57,7 +63,11 @@ def test_published_parameter_counts():
 )  # fmt: skip
 def test_a_name_may_say_the_shape_and_the_classes(name, shape, classes):
     network = model(name)
-    assert (network.name, network.input_shape, network.classes) == (name, shape, classes)
+    assert (network.name, network.input_shape, network.classes) == (
+        name,
+        shape,
+        classes,
+    )
     with torch.no_grad():
         logits = network.logits(network.initial(generator()), records(network, 2))
     assert logits.shape == (2, classes)
@@ -67,11 +77,16 @@ def test_a_name_may_say_the_shape_and_the_classes(name, shape, classes):
 def test_shapes_head_and_logits_are_those_of_the_plain_module(name):
     network = model(name)
     assert not Network(name=name, parameters=1).options
-    assert Network(name="mine", parameters=1).options == " --data DATA --model MODULE:CLASS"
+    assert (
+        Network(name="mine", parameters=1).options
+        == " --data DATA --model MODULE:CLASS"
+    )
     thetas = torch.stack([network.initial(generator(seed)) for seed in range(2)])
     module = plain(network, thetas[0])
     tensors = dict(module.named_parameters())
-    assert list(network.shapes) == [(key, tuple(value.shape)) for key, value in tensors.items()]
+    assert list(network.shapes) == [
+        (key, tuple(value.shape)) for key, value in tensors.items()
+    ]
     weight, bias = list(tensors.values())[-2:]
     assert weight.shape[0] == bias.shape[0] == network.classes
     assert torch.equal(thetas[0][network.head], torch.cat([weight.flatten(), bias]))
@@ -80,9 +95,15 @@ def test_shapes_head_and_logits_are_those_of_the_plain_module(name):
     with torch.no_grad():
         expected = module(x)
         assert expected.shape == (rows, network.classes)
-        torch.testing.assert_close(network.logits(thetas[0], x), expected, atol=1e-5, rtol=1e-5)
-        each = torch.stack([network.logits(t, b) for t, b in zip(thetas, few, strict=True)])
-        torch.testing.assert_close(network.logits_each(thetas, few), each, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            network.logits(thetas[0], x), expected, atol=1e-5, rtol=1e-5
+        )
+        each = torch.stack(
+            [network.logits(t, b) for t, b in zip(thetas, few, strict=True)]
+        )
+        torch.testing.assert_close(
+            network.logits_each(thetas, few), each, atol=1e-5, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -92,7 +113,9 @@ def test_initial_parameters_follow_the_law_of_he(name):
     for layer in plain(network, network.initial(generator())):
         if isinstance(layer, nn.Conv2d | nn.Linear):
             deviation = (2 / layer.weight[0].numel()) ** 0.5
-            assert float(layer.weight.detach().std()) == pytest.approx(deviation, rel=0.15)
+            assert float(layer.weight.detach().std()) == pytest.approx(
+                deviation, rel=0.15
+            )
             assert layer.weight.abs().max() > 2 * deviation
             assert not layer.bias.any()
 
@@ -130,11 +153,15 @@ def test_a_drawn_head_is_the_models_own(tmp_path, name):
 def test_every_method_starts_from_them(file):
     spec = small.plan().spec
     initial = pretrained(file, "digits").model_copy(update={"head": "loaded"})
-    spec = spec.model_copy(update={"model": spec.model.model_copy(update={"initial": initial})})
+    spec = spec.model_copy(
+        update={"model": spec.model.model_copy(update={"initial": initial})}
+    )
     planned = small.plan().model_copy(update={"spec": spec})
     for name in ("planned", "FedAvg", "GDPFed"):
         assert torch.equal(small.setting(algorithm(name, planned)).start, VALUES)
-    [line] = [line for line in recipe_lines(planned) if line.startswith("initial parameters")]
+    [line] = [
+        line for line in recipe_lines(planned) if line.startswith("initial parameters")
+    ]
     assert "trained on digits" in line
     assert "only runs whose spending is counted" in line
     assert planned.digest != small.plan().digest

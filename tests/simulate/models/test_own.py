@@ -41,7 +41,9 @@ class Dropped(nn.Module):
 
 def dropped():
     x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    model = OwnModel(Dropped, {}, "Dropped").model("m", simulate.Data(x, y).prepared(())[0])
+    model = OwnModel(Dropped, {}, "Dropped").model(
+        "m", simulate.Data(x, y).prepared(())[0]
+    )
     assert isinstance(model, Modular)
     assert model.stochastic
     return model
@@ -52,7 +54,9 @@ def seeded_batches(clients, steps):
     x = torch.randn(clients, steps, 5, 4, generator=generator)
     y = torch.randint(0, 2, x.shape[:3], generator=generator)
     y[0, 0, 3:] = -1
-    return x, with_seeds(y, torch.randint(0, 2**31, (clients, steps), generator=generator))
+    return x, with_seeds(
+        y, torch.randint(0, 2**31, (clients, steps), generator=generator)
+    )
 
 
 def test_dropout_follows_the_seed_of_the_client_s_step():
@@ -64,7 +68,9 @@ def test_dropout_follows_the_seed_of_the_client_s_step():
         logits = module(x[0, 0, :3])
     functional.cross_entropy(logits, y[0, 0, :3] & 1).backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
-    torch.testing.assert_close(gradients(model, theta[None], x[:, 0], y[:, 0])[0], expected)
+    torch.testing.assert_close(
+        gradients(model, theta[None], x[:, 0], y[:, 0])[0], expected
+    )
 
 
 def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort():
@@ -73,7 +79,9 @@ def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort():
     one = local_sgd(model, theta, x, y, learning_rate=0.1, workers=1)
     torch.rand(7)  # the generator of the process is not used
     assert torch.equal(local_sgd(model, theta, x, y, learning_rate=0.1, workers=3), one)
-    assert torch.equal(local_sgd(model, theta, x[2:4], y[2:4], learning_rate=0.1), one[2:4])
+    assert torch.equal(
+        local_sgd(model, theta, x[2:4], y[2:4], learning_rate=0.1), one[2:4]
+    )
     plain = torch.where(y >= 0, y & (2**32 - 1), y)
     without = local_sgd(model, theta, x, plain, learning_rate=0.1)
     assert not torch.equal(without, one)  # other seeds, other masks
@@ -90,8 +98,12 @@ def test_dropout_of_records_that_are_protected_one_by_one():
         model, thetas[:1], x[:1, :1, :1].expand(1, 1, 4, 4)[:, 0], y[:1, 0, :1].expand(1, 4),
         clipping_norm=1e9,
     )  # fmt: skip
-    single = clipped_sums(model, thetas[:1], x[:1, 0, :1], y[:1, 0, :1], clipping_norm=1e9)
-    assert not torch.allclose(same.total, 4 * single.total)  # a mask of its own per record
+    single = clipped_sums(
+        model, thetas[:1], x[:1, 0, :1], y[:1, 0, :1], clipping_norm=1e9
+    )
+    assert not torch.allclose(
+        same.total, 4 * single.total
+    )  # a mask of its own per record
 
 
 def test_fix_replaces_batch_normalisation_and_keeps_its_scale():
@@ -108,7 +120,9 @@ def test_fix_replaces_batch_normalisation_and_keeps_its_scale():
     assert isinstance(module[1], nn.GroupNorm)
     assert module[1].num_groups == 3
     assert (module[1].weight == 2).all()
-    odd = OwnModel(lambda: nn.Sequential(nn.BatchNorm1d(50)), {}, "odd", fix=True).fresh()
+    odd = OwnModel(
+        lambda: nn.Sequential(nn.BatchNorm1d(50)), {}, "odd", fix=True
+    ).fresh()
     assert odd[0].num_groups == 25
     assert odd(torch.randn(1, 50)).isfinite().all()
 
@@ -134,13 +148,19 @@ def test_frozen_parameters_stay_on_the_server():
     module = Tied()
     module.load_state_dict(model.export().state_dict())
     theta = model.initial(torch.Generator().manual_seed(4))
-    nn.utils.vector_to_parameters(theta, [p for p in module.parameters() if p.requires_grad])
-    torch.testing.assert_close(model.logits(theta, dataset.test_x), module(dataset.test_x))
+    nn.utils.vector_to_parameters(
+        theta, [p for p in module.parameters() if p.requires_grad]
+    )
+    torch.testing.assert_close(
+        model.logits(theta, dataset.test_x), module(dataset.test_x)
+    )
     changed = copy.deepcopy(own.fresh())
     assert OwnModel(changed, {}, "a").digest() == OwnModel(changed, {}, "b").digest()
     with torch.no_grad():
         changed.first.weight += 1
-    assert OwnModel(changed, {}, "a").digest() != OwnModel(own.fresh(), {}, "a").digest()
+    assert (
+        OwnModel(changed, {}, "a").digest() != OwnModel(own.fresh(), {}, "a").digest()
+    )
 
 
 def _groups():
@@ -152,7 +172,9 @@ def test_only_adapters_of_a_peft_model_are_parameters():
 
     def build():
         base = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        return peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["0", "2"]))
+        return peft.get_peft_model(
+            base, peft.LoraConfig(r=2, target_modules=["0", "2"])
+        )
 
     dataset, _ = data().prepared(_groups())
     model = OwnModel(build, {}, "build").model("m", dataset)
@@ -169,10 +191,14 @@ def test_gradients_of_other_losses_are_those_of_autograd(whole):
     theta = model.initial(torch.Generator().manual_seed(0))
     rows = torch.tensor([[0, 3, 5], [1, 2, -1]])
     inputs = dataset.train_x[rows.clamp(min=0)]
-    found = (_gradients_whole if whole else gradients)(model, theta.repeat(2, 1), inputs, rows)
+    found = (_gradients_whole if whole else gradients)(
+        model, theta.repeat(2, 1), inputs, rows
+    )
     module = model.module()
     nn.utils.vector_to_parameters(theta, module.parameters())
-    nn.HuberLoss()(module(dataset.train_x[[1, 2]]), dataset.train_x[[1, 2]][:, :2]).backward()
+    nn.HuberLoss()(
+        module(dataset.train_x[[1, 2]]), dataset.train_x[[1, 2]][:, :2]
+    ).backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
     torch.testing.assert_close(found[1], expected)
 
@@ -223,7 +249,9 @@ def random_records(shape, clients, steps, batch):
 def test_random_architectures_give_the_results_of_the_general_path(case):
     module, shape = case
     x, y = random_records(shape, clients=3, steps=2, batch=4)
-    own = simulate.Data(x.flatten(0, 2), y.flatten().clamp(min=0), classes=range(CLASSES))
+    own = simulate.Data(
+        x.flatten(0, 2), y.flatten().clamp(min=0), classes=range(CLASSES)
+    )
     fast = OwnModel(module, {}, "module").model("module", own.prepared(())[0])
     assert isinstance(fast, Compiled)
     general = replace(fast.source, channels_last=False)
@@ -234,7 +262,9 @@ def test_random_architectures_give_the_results_of_the_general_path(case):
     expected = local_sgd(general, theta, x, y, **options)
     found = local_sgd(fast, theta, x, y, **options)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(fast.logits(theta, x[0, 0]), module(x[0, 0]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        fast.logits(theta, x[0, 0]), module(x[0, 0]), rtol=1e-5, atol=1e-5
+    )
     sums, norms = fast.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)
     total, lengths = general.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)
     torch.testing.assert_close(sums, total, rtol=1e-5, atol=1e-5)
@@ -258,8 +288,12 @@ def _hooked():
         nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.Flatten(), nn.Linear(2, 3)),
         nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.Flatten(), nn.Linear(8, 3)),
         nn.Sequential(nn.Conv2d(1, 2, (1, 3)), nn.Flatten(), nn.Linear(16, 3)),
-        nn.Sequential(nn.Conv2d(1, 2, 2, padding="same"), nn.Flatten(), nn.Linear(32, 3)),
-        nn.Sequential(nn.Conv2d(1, 2, 3, padding_mode="reflect", padding=1), nn.Flatten()),
+        nn.Sequential(
+            nn.Conv2d(1, 2, 2, padding="same"), nn.Flatten(), nn.Linear(32, 3)
+        ),
+        nn.Sequential(
+            nn.Conv2d(1, 2, 3, padding_mode="reflect", padding=1), nn.Flatten()
+        ),
         nn.Sequential(nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(9, 3)),
         nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(4, 3)),
         nn.Sequential(nn.Flatten(), nn.Linear(16, 3, bias=False)),

@@ -12,7 +12,12 @@ from simulate.models.registry import model
 
 transformers = pytest.importorskip("transformers")
 
-TINY = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+TINY = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
 
 
 def generator(seed=0):
@@ -26,12 +31,16 @@ def weights(tmp_path_factory):
     transformers.utils.logging.disable_progress_bar()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        image = transformers.ViTConfig(image_size=16, patch_size=8, num_labels=4, **TINY)
+        image = transformers.ViTConfig(
+            image_size=16, patch_size=8, num_labels=4, **TINY
+        )
         transformers.ViTForImageClassification(image).save_pretrained(folder / "vit")
         text = transformers.RobertaConfig(
             vocab_size=40, max_position_embeddings=14, num_labels=3, **TINY
         )
-        transformers.RobertaForSequenceClassification(text).save_pretrained(folder / "roberta")
+        transformers.RobertaForSequenceClassification(text).save_pretrained(
+            folder / "roberta"
+        )
     return folder
 
 
@@ -57,20 +66,34 @@ def some(shape, lead):
 @pytest.mark.parametrize(
     ("kind", "shape", "classes"), [("vit", (3, 16, 16), 4), ("roberta", (12,), 3)]
 )
-def test_weights_on_disk_give_the_library_s_logits_and_gradients(weights, kind, shape, classes):
+def test_weights_on_disk_give_the_library_s_logits_and_gradients(
+    weights, kind, shape, classes
+):
     name = f"{kind}:{weights / kind}"
     network = model(name)
-    assert (network.name, network.input_shape, network.classes) == (name, shape, classes)
+    assert (network.name, network.input_shape, network.classes) == (
+        name,
+        shape,
+        classes,
+    )
     theta = network.initial(generator())
-    assert len(theta) == network.parameters == sum(p.numel() for p in network.module().parameters())
+    assert (
+        len(theta)
+        == network.parameters
+        == sum(p.numel() for p in network.module().parameters())
+    )
     assert [size for _, size in network.shapes[-2:]] == [(classes, 8), (classes,)]
     assert network.head == slice(network.parameters - 9 * classes, network.parameters)
     x = some(shape, (2, 3))
     expected = torch.stack([by_the_library(weights / kind, part) for part in x])
     thetas = theta.expand(2, -1)
     with torch.no_grad():
-        torch.testing.assert_close(network.logits(theta, x[0]), expected[0], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(network.logits_each(thetas, x), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            network.logits(theta, x[0]), expected[0], atol=1e-5, rtol=1e-4
+        )
+        torch.testing.assert_close(
+            network.logits_each(thetas, x), expected, atol=1e-5, rtol=1e-4
+        )
     y = torch.randint(0, classes, (2, 3), generator=generator(2))
     y[1, 2] = PADDING
     found, leaf = gradients(network, thetas, x, y), theta.clone().requires_grad_()
@@ -91,7 +114,9 @@ def test_another_number_of_classes_gets_a_fresh_head_and_keeps_the_rest(weights)
     theta, body = network.initial(generator()), network.head.start
     assert torch.equal(theta[:body], before[:body])
     assert torch.equal(theta, network.initial(generator()))
-    assert not torch.equal(theta[network.head], network.initial(generator(1))[network.head])
+    assert not torch.equal(
+        theta[network.head], network.initial(generator(1))[network.head]
+    )
     assert network.logits(theta, some((1, 28, 28), (2,))).shape == (2, 10)
 
 
@@ -105,7 +130,9 @@ def test_it_starts_as_the_frozen_model(name):
     theta, whole = found.initial(generator()), base.initial(generator())
     whole[base.head] = theta[found.head]
     x = torch.rand(3, *base.input_shape, generator=generator(1))
-    torch.testing.assert_close(found.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_gradients_against_the_plain_module(name):
@@ -119,7 +146,9 @@ def test_gradients_against_the_plain_module(name):
     slopes = torch.autograd.grad(loss, list(network.parameters()))
     expected = torch.cat([slope.flatten() for slope in slopes])
     packed = found.packed_gradients(found.pack(theta[None]), x[None], y[None])
-    torch.testing.assert_close(found.unpack(packed, 1)[0], expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        found.unpack(packed, 1)[0], expected, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_weights_come_from_disk_and_adapters_sit_behind_blocks(weights):
@@ -127,10 +156,18 @@ def test_weights_come_from_disk_and_adapters_sit_behind_blocks(weights):
     found = model(f"adapters:{vit}")
     assert found.parameters == 2 * (8 * 8 + 8 + 8 * 8 + 8) + 8 * 4 + 4
     loaded = model(vit).initial(generator())
-    frozen = {float(value.sum()) for value in found.module().buffers() if value.is_floating_point()}
+    frozen = {
+        float(value.sum())
+        for value in found.module().buffers()
+        if value.is_floating_point()
+    }
     base, place = model(vit), 0
     for _, shape in base.shapes:
-        size = shape.numel() if isinstance(shape, torch.Size) else torch.Size(shape).numel()
+        size = (
+            shape.numel()
+            if isinstance(shape, torch.Size)
+            else torch.Size(shape).numel()
+        )
         if place < base.head.start:
             assert float(loaded[place : place + size].view(shape).sum()) in frozen
         place += size

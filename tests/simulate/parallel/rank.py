@@ -19,7 +19,10 @@ from simulate.runs.run import execute, execute_nonzero_rank
 def forked(rank, port, *arguments):
     """One of two ranks without ``torchrun``, which loads the libraries once more."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(one) for name, one in place.items()}}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        **{name: str(one) for name, one in place.items()},
+    }
     torch.set_num_threads(1)
     main(*arguments)
 

@@ -32,7 +32,13 @@ from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
 from tests.simulate.parallel import rank
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node=2",
+]
 SECURE = ("GDPFed+:secure", "planned:secure-discrete", "DPFedAvg:secure")
 NAMES = ("GDPFed+", "planned", "P-FedSAM", "Local-only", "DPFedAvg")
 TOLERANCE = 1e-6
@@ -49,7 +55,9 @@ def over_two_processes(plan, folder, *names):
     """The folder, with a run of each algorithm over two processes."""
     plan.save(folder / "plan.json")
     command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *names]
-    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=_environment(), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -69,7 +77,9 @@ def secure_folder(plan, tmp_path_factory):
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     given = (port, str(folder / "plan.json"), str(folder), *SECURE)
-    ranks = [context.Process(target=rank.forked, args=(number, *given)) for number in (0, 1)]
+    ranks = [
+        context.Process(target=rank.forked, args=(number, *given)) for number in (0, 1)
+    ]
     for process in ranks:
         process.start()
     for process in ranks:
@@ -79,7 +89,11 @@ def secure_folder(plan, tmp_path_factory):
 
 
 def _environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
 
 
 @pytest.mark.slow
@@ -87,7 +101,9 @@ def _environment():
 def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_path):
     execute(Request(plan, name, "digits", tmp_path / "one", seed=5, own_unit=True))
     folders = (distributed_folder / name, tmp_path / "one")
-    stored = [torch.from_numpy(np.fromfile(folder / VECTORS, "<f4")) for folder in folders]
+    stored = [
+        torch.from_numpy(np.fromfile(folder / VECTORS, "<f4")) for folder in folders
+    ]
     _close(stored[0], stored[1])
     records = [RunRecord.load(folder) for folder in folders]
     assert [record.configuration["processes"] for record in records] == [2, 1]
@@ -95,7 +111,9 @@ def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_p
     ledgers = [read_ledger(folder, plan.digest).records for folder in folders]
     assert len(ledgers[0]) == len(ledgers[1])
     for ours, expected in zip(*ledgers, strict=True):
-        assert ours.noise_sum_squares == pytest.approx(expected.noise_sum_squares, rel=1e-12)
+        assert ours.noise_sum_squares == pytest.approx(
+            expected.noise_sum_squares, rel=1e-12
+        )
         for one, other in zip(ours.shares, expected.shares, strict=True):
             near = pytest.approx(other.largest_norm, rel=1e-5)
             norm = {"largest_norm": 0.0}
@@ -134,7 +152,9 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began(plan, tmp_path):
     record = RunRecord.load(request.folder)
     changed = {**record.configuration, "processes": 2}
     record.model_copy(update={"configuration": changed}).save(request.folder)
-    with pytest.raises(InputError, match=r"processes: must be 2, as when the run in .* began"):
+    with pytest.raises(
+        InputError, match=r"processes: must be 2, as when the run in .* began"
+    ):
         execute(request)
 
 
@@ -142,11 +162,21 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began(plan, tmp_path):
 @pytest.mark.parametrize("victim", [0, 1, "agent"])
 def test_a_process_that_is_killed(victim, tmp_path):
     solve(digits_spec(rounds=40)).save(tmp_path / "plan.json")
-    arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=P-FedSAM", "--seed=5"]
+    arguments = [
+        "-m",
+        "simulate",
+        str(tmp_path / "plan.json"),
+        "--algorithm=P-FedSAM",
+        "--seed=5",
+    ]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run([*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True)
+    subprocess.run(
+        [*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True
+    )
     command = [*TORCHRUN, *arguments, "-o", str(broken)]
-    running = subprocess.Popen(command, env=_environment(), stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command, env=_environment(), stderr=subprocess.PIPE, text=True
+    )
     rank = _rank_of(running.pid, 0 if victim == "agent" else victim, broken / LEDGER)
     os.kill(running.pid if victim == "agent" else rank, signal.SIGKILL)
     _, said = running.communicate(timeout=PATIENCE)  # until all processes have ended
@@ -181,7 +211,9 @@ def _variables(process):
 
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))
 def test_shares_hold_every_item_once(size, count, turn):
-    shares = [range(count)[rank_slice(Ranks(rank, size), count, turn)] for rank in range(size)]
+    shares = [
+        range(count)[rank_slice(Ranks(rank, size), count, turn)] for rank in range(size)
+    ]
     assert sorted(item for part in shares for item in part) == list(range(count))
     lengths = [len(part) for part in shares]
     assert max(lengths) - min(lengths) <= 1
@@ -193,10 +225,15 @@ def test_each_process_trains_a_share_only(plan, monkeypatch):
     monkeypatch.setattr(cohort, "all_gather", lambda ranks, items, device: list(items))
     whole = prepare(Request(plan, "P-FedSAM", "digits", Path("run"), seed=5))
     context = RoundContext(1, whole.start, {}, released_coordinates(whole, 1), {})
-    halves = [cohort.group_sums(replace(whole, ranks=Ranks(rank, 2)), context) for rank in (0, 1)]
+    halves = [
+        cohort.group_sums(replace(whole, ranks=Ranks(rank, 2)), context)
+        for rank in (0, 1)
+    ]
     sums, personal = cohort.group_sums(whole, context)
     assert len(halves[0][1]) + len(halves[1][1]) == len(personal)
     assert halves[0][1].keys() | halves[1][1].keys() == personal.keys()
     assert abs(len(halves[0][1]) - len(halves[1][1])) <= len(sums)
     for one, other, both in zip(halves[0][0], halves[1][0], sums, strict=True):
-        torch.testing.assert_close(one.total + other.total, both.total, rtol=0, atol=TOLERANCE)
+        torch.testing.assert_close(
+            one.total + other.total, both.total, rtol=0, atol=TOLERANCE
+        )

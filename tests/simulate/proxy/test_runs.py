@@ -19,7 +19,13 @@ from simulate.data.registry import load
 from simulate.engine.loop import initial_state, run_round
 from simulate.proxy import pilot as estimators
 from simulate.proxy.pilot import Pilot, pilot_experiment, run
-from simulate.proxy.search import PROXY_JOURNAL, Variation, proxy_run, variations, varied
+from simulate.proxy.search import (
+    PROXY_JOURNAL,
+    Variation,
+    proxy_run,
+    variations,
+    varied,
+)
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.command import answer, privplan
 from tests.simulate.proxy.test_tuning import DATA, SETTING, TEXT
@@ -44,7 +50,9 @@ def test_a_variation_changes_budgets_rounds_and_recipe():
     assert half.spec.cohort == pytest.approx((plan.spec.cohort or 0) / 2, abs=0.5)
     assert [group.epsilon for group in plan.groups] == [4.0, 16.0]
     assert relative_noise(plan) < relative_noise(own)
-    other = varied(PLAIN, one.model_copy(update={"decay": 0.0, "clip": 2.0, "step": 0.5}))
+    other = varied(
+        PLAIN, one.model_copy(update={"decay": 0.0, "clip": 2.0, "step": 0.5})
+    )
     assert other.spec.clipping_norm == pytest.approx(2 * plan.spec.clipping_norm)
     assert other.spec.averaging is None
     quarter = pytest.approx((plan.spec.server.learning_rate or 0) / 4, rel=1e-3)
@@ -53,7 +61,11 @@ def test_a_variation_changes_budgets_rounds_and_recipe():
 
 def test_a_run_has_the_groups_classes_and_accuracies():
     one = Variation(
-        epsilons=(1.0, 1.0), rounds=2, partition="by-class:strict=0,8,9", seed=1, share=0.3
+        epsilons=(1.0, 1.0),
+        rounds=2,
+        partition="by-class:strict=0,8,9",
+        seed=1,
+        share=0.3,
     )
     run = proxy_run((SETTING.model_copy(update={"spec": PLAIN}), one))
     strict, loose = run["coverage"]["shares"]
@@ -94,7 +106,9 @@ def test_own_data_are_a_proxy_and_weights_vary(tmp_path):
     ratios = [run.plan.weights[0] / run.coverage.clients[0] for run in table.runs]
     assert min(ratios) < 0.6
     assert max(ratios) == pytest.approx(1, abs=0.05)
-    np.savez(tmp_path / "own.npz", x=data.train_x.numpy()[1:], y=data.train_y.numpy()[1:])
+    np.savez(
+        tmp_path / "own.npz", x=data.train_x.numpy()[1:], y=data.train_y.numpy()[1:]
+    )
     again = privplan(*words, "--data", tmp_path / "own.npz")
     assert "must not hold results of other settings" in again.stderr
 
@@ -114,7 +128,9 @@ def test_updates_that_are_seen_make_the_engine_s_step(tmp_path):
     begun = initial_state(setting)
     after = run_round(setting, begun, MemoryLedger(setting.algorithm.plan.digest))
     updates = torch.cat([part for parts in seen.values() for part in parts])
-    torch.testing.assert_close(after.theta - begun.theta, updates.mean(0), atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(
+        after.theta - begun.theta, updates.mean(0), atol=1e-6, rtol=1e-4
+    )
 
 
 def test_groups_that_hold_other_classes_differ(tmp_path):
@@ -150,7 +166,9 @@ SIZE = len(CURVATURES)
 
 
 def drawn(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def near(found, truth):
@@ -163,7 +181,9 @@ def quadratic(theta):
 
 def test_largest_curvature_of_a_quadratic_whatever_the_step():
     for radius in (1e-3, 10.0):
-        found = estimators.largest_curvature(quadratic, torch.zeros(SIZE), drawn(SIZE), radius)
+        found = estimators.largest_curvature(
+            quadratic, torch.zeros(SIZE), drawn(SIZE), radius
+        )
         assert found == pytest.approx(4.0, rel=1e-6)
 
 
@@ -205,7 +225,10 @@ def test_heterogeneity_does_not_count_the_scatter_of_clients():
     truth = float((torch.tensor(shares) * ((means - weighted) ** 2).sum(1)).sum())
     found = estimators.heterogeneity(*grouped(means, 40, 6), shares)
     assert near(found, truth)
-    many = [estimators.heterogeneity(*grouped(means, 10, seed), shares) for seed in range(200)]
+    many = [
+        estimators.heterogeneity(*grouped(means, 10, seed), shares)
+        for seed in range(200)
+    ]
     average = estimators.mean_of(np.array([one.value for one in many]))
     assert near(average, truth)
     # the jackknife's error agrees with the scatter of 200 repetitions

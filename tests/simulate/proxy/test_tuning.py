@@ -38,7 +38,9 @@ model: {name: mlp-digits, parameters: 2410}
 planning: {accountant: rdp}
 """
 DATA: dict[str, Any] = load_yaml(TEXT, "spec")
-SETTING = tuning.Setting(spec=DATA, algorithm="planned", dataset="digits", partition="iid")
+SETTING = tuning.Setting(
+    spec=DATA, algorithm="planned", dataset="digits", partition="iid"
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,13 @@ def mean_noise(plan):
 
 def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
     part = tuning.smaller(plan, 1 / 8)
-    assert part.groups[0].expected_cohort == pytest.approx(plan.groups[0].expected_cohort / 8)
+    assert part.groups[0].expected_cohort == pytest.approx(
+        plan.groups[0].expected_cohort / 8
+    )
     assert mean_noise(part) == pytest.approx(mean_noise(plan))
-    assert mean_noise(plan) == pytest.approx(plan.mean_noise_std / plan.spec.clipping_norm)
+    assert mean_noise(plan) == pytest.approx(
+        plan.mean_noise_std / plan.spec.clipping_norm
+    )
 
 
 def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
@@ -125,7 +131,11 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     answer("proxy", "tune", tmp_path / "spec.yaml", *arguments)
     assert output.read_text().startswith(TEXT.split("local:")[0])  # comments stay
     evidence = json.loads((tmp_path / "tuned.evidence.json").read_text())
-    assert (evidence["rounds"], evidence["model"], evidence["seeds"]) == (4, "mlp-digits", 2)
+    assert (evidence["rounds"], evidence["model"], evidence["seeds"]) == (
+        4,
+        "mlp-digits",
+        2,
+    )
     assert evidence["accuracy"] == fmean(evidence["trials"][0]["scores"])
     plan = solve(output, second_opinion=False)
     recipe = plan.spec.recipe
@@ -143,8 +153,12 @@ def tuned(folder, name, text=TEXT, **options):
     """Result of ``privplan tune`` for an algorithm; the spec is ``tuned.yaml``."""
     (folder / "spec.yaml").write_text(text)
     arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", name]
-    arguments += [part for key, value in options.items() for part in (f"--{key}", str(value))]
-    return privplan("proxy", "tune", folder / "spec.yaml", *arguments, "-o", folder / "tuned.yaml")
+    arguments += [
+        part for key, value in options.items() for part in (f"--{key}", str(value))
+    ]
+    return privplan(
+        "proxy", "tune", folder / "spec.yaml", *arguments, "-o", folder / "tuned.yaml"
+    )
 
 
 @pytest.mark.slow
@@ -174,13 +188,21 @@ def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"server": {"optimizer": "adam"}}, "server.optimizer: must be sgd or momentum"),
-        ({"averaging": {"method": "tail"}}, "averaging.method: must be ema to be tuned"),
+        (
+            {"server": {"optimizer": "adam"}},
+            "server.optimizer: must be sgd or momentum",
+        ),
+        (
+            {"averaging": {"method": "tail"}},
+            "averaging.method: must be ema to be tuned",
+        ),
     ],
 )
 def test_recipes_that_cannot_be_tuned_are_refused(change, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        tuning.search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4, tmp_path)
+        tuning.search_recipe(
+            SETTING.model_copy(update={"spec": {**DATA, **change}}), 4, tmp_path
+        )
 
 
 def warm(folder):
@@ -205,7 +227,9 @@ def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
     report = Replay(moved).run(None, None, lambda done, total: None)
     assert report.outcome == "passed"
     (moved / "initial.npy").write_bytes(b"other")
-    with pytest.raises(InputError, match=r"model\.initial\.sha256: must be that of.*initial\.npy"):
+    with pytest.raises(
+        InputError, match=r"model\.initial\.sha256: must be that of.*initial\.npy"
+    ):
         Replay(moved)
 
 
@@ -215,5 +239,7 @@ def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_p
     trial = tuning.Trial(recipe=tuning.default_candidate(plan), share=1.0, seed=0)
     for name in ("digits", "Digits", "digits:1000"):
         setting = SETTING.model_copy(update={"spec": data, "dataset": name})
-        with pytest.raises(InputError, match=r"other data than those that model\.initial"):
+        with pytest.raises(
+            InputError, match=r"other data than those that model\.initial"
+        ):
             tuning.accuracy((setting, trial))

@@ -69,7 +69,10 @@ class Server:
         factors = self.factors if self.weigh is None else self.weigh(vectors)
         counts = []
         if self.plan.clipping is not None:
-            counts, vectors = [one[-1] for one in vectors], [one[:-1] for one in vectors]
+            counts, vectors = (
+                [one[-1] for one in vectors],
+                [one[:-1] for one in vectors],
+            )
         if self.project is not None:
             vectors = self.project(vectors)
         if self.top_k:
@@ -80,7 +83,9 @@ class Server:
         step = sum(f * one for f, one in zip(factors, vectors, strict=True))
         if self.plan.clipping is not None:
             step = step * self.norm
-            self._adapt(sum(f * one for f, one in zip(factors, counts, strict=True)), factors)
+            self._adapt(
+                sum(f * one for f, one in zip(factors, counts, strict=True)), factors
+            )
         whole = np.zeros_like(self.theta)
         whole[self.coordinates(round_)] = step
         whole = whole + self.known_share * self.last_step
@@ -99,7 +104,9 @@ class Server:
         """The clipping norm follows the noisy share of updates within it."""
         rule, groups = self.plan.clipping, self.plan.groups
         counted = count * rule.count_noise_multiplier / rule.update_noise_multiplier
-        of_release = [[group] for group in groups] if len(factors) == len(groups) else [groups]
+        of_release = (
+            [[group] for group in groups] if len(factors) == len(groups) else [groups]
+        )
         expected = sum(
             f * group.scale * self.plan.clip_factor(group) * group.expected_cohort
             for f, held in zip(factors, of_release, strict=True)
@@ -120,7 +127,11 @@ class Server:
             return options.learning_rate * self.velocity
         self.mean = BETA1 * self.mean + (1 - BETA1) * step
         self.squares = SECOND_MOMENTS[options.optimizer](self.squares, step**2)
-        return options.learning_rate * self.mean / (np.sqrt(self.squares) + options.epsilon)
+        return (
+            options.learning_rate
+            * self.mean
+            / (np.sqrt(self.squares) + options.epsilon)
+        )
 
     def _average(self, round_):
         """The published average of the models."""
@@ -132,7 +143,9 @@ class Server:
             weight = 1 / sum((averaging.decay or 0.0) ** age for age in range(round_))
         else:
             number = max(1, math.ceil((averaging.fraction or 1.0) * total - 1e-9))
-            weight = 1.0 if round_ <= total - number else 1 / (round_ - (total - number))
+            weight = (
+                1.0 if round_ <= total - number else 1 / (round_ - (total - number))
+            )
         self.average = (1 - weight) * self.average + weight * self.theta
 
 
@@ -154,7 +167,9 @@ def smoothed(step, strength):
 
 def shares(weights, vectors):
     """Weights that add up to 1, of vectors that are not zero."""
-    used = np.array([w * bool(one.any()) for w, one in zip(weights, vectors, strict=True)])
+    used = np.array(
+        [w * bool(one.any()) for w, one in zip(weights, vectors, strict=True)]
+    )
     return used / (used.sum() or 1.0)
 
 
@@ -168,7 +183,9 @@ def projector(epsilons):
 
     def project(vectors):
         public = next(
-            one for one, eps in zip(vectors, epsilons, strict=True) if eps == max(epsilons)
+            one
+            for one, eps in zip(vectors, epsilons, strict=True)
+            if eps == max(epsilons)
         )
         unit = public / np.linalg.norm(public)
         return [

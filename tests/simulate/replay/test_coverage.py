@@ -20,7 +20,9 @@ GROUPS = [("strict", 1.0), ("middle", 2.0), ("loose", 4.0)]
 
 @cache
 def plan(law, unit):
-    groups = [{"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS]
+    groups = [
+        {"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS
+    ]
     record = {"records": 20} if unit == "record" else {}
     data = {
         "name": "tiny", "groups": [{**one, **record} for one in groups], "rounds": ROUNDS,
@@ -38,7 +40,8 @@ def runs():
         for unit in ("client", "record")
         if not (unit == "record" and law != "poisson")
         for name in executable(plan(law, unit))
-        if (ALGORITHMS.get(name).unit_under(plan(law, unit)) == "record") == (unit == "record")
+        if (ALGORITHMS.get(name).unit_under(plan(law, unit)) == "record")
+        == (unit == "record")
     ]
 
 
@@ -50,7 +53,11 @@ QUICK = {
 
 
 @pytest.mark.parametrize(
-    "run", [pytest.param(run, marks=() if run in QUICK else pytest.mark.slow) for run in runs()]
+    "run",
+    [
+        pytest.param(run, marks=() if run in QUICK else pytest.mark.slow)
+        for run in runs()
+    ],
 )
 def test_an_honest_run_is_executed_again(run, tmp_path):
     name, law, unit = run
@@ -59,7 +66,10 @@ def test_an_honest_run_is_executed_again(run, tmp_path):
     recipe = recipe_of(name, plan(law, unit))
     if isinstance(recipe, NotExecuted):
         assert report.outcome == "not shown"
-        assert report.reason == f"missing: {name} cannot be executed again: {recipe.reason}"
+        assert (
+            report.reason
+            == f"missing: {name} cannot be executed again: {recipe.reason}"
+        )
         return
     assert report.outcome == "passed", report.reason
     assert report.rounds == tuple(range(1, ROUNDS + 1))

@@ -136,7 +136,9 @@ def _beside_the_model(experiment):
     )
 
 
-def test_a_clear_sum_within_an_earlier_tolerance_is_found_and_reaches_no_model(tmp_path):
+def test_a_clear_sum_within_an_earlier_tolerance_is_found_and_reaches_no_model(
+    tmp_path,
+):
     wrong = trained(tmp_path / "run", digits(), breaks=_beside_the_model)
     honest = trained(tmp_path / "honest", digits())
     assert replayed(tmp_path / "run").outcome == "failed"
@@ -331,9 +333,17 @@ def test_evidence_of_an_earlier_version_is_read_and_nothing_of_it_is_executed(ru
             value.update(version=1, models_every=1, releases_every=1)
             del value["stored"], value["settings"]
             return
-        value.update(model="0" * 64, state={"clipping_norm": 0.0}, releases_at=0, model_at=0, end=0)
+        value.update(
+            model="0" * 64,
+            state={"clipping_norm": 0.0},
+            releases_at=0,
+            model_at=0,
+            end=0,
+        )
         order = ("round", "releases", "length", "model", "state", "ledger")
-        ordered = {name: value.pop(name) for name in (*order, "releases_at", "model_at", "end")}
+        ordered = {
+            name: value.pop(name) for name in (*order, "releases_at", "model_at", "end")
+        }
         value.clear()
         value.update(ordered)
 
@@ -352,4 +362,7 @@ def test_evidence_of_an_earlier_version_is_read_and_nothing_of_it_is_executed(ru
 
 def test_every_evaluated_round_is_compared(honest):
     report = replayed(honest)
-    assert comparison(report, "metrics") == (2 * len(RunRecord.load(Path(honest)).metrics), 0)
+    assert comparison(report, "metrics") == (
+        2 * len(RunRecord.load(Path(honest)).metrics),
+        0,
+    )

@@ -26,7 +26,9 @@ from tests.simulate.replay.test_coverage import plan as plan_of
 
 SEED, ROUNDS = 5, 6
 EXACT = ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC")  # epsilon is infinite
-ESTIMATED = ("Robust-HDP",)  # of random matrices: tests/simulate/algorithms checks its estimates
+ESTIMATED = (
+    "Robust-HDP",
+)  # of random matrices: tests/simulate/algorithms checks its estimates
 
 
 def released(algorithm, network, rounds):
@@ -87,25 +89,34 @@ def check(name, given):
     algorithm = entry.build(executed)
     first = initial_vector(algorithm, network, SEED)
     server, rounds = by_hand(algorithm, network, first, name), executed.spec.rounds
-    states = models_after(algorithm, network, SEED, first, released(algorithm, network, rounds))
+    states = models_after(
+        algorithm, network, SEED, first, released(algorithm, network, rounds)
+    )
     assert next(states).round == 0
     again = released(algorithm, network, rounds)
     for state, releases in zip(states, again, strict=True):
-        expected = server.move(releases.round, [one.numpy() for one in releases.vectors])
+        expected = server.move(
+            releases.round, [one.numpy() for one in releases.vectors]
+        )
         found = state.theta.double().numpy()
         moved = np.abs(expected - first.numpy()).max()
         assert np.abs(found - expected).max() <= 2e-4 * moved, (name, state.round)
         average = state.released(algorithm).double().numpy()
-        assert np.abs(average - server.average).max() <= 2e-4 * moved, (name, state.round)
+        assert np.abs(average - server.average).max() <= 2e-4 * moved, (
+            name,
+            state.round,
+        )
 
 
 METHODS = sorted(
     (name, unit)
     for unit in ("client", "record")
     for name in executable(plan_of("poisson", unit))
-    if (ALGORITHMS.get(name).unit_under(plan_of("poisson", unit)) == "record") == (unit == "record")
+    if (ALGORITHMS.get(name).unit_under(plan_of("poisson", unit)) == "record")
+    == (unit == "record")
     and name not in (*EXACT, *ESTIMATED, "Local-only")
-    and (name, unit) != ("PFA", "record")  # its clusters are in tests/simulate/algorithms
+    and (name, unit)
+    != ("PFA", "record")  # its clusters are in tests/simulate/algorithms
 )
 
 
@@ -126,7 +137,9 @@ def test_the_clipping_norm_follows_the_quantile(name, planning):
     check(name, short_plan(planning=planning))
 
 
-@pytest.mark.parametrize("law", ["cyclic_poisson:3", *(str(law) for law in SamplingLaw)])
+@pytest.mark.parametrize(
+    "law", ["cyclic_poisson:3", *(str(law) for law in SamplingLaw)]
+)
 def test_mixtures_of_sums_are_solved(law):
     check("planned", plan_of(law, "client"))
 

@@ -57,7 +57,9 @@ def test_what_precedes_a_release_shares_nothing_with_the_run():
     shared = [f"from simulate.{name}" for name in names]
     for path in PACKAGE.glob("*.py"):
         text = path.read_text()
-        assert path.name in OF_THE_RUN or not any(name in text for name in shared), path.name
+        assert path.name in OF_THE_RUN or not any(name in text for name in shared), (
+            path.name
+        )
 
 
 def divisors(tree):
@@ -72,15 +74,32 @@ def divisors(tree):
 
 
 LIMITS = ("limit", "unit", "scale", "tolerance")
-OF_THE_RUN_S_NUMBERS = {"recorded", "claimed", "run", "declared", "stored", "released", "line"}
+OF_THE_RUN_S_NUMBERS = {
+    "recorded",
+    "claimed",
+    "run",
+    "declared",
+    "stored",
+    "released",
+    "line",
+}
 """Names of values that the run wrote, in the files that compare."""
-COMPARE = ("compare.py", "tolerance.py", "scores.py", "replay.py", "sums.py", "clients.py")
+COMPARE = (
+    "compare.py",
+    "tolerance.py",
+    "scores.py",
+    "replay.py",
+    "sums.py",
+    "clients.py",
+)
 
 
 def test_nothing_is_compared_relative_to_a_number_of_the_run():
     for name in COMPARE:
         for found in divisors(ast.parse((PACKAGE / name).read_text())):
             names = {one.id for one in ast.walk(found) if isinstance(one, ast.Name)}
-            planned = "line.record" in ast.unparse(found)  # ``line`` is the planned line there
+            planned = "line.record" in ast.unparse(
+                found
+            )  # ``line`` is the planned line there
             bad = names & (OF_THE_RUN_S_NUMBERS - ({"line"} if planned else set()))
             assert not bad, (name, ast.unparse(found))

@@ -65,7 +65,10 @@ HONEST = [
 
 @pytest.mark.parametrize(("algorithm", "how"), HONEST)
 def test_an_honest_run_passes(algorithm, how, tmp_path):
-    numbers, how = {"clipped": 1} if how == "clipped" else {}, {} if how == "clipped" else how
+    numbers, how = (
+        {"clipped": 1} if how == "clipped" else {},
+        {} if how == "clipped" else how,
+    )
     plan, chosen = short_plan(**how), Hyperparameters(values=numbers)
     common = {"seed": 3, "own_unit": True, "hyperparameters": chosen}
     execute(Request(plan, algorithm, "digits", tmp_path / "run", **common))
@@ -88,7 +91,9 @@ def test_a_server_that_took_another_step_is_found(tmp_path, monkeypatch):
     make, known = SERVER_OPTIMISERS.get("momentum"), SERVER_OPTIMISERS._components
     halved = {"momentum": 0.45}
     with monkeypatch.context() as patched:
-        patched.setitem(known, "momentum", lambda one: make(one.model_copy(update=halved)))
+        patched.setitem(
+            known, "momentum", lambda one: make(one.model_copy(update=halved))
+        )
         execute(Request(plan, "planned", "digits", tmp_path / "run", seed=3))
     report = replayed(tmp_path / "run")
     assert report.outcome == "failed"
@@ -104,7 +109,9 @@ def test_rounds_are_selected_afresh_and_again_by_seed(run):
     assert first.of == ROUNDS
 
 
-def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(tmp_path, monkeypatch):
+def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(evidence_writer, "MOST_BYTES", 2 * 2410 * 4)
     folder = tmp_path / "run"
     execute(Request(short_plan(), "DP-FedAvg", "digits", folder, seed=3))
@@ -125,11 +132,15 @@ def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run, tmp_path):
     interrupt(request, 2)
     execute(request)
     for name in (EVIDENCE, VECTORS, CLIENTS):
-        assert (tmp_path / "other" / name).read_bytes() == (run / name).read_bytes(), name
+        assert (tmp_path / "other" / name).read_bytes() == (run / name).read_bytes(), (
+            name
+        )
 
 
 @pytest.mark.parametrize("written", [0, 100, None])
-def test_an_interrupt_while_evidence_is_written_loses_none(written, run, tmp_path, monkeypatch):
+def test_an_interrupt_while_evidence_is_written_loses_none(
+    written, run, tmp_path, monkeypatch
+):
     """After none, some bytes, or all of a round's evidence; the round is then repeated."""
     folder, append = tmp_path / "other", evidence_writer.EvidenceWriter.append
 
@@ -159,8 +170,15 @@ def forge(folder):
     chain = plan.digest
     for round_ in range(1, ROUNDS + 1):
         for group in plan.groups:
-            chosen = [one for one in range(group.clients) if source.random() < group.sampling_ratio]
-            norm, std = plan.clip_bound(group), plan.clip_bound(group) * group.noise_multiplier
+            chosen = [
+                one
+                for one in range(group.clients)
+                if source.random() < group.sampling_ratio
+            ]
+            norm, std = (
+                plan.clip_bound(group),
+                plan.clip_bound(group) * group.noise_multiplier,
+            )
             line = {
                 "round": round_, "family": "gaussian", "noise_std": std, "dimension": 2410,
                 "noise_sum_squares": std**2 * 2410 * (1 + 0.01 * source.gauss(0, 1)),
@@ -235,7 +253,9 @@ def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
     verdict = judge(load_run(run), 0)
     assert [check.name for check in verdict.failed] == ["replay"]
     assert "replayed" not in verdict.evidence
-    assert replayed(run).save(run).outcome == "not shown"  # of another record: the earlier goes
+    assert (
+        replayed(run).save(run).outcome == "not shown"
+    )  # of another record: the earlier goes
     record.save(run)
     report.model_copy(update={"record": ""}).save(run)
     assert judge(load_run(run), 0).earlier == 0
@@ -244,7 +264,10 @@ def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
 def test_a_difference_stays_until_all_rounds_agree(run):
     some, whole = replayed(run, rounds=1), replayed(run)
     wrong = some.model_copy(update={"outcome": "failed"})
-    assert (some.joined(wrong).outcome, whole.joined(wrong).outcome) == ("failed", "passed")
+    assert (some.joined(wrong).outcome, whole.joined(wrong).outcome) == (
+        "failed",
+        "passed",
+    )
 
 
 def test_a_changed_vector_does_not_have_its_hash(run):
@@ -266,7 +289,10 @@ def test_a_damaged_file_is_one_line(name, run):
     (run / name).write_bytes((run / name).read_bytes()[:50])
     if name == VECTORS:
         report = replayed(run)
-        assert (report.outcome, report.differences[0].name) == ("failed", "stored vectors")
+        assert (report.outcome, report.differences[0].name) == (
+            "failed",
+            "stored vectors",
+        )
         return
     with pytest.raises(InputError, match=r"^clients: must "):
         replayed(run)
@@ -302,7 +328,9 @@ SEED = 3
 
 def run_of(folder, planning, algorithm="GDPFed+"):
     """The folder of a run."""
-    execute(Request(short_plan(planning=planning), algorithm, "digits", folder, seed=SEED))
+    execute(
+        Request(short_plan(planning=planning), algorithm, "digits", folder, seed=SEED)
+    )
     return folder
 
 
@@ -324,16 +352,28 @@ def clients(folder):
     """Clients that took part in some round of a run, and all clients."""
     world = Replay(folder).world
     rounds = range(1, world.plan.spec.rounds + 1)
-    parts = [part for one in rounds for line in planned_lines(world, one) for part in line.parts]
+    parts = [
+        part
+        for one in rounds
+        for line in planned_lines(world, one)
+        for part in line.parts
+    ]
     members = world.parts.partition.members
-    return {one for part in parts for one in part.clients.tolist()}, {*np.concatenate(members)}
+    return {one for part in parts for one in part.clients.tolist()}, {
+        *np.concatenate(members)
+    }
 
 
 @pytest.mark.parametrize("takes_part", [True, False])
-def test_a_client_trained_on_other_images_shows_if_it_takes_part(takes_part, tmp_path, monkeypatch):
+def test_a_client_trained_on_other_images_shows_if_it_takes_part(
+    takes_part, tmp_path, monkeypatch
+):
     honest = run_of(tmp_path / "honest", "per_group")
     took_part, everyone = clients(honest)
-    client, batches = min(took_part if takes_part else everyone - took_part), engine_round.batches
+    client, batches = (
+        min(took_part if takes_part else everyone - took_part),
+        engine_round.batches,
+    )
 
     def other_images(data, partition, clients, **options):
         x, y = batches(data, partition, clients, **options)
@@ -357,7 +397,9 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
 ):
     """One client's update jumps by some deviations of the noise where its start is rounded."""
     folder = tmp_path / "run"
-    execute(Request(short_plan(planning="joint"), "DP-FedAvg", "digits", folder, seed=3))
+    execute(
+        Request(short_plan(planning="joint"), "DP-FedAvg", "digits", folder, seed=3)
+    )
     replay = Replay(folder)
     world, lines = replay.world, replay.ledger.records[:1]
     first = initial_vector(replay.algorithm, world.parts.model, world.seed)
@@ -369,7 +411,9 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
     plain = again.updates
 
     def with_tie(world, round_, start, clients, change=0.0):
-        found = torch.stack([sent for sent, _ in plain(world, round_, start, clients, change)])
+        found = torch.stack(
+            [sent for sent, _ in plain(world, round_, start, clients, change)]
+        )
         if not change and not chosen:
             chosen.append(clients[-1])
         if chosen[0] in clients:
@@ -387,4 +431,6 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
     off = deviation(replayed_release.vector, expected, honest.unit).norm
     assert off <= replayed_release.limit
     if not explained:
-        assert deviation(before + jump, before, honest.unit).norm > replayed_release.limit
+        assert (
+            deviation(before + jump, before, honest.unit).norm > replayed_release.limit
+        )

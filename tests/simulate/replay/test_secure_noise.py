@@ -59,7 +59,9 @@ def replay(folder, key, rounds=None):
         pytest.param("DPFedAvg", "secure", {}, marks=pytest.mark.slow),
     ],
 )
-def test_replay_with_the_key_passes_and_without_it_shows_the_rest(name, noise, planned, tmp_path):
+def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
+    name, noise, planned, tmp_path
+):
     asked = request(tmp_path, name, noise, **planned)
     execute(asked)
     rounds = 1 if name == "DPFedAvg" else None
@@ -102,10 +104,15 @@ def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_pa
     (tmp_path / "other.key").chmod(0o600)
     without = "not executed again for this verdict: the key of cohorts and noise ("
     assert answer("verify", run).startswith(f"kept as recorded ({without}")
-    assert answer("verify", run, "--noise-key", key).startswith("kept, executed again (all")
+    assert answer("verify", run, "--noise-key", key).startswith(
+        "kept, executed again (all"
+    )
     other = refused("verify", run, "--noise-key", tmp_path / "other.key")
     assert other.startswith("noise-key: must be the key of the run")
-    found = [answer("verify", run, "--rounds", "0", *one) for one in ((), ("--noise-key", key))]
+    found = [
+        answer("verify", run, "--rounds", "0", *one)
+        for one in ((), ("--noise-key", key))
+    ]
     assert ["not drawn again" in one for one in found] == [True, False]
 
 
@@ -113,17 +120,29 @@ def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_pa
 def test_checks_draw_cohorts_and_noise_again_with_the_key(noise, tmp_path):
     asked = request(tmp_path, noise=noise)
     execute(asked)
-    run = replace(load_run(asked.folder), trusted=(NoiseKey.load(asked.noise_key_file),))
+    run = replace(
+        load_run(asked.folder), trusted=(NoiseKey.load(asked.noise_key_file),)
+    )
     assert all(check(run).passed for check in (cohorts_regenerated, noise_regenerated))
     one, *others = run.ledger.records
     shares = (one.shares[0].model_copy(update={"participants": (0,)}), *one.shares[1:])
     for check, why, fields in (
-        (noise_regenerated, "not the key's", {"noise_sum_squares": one.noise_sum_squares * 1.0001}),
-        (noise_regenerated, "did not stand where the key puts it", {"noise_state": "0" * 24}),
+        (
+            noise_regenerated,
+            "not the key's",
+            {"noise_sum_squares": one.noise_sum_squares * 1.0001},
+        ),
+        (
+            noise_regenerated,
+            "did not stand where the key puts it",
+            {"noise_state": "0" * 24},
+        ),
         (cohorts_regenerated, "the key draws another cohort", {"shares": shares}),
     ):
         records = (one.model_copy(update=fields), *others)
-        found = check(replace(run, ledger=run.ledger.model_copy(update={"records": records})))
+        found = check(
+            replace(run, ledger=run.ledger.model_copy(update={"records": records}))
+        )
         assert (found.failed, why in found.reason) == (True, True)
 
 
@@ -158,7 +177,10 @@ def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path):
         lines.append(read_ledger(asked.folder, asked.plan.digest).records)
     pairs = list(zip(*lines, strict=True))
     assert all(one.noise_state != other.noise_state for one, other in pairs)
-    cohorts = [(one.shares[0].participants, other.shares[0].participants) for one, other in pairs]
+    cohorts = [
+        (one.shares[0].participants, other.shares[0].participants)
+        for one, other in pairs
+    ]
     assert any(one != other for one, other in cohorts)
 
 
@@ -168,7 +190,9 @@ def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
     interrupt(asked, 2)
     early = read_ledger(asked.folder, asked.plan.digest).records
     key = NoiseKey.load(tmp_path / "noise.key")
-    with pytest.raises(InputError, match="noise-key-file: must be a file that can be read"):
+    with pytest.raises(
+        InputError, match="noise-key-file: must be a file that can be read"
+    ):
         execute(Request(**{**vars(asked), "noise_key_file": None}))
     NoiseKey(bytes(32)).save(tmp_path / "other.key")
     with pytest.raises(InputError, match="noise_commitment: must be as in"):
@@ -184,11 +208,15 @@ def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
 def test_a_key_is_for_one_new_run_with_secure_noise(tmp_path):
     NoiseKey.new().save(tmp_path / "noise.key")
     asked = request(tmp_path)
-    with pytest.raises(InputError, match="noise-key-file: must be a new file for a new run"):
+    with pytest.raises(
+        InputError, match="noise-key-file: must be a new file for a new run"
+    ):
         execute(asked)
     assert not asked.folder.exists()
     execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
-    with pytest.raises(InputError, match="noise-key: is only for runs with secure noise"):
+    with pytest.raises(
+        InputError, match="noise-key: is only for runs with secure noise"
+    ):
         replay(asked.folder, tmp_path / "noise.key")
 
 

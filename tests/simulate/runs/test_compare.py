@@ -15,8 +15,15 @@ from simulate.runs.compare import (
 
 
 def _row(name, scores, outcome="kept", upper=1.0, unit="client"):
-    law = {"sampling": "poisson", "relation": "add_remove", "accountant": "pld", "delta": 1e-3}
-    group = SimpleNamespace(group="a_b", realised_upper=upper, name="sums", reason="why", **law)
+    law = {
+        "sampling": "poisson",
+        "relation": "add_remove",
+        "accountant": "pld",
+        "delta": 1e-3,
+    }
+    group = SimpleNamespace(
+        group="a_b", realised_upper=upper, name="sums", reason="why", **law
+    )
     other = {"metric": "accuracy", "accuracy_by_group": {}}
     record = [SimpleNamespace(accuracy=one, **other) for one in scores]
     of = {"noise": "seeded", "level": outcome, "failed": [group], "algorithm": name}
@@ -30,10 +37,19 @@ def _row(name, scores, outcome="kept", upper=1.0, unit="client"):
     [
         ([], ["planned, 80.00%"]),
         ([_row("GDPFed+", [0.7, 0.71])], ["planned, 80.00%"]),
-        ([_row("GDPFed+", [0.7, 0.89])], ["seeds decide no best method: planned, 80.00%, and GDP"]),
-        ([_row("FedAvg", [0.9, 0.9], "broken", None)], ["planned", "90.00% without noise"]),
+        (
+            [_row("GDPFed+", [0.7, 0.89])],
+            ["seeds decide no best method: planned, 80.00%, and GDP"],
+        ),
+        (
+            [_row("FedAvg", [0.9, 0.9], "broken", None)],
+            ["planned", "90.00% without noise"],
+        ),
         ([_row("Local-only", [0.9, 0.9], upper=0.0)], ["planned", "no plan pays here"]),
-        ([_row("it", [0.9, 0.9], "broken")], ["planned", "0/2 kept", "it: NOT kept: sums: why"]),
+        (
+            [_row("it", [0.9, 0.9], "broken")],
+            ["planned", "0/2 kept", "it: NOT kept: sums: why"],
+        ),
     ],
 )
 def test_the_answer_names_the_best_and_what_is_above_it(others, said):

@@ -68,7 +68,9 @@ def test_a_torn_last_line_is_dropped_and_written_again(tmp_path, cut):
 
 def test_an_edited_line_is_refused_and_located(tmp_path):
     chain, text = written(tmp_path), (tmp_path / LEDGER).read_text()
-    (tmp_path / LEDGER).write_text(text.replace('"noise_std":10.0', '"noise_std":20.0', 1))
+    (tmp_path / LEDGER).write_text(
+        text.replace('"noise_std":10.0', '"noise_std":20.0', 1)
+    )
     with pytest.raises(InputError, match="line 1 does not follow"):
         FileLedger(tmp_path, DIGEST, chain)
 
@@ -83,12 +85,18 @@ def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path):
         FileLedger(tmp_path, DIGEST, chain)
 
 
-@pytest.mark.parametrize("name", [one for one, row in ALGORITHMS.items() if row.unit != "record"])
+@pytest.mark.parametrize(
+    "name", [one for one, row in ALGORITHMS.items() if row.unit != "record"]
+)
 def test_every_algorithm_books_every_group_in_every_round(name):
     built = ALGORITHMS.get(name).build(small.plan("per_group"))
     ledger = MemoryLedger(DIGEST)
     train(small.setting(built), ledger)
-    booked = [(record.round, share.group) for record in ledger.records for share in record.shares]
+    booked = [
+        (record.round, share.group)
+        for record in ledger.records
+        for share in record.shares
+    ]
     rounds = range(1, small.ROUNDS + 1)
     expected = [(round_, group) for round_ in rounds for group in small.EPSILONS]
     if built.mechanism.release_client is not None:  # a line per client

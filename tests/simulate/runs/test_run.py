@@ -68,7 +68,11 @@ def test_a_folder_holds_what_it_should(reference, short_plan):
     evidence = {NOISE_EVIDENCE, EVIDENCE, VECTORS, CLIENTS}
     assert names == {PLAN, RECORD, LEDGER, PLOT} | evidence
     record = RunRecord.load(reference)
-    assert (record.status, record.rounds_done, record.metrics[-1].round) == ("complete", 8, 8)
+    assert (record.status, record.rounds_done, record.metrics[-1].round) == (
+        "complete",
+        8,
+        8,
+    )
     assert record.metrics[-1].accuracy == record.accuracy
     assert set(record.accuracy_by_group) == {"strict", "medium", "loose"}
     assert len(record.accuracy_by_class) == 10
@@ -86,7 +90,9 @@ def test_ctrl_c_then_the_same_request(moment, short_plan, tmp_path, reference):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_crash_without_a_checkpoint_replays_the_ledger(moment, short_plan, tmp_path, reference):
+def test_a_crash_without_a_checkpoint_replays_the_ledger(
+    moment, short_plan, tmp_path, reference
+):
     request = request_for(short_plan, tmp_path / "run")
     with pytest.raises(CrashError):
         execute(request, crash_after(moment))
@@ -95,7 +101,9 @@ def test_a_crash_without_a_checkpoint_replays_the_ledger(moment, short_plan, tmp
     assert_same(tmp_path / "run", reference)
 
 
-def test_a_crash_between_the_ledger_and_the_step(short_plan, tmp_path, reference, monkeypatch):
+def test_a_crash_between_the_ledger_and_the_step(
+    short_plan, tmp_path, reference, monkeypatch
+):
     append, request = FileLedger.append, request_for(short_plan, tmp_path / "run")
 
     def crash(ledger, records, measured):
@@ -108,7 +116,9 @@ def test_a_crash_between_the_ledger_and_the_step(short_plan, tmp_path, reference
         with pytest.raises(CrashError):
             execute(request)
     path = tmp_path / "run" / LEDGER
-    assert path.read_bytes().count(b"\n") == 12  # the release counts, though nothing used it
+    assert (
+        path.read_bytes().count(b"\n") == 12
+    )  # the release counts, though nothing used it
     path.write_bytes(path.read_bytes()[:-40])  # and its last line was torn
     execute(request)
     assert_same(tmp_path / "run", reference)
@@ -126,7 +136,9 @@ def test_no_step_before_its_release_is_on_disk(short_plan, tmp_path, monkeypatch
     execute(request_for(short_plan, tmp_path / "run"), report)
 
 
-def test_results_do_not_depend_on_batching_or_threads(short_plan, tmp_path, reference, monkeypatch):
+def test_results_do_not_depend_on_batching_or_threads(
+    short_plan, tmp_path, reference, monkeypatch
+):
     threads = torch.get_num_threads()
     monkeypatch.setattr(round, "CHUNK_CLIENTS", 7)
     torch.set_num_threads(3)
@@ -168,16 +180,22 @@ def test_a_folder_of_another_run_is_refused(changes, field, short_plan, referenc
 
 def test_a_folder_that_is_no_run_is_left_alone(short_plan, tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="output: must be a run folder, a new folder or an empty"):
+    with pytest.raises(
+        InputError, match="output: must be a run folder, a new folder or an empty"
+    ):
         execute(request_for(short_plan, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(InputError, match="output: must be a folder"):
         execute(request_for(short_plan, tmp_path / "thesis.tex"))
 
 
-def test_a_plan_that_is_not_executed_is_not_written_over(short_plan, middle_plan, tmp_path):
+def test_a_plan_that_is_not_executed_is_not_written_over(
+    short_plan, middle_plan, tmp_path
+):
     middle_plan.save(tmp_path / PLAN)
-    with pytest.raises(InputError, match="must not hold a plan that the executed one would"):
+    with pytest.raises(
+        InputError, match="must not hold a plan that the executed one would"
+    ):
         execute(request_for(short_plan, tmp_path))
     assert Plan.load(tmp_path / PLAN) == middle_plan
 
@@ -186,7 +204,9 @@ def test_a_plan_that_is_not_executed_is_not_written_over(short_plan, middle_plan
     ("lines", "said"),
     [(None, "no .*ledger.jsonl"), (-1, "only 23 releases"), (-1.5, "line 23 is torn")],
 )
-def test_a_run_with_a_damaged_ledger_is_refused(lines, said, short_plan, reference, tmp_path):
+def test_a_run_with_a_damaged_ledger_is_refused(
+    lines, said, short_plan, reference, tmp_path
+):
     folder = tmp_path / "run"
     shutil.copytree(reference, folder)
     path = folder / LEDGER
@@ -194,10 +214,14 @@ def test_a_run_with_a_damaged_ledger_is_refused(lines, said, short_plan, referen
     path.unlink()
     if lines is not None:
         path.write_bytes(b"".join(kept)[: -1 if lines % 1 else None])
-    with pytest.raises(InputError, match=f"choose another folder with -o, found '{said}"):
+    with pytest.raises(
+        InputError, match=f"choose another folder with -o, found '{said}"
+    ):
         execute(request_for(short_plan, folder))
     if said.endswith("torn"):
-        with pytest.raises(InputError, match="cannot be recovered; run it in another folder"):
+        with pytest.raises(
+            InputError, match="cannot be recovered; run it in another folder"
+        ):
             load_run(folder)
 
 
@@ -218,7 +242,9 @@ def test_a_comparison_counts_rounds_and_those_of_finished_runs(short_plan, tmp_p
     request, rounds = request_for(short_plan, tmp_path / "both"), short_plan.spec.rounds
     for steps in (0, rounds):  # the second time, the run is there
         counts = []
-        compare(request, ["GDPFed+"], [1], 1, lambda *count, to=counts: to.append(count))
+        compare(
+            request, ["GDPFed+"], [1], 1, lambda *count, to=counts: to.append(count)
+        )
         done = [one for one, _ in counts]
         assert {total for _, total in counts} == {rounds}
         assert (done[0], done[-1]) == (steps, rounds)

@@ -37,7 +37,9 @@ def test_validation_records_are_training_records_and_no_others():
             validation_split(data, share, seed=3)
 
 
-@pytest.mark.parametrize("name", ["DP-FedAvg", "IDP-FedAvg-Scale", "planned", "GDPFed+"])
+@pytest.mark.parametrize(
+    "name", ["DP-FedAvg", "IDP-FedAvg-Scale", "planned", "GDPFed+"]
+)
 def test_another_norm_and_rate_leave_the_guarantee(name, short_plan):
     """Noise over bound is what the certificate is of; the noise itself scales with the norm."""
     plan = algorithm(name, short_plan).plan
@@ -48,17 +50,26 @@ def test_another_norm_and_rate_leave_the_guarantee(name, short_plan):
         assert changed.noise_multiplier == group.noise_multiplier
         assert other.clip_bound(changed) == pytest.approx(plan.clip_bound(group) / 4)
     assert other.mean_noise_std == pytest.approx(plan.mean_noise_std / 4)
-    assert other.spec.local.learning_rate == pytest.approx(2 * plan.spec.local.learning_rate)
-    assert [g.name for g in algorithm(name, tuning.retuned(short_plan, point)).plan.groups]
+    assert other.spec.local.learning_rate == pytest.approx(
+        2 * plan.spec.local.learning_rate
+    )
+    assert [
+        g.name for g in algorithm(name, tuning.retuned(short_plan, point)).plan.groups
+    ]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_every_method_has_a_space_within_its_own_ranges(name):
     entry = ALGORITHMS.get(name)
     space = tuning.SearchSpace(entry, {})
-    points = [space.point({key: ends[at] for key, ends in space.ranges.items()}) for at in (0, 1)]
+    points = [
+        space.point({key: ends[at] for key, ends in space.ranges.items()})
+        for at in (0, 1)
+    ]
     assert "rate" in space.ranges
-    assert ("clipping" in space.ranges) is (entry.unit != "none" and name != "Local-only")
+    assert ("clipping" in space.ranges) is (
+        entry.unit != "none" and name != "Local-only"
+    )
     for key, value in space.default.items():
         assert space.ranges[key][0] <= value <= space.ranges[key][1]
     for point in points:
@@ -95,7 +106,9 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
     assert base.plan.spec.planning.accountant == "pld"
     assert tuning.same_accountant(base.plan) is base.plan
     seen: list[ComparisonRow] = []
-    rows, chosen = tuning.tuned_comparison(base, names, [4, 5], 3, 1, quiet, seen.append)
+    rows, chosen = tuning.tuned_comparison(
+        base, names, [4, 5], 3, 1, quiet, seen.append
+    )
     assert [row.algorithm for row in seen] == names == [row.algorithm for row in rows]
     assert json.loads((base.folder / "tuned.json").read_text()) == chosen
     _, columns, cells, _ = printed_table("a title", rows, chosen)
@@ -115,7 +128,11 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
         request = tuning.tuned_request(base, found[name])
         norm = request.plan.spec.clipping_norm
         executed = Plan.load(base.folder / name / "seed-4" / "plan.json").spec
-        assert executed.clipping_norm == norm  # a method's own planning keeps the tuned values
+        assert (
+            executed.clipping_norm == norm
+        )  # a method's own planning keeps the tuned values
         assert executed.local.learning_rate == request.plan.spec.local.learning_rate
-    with pytest.raises(InputError, match="output: must not hold results of other settings"):
+    with pytest.raises(
+        InputError, match="output: must not hold results of other settings"
+    ):
         tuning.tune(base, names, trials=3, seed=1)

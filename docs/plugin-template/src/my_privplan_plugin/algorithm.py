@@ -32,7 +32,9 @@ def shortened(factor: float) -> Server:
     released="one noisy sum of clipped updates per group and round",
     source="a template",
     requires=(per_group,),
-    hyperparameters={"factor": Hyperparameter(0.5, "share of the step", low=0.0, high=1.0)},
+    hyperparameters={
+        "factor": Hyperparameter(0.5, "share of the step", low=0.0, high=1.0)
+    },
 )
 def half_step(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Clipped updates, noise per group, and a share of the mean as the step.

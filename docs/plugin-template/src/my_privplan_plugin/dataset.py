@@ -25,4 +25,6 @@ def stripes(folder: Path, download: bool) -> Dataset:
     images[labels == 1, :, :, ::2] += 150
     x, y = torch.from_numpy(images.astype(np.uint8)), torch.from_numpy(labels)
     # mean and std are public constants, never computed from clients' data
-    return Dataset("stripes", x[:400], y[:400], x[400:], y[400:], ("rows", "columns"), 125.0, 80.0)
+    return Dataset(
+        "stripes", x[:400], y[:400], x[400:], y[400:], ("rows", "columns"), 125.0, 80.0
+    )

@@ -21,7 +21,9 @@ class Coins(Law):
     title = "coins"
     independent_clients = True
 
-    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+    def dominating_pairs(
+        self, relation: Relation, shift: float, ratio: float
+    ) -> DominatingPairs:
         """The pairs of Poisson sampling."""
         return LAWS.get("poisson").dominating_pairs(relation, shift, ratio)
 

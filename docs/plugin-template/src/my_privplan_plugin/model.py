@@ -9,7 +9,9 @@ from torch import nn
 from simulate.models.modular import Modular
 
 
-def stripes_net(name: str, *, shape: tuple[int, ...] = (1, 8, 8), classes: int = 2) -> Modular:
+def stripes_net(
+    name: str, *, shape: tuple[int, ...] = (1, 8, 8), classes: int = 2
+) -> Modular:
     """A linear classifier; with the defaults 8 * 8 * 2 + 2 = 130 parameters.
 
     Args:
@@ -18,5 +20,8 @@ def stripes_net(name: str, *, shape: tuple[int, ...] = (1, 8, 8), classes: int =
         classes: number of logits.
     """
     return Modular(
-        name, shape, classes, lambda: nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+        name,
+        shape,
+        classes,
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes)),
     )

@@ -71,12 +71,18 @@ _COHORT: tuple[tuple[str, str, float], ...] = (
     ("min_available_nodes", "min_available_clients", 2),
 )
 _WEIGHTS = r"return .*,\s*len\([^)]*\),|num-examples\"?:\s*len\("
-_FEWER = "the mean of a smaller cohort gets the noise that is made for num_sampled_clients"
-_METRICS = "clients send metrics of their data without noise, which no accountant counts"
+_FEWER = (
+    "the mean of a smaller cohort gets the noise that is made for num_sampled_clients"
+)
+_METRICS = (
+    "clients send metrics of their data without noise, which no accountant counts"
+)
 _UNBOUNDED = "one client can move the result by more than the noise is made for"
 
 
-def _read_script(source: Source, script: Script, options: Options, findings: Findings) -> None:
+def _read_script(
+    source: Source, script: Script, options: Options, findings: Findings
+) -> None:
     wrappers = [call for call in script.calls if _WRAPPER.fullmatch(call.name)]
     local = script.named("LocalDpMod")
     findings.shown = bool(wrappers or local)
@@ -98,19 +104,25 @@ def _read_script(source: Source, script: Script, options: Options, findings: Fin
     for call in local:
         norm, assumed = (number(LIST.argument(script, call, name)) for name in _LOCAL)
         if norm and assumed and assumed < 2 * norm:
-            message = f"sensitivity {assumed:g}, of updates that are clipped to {norm:g}"
+            message = (
+                f"sensitivity {assumed:g}, of updates that are clipped to {norm:g}"
+            )
             cost = "two clipped updates differ by up to twice the norm: half the noise is missing"
             findings.alarm("sensitivity", message, cost, call.line)
     if not wrappers and script.named("PrivacyEngine"):
         opacus.read_script(source, script, options, findings)
     else:
-        findings.unknown("the fraction is of the clients that are connected, which no script shows")
+        findings.unknown(
+            "the fraction is of the clients that are connected, which no script shows"
+        )
 
 
 _LOCAL = ("clipping_norm", "sensitivity")
 
 
-def _either(script: Script, call: Call, new: str, old: str, default: float) -> float | None:
+def _either(
+    script: Script, call: Call, new: str, old: str, default: float
+) -> float | None:
     """A number under its new name or its old one."""
     name = new if new in LIST.bound(call) else old
     return number(LIST.argument(script, call, name, default))

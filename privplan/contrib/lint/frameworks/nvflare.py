@@ -37,10 +37,14 @@ LIST = Understood(
 )
 
 
-def _read_script(source: Source, script: Script, options: Options, findings: Findings) -> None:
+def _read_script(
+    source: Source, script: Script, options: Options, findings: Findings
+) -> None:
     filters = script.named(*_FILTERS)
     findings.shown = bool(filters)
-    findings.unknown("a filter's epsilon is of one result of one site; what adds up is not shown")
+    findings.unknown(
+        "a filter's epsilon is of one result of one site; what adds up is not shown"
+    )
     for call in script.named("to", "to_clients"):
         described = made_by(LIST.argument(script, call, "obj"), *_FILTERS)
         if described:
@@ -60,9 +64,13 @@ def _judge(
         findings.alarm("unfiltered", message, "updates leave without protection", line)
     if name == "PercentilePrivacy":
         message = "PercentilePrivacy truncates an update"
-        findings.alarm("no-noise", message, "no noise, so no differential privacy", line)
+        findings.alarm(
+            "no-noise", message, "no noise, so no differential privacy", line
+        )
     elif released is None:
-        message = "SVTPrivacy without epsilon_release: epsilon pays for the selection alone"
+        message = (
+            "SVTPrivacy without epsilon_release: epsilon pays for the selection alone"
+        )
         cost = "noise_var for each value: 100 for a tenth of 10,000 parameters, in each round"
         findings.alarm("svt-release", message, cost, line)
 

@@ -58,7 +58,9 @@ _CONDITIONS = (
 )
 
 
-def read_script(source: Source, script: Script, options: Options, findings: Findings) -> None:
+def read_script(
+    source: Source, script: Script, options: Options, findings: Findings
+) -> None:
     """Read a script that uses a ``PrivacyEngine``."""
     calls = script.named(*_PRIVATE)
     engines = script.named("PrivacyEngine")
@@ -78,10 +80,14 @@ def read_script(source: Source, script: Script, options: Options, findings: Find
     if len(calls) == len(engines) == 1 and once:
         _release(script, calls[0], options, findings)
     else:
-        findings.unknown("PrivacyEngine and make_private are not called just once, and run once")
+        findings.unknown(
+            "PrivacyEngine and make_private are not called just once, and run once"
+        )
 
 
-def _judge_call(script: Script, call: Call, options: Options, findings: Findings) -> None:
+def _judge_call(
+    script: Script, call: Call, options: Options, findings: Findings
+) -> None:
     """How the batches of a call are drawn, what its delta is, and whom it protects."""
     sampled = LIST.argument(script, call, "poisson_sampling", True)
     batch = whole(_batch(script, call))
@@ -112,7 +118,9 @@ def _judge_rounds(
         return
     cost = "its epsilon is of that round alone, and the costs of all rounds add up"
     if any(several(script, engine.node) for engine in engines):
-        findings.alarm("fresh-accountant", "each round makes a PrivacyEngine", cost, call.line)
+        findings.alarm(
+            "fresh-accountant", "each round makes a PrivacyEngine", cost, call.line
+        )
     elif call.name == _PRIVATE[1]:
         message = "the noise is calibrated for the whole target in each round"
         findings.alarm("overrun", message, cost, call.line)
@@ -127,19 +135,29 @@ def _release(script: Script, call: Call, options: Options, findings: Findings) -
         cost = "the epochs beyond cost more than the target"
         findings.alarm("overrun", message, cost, call.line)
     if call.name == _PRIVATE[1]:
-        findings.unknown("Opacus computes the noise multiplier when the file runs", call.line)
+        findings.unknown(
+            "Opacus computes the noise multiplier when the file runs", call.line
+        )
         return
     noise = LIST.argument(script, call, "noise_multiplier")
     noise = findings.literal("noise multiplier", noise, call.line)
-    findings.literal("clipping norm", LIST.argument(script, call, "max_grad_norm"), call.line)
+    findings.literal(
+        "clipping norm", LIST.argument(script, call, "max_grad_norm"), call.line
+    )
     batch = findings.literal("batch size", _batch(script, call), call.line)
     questions = script.named("get_epsilon")
-    delta = LIST.argument(script, questions[0], "delta") if len(questions) == 1 else None
-    delta = findings.literal("delta", delta, questions[0].line if questions else 0, options.delta)
+    delta = (
+        LIST.argument(script, questions[0], "delta") if len(questions) == 1 else None
+    )
+    delta = findings.literal(
+        "delta", delta, questions[0].line if questions else 0, options.delta
+    )
     records = findings.literal("records", None, 0, options.population)
     batches = math.ceil(records / batch) if batch else 0
     steps = epochs and epochs * batches
-    rounds = findings.literal("steps, one for each batch in all epochs", steps, 0, options.rounds)
+    rounds = findings.literal(
+        "steps, one for each batch in all epochs", steps, 0, options.rounds
+    )
     for text in _CONDITIONS:
         findings.condition(text)
     if noise and batches and rounds and delta:
@@ -160,19 +178,25 @@ def _epochs(script: Script, private: Call, findings: Findings) -> float | None:
     loop = blocks[0][0]
     loader = script.value(looped_over(script, loop))
     if [script.value(holder), loader] != [Result(private, 1), Result(private, 2)]:
-        findings.unknown("steps of another optimiser, over another loader", steps[0].line)
+        findings.unknown(
+            "steps of another optimiser, over another loader", steps[0].line
+        )
         return None
     epochs = number(times(script, loop))
     if epochs is None:
         findings.unknown("how often the loop of the training steps runs", steps[0].line)
         return None
-    findings.condition(f"this loop over all batches runs {epochs:g} times", steps[0].line)
+    findings.condition(
+        f"this loop over all batches runs {epochs:g} times", steps[0].line
+    )
     return epochs
 
 
 def _read_configuration(source: Source, options: Options, findings: Findings) -> None:
     """Read the arguments of ``make_private`` as a file."""
-    findings.shown = bool({"noise_multiplier", "sigma", "max_grad_norm"} & source.settings.keys())
+    findings.shown = bool(
+        {"noise_multiplier", "sigma", "max_grad_norm"} & source.settings.keys()
+    )
     delta = number(source.settings.get("delta"))
     traps.large_delta(options, delta or options.delta, findings, source.line("delta"))
     wrong = (

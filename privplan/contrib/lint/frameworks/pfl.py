@@ -16,7 +16,8 @@ from privplan.contrib.lint.source import Source
 from privplan.contrib.lint.understood import Understood, reader
 
 _ACCOUNTANT = (
-    "num_compositions sampling_probability mechanism epsilon delta noise_parameter noise_scale"
+    "num_compositions sampling_probability mechanism epsilon delta noise_parameter "
+    "noise_scale"
 )
 LIST = Understood(
     package="pfl",
@@ -47,12 +48,16 @@ _MECHANISMS = (
 )
 _CENTRAL = "CentrallyAppliedPrivacyMechanism"
 _SCALE = "the executed noise is less by this factor, and epsilon is of a cohort that does not exist"
-_DRAWS = "nothing is drawn as the accountant assumes, so that less or nothing is amplified"
+_DRAWS = (
+    "nothing is drawn as the accountant assumes, so that less or nothing is amplified"
+)
 _WEIGHTS = "private counts move the sum, and are released without noise"
 _RANDOM = "a user can be drawn several times in a cohort, and each update counts"
 
 
-def _read_script(source: Source, script: Script, options: Options, findings: Findings) -> None:
+def _read_script(
+    source: Source, script: Script, options: Options, findings: Findings
+) -> None:
     accountants = script.named("PLDPrivacyAccountant", "PRVPrivacyAccountant")
     accountants += script.named("RDPPrivacyAccountant")
     findings.shown = bool(accountants or script.named(*_MECHANISMS))
@@ -66,14 +71,18 @@ def _read_script(source: Source, script: Script, options: Options, findings: Fin
         )
         amplified = amplified or ((probability or 1) < 1 and not everyone)
         if scale is not None and scale < 1:
-            findings.alarm("noise-scale", f"noise_scale is {scale:g}", _SCALE, call.line)
+            findings.alarm(
+                "noise-scale", f"noise_scale is {scale:g}", _SCALE, call.line
+            )
         if planned and iterations > planned:
             message = f"num_compositions is {planned:g}, and {iterations:g} iterations are trained"
             findings.alarm("overrun", message, "those beyond cost more", call.line)
     for call in script.named("get_user_sampler"):
         kind = LIST.argument(script, call, "sample_type")
         if kind == "random":
-            findings.alarm("with-replacement", "users are drawn at random", _RANDOM, call.line)
+            findings.alarm(
+                "with-replacement", "users are drawn at random", _RANDOM, call.line
+            )
         if kind == "minimize_reuse" and amplified:
             findings.alarm("not-sampled", "users are taken in turn", _DRAWS, call.line)
     for call in script.named("WeightByDatapoints"):
@@ -103,12 +112,18 @@ def _judge_postprocessors(script: Script, accounted: bool, findings: Findings) -
             findings.alarm("no-noise", "no postprocessor adds noise", cost, call.line)
         if accounted and noisy - {_CENTRAL}:
             cost = "each user adds noise that is accounted as that of a whole cohort"
-            findings.alarm("local-noise", "the mechanism is not central", cost, call.line)
+            findings.alarm(
+                "local-noise", "the mechanism is not central", cost, call.line
+            )
 
 
 def _read_configuration(source: Source, options: Options, findings: Findings) -> None:
-    findings.shown = any("privacy" in key or "epsilon" in key for key in source.settings)
-    cohort, assumed = (number(source.settings.get(name)) for name in ("cohort_size", _ASSUMED))
+    findings.shown = any(
+        "privacy" in key or "epsilon" in key for key in source.settings
+    )
+    cohort, assumed = (
+        number(source.settings.get(name)) for name in ("cohort_size", _ASSUMED)
+    )
     if cohort and assumed and cohort < assumed:
         message = f"the noise is scaled by {cohort / assumed:g}"
         findings.alarm("noise-scale", message, _SCALE, source.line(_ASSUMED))

@@ -120,7 +120,11 @@ def privacy() -> Computed:
             for row, value in noises(epsilon, *setting):
                 yield row, column, value
             norm = noise * math.sqrt(DIMENSION) / (RATIO * clients)
-            yield "norm of the noise of the mean update over the clipping norm", column, norm
+            yield (
+                "norm of the noise of the mean update over the clipping norm",
+                column,
+                norm,
+            )
 
 
 def keeps_budget(result: Result) -> Outcome:
@@ -128,7 +132,9 @@ def keeps_budget(result: Result) -> Outcome:
     worst, most = "", 0.0
     for column in result.columns:
         for relation in ("add/remove", "replace one"):
-            cell = result.at(f"epsilon of it, cohorts of fixed size, {relation}", column)
+            cell = result.at(
+                f"epsilon of it, cohorts of fixed size, {relation}", column
+            )
             if cell is None or cell.published is None:
                 return Outcome(NOT_RUN, "no such rows")
             if cell.mean / cell.published > most:
@@ -147,7 +153,9 @@ def conditions(result: Result) -> Outcome:
             noise = result.at("noise multiplier of Theorem 2", column)
             if noise is None:
                 return Outcome(NOT_RUN, "no such rows")
-            history = History.repeated(Release(noise.mean, RATIO, SamplingLaw.POISSON), ROUNDS)
+            history = History.repeated(
+                Release(noise.mean, RATIO, SamplingLaw.POISSON), ROUNDS
+            )
             if closed_form.failed_conditions(history, 1 / clients, "add_remove"):
                 failed.append(column)
     words = f"fail at {', '.join(failed)}" if failed else "hold at all four settings"

@@ -100,7 +100,9 @@ def by_split(
     if small:
         spec, methods = _small(noise_multiplier=NOISE), methods | EQUAL_NOISE
     return [
-        Setting(f"Dirichlet-{alpha:g}", spec, "cifar-10", methods, f"dirichlet:{alpha:g}")
+        Setting(
+            f"Dirichlet-{alpha:g}", spec, "cifar-10", methods, f"dirichlet:{alpha:g}"
+        )
         for alpha in alphas
     ]
 
@@ -130,7 +132,9 @@ def at_ties(
         for value in sorted({value for values in near.values() for value in values}):
             rows = [row for row, values in near.items() if value in values]
             methods = {row: at_rate(one, row, value) for row in rows}
-            found.append(replace(one, column=f"{one.column}, rate {value:g}", methods=methods))
+            found.append(
+                replace(one, column=f"{one.column}, rate {value:g}", methods=methods)
+            )
     return found
 
 
@@ -148,7 +152,10 @@ def privacy() -> Computed:
 def formula(result: Result) -> Outcome:
     """Whether Eqs. 24 and 25, which are of Poisson sampling, cover cohorts of fixed size."""
     fixed = "epsilon, cohorts of fixed size"
-    rows = [f"{row}, add/remove" for row in ("epsilon, Poisson sampling", fixed, f"least {fixed}")]
+    rows = [
+        f"{row}, add/remove"
+        for row in ("epsilon, Poisson sampling", fixed, f"least {fixed}")
+    ]
     known = [cell.mean for row in rows if (cell := result.at(row, f"sigma = {NOISE}"))]
     if len(known) < len(rows):
         return Outcome(NOT_RUN, "no such rows")

@@ -42,7 +42,9 @@ SETS = {
 }
 """Data set by column."""
 _PERCENT = printed_rows(DATA, "gdpfed-plus-table-1")
-RATIOS = {column: [_PERCENT[row][at] for row in _PERCENT] for at, column in enumerate(SETS)}
+RATIOS = {
+    column: [_PERCENT[row][at] for row in _PERCENT] for at, column in enumerate(SETS)
+}
 """Table 1: sampling ratios in percent, by column."""
 PARTS = {"1:4:1": (1, 4, 1), "2:2:2": (2, 2, 2), "3:2:1": (3, 2, 1), "1:2:3": (1, 2, 3)}
 KEPT = (0.7, 0.8, 0.9)
@@ -74,7 +76,11 @@ def groups_of(
     given = spec_of(column)["groups"]
     total = sum(group["clients"] for group in given)
     return [
-        {**one, "epsilon": factor * one["epsilon"], "clients": total * part // sum(parts)}
+        {
+            **one,
+            "epsilon": factor * one["epsilon"],
+            "clients": total * part // sum(parts),
+        }
         for one, part in zip(given, parts, strict=True)
     ]
 
@@ -141,20 +147,30 @@ def _column(name: str, valid: bool, **changes: Any) -> Setting:
     return Setting(name, {**base(valid), **changes}, SETS["FMNIST"], PAIR)
 
 
-def by_parts(names: Sequence[str] = tuple(PARTS), *, valid: bool = False) -> list[Setting]:
+def by_parts(
+    names: Sequence[str] = tuple(PARTS), *, valid: bool = False
+) -> list[Setting]:
     """Table 8: proportions of the groups."""
-    return [_column(name, valid, groups=groups_of("FMNIST", parts=PARTS[name])) for name in names]
+    return [
+        _column(name, valid, groups=groups_of("FMNIST", parts=PARTS[name]))
+        for name in names
+    ]
 
 
 def by_budget(factors: Sequence[float], *, valid: bool = False) -> list[Setting]:
     """Table 9: scales of the budgets."""
-    return [_column(f"{factor}x", valid, groups=groups_of("FMNIST", factor)) for factor in factors]
+    return [
+        _column(f"{factor}x", valid, groups=groups_of("FMNIST", factor))
+        for factor in factors
+    ]
 
 
 def by_clip(factors: Sequence[float], *, valid: bool = False) -> list[Setting]:
     """Table 10: clipping norms."""
     norm = base(valid)["clipping_norm"]
-    return [_column(f"{factor}x", valid, clipping_norm=factor * norm) for factor in factors]
+    return [
+        _column(f"{factor}x", valid, clipping_norm=factor * norm) for factor in factors
+    ]
 
 
 # --- Tables 1, 3 and 5 and Figure 2, and the cohorts that Table 8 mentions. ----------------------
@@ -174,7 +190,9 @@ def solved_percent(given: Problem) -> list[float]:
 def squared_noise(given: Problem, percent: Sequence[float]) -> list[float]:
     """sigma^2 per group by RDP, searched as the paper's library does (to 0.01 of epsilon)."""
     return [
-        noise_multiplier_by_bisection(epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds)
+        noise_multiplier_by_bisection(
+            epsilon, delta, sampling_ratio=q / 100, rounds=given.rounds
+        )
         ** 2
         for epsilon, delta, q in zip(given.epsilons, given.deltas, percent, strict=True)
     ]
@@ -184,7 +202,9 @@ def total_noise(column: str, noise: Sequence[float], kept: Sequence[float]) -> f
     """Lambda of Table 5 with weights: C^2/3 sum (k/d) w sigma^2."""
     scale = spec_of(column)["clipping_norm"] ** 2 / 3
     cohorts = np.array(RATIOS[column]) * np.array(problem(column).clients)
-    return float(scale * np.sum(np.array(kept) * participation(cohorts, noise) * np.array(noise)))
+    return float(
+        scale * np.sum(np.array(kept) * participation(cohorts, noise) * np.array(noise))
+    )
 
 
 def table_1() -> Computed:
@@ -193,7 +213,9 @@ def table_1() -> Computed:
         given = problem(column)
         for group, percent in zip(GROUPS, solved_percent(given), strict=True):
             yield f"q{group}", column, percent
-        uniform = closed_form_value(given, np.full(3, given.cohort / 3), sparsified=True)
+        uniform = closed_form_value(
+            given, np.full(3, given.cohort / 3), sparsified=True
+        )
         ours = solve_published(given, sparsified=True).value
         cohorts = np.array(printed) / 100 * np.array(given.clients)
         theirs = closed_form_value(given, cohorts, sparsified=True)
@@ -219,9 +241,19 @@ def noise_table(columns: Sequence[str] = tuple(SETS)) -> Computed:
         yield "GDPFed-op, Lambda", column, total_noise(column, best, (1.0, 1.0, 1.0))
         yield "GDPFed+, Lambda", column, total_noise(column, best, KEPT)
         yield "GDPFed, Lambda with weights", column, float(square / 3 * np.mean(even))
-        weights = participation(np.array(RATIOS[column]) * np.array(given.clients), best)
-        yield "GDPFed, Lambda with squared weights", column, float(square / 3 * np.mean(even))
-        yield "GDPFed-op, Lambda with squared weights", column, square * float(weights**2 @ best)
+        weights = participation(
+            np.array(RATIOS[column]) * np.array(given.clients), best
+        )
+        yield (
+            "GDPFed, Lambda with squared weights",
+            column,
+            float(square / 3 * np.mean(even)),
+        )
+        yield (
+            "GDPFed-op, Lambda with squared weights",
+            column,
+            square * float(weights**2 @ best),
+        )
 
 
 STRICT = {
@@ -262,7 +294,10 @@ def scales(result: Result) -> Outcome:
     parts, gaps, squared = [], [], []
     for column in result.columns:
         weighted = result.at("GDPFed, Lambda with weights", column)
-        best, raw = result.at("GDPFed-op, Lambda", column), result.at("GDPFed, Lambda", column)
+        best, raw = (
+            result.at("GDPFed-op, Lambda", column),
+            result.at("GDPFed, Lambda", column),
+        )
         if weighted is None or best is None or raw is None:
             return Outcome(NOT_RUN, "no such rows")
         printed = 1 - (best.published or best.mean) / (raw.published or raw.mean)
@@ -270,7 +305,8 @@ def scales(result: Result) -> Outcome:
         gaps.append(printed - saved)
         parts.append(f"{column} {100 * saved:.0f}% (printed {100 * printed:.0f}%)")
         known = (
-            result.at(f"{name}, Lambda with squared weights", column) for name in _ON_ONE_SCALE
+            result.at(f"{name}, Lambda with squared weights", column)
+            for name in _ON_ONE_SCALE
         )
         before, after = (cell.mean if cell else math.nan for cell in known)
         squared.append(f"{column} {100 * (1 - after / before):.0f}%")

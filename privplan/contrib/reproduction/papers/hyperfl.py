@@ -6,7 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from privplan.contrib.reproduction.claims import CONTRADICTED, UNDECIDED, Outcome, Result
+from privplan.contrib.reproduction.claims import (
+    CONTRADICTED,
+    UNDECIDED,
+    Outcome,
+    Result,
+)
 from privplan.contrib.reproduction.tables import (
     PAPERS,
     Computed,
@@ -37,7 +42,11 @@ PRIVATE = {"DP-FedAvg": "DPFedAvg", "CENTAUR": "CENTAUR", "PPSGD": "PPSGD"}
 def spec_of(clients: int, colour: bool, **changes: Any) -> dict[str, Any]:
     """The paper's setting, for methods without privacy."""
     grey = {"name": "cnn-hyperfl-2", "parameters": 117066}
-    sampling = {"sampling": "poisson", "cohort": 30} if clients == 100 else {"sampling": "full"}
+    sampling = (
+        {"sampling": "poisson", "cohort": 30}
+        if clients == 100
+        else {"sampling": "full"}
+    )
     return {
         "name": "hyperfl",
         "groups": [{"name": "all", "clients": clients, "epsilon": EPSILON}],
@@ -55,7 +64,9 @@ def _local(steps: int, batch: int, rate: float) -> dict[str, Any]:
     return {"steps": steps, "batch_size": batch, **more}
 
 
-def methods_of(spec: Mapping[str, Any], records: int, rows: Iterable[str]) -> dict[str, Method]:
+def methods_of(
+    spec: Mapping[str, Any], records: int, rows: Iterable[str]
+) -> dict[str, Method]:
     """The rows of table; those with noise protect each record of a client (record-level DP-SGD)."""
     local = {name: value for name, value in spec["local"].items() if name != "steps"}
     epochs = spec["local"]["steps"] * local["batch_size"] // records
@@ -67,7 +78,9 @@ def methods_of(spec: Mapping[str, Any], records: int, rows: Iterable[str]) -> di
         "local": {**local, "epochs": epochs},
     }
     return {
-        name: Method(PRIVATE[name], changes=changes) if name in PRIVATE else Method(name)
+        name: Method(PRIVATE[name], changes=changes)
+        if name in PRIVATE
+        else Method(name)
         for name in rows
     }
 
@@ -77,7 +90,9 @@ def accuracies(*, small: bool = False) -> list[Setting]:
     rows = printed_rows(DATA, "hyperfl-table-1")
     if small:
         model = {"name": "cnn-2", "parameters": 28938}
-        spec = spec_of(20, colour=False, rounds=10, local=_local(10, 20, 0.02), model=model)
+        spec = spec_of(
+            20, colour=False, rounds=10, local=_local(10, 20, 0.02), model=model
+        )
         methods, data = methods_of(spec, 200, rows), "fashion-mnist:4200"
         return [Setting(COLUMNS[0][0], spec, data, methods, "dominant:20%")]
     found = []
@@ -94,7 +109,10 @@ def timed(*, small: bool = False) -> list[Setting]:
     """Table 4: Fashion-MNIST in place of EMNIST, 20 clients; one epoch of five when small."""
     spec = spec_of(20, colour=False, rounds=3 if small else 10)
     if small:
-        spec["local"] = {**spec["local"], "steps": RECORDS // spec["local"]["batch_size"]}
+        spec["local"] = {
+            **spec["local"],
+            "steps": RECORDS // spec["local"]["batch_size"],
+        }
     methods = methods_of(spec, RECORDS, printed_rows(DATA, "hyperfl-table-4"))
     return [Setting("20 clients", spec, f"fashion-mnist:{20 * RECORDS}", methods)]
 
@@ -102,7 +120,10 @@ def timed(*, small: bool = False) -> list[Setting]:
 def attacked(*, small: bool = False) -> list[Setting]:
     """Table 3: releases of clients with one image, attacked; MNIST in place of EMNIST."""
     found = []
-    for column, data, colour in (("MNIST", "mnist", False), ("CIFAR-10", "cifar-10", True)):
+    for column, data, colour in (
+        ("MNIST", "mnist", False),
+        ("CIFAR-10", "cifar-10", True),
+    ):
         spec = spec_of(20, colour)
         if not colour:  # EMNIST's batches
             spec["local"] = _local(50, 100, 0.01)

@@ -51,7 +51,10 @@ def noise_scale(epsilon: float, batch: int, records: int = RECORDS) -> float:
 
 def variance(epsilon: float, batch: int) -> float:
     """sigma_i^2 / (p eta^2) of a client (Eqs. 7 and 3, every gradient clipped, large p)."""
-    return local_steps(RECORDS, batch, 1) * (CLIP * noise_scale(epsilon, batch) / batch) ** 2
+    return (
+        local_steps(RECORDS, batch, 1)
+        * (CLIP * noise_scale(epsilon, batch) / batch) ** 2
+    )
 
 
 def clients(name: str, seed: int) -> list[tuple[float, int]]:
@@ -69,7 +72,9 @@ def table_3() -> Computed:
             pairs = clients(name, seed)
             epsilons = np.array([epsilon for epsilon, _ in pairs])
             noises = np.array([variance(*pair) for pair in pairs])
-            strict = np.array([variance(float(epsilons.min()), size) for _, size in pairs])
+            strict = np.array(
+                [variance(float(epsilons.min()), size) for _, size in pairs]
+            )
             equal = np.full(POPULATION, 1 / POPULATION)
             values = {
                 "WeiAvg": mean_variance(epsilons / epsilons.sum(), noises),
@@ -100,11 +105,17 @@ def within_draws(result: Result) -> Outcome:
     """Whether the printed numbers are as one more draw: intervals of logarithms, 95% for all."""
     from scipy.stats import t
 
-    known = [(cell.published, cell) for cell in result.cells if cell.published is not None]
+    known = [
+        (cell.published, cell) for cell in result.cells if cell.published is not None
+    ]
     inside, level = [], 0.025 / len(known)  # Bonferroni, two-sided
     for printed, cell in known:
         logs = np.log(cell.values)
-        half = t.isf(level, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs))
+        half = (
+            t.isf(level, len(logs) - 1)
+            * logs.std(ddof=1)
+            * math.sqrt(1 + 1 / len(logs))
+        )
         inside.append(bool(abs(math.log(printed) - logs.mean()) <= half))
     ratio = float(np.median([printed / cell.mean for printed, cell in known]))
     words = (
@@ -132,7 +143,10 @@ def figure_2() -> Computed:
 
 def falls_with_both(result: Result) -> Outcome:
     """Whether sigma_i^2 falls with epsilon and with the batch size."""
-    cells = [[result.at(f"b = {b}", f"epsilon = {one:g}") for one in EPSILONS] for b in BATCHES]
+    cells = [
+        [result.at(f"b = {b}", f"epsilon = {one:g}") for one in EPSILONS]
+        for b in BATCHES
+    ]
     if any(cell is None for row in cells for cell in row):
         return Outcome(NOT_RUN, "no such cells")
     grid = np.array([[cell.mean for cell in row if cell is not None] for row in cells])
@@ -179,7 +193,9 @@ def sublinear(result: Result) -> Outcome:
     """Whether z rises with q, by less than a factor of 2 where q doubles."""
     factors: list[float] = []
     for row in result.rows:
-        means = [cell.mean for column in result.columns if (cell := result.at(row, column))]
+        means = [
+            cell.mean for column in result.columns if (cell := result.at(row, column))
+        ]
         factors += [after / before for before, after in pairwise(means)]
     if not factors:
         return Outcome(NOT_RUN, "no cells")
@@ -199,7 +215,9 @@ def figure_11() -> Computed:
 
 def slowly(result: Result) -> Outcome:
     """Whether 1/H rises where N falls, and more slowly than 1/N."""
-    means = [cell.mean for column in result.columns if (cell := result.at("1/H", column))]
+    means = [
+        cell.mean for column in result.columns if (cell := result.at("1/H", column))
+    ]
     if len(means) < 2:
         return Outcome(NOT_RUN, "no cells")
     factors = [small / large for small, large in pairwise(means)]
@@ -255,7 +273,9 @@ def setting(
         **(SMALL if small else {}),
     }
     at = list(TABLE_7).index(name)
-    methods = {row: _method(row, rate * DATA["rates"][dataset][row][at]) for row in rows}
+    methods = {
+        row: _method(row, rate * DATA["rates"][dataset][row][at]) for row in rows
+    }
     return Setting(name, spec, f"{dataset}:{trained}" if small else dataset, methods)
 
 
@@ -264,10 +284,14 @@ def _method(row: str, rate: float) -> Method:
     return Method("minimum-epsilon" if " " in row else row, changes=changes)
 
 
-def accuracies(dataset: str, names: Sequence[str] = (), *, small: bool = False) -> list[Setting]:
+def accuracies(
+    dataset: str, names: Sequence[str] = (), *, small: bool = False
+) -> list[Setting]:
     """Tables 12 and 13, with the paper's learning rates."""
     rows = list(DATA["rates"][dataset])
-    return [setting(name, rows, dataset=dataset, small=small) for name in names or TABLE_7]
+    return [
+        setting(name, rows, dataset=dataset, small=small) for name in names or TABLE_7
+    ]
 
 
 def _on_mnist(name: str, small: bool, **more: Any) -> Setting:
@@ -296,7 +320,9 @@ def few_classes(
     There are more records than they take, so that every client finds its own of each class.
     """
     data = f"mnist:{TRAINED // 2 + 1500}" if small else "mnist"
-    found = [_on_mnist(name, small, clients=60, batches=batches) for name in names or TABLE_7]
+    found = [
+        _on_mnist(name, small, clients=60, batches=batches) for name in names or TABLE_7
+    ]
     return [replace(one, partition="pathological:8", dataset=data) for one in found]
 
 

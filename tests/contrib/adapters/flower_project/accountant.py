@@ -19,7 +19,9 @@ EVENT = GaussianPrivacyEvent(1.504, 120, 6000)
 
 
 def config(method, relation, limit=None):
-    return PrivacyConfig(DELTA, 6000, NeighboringRelation(relation), SamplingMethod(method), limit)
+    return PrivacyConfig(
+        DELTA, 6000, NeighboringRelation(relation), SamplingMethod(method), limit
+    )
 
 
 plain = config("no-amplification", "add-or-remove-one", 2.0)

@@ -28,9 +28,16 @@ script = str(Path(__file__).with_name("client.py"))
 for sites in SITES.values():
     for site in sites:
         job.to(
-            ScriptRunner(script=script, framework=FrameworkType.NUMPY, params_transfer_type=KIND),
+            ScriptRunner(
+                script=script, framework=FrameworkType.NUMPY, params_transfer_type=KIND
+            ),
             site,
         )
-        job.to(ClippingFilter(0.5), site, tasks=["train"], filter_type=FilterType.TASK_RESULT)
+        job.to(
+            ClippingFilter(0.5),
+            site,
+            tasks=["train"],
+            filter_type=FilterType.TASK_RESULT,
+        )
 job.simulator_run(workspace, threads=4)
 check_released(run)

@@ -56,8 +56,13 @@ def check_offsets(algorithm):
 
     def client(theta, own, real, rate):
         shared = theta.clone().requires_grad_()
-        kept = (torch.zeros_like(theta) if own is None else own.clone()).requires_grad_()
-        rates = [{"params": [shared], "lr": ALPHA * rate}, {"params": [kept], "lr": rate}]
+        kept = (
+            torch.zeros_like(theta) if own is None else own.clone()
+        ).requires_grad_()
+        rates = [
+            {"params": [shared], "lr": ALPHA * rate},
+            {"params": [kept], "lr": rate},
+        ]
         sgd = torch.optim.SGD(rates, momentum=small.MOMENTUM)
         for images, labels in real:
             sizes = [int(np.prod(shape)) for _, shape in world.model.shapes]
@@ -153,7 +158,9 @@ class Plain(nn.Module):
         total = sum(sizes)
         lengths = [HIDDEN * EMBEDDING, HIDDEN, total * HIDDEN, total]
         layer, offsets, matrix, biases = values.split(lengths)
-        parts = zip(matrix.view(total, HIDDEN).split(sizes), biases.split(sizes), strict=True)
+        parts = zip(
+            matrix.view(total, HIDDEN).split(sizes), biases.split(sizes), strict=True
+        )
         with torch.no_grad():
             self.layer.weight.copy_(layer.view(HIDDEN, EMBEDDING))
             self.layer.bias.copy_(offsets)
@@ -170,7 +177,9 @@ class Plain(nn.Module):
         """Its parameters [P], in the project's order."""
         matrix = torch.cat([one.weight.flatten() for one in self.heads])
         biases = torch.cat([one.bias for one in self.heads])
-        return torch.cat([self.layer.weight.flatten(), self.layer.bias, matrix, biases]).detach()
+        return torch.cat(
+            [self.layer.weight.flatten(), self.layer.bias, matrix, biases]
+        ).detach()
 
 
 def tensors(world):
@@ -194,10 +203,13 @@ def check_client(algorithm):
 
         def loss(images, labels):
             shaped = [
-                part.view(shape) for part, (_, shape) in zip(plain(embedding), inner, strict=True)
+                part.view(shape)
+                for part, (_, shape) in zip(plain(embedding), inner, strict=True)
             ]
             values = dict(zip(names, [*shaped, weight, bias], strict=True))
-            return nn.functional.cross_entropy(functional_call(network, values, (images,)), labels)
+            return nn.functional.cross_entropy(
+                functional_call(network, values, (images,)), labels
+            )
 
         sgd = torch.optim.SGD([weight, bias], HEAD_RATE * rate, small.MOMENTUM)
         for images, labels in real[: a_pass(world, real)]:
@@ -226,7 +238,9 @@ def check_server(*, personal):
 
     def check(algorithm):
         world = small.setting(algorithm)
-        shapes = [shape for _, shape in (tensors(world) if personal else world.model.shapes)]
+        shapes = [
+            shape for _, shape in (tensors(world) if personal else world.model.shapes)
+        ]
         theta, own = world.start.clone(), {}
         size = Hypernetwork(BODY if personal else BODY + HEAD, HIDDEN).parameters
         end = size + POPULATION * EMBEDDING
@@ -234,7 +248,9 @@ def check_server(*, personal):
             step = torch.zeros_like(theta)
             for number in map(int, np.concatenate(participants(world, round_))):
                 plain = Plain(shapes, theta[:size])
-                place = slice(size + number * EMBEDDING, size + (number + 1) * EMBEDDING)
+                place = slice(
+                    size + number * EMBEDDING, size + (number + 1) * EMBEDDING
+                )
                 embedding = theta[place].clone().requires_grad_()
                 sent = torch.cat(plain(embedding))
                 start = torch.cat([sent, own.get(number, theta[end:])]).detach()
@@ -282,7 +298,11 @@ def _embeddings_fixed(algorithm):
 
     def combine(releases, theta, state):  # type: ignore[no-untyped-def]
         step, state = inner.combine(releases, theta, state)
-        size = len(theta) - POPULATION * EMBEDDING - (HEAD if "PC" in algorithm.name else 0)
+        size = (
+            len(theta)
+            - POPULATION * EMBEDDING
+            - (HEAD if "PC" in algorithm.name else 0)
+        )
         step[size:] = 0
         return step, state
 
@@ -305,7 +325,9 @@ def frozen(plan):
     name = f"adapters:{plan.spec.model.name}"
     changes = {"name": name, "parameters": model(name).parameters}
     planned = plan.spec.model.model_copy(update=changes)
-    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"model": planned})})
+    return plan.model_copy(
+        update={"spec": plan.spec.model_copy(update={"model": planned})}
+    )
 
 
 TRAINING = {

@@ -30,9 +30,13 @@ from tests.simulate.case import Case, Mutation, after, having, slower
 def run_of(name, plan, held_as="iid", data="digits"):
     """A run of a method that protects records."""
     found = load(data)
-    held = partition(scheme(held_as), found.train_y.numpy(), plan.groups, 3, found.train_people)
+    held = partition(
+        scheme(held_as), found.train_y.numpy(), plan.groups, 3, found.train_people
+    )
     built = algorithm(name, plan, records={group.name: 4 for group in plan.groups})
-    return Experiment(built, model(plan.spec.model.name), found, held, 3, torch.device("cpu"))
+    return Experiment(
+        built, model(plan.spec.model.name), found, held, 3, torch.device("cpu")
+    )
 
 
 def context_of(run):
@@ -110,7 +114,12 @@ def check_step(algorithm):
         z = expected_noise(algorithm)[update.group.name]
         seed = private_seed(world.seed, algorithm.plan.spec_digest)
         source = stream(seed, Purpose.RECORD_NOISE, 1, update.client)
-        noisy = total + torch.from_numpy(z * NORM * source.standard_normal(world.dimension)).float()
+        noisy = (
+            total
+            + torch.from_numpy(
+                z * NORM * source.standard_normal(world.dimension)
+            ).float()
+        )
         expected = -RATE * noisy / HOLDINGS[update.group.name]
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
 
@@ -118,7 +127,11 @@ def check_step(algorithm):
 def expected_noise(algorithm):
     """Noise multipliers by group: each group's own, or the strictest's for minimum-epsilon."""
     own = {group.name: group.noise_multiplier for group in solved().groups}
-    return dict.fromkeys(own, max(own.values())) if algorithm.name == "minimum-epsilon" else own
+    return (
+        dict.fromkeys(own, max(own.values()))
+        if algorithm.name == "minimum-epsilon"
+        else own
+    )
 
 
 def check_weights(wanted):
@@ -157,7 +170,9 @@ def of_budgets(updates, plan):
 
 def of_variances(updates, plan):
     """By the inverse of the noise variance of a client's update: (z / b)^2 times constants."""
-    return by_group({g.name: (HOLDINGS[g.name] / g.noise_multiplier) ** 2 for g in plan.groups})
+    return by_group(
+        {g.name: (HOLDINGS[g.name] / g.noise_multiplier) ** 2 for g in plan.groups}
+    )
 
 
 def aggregated(name, weights):
@@ -183,9 +198,13 @@ DP_SGD: dict[str, Mutation] = {
     "records clipped at twice the norm": having(local=dp_sgd(2 * NORM)),
     "half of the noise": half_noise,
     "half of the learning rate": slower,
-    "equal weights": aggregated("equal", lambda updates, releases: torch.ones(len(updates))),
+    "equal weights": aggregated(
+        "equal", lambda updates, releases: torch.ones(len(updates))
+    ),
 }
-INVERSE = aggregated("inverse", lambda updates, releases: 1 / as_planned(updates, releases))
+INVERSE = aggregated(
+    "inverse", lambda updates, releases: 1 / as_planned(updates, releases)
+)
 
 RECORDS_CASES = (
     Case(
@@ -271,9 +290,14 @@ def noisy_gradient(world, client, group):
 def check_sent_noise(local, walk, own, size):
     """What a client says of the noise that it sent is what a walk by noise alone sends."""
     draw = torch.Generator().manual_seed(5)
-    drawn = [torch.randn(size, generator=draw, dtype=torch.float64) for _ in range(STEPS)]
+    drawn = [
+        torch.randn(size, generator=draw, dtype=torch.float64) for _ in range(STEPS)
+    ]
     left = iter(drawn)
-    theta, nothing = torch.zeros(size, dtype=torch.float64), torch.zeros_like(own).double()
+    theta, nothing = (
+        torch.zeros(size, dtype=torch.float64),
+        torch.zeros_like(own).double(),
+    )
     sent, _ = walk(theta, nothing, lambda at: next(left))
     speed = total = torch.zeros_like(theta)
     for factor, noise in zip(local.sent_noise(STEPS), drawn, strict=True):
@@ -341,7 +365,9 @@ def personal_without_noise(one):
         return Silent(np.random.default_rng(client).bit_generator)
 
     def changed(batch):
-        return replace(train(batch), personal=train(replace(batch, noise=quiet)).personal)
+        return replace(
+            train(batch), personal=train(replace(batch, noise=quiet)).personal
+        )
 
     return replace(one, local=replace(one.local, train=changed))
 

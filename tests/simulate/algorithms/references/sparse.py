@@ -50,7 +50,9 @@ def _client(g):
             nn.utils.vector_to_parameters(x + probe, network.parameters())
             network.zero_grad()
             small.loss(network, images, labels).backward()
-            slope = torch.cat([weight.grad.flatten() for weight in network.parameters()])
+            slope = torch.cat(
+                [weight.grad.flatten() for weight in network.parameters()]
+            )
             speed = small.MOMENTUM * speed + BETA * slope
             x = x - rate * (speed + (1 - BETA) * g)
         nn.utils.vector_to_parameters(x, network.parameters())
@@ -63,7 +65,9 @@ def compare(smooth):
 
     def check(algorithm):
         expected = follow(algorithm, smooth)
-        torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            small.moved(algorithm), expected, rtol=1e-4, atol=1e-6
+        )
 
     return check
 
@@ -83,7 +87,9 @@ def check_by_hand(algorithm):
     setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     _, _, after = tiny.one_round(setting)
     again = run_round(setting, after, MemoryLedger(""))
-    np.testing.assert_allclose((again.theta - after.theta).numpy(), by_hand(algorithm), rtol=1e-4)
+    np.testing.assert_allclose(
+        (again.theta - after.theta).numpy(), by_hand(algorithm), rtol=1e-4
+    )
 
 
 def by_hand(algorithm):
@@ -92,7 +98,9 @@ def by_hand(algorithm):
     total = sum(_clipped(np.array([3.0, 4.0]) * pixel) for pixel in pixels)
     g = -(total + tiny.noise(algorithm.plan, 0, 10.0)) / (4 * first)
     known = (1 - BETA) * second * g
-    total = sum(_clipped(np.array([3.0, 4.0]) * second * pixel + known) for pixel in pixels)
+    total = sum(
+        _clipped(np.array([3.0, 4.0]) * second * pixel + known) for pixel in pixels
+    )
     return (total + tiny.noise(algorithm.plan, 0, 10.0, round_=2)) / 4 - known
 
 
@@ -146,14 +154,20 @@ def against(work):
 def check_kept(algorithm):
     """The strict group's larger coordinate by absolute value, and both of the loose group's."""
     seed = 20
-    world = tiny.setting(replace(algorithm, local=LocalRule("against", against)), seed=seed)
+    world = tiny.setting(
+        replace(algorithm, local=LocalRule("against", against)), seed=seed
+    )
     step, _, _ = tiny.one_round(world)
     strict, loose = (
         tiny.noise(algorithm.plan, 0, 10.0, seed=seed) - sums.SUMS,
         tiny.noise(algorithm.plan, 1, 2.5, seed=seed) - sums.SUMS,
     )
-    assert strict[1] < -abs(strict[0]) < 0 < strict[0]  # by sign the other one is larger
-    expected = tiny.WEIGHTS[0] / 4 * np.array([0.0, strict[1]]) + tiny.WEIGHTS[1] / 4 * loose
+    assert (
+        strict[1] < -abs(strict[0]) < 0 < strict[0]
+    )  # by sign the other one is larger
+    expected = (
+        tiny.WEIGHTS[0] / 4 * np.array([0.0, strict[1]]) + tiny.WEIGHTS[1] / 4 * loose
+    )
     np.testing.assert_allclose(step, expected, rtol=1e-5)
 
 
@@ -201,7 +215,10 @@ def sparse_blur_client(network, batches, rate):
     start = small.flat(network)
     sums.blur_client(network, batches, rate)
     change = small.flat(network) - start
-    kept = change.abs() >= change.abs().sort(descending=True).values[round(SENT * len(change)) - 1]
+    kept = (
+        change.abs()
+        >= change.abs().sort(descending=True).values[round(SENT * len(change)) - 1]
+    )
     nn.utils.vector_to_parameters(start + change * kept, network.parameters())
 
 

@@ -18,9 +18,15 @@ from simulate.transforms import clip, own_clip, random_mask, sparsify
 from tests.simulate import case, small, tiny
 
 SUMS = np.array([6.0, 8.0])  # of each group's clipped updates in the tiny world
-BOUNDS = (2.5, 10.0)  # times the noise multipliers 2 and 0.5 of the tiny world: 5 both times
+BOUNDS = (
+    2.5,
+    10.0,
+)  # times the noise multipliers 2 and 0.5 of the tiny world: 5 both times
 RATIOS = (0.25, 0.5, 0.75)
-HALF, FULL = (0.15, 0.3, 0.45), (0.3, 0.6, 0.9)  # one round and two of them have the mean above
+HALF, FULL = (
+    (0.15, 0.3, 0.45),
+    (0.3, 0.6, 0.9),
+)  # one round and two of them have the mean above
 
 
 def changed(plan, changes):
@@ -32,7 +38,10 @@ def changed(plan, changes):
 
 def by_ratio(ratios):
     """Fields of groups that take part by these ratios."""
-    return [{"sampling_ratio": one, "expected_cohort": one * small.CLIENTS} for one in ratios]
+    return [
+        {"sampling_ratio": one, "expected_cohort": one * small.CLIENTS}
+        for one in ratios
+    ]
 
 
 def by_round(*stretches):
@@ -44,14 +53,21 @@ def by_round(*stretches):
         )
         for m in range(len(RATIOS))
     ]
-    each = [{**one, "segments": own} for one, own in zip(by_ratio(RATIOS), segments, strict=True)]
+    each = [
+        {**one, "segments": own}
+        for one, own in zip(by_ratio(RATIOS), segments, strict=True)
+    ]
     return changed(small.plan(), each)
 
 
 def check_bounds(algorithm):
     """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); noise of deviation 5 on all."""
-    step, [record], _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
-    total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(algorithm.plan, 0, 5.0)
+    step, [record], _ = tiny.one_round(
+        tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    )
+    total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(
+        algorithm.plan, 0, 5.0
+    )
     np.testing.assert_allclose(step, total / 4, rtol=1e-5)
     assert [share.clip_bound for share in record.shares] == list(BOUNDS)
     faced = [record.release_for(share).noise_multiplier for share in record.shares]
@@ -66,11 +82,15 @@ def check_ratios(*ratios):
         theta = begin = world.start
         for round_, now in enumerate(ratios, 1):
             cohort = [_drawn(world, round_, m, ratio) for m, ratio in enumerate(now)]
-            cohort = [world.partition.members[m][found] for m, found in enumerate(cohort)]
+            cohort = [
+                world.partition.members[m][found] for m, found in enumerate(cohort)
+            ]
             groups = small.loop(world, round_, theta, small.plain_client, cohort)
             updates = [one for group in groups for one in group]
             theta = theta + torch.stack(updates).sum(0) / small.COHORT
-        torch.testing.assert_close(small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6
+        )
 
     return check
 
@@ -87,7 +107,9 @@ def _drawn(world, round_, group, ratio):
 INDIVIDUAL_CASES = (
     case.Case(
         "IDP-FedAvg-Scale",
-        changed(tiny.plan(release="joint"), [{"clipping_norm": bound} for bound in BOUNDS]),
+        changed(
+            tiny.plan(release="joint"), [{"clipping_norm": bound} for bound in BOUNDS]
+        ),
         check_bounds,
         {
             "one bound for all": case.having(transforms=(clip(tiny.NORM),)),
@@ -109,7 +131,9 @@ def like_a_loop(client):
 
     def check(algorithm):
         expected = small.averaged(small.setting(algorithm), client)
-        torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            small.moved(algorithm), expected, rtol=1e-4, atol=1e-6
+        )
 
     return check
 
@@ -148,7 +172,9 @@ def check_smoothing(algorithm):
 
 def check_mask(algorithm):
     """One of two coordinates: cut out, clipped, summed, noised, and nothing else moves."""
-    step, [record], _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
+    step, [record], _ = tiny.one_round(
+        tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    )
     assert record.dimension == 1
     [kept] = np.flatnonzero(step)
     total = sum(min((3.0, 4.0)[kept] * pixel, 5.0) for pixel in (1, 2, 1, 4))
@@ -172,7 +198,9 @@ JOINT_CASES = (
 
 def noisy_sums(algorithm):
     """The sums of both groups of the tiny world with the noise of the plan."""
-    return SUMS + tiny.noise(algorithm.plan, 0, 10.0), SUMS + tiny.noise(algorithm.plan, 1, 2.5)
+    return SUMS + tiny.noise(algorithm.plan, 0, 10.0), SUMS + tiny.noise(
+        algorithm.plan, 1, 2.5
+    )
 
 
 def check_weights(algorithm):
@@ -203,9 +231,13 @@ def check_subspace(directions):
             public = [sums[2], *public][:directions]
             basis = np.stack(public, axis=1)
             sums[0] = basis @ np.linalg.lstsq(basis, sums[0])[0]
-            parts = [weight * part for weight, part in zip(small.WEIGHTS, sums, strict=True)]
+            parts = [
+                weight * part for weight, part in zip(small.WEIGHTS, sums, strict=True)
+            ]
             theta = theta + torch.from_numpy(sum(parts) / small.COHORT).float()
-        torch.testing.assert_close(small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6
+        )
 
     return check
 
@@ -230,7 +262,9 @@ def clipped_at(norm):
     """The algorithm that clips to another norm."""
     return lambda one: replace(
         one,
-        transforms=tuple(clip(norm) if part.name == "clip" else part for part in one.transforms),
+        transforms=tuple(
+            clip(norm) if part.name == "clip" else part for part in one.transforms
+        ),
     )
 
 
@@ -246,7 +280,9 @@ def check_groups(*, kept):
     def check(algorithm):
         strict, loose = noisy_sums(algorithm)
         if kept < 1:
-            strict, loose = (np.where(np.abs(v) == np.abs(v).max(), v, 0) for v in (strict, loose))
+            strict, loose = (
+                np.where(np.abs(v) == np.abs(v).max(), v, 0) for v in (strict, loose)
+            )
         expected = tiny.WEIGHTS[0] / 4 * strict + tiny.WEIGHTS[1] / 4 * loose
         np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
@@ -267,11 +303,18 @@ def check_tuned(client):
         like_a_loop(client)(algorithm)
         assert algorithm.personalisation.per_client
         world, found = small.setting(algorithm), small.played(algorithm)
-        context = RoundContext(small.ROUNDS, found.theta, found.server, None, found.personal)
-        group, members = algorithm.plan.groups[0], np.asarray(world.partition.members[0])
+        context = RoundContext(
+            small.ROUNDS, found.theta, found.server, None, found.personal
+        )
+        group, members = (
+            algorithm.plan.groups[0],
+            np.asarray(world.partition.members[0]),
+        )
         later = small.ROUNDS + 1
         batch = client_batch(world, context, group, members, round_=later)
-        models = algorithm.personalisation.deploy(found.theta, batch).expand(len(members), -1)
+        models = algorithm.personalisation.deploy(found.theta, batch).expand(
+            len(members), -1
+        )
         for model, number in zip(models, members, strict=True):
             network = small.network_at(world, found.theta)
             batches = small.mini_batches(world, later, int(number))
@@ -286,7 +329,9 @@ def check_alone(algorithm):
     world = small.setting(algorithm)
     own: dict[int, torch.Tensor] = {}
     for round_ in range(1, small.ROUNDS + 1):
-        for number in (int(one) for group in participants(world, round_) for one in group):
+        for number in (
+            int(one) for group in participants(world, round_) for one in group
+        ):
             network = small.network_at(world, own.get(number, world.start))
             real = small.mini_batches(world, round_, number)
             small.plain_client(network, real, world.learning_rate(round_))
@@ -309,7 +354,9 @@ FINE_TUNING: dict[str, case.Mutation] = {
     ),
 }
 NOISY: dict[str, case.Mutation] = {
-    "half of the noise": case.having(plan=tiny.plan(release="joint", sigmas=(1.0, 1.0))),
+    "half of the noise": case.having(
+        plan=tiny.plan(release="joint", sigmas=(1.0, 1.0))
+    ),
     "clipped at twice the norm": clipped_at(10.0),
     "the mean of half the cohort": case.double_weights,
     "a step backwards": case.backwards,
