@@ -12,6 +12,7 @@ from privplan.contrib.lint.reading import Options
 FOLDER = Path(__file__).parent
 TABLE = yaml.safe_load((FOLDER / "table.yaml").read_text())
 PUBLIC = yaml.safe_load((FOLDER / "public.yaml").read_text())
+DATA = yaml.safe_load((FOLDER / "configurations.yaml").read_text())
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Input:
     text: str
     kind: str = "py"
     framework: str = "opacus"
-    population: int = 60_000
+    population: int | None = 60_000
     rounds: int | None = None
+    delta: float | None = None
 
     def written(self, folder):
         """The file in a folder."""
@@ -34,7 +36,8 @@ class Input:
     def linted(self, folder):
         """The findings in the file."""
         path = self.written(folder)
-        return lint(str(path), self.framework, Options(self.population, self.rounds))
+        options = Options(self.population, self.rounds, self.delta)
+        return lint(str(path), self.framework, options)
 
     def forms(self):
         """The same content in other forms, by name."""
@@ -97,3 +100,20 @@ def public_of(name):
     row = PUBLIC[name]
     population = row.get("population", 60_000)
     return Input(row["text"], row.get("kind", "py"), row["of"], population)
+
+
+def configuration_of(name):
+    """A documented configuration, with the edits of its row."""
+    framework = name.partition(" ")[0]
+    text = DATA["bases"][framework]
+    for old, new in DATA["rows"][name].get("edits", ()):
+        assert old in text
+        text = text.replace(old, new)
+    population = 60_000 if framework == "opacus" else 1000
+    return Input(text, "py", framework, population, delta=1e-5)
+
+
+def file_of(case):
+    """A file of the corpus."""
+    kind = case.path.suffix.removeprefix(".")
+    return Input(case.path.read_text(), kind, case.framework, case.population)

@@ -1,18 +1,14 @@
 """Configurations as documentation writes them, single traps, and values of a script."""
 
-from pathlib import Path
-
 import dp_accounting
 import pytest
-import yaml
 from dp_accounting.pld import PLDAccountant
 
 from privplan.contrib.lint.executions import times
 from privplan.contrib.lint.judge import lint
 from privplan.contrib.lint.reading import ALARMS, Options
 from privplan.contrib.lint.script import UNKNOWN, Result, Script
-
-DATA = yaml.safe_load(Path(__file__).with_name("configurations.yaml").read_text())
+from tests.contrib.lint.inputs import DATA, configuration_of
 
 
 def reference(truth):
@@ -26,18 +22,7 @@ def reference(truth):
 @pytest.mark.parametrize("name", DATA["rows"])
 def test_a_documented_configuration(name, tmp_path):
     row = DATA["rows"][name]
-    framework = name.partition(" ")[0]
-    text = DATA["bases"][framework]
-    for old, new in row.get("edits", ()):
-        assert old in text
-        text = text.replace(old, new)
-    path = tmp_path / "train.py"
-    path.write_text(text)
-    report = lint(
-        str(path),
-        framework,
-        Options(60_000 if framework == "opacus" else 1000, None, 1e-5),
-    )
+    report = configuration_of(name).linted(tmp_path)
     if code := row.get("alarm"):
         assert code in [alarm.code for alarm in report.alarms]
         assert report.exit_code == ALARMS

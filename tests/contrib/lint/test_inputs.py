@@ -10,7 +10,17 @@ from privplan.contrib.lint.judge import lint
 from privplan.contrib.lint.reading import Options
 from privplan.contrib.lint.script import Script
 from privplan.errors import InputError
-from tests.contrib.lint.inputs import PUBLIC, TABLE, Input, public_of, row_of
+from tests.contrib.lint.inputs import (
+    DATA,
+    PUBLIC,
+    TABLE,
+    Input,
+    configuration_of,
+    file_of,
+    public_of,
+    row_of,
+)
+from tests.contrib.lint.test_corpus import BROKEN, SOUND
 
 
 def said_of(findings):
@@ -75,6 +85,8 @@ def test_there_are_sixty_public_inputs():
 INPUTS = {
     **{f"table {name}": row_of(name) for name in TABLE["rows"]},
     **{name: public_of(name) for name in PUBLIC if not PUBLIC[name].get("foreign")},
+    **{f"documented {name}": configuration_of(name) for name in DATA["rows"]},
+    **{f"corpus {case.file}": file_of(case) for case in (*BROKEN, *SOUND)},
 }
 
 
