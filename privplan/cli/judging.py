@@ -16,25 +16,28 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+APPROVED_PLAN = click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    metavar="PLAN",
+    help="The plan that was approved; a run of another plan is broken.",
+)
+NOISE_KEY = click.option(
+    "--noise-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Key of a run with secure noise, RUN.key if left out; without it cohorts and "
+    "noise are not drawn again.",
+)
 _OPTIONS = (
-    click.option(
-        "--plan",
-        type=click.Path(path_type=Path),
-        metavar="PLAN",
-        help="The plan that was approved; a run of another plan is broken.",
-    ),
+    APPROVED_PLAN,
     click.option(
         "--rounds",
         metavar="all|N|0",
-        help="Rounds to execute again, drawn at random; as many as fit into 10 s when left out.",
+        help="Rounds to execute again, drawn at random; as many as fit into 10 s when "
+        "left out.",
     ),
-    click.option(
-        "--noise-key",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Key of a run with secure noise, RUN.key if left out; without it cohorts and noise "
-        "are not drawn again.",
-    ),
+    NOISE_KEY,
 )
 
 

@@ -7,7 +7,11 @@ from pathlib import Path
 import click
 
 from privplan.cli import TRUSTED, render
-from privplan.cli.judging import takes_options_of_verify
+from privplan.cli.judging import (
+    APPROVED_PLAN,
+    NOISE_KEY,
+    takes_options_of_verify,
+)
 
 
 @click.command("publish", epilog="Example: privplan publish run -o bundle")
@@ -20,12 +24,7 @@ from privplan.cli.judging import takes_options_of_verify
     metavar="BUNDLE",
     help="New folder: plan.json, certificate.json, verdict.json, model.safetensors.",
 )
-@click.option(
-    "--plan",
-    type=click.Path(path_type=Path),
-    metavar="PLAN",
-    help="The plan that was approved; a run of another plan is broken.",
-)
+@APPROVED_PLAN
 @click.option(
     "--rounds",
     metavar="all|N|0",
@@ -33,12 +32,7 @@ from privplan.cli.judging import takes_options_of_verify
     show_default=True,
     help="Rounds to execute again first; 0 publishes a run that is kept as recorded.",
 )
-@click.option(
-    "--noise-key",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Key of a run with secure noise, RUN.key if left out.",
-)
+@NOISE_KEY
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
 def publish_command(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import in_section
+from privplan.cli.judging import NOISE_KEY
 from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
 if TYPE_CHECKING:
@@ -99,12 +100,7 @@ def given_parts(meta: Mapping[str, Any]) -> tuple[OwnParts, Path | None]:
     type=SEED,
     help="Repeat an earlier selection of rounds; fresh randomness otherwise.",
 )
-@click.option(
-    "--noise-key",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Key of a run with secure noise; without it cohorts and noise are not shown.",
-)
+@NOISE_KEY
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
 def command(
