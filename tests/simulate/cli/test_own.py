@@ -394,6 +394,7 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch):
 
 def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
+    monkeypatch.setenv("COLUMNS", "200")  # no cell of the table is folded
     words = "compare plan.json --algorithms planned,DP-FedAvg --seeds 2 --model own_code:Net"
     asked = [*words.split(), "--data", "mine.npz", "-o", "all"]
     done = privplan(*asked, "--book", "b.sqlite")
