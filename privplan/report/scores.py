@@ -7,7 +7,6 @@ candidates for a record few agree with it. A report is for others and leaves it 
 from __future__ import annotations
 
 from privplan.record import RunRecord
-from privplan.report.reproduce import is_own_data
 
 WITHHELD = (
     "Scores are left out: their test records may be clients' own, and an exact score on these is "
@@ -17,5 +16,8 @@ WITHHELD = (
 
 
 def are_withheld(record: RunRecord) -> bool:
-    """Whether scores of the run may be on records of its clients."""
-    return is_own_data(record)
+    """Whether scores of the run may be on records of its clients.
+
+    They are not where the user said that the test records are of people who are no clients.
+    """
+    return record.scores_are_of_members

@@ -19,6 +19,7 @@ from simulate.models.own import OwnModel
 from tests.command import answer
 from tests.guard import plans
 from tests.simulate.own_runs import SPEC, Net, data
+from tests.simulate.own_runs import arrays as own_arrays
 
 STORED = Path(__file__).parents[1] / "golden" / "stored"
 STORED_RUNS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/run-*"))
@@ -112,6 +113,16 @@ def test_a_rehearsal_on_own_data_shows_neither_protection_nor_scores(tmp_path):
             assert not re.search(rf"(?<![\d.]){re.escape(shown)}(?![\d.])", words), (
                 shown
             )
+
+
+@pytest.mark.parametrize(("people", "withheld"), [("members", True), ("others", False)])
+def test_scores_on_records_of_no_client_are_shown(people, withheld, tmp_path):
+    plan = solve(Spec.parse(yaml.safe_load(SPEC)), second_opinion=False)
+    arrays = own_arrays()
+    test = simulate.Data(arrays["x"], arrays["y"])
+    records = data(test=test, test_of_others=people == "others")
+    simulate.train(plan, model=Net, data=records, folder=tmp_path / "run")
+    assert (WITHHELD in words_of(page_of(tmp_path / "run"))) == withheld
 
 
 def test_a_comparison_on_own_data_has_no_scores_and_no_order_of_them(tmp_path):
