@@ -15,9 +15,10 @@ from torch import Tensor
 from privplan.evidence import Comparison, Difference, ReplayReport
 from privplan.record import ReleaseRecord
 from simulate.replay.sums import Release
-from simulate.replay.tolerance import LINES, ROUNDINGS, Deviation, deviation
+from simulate.replay.tolerance import LINES, ROUNDINGS, deviation
 
-PACKAGES = ("privplan", "torch", "numpy")  # packages whose versions a report names
+# Packages whose versions a report names.
+PACKAGES = ("privplan", "torch", "numpy")
 TRAINED = (
     "largest_norm",
     "clipped",
@@ -27,14 +28,14 @@ TRAINED = (
     "batches",
 )
 """Fields of a ledger line that depend on training, or on noise drawn again."""
-CONSTANTS = 1e-12  # relative error of products of a plan's constants in another order
-MOST_DIFFERENCES = (
-    100  # largest number of differences that a report lists; all are counted
-)
-MOST_DEVIATION = (
-    1e100  # largest deviation that a report states, or for what is no number
-)
-TINY = 1e-300  # the least replayed value that another one is divided by
+# Relative error of products of a plan's constants in another order.
+CONSTANTS = 1e-12
+# Largest number of differences that a report lists; all are counted.
+MAX_DIFFERENCES = 100
+# Largest deviation that a report states, also for what is no number.
+MAX_DEVIATION = 1e100
+# The least replayed value that a recorded one is divided by.
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -45,33 +46,57 @@ class Binding:
     chain: str  # hash of the last ledger line
     record: str  # digest of the record
     rounds: tuple[int, ...]  # trained again
-    of: int  # rounds of the run
+    rounds_of_run: int
     selection_seed: int | None
 
 
 class Comparisons:
-    """Comparisons so far, by name, and the differences. Names in ``skipped`` are not compared."""
+    """Comparisons so far, by name, and what differs or is not shown.
+
+    Attributes:
+        differences: in the order of the comparisons.
+        skipped: names that are not compared.
+        by_name: counts of the comparisons of each name.
+        deviations: largest L2 deviation of each round trained again, in standard
+            deviations of its noise.
+        missing: what lacks for all to be shown; empty where nothing does.
+        claimed: which numbers of the record are not compared, and why; or empty.
+    """
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self.differences: list[Difference] = []
         self.skipped: frozenset[str] = frozenset()
         self.by_name: dict[str, Comparison] = {}
-        # Largest L2 deviation of each round trained again, in standard deviations of
-        # its noise.
         self.deviations: dict[int, float] = {}
+        self.missing = ""
+        self.claimed = ""
+
+    def lacks(self, reason: str) -> None:
+        """Say what is missing, unless something else is."""
+        self.missing = self.missing or reason
 
     def add(
         self, round_: int, name: str, detail: str, deviation: float, limit: float = 0
     ) -> None:
-        """Add a comparison, which differs when the deviation exceeds the limit or is no number."""
+        """Add a comparison.
+
+        Args:
+            round_: from 1; 0 for what is of no round.
+            name: of what is compared.
+            detail: what a difference is reported with.
+            deviation: differs if it exceeds the limit or is no number.
+            limit: the largest deviation that agrees.
+        """
         if name in self.skipped:
             return
         before = self.by_name.get(
             name, Comparison(name=name, compared=0, differ=0, largest=0)
         )
+        # A deviation that is no number compares as false, so it is wrong, and reported
+        # as the largest.
         wrong = not deviation <= limit
-        finite = deviation if deviation < MOST_DEVIATION else MOST_DEVIATION
+        finite = deviation if deviation < MAX_DEVIATION else MAX_DEVIATION
         self.by_name[name] = Comparison(
             name=name,
             compared=before.compared + 1,
@@ -83,23 +108,22 @@ class Comparisons:
 
     def equal(self, round_: int, name: str, recorded: object, replayed: object) -> None:
         """Compare two values that must be equal."""
-        self.add(round_, name, both(recorded, replayed), float(recorded != replayed))
+        detail = recorded_and_replayed(recorded, replayed)
+        self.add(round_, name, detail, float(recorded != replayed))
 
     def released(self, round_: int, recorded: Tensor, replayed: Release) -> None:
-        """Compare a release with the replayed one, in units of its noise."""
-        found = deviation(recorded, replayed.vector, replayed.unit)
-        words = (
-            f"{found.coordinate:.2g} noise deviations in one coordinate, "
-            f"{found.norm:.2g} in all"
+        """Compare a release [k] with the replayed one, in units of its noise."""
+        distance = deviation(recorded, replayed.vector, replayed.unit)
+        detail = (
+            f"off by {distance.coordinate:.2g} noise deviations in one coordinate, "
+            f"{distance.norm:.2g} in all"
         )
-        self.add(round_, "releases", f"off by {words}", found.norm, replayed.limit)
-        if "releases" not in self.skipped:
-            self._note(round_, found)
-
-    def _note(self, round_: int, found: Deviation) -> None:
-        """Keep the L2 deviation of a round, over all its releases."""
+        self.add(round_, "releases", detail, distance.norm, replayed.limit)
+        if "releases" in self.skipped:
+            return
+        # The L2 deviation of a round is over all its releases.
+        norm = distance.norm if math.isfinite(distance.norm) else MAX_DEVIATION
         before = self.deviations.get(round_, 0.0)
-        norm = found.norm if math.isfinite(found.norm) else MOST_DEVIATION
         self.deviations[round_] = math.hypot(before, norm)
 
     def scores(
@@ -110,60 +134,79 @@ class Comparisons:
         replayed: Mapping[str, tuple[float, float]],
         tolerance: float,
     ) -> None:
-        """Compare scores by name; replayed ones with the share that ties decide."""
-        for one in sorted({*recorded, *replayed}):
-            claimed = recorded.get(one)
-            value, ties = (
-                float(number) for number in replayed.get(one, (math.nan, 0.0))
-            )
+        """Compare scores by name.
+
+        Args:
+            round_: from 1; 0 for the final model.
+            name: of the comparison.
+            recorded: scores that the record claims; None for one that it has not.
+            replayed: scores, and the share of records that ties decide.
+            tolerance: largest difference that agrees, relative above 1.
+        """
+        for score_name in sorted({*recorded, *replayed}):
+            claimed = recorded.get(score_name)
+            score = replayed.get(score_name, (math.nan, 0.0))
+            value, ties = (float(number) for number in score)
             if claimed is None and not math.isfinite(value):
                 self.add(round_, name, "", 0.0)
                 continue
             distance = abs(value - (math.nan if claimed is None else claimed))
             limit = tolerance * max(1.0, abs(value)) + ties
-            self.add(round_, name, f"{one}: {both(claimed, value)}", distance, limit)
+            detail = f"{score_name}: {recorded_and_replayed(claimed, value)}"
+            self.add(round_, name, detail, distance, limit)
 
     def lines(
         self, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
     ) -> None:
-        """Compare a ledger line: what depends on training, or with ``near`` None, all else.
+        """Compare a ledger line: what depends on training, or all else.
 
-        ``near`` is the number of updates of which rounding decides whether they are
-        clipped.
+        Args:
+            recorded: the line of the run.
+            replayed: the line as it should be.
+            near: number of updates of which rounding decides whether they are clipped;
+                None to compare what does not depend on training.
         """
-        rest = replayed.residual.sum_squares if replayed.residual else 0.0
-        scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
+        # A residual is compared in units of the noise; where the noise is not known,
+        # the replayed residual takes its place.
+        residual = replayed.residual.sum_squares if replayed.residual else 0.0
+        noise_norm = math.sqrt(replayed.noise_sum_squares or residual) or 1.0
+
         self.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
         fields = zip(_fields(recorded), _fields(replayed), strict=False)
         for (name, claimed), (_, value) in fields:
-            if (name in TRAINED) == (near is None):
+            is_trained = name in TRAINED
+            if is_trained == (near is None):
                 continue
-            limit = LINES if name in TRAINED else CONSTANTS
             if not isinstance(claimed, int | float) or not isinstance(
                 value, int | float
             ):
-                distance, limit = float(claimed != value), 0.0
+                distance = float(claimed != value)
+                limit = 0.0
             elif name == "clipped":
-                distance, limit = abs(claimed - value), float(near or 0)
+                distance = abs(claimed - value)
+                limit = float(near or 0)
             else:
-                unit = scale if name == "residual" else max(abs(value), TINY)
+                unit = noise_norm if name == "residual" else max(abs(value), TINY)
                 distance = abs(claimed - value) / unit
-            self.add(recorded.round, name, both(claimed, value), distance, limit)
+                limit = LINES if is_trained else CONSTANTS
+            detail = recorded_and_replayed(claimed, value)
+            self.add(recorded.round, name, detail, distance, limit)
 
-    def report(self, binding: Binding, missing: str, claimed: str) -> ReplayReport:
-        """The report of a replay, whose outcome follows from differences and missing evidence."""
+    def report(self, binding: Binding) -> ReplayReport:
+        """The report, whose outcome follows from differences and what is missing."""
+        compared = tuple(self.by_name.values())
+        count = sum(comparison.compared for comparison in compared)
         outcome: Literal["passed", "failed", "not shown"] = "passed"
-        compared, trained = tuple(self.by_name.values()), len(binding.rounds)
-        count = sum(one.compared for one in compared)
-        reason = f"{count} comparisons agree; {trained} of {binding.of} rounds were trained again"
+        reason = (
+            f"{count} comparisons agree; "
+            f"{len(binding.rounds)} of {binding.rounds_of_run} rounds were trained again"
+        )
         if self.differences:
-            first = min(self.differences, key=lambda one: one.round or math.inf)
-            where = f"round {first.round}: " if first.round else ""
-            others = len(self.differences) - 1
-            more = f" and {others} more differences" if others else ""
-            outcome, reason = "failed", f"{where}{first.name}: {first.detail}{more}"
-        elif missing:
-            outcome, reason = "not shown", f"missing: {missing}"
+            outcome = "failed"
+            reason = self._first_difference()
+        elif self.missing:
+            outcome = "not shown"
+            reason = f"missing: {self.missing}"
         packages = {name: version(name) for name in PACKAGES}
         return ReplayReport(
             outcome=outcome,
@@ -172,34 +215,48 @@ class Comparisons:
             chain=binding.chain,
             record=binding.record,
             rounds=binding.rounds,
-            of=binding.of,
+            of=binding.rounds_of_run,
             selection_seed=binding.selection_seed,
             comparisons=compared,
-            differences=tuple(self.differences[:MOST_DIFFERENCES]),
+            differences=tuple(self.differences[:MAX_DIFFERENCES]),
             tolerance=ROUNDINGS,
             deviation=max(self.deviations.values(), default=0.0),
-            claimed=claimed,
+            claimed=self.claimed,
             versions={"python": platform.python_version(), **packages},
             seconds=time.monotonic() - self._started,
         )
 
+    def _first_difference(self) -> str:
+        """The difference of the earliest round, and how many more there are."""
+        # What is of no round follows from the rounds, so it comes last.
+        first = min(self.differences, key=lambda fault: fault.round or math.inf)
+        where = f"round {first.round}: " if first.round else ""
+        further = len(self.differences) - 1
+        ending = f" and {further} more differences" if further else ""
+        return f"{where}{first.name}: {first.detail}{ending}"
 
-def both(recorded: object, replayed: object) -> str:
+
+def recorded_and_replayed(recorded: object, replayed: object) -> str:
     """The detail of a difference: the beginnings of two values."""
     return f"recorded {str(recorded)[:60]}, replayed {str(replayed)[:60]}"
 
 
-Field = str | int | float | tuple[int, ...] | None  # of a ledger line
+Field = str | int | float | tuple[int, ...] | None
+"""A field of a ledger line."""
 
 
 def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Field]]:
-    """Fields of a ledger line and its shares by name; the residual as norm and projection."""
+    """Fields of a ledger line and of its shares by name.
+
+    The residual is given as its norm and its projection on the sum.
+    """
     for name, value in line:
         if name == "residual":
             yield name, value and math.sqrt(value.sum_squares)
             yield name, value and value.along_sum
         elif name != "shares":
             yield name, value
+    # The cohort of a client's own release are its records in all mini-batches.
     cohort = "cohort" if line.unit == "client" else "batches"
     for share in line.shares:
         for name, value in share:

@@ -27,11 +27,11 @@ from simulate.replay.world import World
 
 @dataclass(frozen=True)
 class Part:
-    """The participants of one group in one release: the group, their numbers, a ledger share."""
+    """The participants of one group in one release."""
 
     group: GroupPlan
-    clients: np.ndarray
-    share: GroupShare
+    clients: np.ndarray  # their numbers
+    share: GroupShare  # of the ledger line
 
 
 @dataclass(frozen=True)
@@ -40,94 +40,189 @@ class Line:
 
     record: ReleaseRecord
     parts: list[Part]
-    stream: tuple[int, ...]
+    stream: tuple[int, ...]  # purpose and indices
 
 
 def planned_lines(
     world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()
 ) -> list[Line]:
-    """The lines of a round; fields that depend on training are zero."""
-    by_client, noisy = world.recipe.release == "per_client", world.recipe.noisy
-    released, whole = world.released(round_), world.parts.model.parameters
-    size = len(released) + (world.plan.clipping is not None)
-    parts, lines = list(_parts(world, round_, recorded)), []
-    releases = (
-        [parts] if world.recipe.release == "joint" else [[part] for part in parts]
-    )
-    for index, of_release in enumerate(releases):
-        first, at = of_release[0], (NOISE, round_, index)
-        if by_client:
-            at = (RECORD_NOISE, round_, int(first.clients[0]))
-        steps, source = first.group.steps or 1, world.source(*at)
-        state = (
-            source.fingerprint() if isinstance(source, SecureStream) else hashed(source)
+    """The lines of a round; fields that depend on training are zero.
+
+    Args:
+        world: the run.
+        round_: from 1.
+        recorded: the run's lines of the round, which name the participants where
+            cohorts are drawn with a key that is not known.
+    """
+    parts = list(_parts(world, round_, recorded))
+    releases = [parts]
+    if world.recipe.release != "joint":
+        releases = [[part] for part in parts]
+    released = world.released(round_)
+    return [
+        _planned_line(world, round_, index, parts_of_release, released)
+        for index, parts_of_release in enumerate(releases)
+    ]
+
+
+def _planned_line(
+    world: World, round_: int, index: int, parts: list[Part], released: np.ndarray
+) -> Line:
+    """The line of one release, from its parts and the released coordinates [k]."""
+    by_client = world.recipe.release == "per_client"
+    noisy = world.recipe.noisy
+    steps = parts[0].group.steps or 1
+
+    # A client that adds noise itself draws it from a stream of its own.
+    stream: tuple[int, ...] = (NOISE, round_, index)
+    if by_client:
+        stream = (RECORD_NOISE, round_, int(parts[0].clients[0]))
+    noise_state = ""
+    if noisy and not world.secret:
+        source = world.source(*stream)
+        is_secure = isinstance(source, SecureStream)
+        noise_state = source.fingerprint() if is_secure else hashed(source)
+
+    # The server names the coordinates of its noise where they are not all of them.
+    support = ""
+    is_partial = len(released) < world.parts.model.parameters or world.recipe.masked
+    if is_partial and noisy and not by_client:
+        support = mask_digest(released)
+
+    # One noise covers all groups of a joint release: the largest that any of them asks.
+    std = 0.0
+    dimension = 0
+    if noisy:
+        std = max(
+            part.group.noise_multiplier * (part.share.clip_bound or 0) for part in parts
         )
-        partly = len(released) < whole or world.recipe.masked
-        support = mask_digest(released) if partly and noisy and not by_client else ""
-        stds = [
-            one.group.noise_multiplier * (one.share.clip_bound or 0)
-            for one in of_release
-        ]
-        std, grid, family = max(stds) * noisy, None, "gaussian" if noisy else "none"
-        if world.discrete:
-            family, grid = "discrete_gaussian", grid_of(std)
-            std = scale_for(std) * grid
-        record = ReleaseRecord(
-            round=round_, unit="record" if by_client else "client", family=family, steps=steps,
-            noise_std=std, grid=grid, support=support, dimension=size * steps if noisy else 0,
-            noise_sum_squares=0.0, noise_state=state if noisy and not world.secret else "",
-            shares=tuple(part.share for part in of_release),
-        )  # fmt: skip
-        lines.append(Line(record, of_release, at))
-    return lines
+        # An adaptive clipping norm needs one more number: the count of small updates.
+        dimension = (len(released) + (world.plan.clipping is not None)) * steps
+    grid = None
+    family = "gaussian" if noisy else "none"
+    if world.discrete:
+        family = "discrete_gaussian"
+        grid = grid_of(std)
+        std = scale_for(std) * grid
+
+    record = ReleaseRecord(
+        round=round_,
+        unit="record" if by_client else "client",
+        family=family,
+        steps=steps,
+        noise_std=std,
+        grid=grid,
+        support=support,
+        dimension=dimension,
+        noise_sum_squares=0.0,
+        noise_state=noise_state,
+        shares=tuple(part.share for part in parts),
+    )
+    return Line(record, parts, stream)
 
 
 def _parts(
     world: World, round_: int, recorded: Sequence[ReleaseRecord]
 ) -> Iterator[Part]:
-    """Participants of each group, or of each release of one client, in the order of the ledger."""
-    named = {one.group: one.participants for line in recorded for one in line.shares}
-    plan, recipe = world.plan, world.recipe
-    for index, planned in enumerate(plan.groups):
-        (ratio, sigma), size = plan.at_round(planned, round_), planned.clients
-        law: str = planned.sampling or plan.spec.sampling
-        cohort = planned.expected_cohort if planned.segments is None else ratio * size
-        changes = {
-            "sampling_ratio": ratio,
-            "expected_cohort": cohort,
-            "noise_multiplier": sigma,
-        }
-        group = planned.model_copy(update=changes)
-        if recipe.release == "per_client":
-            law, ratio = "poisson", group.record_sampling_ratio or 1.0
-            chosen = list(turn(size, group.sampling_ratio, round_)[:, None])
-        elif world.secret:
-            within = [one for one in named.get(group.name) or () if one < size]
-            chosen = [np.array(within, np.int64)]
-        else:
-            source = world.source(
-                SAMPLING, SamplingLaw(law).law.stream_round(round_), index
-            )
-            chosen = [
-                drawn_cohort(
-                    law, source, world.parts.partition.seats[index], ratio, round_
-                )
-            ]
-        norm = plan.spec.clipping_norm if plan.clipping is None else plan.clipping.bound
-        norm, rule = norm * plan.clip_factor(group), rule_of(recipe.weight, plan)
-        for positions in chosen:
-            clients = np.asarray(world.parts.partition.members[index])[positions]
-            owned = (
-                len(world.parts.partition.records(int(clients[0])))
-                if group.records
-                else None
-            )
-            share = GroupShare(
-                group=group.name, clients=size,
-                sampling=SamplingLaw(law).of_person(group.contributions, plan.unit),
-                factor=1.0 if rule is None else rule(group, plan),
-                sampling_ratio=executed_ratio(law, size, ratio), cohort=len(positions),
-                participants=tuple(positions.tolist()), records=owned, largest_norm=0.0, clipped=0,
-                clip_bound=norm * (group.scale if recipe.scaled else 1) if world.clips else None,
-            )  # fmt: skip
-            yield Part(group, clients, share)
+    """The parts of a round in the order of the ledger, group by group.
+
+    Where each client releases for itself, each participant is a part.
+    """
+    recorded_participants: dict[str, Sequence[int] | None] = {}
+    for line in recorded:
+        for share in line.shares:
+            recorded_participants[share.group] = share.participants
+
+    for index, planned in enumerate(world.plan.groups):
+        group = _in_round(world, planned, round_)
+        named = recorded_participants.get(group.name) or ()
+        members = np.asarray(world.parts.partition.members[index])
+        for positions in _cohorts(world, index, group, round_, named):
+            clients = members[positions]
+            yield Part(group, clients, _share(world, group, positions, clients))
+
+
+def _in_round(world: World, planned: GroupPlan, round_: int) -> GroupPlan:
+    """A group with the ratio, expected cohort and noise multiplier of a round."""
+    ratio, noise_multiplier = world.plan.at_round(planned, round_)
+    cohort = planned.expected_cohort
+    if planned.segments is not None:
+        cohort = ratio * planned.clients
+    changes = {
+        "sampling_ratio": ratio,
+        "expected_cohort": cohort,
+        "noise_multiplier": noise_multiplier,
+    }
+    return planned.model_copy(update=changes)
+
+
+def _cohorts(
+    world: World, index: int, group: GroupPlan, round_: int, named: Sequence[int]
+) -> list[np.ndarray]:
+    """Positions in a group of the participants of each release of a round.
+
+    Args:
+        world: the run.
+        index: of the group in the plan.
+        group: with its values of the round.
+        round_: from 1.
+        named: positions that the ledger names; taken where cohorts cannot be drawn
+            again.
+    """
+    if world.recipe.release == "per_client":
+        return list(turn(group.clients, group.sampling_ratio, round_)[:, None])
+    if world.secret:
+        present = [position for position in named if position < group.clients]
+        return [np.array(present, np.int64)]
+    law: str = group.sampling or world.plan.spec.sampling
+    stream_round = SamplingLaw(law).law.stream_round(round_)
+    source = world.source(SAMPLING, stream_round, index)
+    seats = world.parts.partition.seats[index]
+    return [drawn_cohort(law, source, seats, group.sampling_ratio, round_)]
+
+
+def _share(
+    world: World, group: GroupPlan, positions: np.ndarray, clients: np.ndarray
+) -> GroupShare:
+    """The share of a group in a ledger line, without what training gives.
+
+    Args:
+        world: the run.
+        group: with its values of the round.
+        positions: of the participants in the group.
+        clients: their numbers.
+    """
+    plan = world.plan
+    law: str = group.sampling or plan.spec.sampling
+    ratio = group.sampling_ratio
+    if world.recipe.release == "per_client":
+        # What protects is then the sampling of records within a client.
+        law = "poisson"
+        ratio = group.record_sampling_ratio or 1.0
+
+    records = None
+    if group.records:
+        records = len(world.parts.partition.records(int(clients[0])))
+
+    clip_bound = None
+    if world.clips:
+        norm = plan.spec.clipping_norm
+        if plan.clipping is not None:
+            norm = plan.clipping.bound
+        clip_bound = norm * plan.clip_factor(group)
+        clip_bound *= group.scale if world.recipe.scaled else 1
+
+    weight = rule_of(world.recipe.weight, plan)
+    return GroupShare(
+        group=group.name,
+        clients=group.clients,
+        sampling=SamplingLaw(law).of_person(group.contributions, plan.unit),
+        factor=1.0 if weight is None else weight(group, plan),
+        sampling_ratio=executed_ratio(law, group.clients, ratio),
+        cohort=len(positions),
+        participants=tuple(positions.tolist()),
+        records=records,
+        largest_norm=0.0,
+        clipped=0,
+        clip_bound=clip_bound,
+    )

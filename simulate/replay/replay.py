@@ -33,7 +33,6 @@ from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.releases import NOT_STORED, StoredReleases, stored_fault, stored_releases
 from privplan.streams import NoiseKey
-from simulate.aggregators import WEIGHT
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.partition.clients import client_arrays
@@ -58,10 +57,9 @@ from simulate.replay.model import (
     round_releases,
     settings_of,
 )
+from simulate.replay.model_scores import ModelScores
 from simulate.replay.rounds import Recorded, Replayed, replay_round, start_of
-from simulate.replay.scores import SCORE, Scores, scores_of
 from simulate.replay.world import World
-from simulate.tasks import evaluations
 
 OF_KEY = frozenset(
     {"noise_state", "noise_sum_squares", "participants", "cohort", "releases"}
@@ -71,15 +69,17 @@ NO_KEY = "the key of cohorts and noise (--noise-key)"
 OWN_MODELS = (
     "rounds build on what clients keep; privplan replay --rounds all executes them"
 )
-"""Why a replay of some rounds in a limited time shows nothing where clients have own parameters."""
+"""Why a replay of some rounds in a limited time shows nothing where clients keep
+parameters.
+"""
 CLAIMED = (
     "scores are of models that clients keep, which no run stores; they are only claimed"
 )
-WEIGHTS = (
-    1e-5  # relative error of a sum over rounds of weights that float32 updates give
-)
-Lines = dict[int, list[ReleaseRecord]]  # ledger lines by round
-Progress = Callable[[int, int], None]  # rounds done, rounds to do
+
+Lines = dict[int, list[ReleaseRecord]]
+"""Ledger lines by round."""
+Progress = Callable[[int, int], None]
+"""(rounds done, rounds to do)."""
 
 
 class Replay:
@@ -88,90 +88,93 @@ class Replay:
     Args:
         folder: the run folder.
         data_dir: the data folder; PRIVPLAN_DATA when None.
-        own: the data, model, loss and metric of a run on own ones, as they were given
-            to it.
+        own_parts: the data, model, loss and metric of a run on own ones, as they were
+            given to it.
         noise_key: file with the key of a run with secure noise; without it cohorts and
-            noise are
-            not shown.
+            noise are not shown.
 
     Raises:
         InputError: when the folder holds no finished run, or the data or the key are
-        not those of
-            the run.
+            not those of the run.
     """
 
     def __init__(
         self,
         folder: Path,
         data_dir: Path | None = None,
-        own: OwnParts | None = None,
+        own_parts: OwnParts | None = None,
         noise_key: Path | None = None,
     ) -> None:
-        self.folder, self.found, self._workers = (
-            folder,
-            Comparisons(),
-            torch.get_num_threads(),
-        )
-        self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
+        self.folder = folder
+        self.comparisons = Comparisons()
+        self._workers = torch.get_num_threads()
+        self.plan = Plan.load(folder / PLAN)
+        self.record = RunRecord.load(folder)
         if self.record.status != "complete":
             raise InputError.one(
                 "record.status", "must be complete", self.record.status
             )
         self.ledger = read_ledger(folder, self.plan.digest)
         self.evidence = read_evidence(folder, self.plan.digest)
-        self.missing = "" if self.evidence else f"digests of the releases ({EVIDENCE})"
-        self.claimed = ""
+        if not self.evidence:
+            self.comparisons.missing = f"digests of the releases ({EVIDENCE})"
         self.world: World | None = None
         self.algorithm: Algorithm | None = None
-        # The state after the last round, where all rounds were executed one after another.
+        # The state after the last round, where all rounds were executed one after
+        # another.
         self.final: ModelState | None = None
-        key = NoiseKey.of_run(
-            folder, self.record.configuration.get("noise_commitment"), noise_key
-        )
-        if self.record.algorithm not in ALGORITHMS.names():
-            self.missing = (
-                f"{self.record.algorithm} cannot be executed again: it is unknown here"
+
+        commitment = self.record.configuration.get("noise_commitment")
+        key = NoiseKey.of_run(folder, commitment, noise_key)
+        name = self.record.algorithm
+        if name not in ALGORITHMS.names():
+            self.comparisons.missing = (
+                f"{name} cannot be executed again: it is unknown here"
             )
             return
         try:
             self.algorithm = algorithm_of(self.plan, self.record)
         except InputError as error:  # settings that the algorithm does not have
-            self.found.add(0, "algorithm", str(error), math.inf)
+            self.comparisons.add(0, "algorithm", str(error), math.inf)
             return
-        self.world = self._world(self.algorithm, data_dir, own or OwnParts(), key)
-        header = None if self.evidence is None else self.evidence.header
-        if isinstance(header, EarlierHeader):
-            self.missing = self.missing or EARLIER
+        own_parts = own_parts or OwnParts()
+        self.world = self._world(self.algorithm, data_dir, own_parts, key)
+        if self.evidence and isinstance(self.evidence.header, EarlierHeader):
+            self.comparisons.lacks(EARLIER)
 
     def _world(
         self,
         algorithm: Algorithm,
         data_dir: Path | None,
-        own: OwnParts,
+        own_parts: OwnParts,
         key: NoiseKey | None,
     ) -> World | None:
-        """What the run starts from; None, and why in ``missing``, where no replay executes it."""
-        settings, name = self.record.configuration, self.record.algorithm
+        """What the run starts from; None, and a missing reason, where none executes."""
+        settings = self.record.configuration
+        name = self.record.algorithm
         aggregation = str(settings.get("aggregation", "paper"))
-        entry = ALGORITHMS.get(name)
-        recipe = entry.recipe(self.plan, aggregation)
+        recipe = ALGORITHMS.get(name).recipe(self.plan, aggregation)
         if settings.get("canaries"):
             recipe = NotExecuted("canaries")
         if isinstance(recipe, NotExecuted):
-            self.missing = f"{name} cannot be executed again: {recipe.reason}"
+            self.comparisons.missing = (
+                f"{name} cannot be executed again: {recipe.reason}"
+            )
             return None
-        parts = own.parts_of(self.record, self.plan, data_dir, self.folder)
+
+        parts = own_parts.parts_of(self.record, self.plan, data_dir, self.folder)
         if parts.model.stochastic:
-            self.missing = (
+            self.comparisons.missing = (
                 "support of replay for a module that draws random numbers in training"
             )
             return None
+
         if recipe.personal or recipe.fine_tuned:
-            self.claimed = CLAIMED
+            self.comparisons.claimed = CLAIMED
         secret = self.record.noise == "secure" and not key
         if secret:
-            self.found.skipped = OF_KEY
-            self.missing = self.missing or NO_KEY
+            self.comparisons.skipped = OF_KEY
+            self.comparisons.lacks(NO_KEY)
         return World(
             plan=self.plan,
             recipe=recipe,
@@ -191,7 +194,9 @@ class Replay:
         progress: Progress,
         seconds: float | None = None,
     ) -> ReplayReport:
-        """Compare cohorts, noise states, constants and scores of all rounds; train some again.
+        """Compare cohorts, noise states, constants and scores of all rounds.
+
+        Some rounds are trained again, or all where each needs those before it.
 
         Args:
             rounds: how many, drawn at random; None for all.
@@ -206,11 +211,13 @@ class Replay:
         chosen = np.arange(1, total + 1)
         if rounds is not None and rounds < total:
             chosen = np.sort(generator.choice(chosen, rounds, replace=False))
+
         trained: list[int] = []
         if self.world is not None and self.algorithm is not None:
             lines = self._ledger(self.world)
             stored = self._inputs(self.world)
             if stored is not None:
+                # Whatever rounds the time suffices for are then a random choice, too.
                 if seconds is not None and not self.world.recipe.personal:
                     chosen = generator.permutation(chosen)
                 trained = self._from_stored(
@@ -221,58 +228,66 @@ class Replay:
                 trained = self._in_turn(
                     self.world, self.algorithm, last, lines, progress
                 )
+
         binding = Binding(
             plan_digest=self.plan.digest,
             chain=self.record.chain,
             record=self.record.digest,
             rounds=tuple(sorted(trained)),
-            of=total,
+            rounds_of_run=total,
             selection_seed=None if len(trained) == total else seed,
         )
-        return self.found.report(binding, self.missing, self.claimed)
+        return self.comparisons.report(binding)
 
     def _ledger(self, world: World) -> Lines:
-        """The ledger's lines by round, after comparing what does not depend on training."""
-        found, total = self.found, self.plan.spec.rounds
-        found.equal(
-            0, "ledger chain", self.ledger.fault or self.record.chain, self.ledger.chain
-        )
-        found.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
-        found.equal(0, "rounds done", self.record.rounds_done, total)
+        """The ledger's lines by round; compares what does not depend on training."""
+        compared = self.comparisons
+        total = self.plan.spec.rounds
+        claimed_chain = self.ledger.fault or self.record.chain
+        compared.equal(0, "ledger chain", claimed_chain, self.ledger.chain)
+        compared.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
+        compared.equal(0, "rounds done", self.record.rounds_done, total)
+
         lines: Lines = defaultdict(list)
         for line in self.ledger.records:
             lines[line.round].append(line)
+
+        # A ledger may name rounds that are not planned: they must have no lines.
         for round_ in sorted({*lines, *range(1, total + 1)}):
-            planned = (
-                planned_lines(world, round_, lines[round_]) if round_ <= total else []
-            )
-            found.equal(round_, "number of releases", len(lines[round_]), len(planned))
-            for recorded, replayed in zip(lines[round_], planned, strict=False):
-                found.lines(recorded, replayed.record, None)
+            recorded = lines[round_]
+            planned = planned_lines(world, round_, recorded) if round_ <= total else []
+            compared.equal(round_, "number of releases", len(recorded), len(planned))
+            for line, planned_line in zip(recorded, planned, strict=False):
+                compared.lines(line, planned_line.record, None)
         return lines
 
     def _inputs(self, world: World) -> StoredReleases | None:
-        """Compare data, partition and stored vectors; the stored releases, where they are whole."""
+        """The stored releases, if they are whole; compares data, partition, vectors."""
         if self.evidence is None:
             return None
-        found, header, fault = self.found, self.evidence.header, self.evidence.fault
-        found.add(0, "evidence chain", fault or "", float(fault is not None))
+        compared = self.comparisons
+        header = self.evidence.header
+        fault = self.evidence.fault
+        compared.add(0, "evidence chain", fault or "", float(fault is not None))
         if header is None:
             return None
-        found.equal(0, "data", header.data, world.parts.data.digest)
+
+        compared.equal(0, "data", header.data, world.parts.data.digest)
         digest = clients_digest(client_arrays(world.parts.partition))
-        found.equal(0, "partition", header.clients, digest)
-        if (named := read_clients(self.folder)) is not None:
-            found.equal(0, "clients", clients_digest(named), digest)
+        compared.equal(0, "partition", header.clients, digest)
+        named_clients = read_clients(self.folder)
+        if named_clients is not None:
+            compared.equal(0, "clients", clients_digest(named_clients), digest)
         if fault is not None or not isinstance(header, EvidenceHeader):
             return None
+
         rounds = tuple(self.evidence.of_releases.values())
         fault = stored_fault(self.folder, header, rounds, self.ledger, self.plan)
-        found.add(0, "stored vectors", fault or "", float(fault is not None))
+        compared.add(0, "stored vectors", fault or "", float(fault is not None))
         if fault is not None:
             return None
         if not header.stored:
-            self.missing = self.missing or NOT_STORED
+            compared.lacks(NOT_STORED)
             return None
         return stored_releases(self.folder, self.plan, self.ledger)
 
@@ -282,7 +297,7 @@ class Replay:
         earlier = self.evidence is not None and isinstance(
             self.evidence.header, EarlierHeader
         )
-        return not (self.world.secret or earlier or self.found.differences)
+        return not (self.world.secret or earlier or self.comparisons.differences)
 
     def _from_stored(
         self,
@@ -292,34 +307,51 @@ class Replay:
         lines: Lines,
         show: Progress,
     ) -> list[int]:
-        """Train rounds from the models that the stored releases give; returns their numbers."""
+        """Train rounds from the models of the stored releases; returns their numbers.
+
+        Args:
+            world: what the run starts from.
+            stored: the run's releases.
+            chosen: the rounds to compare, in any order.
+            lines: of the ledger, by round.
+            show: is called with the rounds done and those to do.
+        """
         assert self.algorithm is not None
         if world.secret and world.recipe.release == "per_client":
             chosen = []  # each client adds its own noise: nothing is left to compare
         stretches = [self._stretch(world, round_) for round_ in chosen]
-        needed = {round_ for stretch in stretches for round_ in stretch}
-        starts, recorded = self._pass(world, self.algorithm, stored, needed, lines)
-        trained, last = list[int](), None
-        before: Replayed | None = None
+        to_execute = set[int]().union(*stretches)
+        starts, recorded = self._pass(world, self.algorithm, stored, to_execute, lines)
+
+        # Only the last round of a stretch is compared; the others give its sums or
+        # personal parameters. Where the chosen rounds ascend, the round executed last
+        # may serve the next stretch, which then begins after it.
+        trained: list[int] = []
+        last_executed: int | None = None
+        replayed: Replayed | None = None
         for done, stretch in enumerate(stretches):
             show(done, len(stretches))
             if trained and time.monotonic() > self._until:
                 break
-            for round_ in stretch if stretch[-1] in starts else ():
-                if last is not None and round_ <= last and stretch[-1] > last:
+            chosen_round = stretch[-1]
+            if chosen_round not in starts:
+                continue  # the stored releases end before it
+            for round_ in stretch:
+                if last_executed is not None and round_ <= last_executed < chosen_round:
                     continue  # executed for the round before
-                kept = before if last == round_ - 1 else None
-                start = start_of(starts[round_], kept)
-                before, last = (
-                    replay_round(world, round_, start, recorded[round_], self._workers),
-                    round_,
+                before = replayed if last_executed == round_ - 1 else None
+                start = start_of(starts[round_], before)
+                replayed = replay_round(
+                    world, round_, start, recorded[round_], self._workers
                 )
-                if round_ == stretch[-1]:
-                    self._compare(round_, before, recorded[round_])
+                last_executed = round_
+                if round_ == chosen_round:
+                    self._compare(round_, replayed, recorded[round_])
                     trained.append(round_)
         show(len(stretches), len(stretches))
+
         if world.recipe.personal and len(trained) < len(chosen):
-            self.missing = self.missing or OWN_MODELS
+            self.comparisons.lacks(OWN_MODELS)
             return []
         return trained
 
@@ -332,47 +364,48 @@ class Replay:
         world: World,
         algorithm: Algorithm,
         stored: StoredReleases,
-        needed: set[int],
+        to_execute: set[int],
         lines: Lines,
     ) -> tuple[dict[int, ModelState], dict[int, Recorded]]:
-        """Compute all models: states before the needed rounds, and the scores of evaluated ones."""
-        recorded = dict[int, Recorded]()
+        """Compute all models from the stored releases, and compare their scores.
+
+        Returns:
+            The state before each round to execute, and what the run recorded of it.
+        """
+        recorded: dict[int, Recorded] = {}
 
         def noted() -> Iterator[RoundReleases]:
+            """The releases of each round; those of rounds to execute are noted."""
             members = members_of(self.folder, self.plan)
             for releases in round_releases(stored, self.ledger, algorithm, members):
-                if releases.round in needed:
-                    recorded[releases.round] = Recorded(
-                        lines[releases.round], releases.vectors
-                    )
+                round_ = releases.round
+                if round_ in to_execute:
+                    recorded[round_] = Recorded(lines[round_], releases.vectors)
                 yield releases
 
-        first = initial_vector(algorithm, world.parts.model, world.seed)
-        declared = torch.from_numpy(stored.initial().copy())
-        off = (
-            float((declared - first).norm())
-            if declared.shape == first.shape
-            else math.inf
-        )
-        unit = float(first.norm()) or 1.0
-        self.found.add(
-            0,
-            "initial model",
-            f"off by {off / unit:.2g}",
-            off / unit,
-            INITIAL_TOLERANCE,
-        )
-        starts = dict[int, ModelState]()
-        scorer = _Scorer(self, world, algorithm)
-        states = models_after(algorithm, world.parts.model, world.seed, first, noted())
+        model = world.parts.model
+        first = initial_vector(algorithm, model, world.seed)
+        self._compare_initial(torch.from_numpy(stored.initial().copy()), first)
+
+        starts: dict[int, ModelState] = {}
+        scores = ModelScores(self.comparisons, self.plan, self.record, world, algorithm)
         try:
-            for state in states:
-                if state.round + 1 in needed:
+            for state in models_after(algorithm, model, world.seed, first, noted()):
+                if state.round + 1 in to_execute:
                     starts[state.round + 1] = state
-                scorer.see(state)
+                scores.see(state)
         except InputError as error:  # releases that are not of the algorithm
-            self.found.add(len(recorded), "releases", str(error), math.inf)
+            self.comparisons.add(len(recorded), "releases", str(error), math.inf)
         return starts, recorded
+
+    def _compare_initial(self, declared: torch.Tensor, drawn: torch.Tensor) -> None:
+        """Compare the stored first vector [d] with the one that the seed draws [d]."""
+        distance = math.inf
+        if declared.shape == drawn.shape:
+            distance = float((declared - drawn).norm())
+        relative = distance / (float(drawn.norm()) or 1.0)
+        detail = f"off by {relative:.2g}"
+        self.comparisons.add(0, "initial model", detail, relative, INITIAL_TOLERANCE)
 
     def _in_turn(
         self,
@@ -389,36 +422,41 @@ class Replay:
         """
         model = world.parts.model
         state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))
-        scorer, trained = _Scorer(self, world, algorithm), list[int]()
-        before: Replayed | None = None
+        scores = ModelScores(self.comparisons, self.plan, self.record, world, algorithm)
+        trained: list[int] = []
+        replayed: Replayed | None = None
         for round_ in range(1, last + 1):
             show(round_ - 1, last)
             if trained and time.monotonic() > self._until:
                 break
             recorded = Recorded(lines[round_])
-            before = replay_round(
-                world, round_, start_of(state, before), recorded, self._workers
-            )
-            self._compare(round_, before, recorded)
+            start = start_of(state, replayed)
+            replayed = replay_round(world, round_, start, recorded, self._workers)
+            self._compare(round_, replayed, recorded)
             trained.append(round_)
-            releases = _as_sent(world, round_, before)
+
+            # The model moves by the replayed releases.
+            releases = _as_sent(world, round_, replayed)
             public = public_coordinates(algorithm, model, world.seed, round_)
             coordinates = None if public is None else torch.from_numpy(public)
             state = step(algorithm, state, releases, coordinates)
-            scorer.see(state)
+            scores.see(state)
         show(last, last)
+
+        # Once all rounds are executed, stored releases would show nothing more.
         if len(trained) == self.plan.spec.rounds:
             self.final = state
-            if self.missing == NOT_STORED:
-                self.missing = ""
+            if self.comparisons.missing == NOT_STORED:
+                self.comparisons.missing = ""
         return trained
 
     def _compare(self, round_: int, replayed: Replayed, recorded: Recorded) -> None:
         """Compare a round trained again with the ledger and the stored releases."""
+        compared = self.comparisons
         for line, release in zip(recorded.lines, replayed.releases, strict=False):
-            self.found.lines(line, release.record, release.near)
+            compared.lines(line, release.record, release.near)
         for vector, release in zip(recorded.releases, replayed.releases, strict=False):
-            self.found.released(round_, vector, release)
+            compared.released(round_, vector, release)
 
 
 def _as_sent(world: World, round_: int, replayed: Replayed) -> RoundReleases:
@@ -428,66 +466,5 @@ def _as_sent(world: World, round_: int, replayed: Replayed) -> RoundReleases:
         for line in planned_lines(world, round_):
             [part] = line.parts
             senders.append(Sender(part.group.name, int(part.clients[0])))
-    return RoundReleases(
-        round_, [release.vector for release in replayed.releases], senders
-    )
-
-
-class _Scorer:
-    """Compares the scores of the models that pass with those that the record claims."""
-
-    def __init__(self, replay: Replay, world: World, algorithm: Algorithm) -> None:
-        self._replay, self._world, self._algorithm = replay, world, algorithm
-        parts, record = world.parts, replay.record
-        self._points = {point.round: point for point in record.metrics}
-        records = len(parts.data.test_y)
-        self._due = evaluations(replay.plan, parts.partition, records, world.seed)
-        replay.found.equal(0, "evaluated rounds", sorted(self._points), [*self._due])
-
-    def see(self, state: ModelState) -> None:
-        """Compare the scores of a model, where its round is evaluated and the model is for all."""
-        replay, world = self._replay, self._world
-        if state.round == replay.plan.spec.rounds:
-            self._weights(state)
-        if replay.claimed or state.round not in self._due:
-            return
-        theta = state.released(self._algorithm)
-        scores = scores_of(world.parts, replay.plan, theta, self._due[state.round])
-        if not scores.shown:
-            share = (
-                f"{scores.ties:.0%} of the test records are ties of the model's outputs"
-            )
-            replay.missing = (
-                replay.missing or f"accuracies that rounding does not decide: {share}"
-            )
-        found, point = replay.found, self._points.get(state.round)
-        if point is not None:
-            replayed = {"score": scores.score, "loss": (scores.loss, 0.0)}
-            claimed = {"score": point.accuracy, "loss": point.loss}
-            found.scores(state.round, "metrics", claimed, replayed, SCORE)
-        if state.round == replay.plan.spec.rounds:
-            self._final(scores)
-
-    def _final(self, scores: Scores) -> None:
-        """Compare the scores of the final model."""
-        found, record = self._replay.found, self._replay.record
-        found.scores(
-            0, "accuracy", {"score": record.accuracy}, {"score": scores.score}, SCORE
-        )
-        found.scores(
-            0, "accuracy_by_class", record.accuracy_by_class, scores.by_class, SCORE
-        )
-        found.scores(
-            0, "accuracy_by_group", record.accuracy_by_group, scores.by_group, SCORE
-        )
-
-    def _weights(self, state: ModelState) -> None:
-        """Compare the groups' mean weights, where the server found them from the updates."""
-        computed = {
-            group.name: (float(state.server[WEIGHT + group.name]) / state.round, 0.0)
-            for group in self._replay.plan.groups
-            if WEIGHT + group.name in state.server
-        }
-        recorded = dict(self._replay.record.weights)
-        if computed or recorded:
-            self._replay.found.scores(0, "weights", recorded, computed, WEIGHTS)
+    vectors = [release.vector for release in replayed.releases]
+    return RoundReleases(round_, vectors, senders)

@@ -1,11 +1,14 @@
-"""Noisy sums of clipped updates, executed again, and the examination of training at kinks."""
+"""Noisy sums of clipped updates, executed again.
+
+Where training falls on the other side of a kink than the run did, it is examined.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TypeVar
@@ -35,11 +38,15 @@ Result = TypeVar("Result")
 # Where one direction keeps to a side of a kink, the opposite one crosses it. A first
 # kink of little weight leaves more than rounding does.
 CHANGES = (1e-7, -1e-7, 1e-6, -1e-6, 2e-6, -2e-6, 3e-6, -3e-6, 5e-6, -5e-6, 1e-5, -1e-5)
-"""Relative changes of a model, for each client and size along a random vector of its own."""
-EXPLAINED = (
-    0.95  # part of a gap that another update may leave at most, to take its place
-)
-KEPT = 2**26  # most values of updates that are kept in memory for another look: 256 MB
+"""Relative changes of a model along a random vector, another for each client and size."""
+# Part of a gap that another update may leave at most, to take its place.
+EXPLAINED = 0.95
+# Numbers in updates that are kept in memory for another look: 256 MB.
+CACHED_NUMBERS = 2**26
+# Keeps a clipped update within its bound, whatever the rounding to the grid.
+BELOW_BOUND = 1 - 2.0**-30
+# The least norm that is divided by.
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -80,79 +87,98 @@ class Cohort:
     """
 
     def __init__(self, world: World, line: Line, start: Start, workers: int) -> None:
-        self._world, self._round, self._start = world, line.record.round, start
+        self._world = world
+        self._round = line.record.round
+        self._start = start
         self._workers = workers
+
         norm = math.inf
         if world.clips:
             norm = start.clipping_norm or world.plan.spec.clipping_norm
-        self._empty = list[Callable[[], ClippedSum]]()
-        self._members = list[
-            tuple[int, int]
-        ]()  # (part of the release, number of the client)
+        # Each makes an empty sum, for one part of the release.
+        self._empty: list[Callable[[], ClippedSum]] = []
+        # (part of the release, number of the client) of all participants.
+        self._members: list[tuple[int, int]] = []
         for place, part in enumerate(line.parts):
             bound = norm * world.plan.clip_factor(part.group)
-            self._empty.append(
-                partial(ClippedSum, bound, _finish(world, line, part, bound))
-            )
+            finish = _finish(world, line, part, bound)
+            self._empty.append(partial(ClippedSum, bound, finish))
             self._members += [(place, client) for client in part.clients.tolist()]
+
         size = world.plan.spec.local.batch_size
         self._chunk = world.parts.model.clients_per_chunk(size)
-        self._changed = dict[tuple[int, int], tuple[Tensor, Tensor]]()
-        self._kept = dict[tuple[int, float], list[tuple[Tensor, Tensor]]]()
+        # What a client sends and keeps: where another side of a kink explains the run,
+        # and for chunks (first client, relative change of the start) that were trained.
+        self._changed: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._cache: dict[tuple[int, float], list[tuple[Tensor, Tensor]]] = {}
 
     def sums(self, personal: dict[int, Tensor]) -> list[ClippedSum]:
         """The sum of each part; what clients keep is written to ``personal``."""
         sums = [empty() for empty in self._empty]
         firsts = range(0, len(self._members), self._chunk)
-        for first, sent in zip(
-            firsts, in_threads(self._trained, firsts, self._workers), strict=True
-        ):
-            for member, update in zip(self._chunk_of(first), sent, strict=True):
-                vector, kept = self._changed.get(member, update)
-                sums[member[0]].add(vector)
+        results = in_threads(self._trained, firsts, self._workers)
+        for first, updates_of_chunk in zip(firsts, results, strict=True):
+            members = self._chunk_of(first)
+            for member, update in zip(members, updates_of_chunk, strict=True):
+                place, client = member
+                sent, remains = self._changed.get(member, update)
+                sums[place].add(sent)
                 if self._world.recipe.personal:
-                    personal[member[1]] = kept
+                    personal[client] = remains
         return sums
 
     def explain(self, gap: Tensor, factor: float, enough: float) -> bool:
-        """Change updates by their rounding as long as that explains a part of a gap [k].
-
-        Returns whether an update was changed.
+        """Change updates by their rounding, as long as that explains a part of a gap.
 
         Args:
-            gap: the run's release minus the replayed one.
+            gap: the run's release minus the replayed one [k].
             factor: on the round's own sums in what is released.
             enough: the norm of a gap that needs no explanation.
+
+        Returns:
+            Whether an update was changed.
         """
-        for change, first in product(
-            CHANGES, range(0, len(self._members), self._chunk)
-        ):
+        firsts = range(0, len(self._members), self._chunk)
+        for change, first in product(CHANGES, firsts):
             if gap.norm() <= enough:
                 break
-            pairs = zip(self._trained(first), self._trained(first, change), strict=True)
-            for member, (now, other) in zip(self._chunk_of(first), pairs, strict=True):
+            trained = self._trained(first)
+            nudged = self._trained(first, change)
+            members = self._chunk_of(first)
+            for member, update, candidate in zip(members, trained, nudged, strict=True):
                 clipped = self._empty[member[0]]()
-                used, _ = self._changed.get(member, now)
-                difference = clipped.summand(used) - clipped.summand(other[0])
-                rest = gap + factor * difference
-                if rest.norm() < EXPLAINED * gap.norm():
-                    self._changed[member], gap = other, rest
+                used, _ = self._changed.get(member, update)
+                candidate_sent, _ = candidate
+                difference = clipped.summand(used) - clipped.summand(candidate_sent)
+                remaining_gap = gap + factor * difference
+                if remaining_gap.norm() < EXPLAINED * gap.norm():
+                    self._changed[member] = candidate
+                    gap = remaining_gap
         return bool(self._changed)
 
     def _chunk_of(self, first: int) -> list[tuple[int, int]]:
         return self._members[first : first + self._chunk]
 
     def _trained(self, first: int, change: float = 0.0) -> list[tuple[Tensor, Tensor]]:
-        """What the clients of a chunk send and keep, kept in memory where it has room."""
-        if (first, change) in self._kept:
-            return self._kept[first, change]
+        """What each client of a chunk sends and keeps; cached while there is room."""
+        key = (first, change)
+        if key in self._cache:
+            return self._cache[key]
         clients = [client for _, client in self._chunk_of(first)]
-        found = [*updates(self._world, self._round, self._start, clients, change)]
-        if len(self._kept) < KEPT // max(
-            1, self._chunk * self._world.parts.model.parameters
-        ):
-            self._kept[first, change] = found
-        return found
+        trained = list(updates(self._world, self._round, self._start, clients, change))
+        numbers = max(1, self._chunk * self._world.parts.model.parameters)
+        if len(self._cache) < CACHED_NUMBERS // numbers:
+            self._cache[key] = trained
+        return trained
+
+
+@dataclass(frozen=True)
+class _NoisySum:
+    """A noisy sum, and what it is made of."""
+
+    sums: list[ClippedSum]  # of the round, by part of the release
+    total: Tensor  # mixture of the sums of this round and of those before [k]
+    vector: Tensor  # the total with noise [k], float32
 
 
 def noisy_sum(
@@ -164,7 +190,9 @@ def noisy_sum(
     workers: int,
     personal: dict[int, Tensor],
 ) -> Release:
-    """A noisy sum of clipped updates; the noise is drawn again, or, without the key, not known.
+    """A noisy sum of clipped updates, with its noise drawn again.
+
+    Without the key of the noise, the run's release takes the place of the replayed one.
 
     Args:
         world: the run.
@@ -178,32 +206,42 @@ def noisy_sum(
     size = len(world.released(line.record.round)) + (world.plan.clipping is not None)
     if released is not None and len(released) != size:
         released = None  # another length is a difference
-    known = not (world.recipe.noisy and world.secret)
+    noise_is_known = not (world.recipe.noisy and world.secret)
     noise = np.zeros(size)
-    if world.recipe.noisy and known:
+    if world.recipe.noisy and noise_is_known:
         noise = noise_of(world, line, size)
     factors = mixture(world.plan, line.record.round)
     cohort = Cohort(world, line, start, workers)
-    sums = cohort.sums(personal)
-    total = _mixed(sums, place, start, factors, size)
-    vector = (total + torch.from_numpy(noise)).float()
-    unit = unit_of(line.record.noise_std, vector)
-    summed_norms = sum(one.summed_norms for one in sums)
-    limit = ROUNDINGS * rounding_of(vector, summed_norms, unit)
-    if released is not None and not known:
-        vector = released
+
+    def replayed() -> _NoisySum:
+        """The noisy sum of the cohort's updates, as far as they are explained."""
+        sums = cohort.sums(personal)
+        total = _mixed(sums, place, start, factors, size)
+        return _NoisySum(sums, total, (total + torch.from_numpy(noise)).float())
+
+    result = replayed()
+    unit = unit_of(line.record.noise_std, result.vector)
+    summed_norms = sum(part.summed_norms for part in result.sums)
+    limit = ROUNDINGS * rounding_of(result.vector, summed_norms, unit)
+    if released is not None and not noise_is_known:
+        result = replace(result, vector=released)
     elif released is not None:
-        off = deviation(released, vector, unit).norm
-        if limit < off < EXAMINED:
-            gap = released.double() - total - torch.from_numpy(noise)
-            explained = cohort.explain(gap, factors[0], limit / 2 * unit)
-            limit *= AT_KINKS / ROUNDINGS if explained else 1
-            sums = cohort.sums(personal)
-            total = _mixed(sums, place, start, factors, size)
-            vector = (total + torch.from_numpy(noise)).float()
-    record = _with_evidence(world, line, sums, total, vector, noise)
-    near = sum(one.near for one in sums)
-    return Release(vector, record, near, unit, limit, [one.total for one in sums])
+        # A deviation beyond rounding may come from a kink, unless it is too large.
+        distance = deviation(released, result.vector, unit).norm
+        if limit < distance < EXAMINED:
+            gap = released.double() - result.total - torch.from_numpy(noise)
+            if cohort.explain(gap, factors[0], limit / 2 * unit):
+                limit *= AT_KINKS / ROUNDINGS
+                result = replayed()
+
+    return Release(
+        vector=result.vector,
+        record=_with_evidence(world, line, result, noise),
+        near=sum(part.near for part in result.sums),
+        unit=unit,
+        limit=limit,
+        sums=[part.total for part in result.sums],
+    )
 
 
 def _mixed(
@@ -214,56 +252,61 @@ def _mixed(
     size: int,
 ) -> Tensor:
     """The mixture of the sums of a round and of those before it, without noise [k]."""
+    current = [part.total for part in sums]
+    rounds = [current, *(past[place] for past in start.past)]
     total = torch.zeros(size, dtype=torch.float64)
-    rounds = [[one.total for one in sums], *(past[place] for past in start.past)]
-    for factor, of_round in zip(factors, rounds, strict=False):
-        for of_group in of_round:
-            total = total + factor * of_group
+    for factor, sums_of_round in zip(factors, rounds, strict=False):
+        for sum_of_group in sums_of_round:
+            total = total + factor * sum_of_group
     return total
 
 
 def _with_evidence(
-    world: World,
-    line: Line,
-    sums: Sequence[ClippedSum],
-    total: Tensor,
-    vector: Tensor,
-    noise: np.ndarray,
+    world: World, line: Line, result: _NoisySum, noise: np.ndarray
 ) -> ReleaseRecord:
-    """The ledger line with what training and noise give."""
-    shares = [
-        part.share.model_copy(update=one.evidence)
-        for part, one in zip(line.parts, sums, strict=True)
-    ]
+    """The ledger line with what training and noise [k] give."""
+    shares = tuple(
+        part.share.model_copy(update=clipped.evidence)
+        for part, clipped in zip(line.parts, result.sums, strict=True)
+    )
     if not world.recipe.noisy:
-        return line.record.model_copy(update={"shares": tuple(shares)})
-    rest, length = vector.double() - total, float(total.norm())
-    along = float(rest @ total) / length if length else None
+        return line.record.model_copy(update={"shares": shares})
+
+    # What rounding to float32 left of the noise, and its projection on the sum.
+    residual = result.vector.double() - result.total
+    length = float(result.total.norm())
+    along_sum = float(residual @ result.total) / length if length else None
+    sum_squares = float(residual @ residual)
     changes = {
-        "shares": tuple(shares),
+        "shares": shares,
         "noise_sum_squares": float(np.square(noise).sum()),
-        "residual": Residual(sum_squares=float(rest @ rest), along_sum=along),
+        "residual": Residual(sum_squares=sum_squares, along_sum=along_sum),
     }
     return line.record.model_copy(update=changes)
 
 
 def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
-    """What follows clipping: the count for an adaptive norm, the group's scale, the grid."""
-    rule, grid = world.plan.clipping, line.record.grid
-    largest = (part.share.clip_bound or 0.0) * (1 - 2.0**-30)
+    """What follows clipping: count for an adaptive norm, scale of the group, grid."""
+    clipping = world.plan.clipping
+    grid = line.record.grid
+    largest = (part.share.clip_bound or 0.0) * BELOW_BOUND
 
     def finish(sent: Tensor, exceeds: bool) -> Tensor:
-        if rule is not None:
-            half = rule.update_noise_multiplier / rule.count_noise_multiplier / 2
-            sent = torch.cat(
-                [sent / norm, sent.new_tensor([-half if exceeds else half])]
+        if clipping is not None:
+            # The update in units of the norm, then half a count, by its sign: in these
+            # units noise of one size serves both (Andrew et al., Differentially Private
+            # Learning with Adaptive Clipping, 2021).
+            half = (
+                clipping.update_noise_multiplier / clipping.count_noise_multiplier / 2
             )
+            count = sent.new_tensor([-half if exceeds else half])
+            sent = torch.cat([sent / norm, count])
             sent = sent * world.plan.clip_factor(part.group)
         if world.recipe.scaled:
             sent = sent * part.group.scale
         if grid is None:
             return sent
-        within = sent * min(1.0, largest / max(float(sent.norm()), 1e-300))
+        within = sent * min(1.0, largest / max(float(sent.norm()), TINY))
         return (within / grid).trunc() * grid
 
     return finish
@@ -271,11 +314,9 @@ def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
 
 def noise_of(world: World, line: Line, size: int) -> np.ndarray:
     """The noise of a line [size], drawn again."""
-    source, grid, std = (
-        world.source(*line.stream),
-        line.record.grid,
-        line.record.noise_std,
-    )
+    source = world.source(*line.stream)
+    grid = line.record.grid
+    std = line.record.noise_std
     if grid is not None:
         return discrete_gaussian(source, std / grid, size) * grid
     return np.asarray(source.standard_normal(size) * std)

@@ -1,4 +1,4 @@
-"""Local training, executed again: mini-batches, gradients by autograd, and the local rules."""
+"""Local training, executed again: mini-batches, gradients by autograd, local rules."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from simulate.data.dataset import augmented
 from simulate.replay.draws import AUGMENTATION, CLIENT, Batches, epochs, stream
 from simulate.replay.world import World
 
-LAST_STEP, NORM = "last_step", "clipping_norm"
-"""Names of the last step and of the adaptive clipping norm in the server's state."""
+# Names of the last step and of the adaptive clipping norm in the server's state.
+LAST_STEP = "last_step"
+NORM = "clipping_norm"
 
-Sums = Sequence[Tensor]  # the sum of each group of a release, without noise
+Sums = Sequence[Tensor]
+"""The sum of each group of a release, without noise."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What the clients of a round start from."""
+    """What the clients of a round start from.
 
-    theta: Tensor  # the global model [d]
-    clipping_norm: float | None = (
-        None  # of a norm that follows a quantile; None for the plan's
-    )
-    last_step: Tensor | None = None  # the server's last step [d] (DP-FedPGN)
-    # sums of the rounds before, the latest first: by release, then by group
+    Attributes:
+        theta: the global model [d].
+        clipping_norm: the norm that follows a quantile; None for the plan's.
+        last_step: the server's last step [d] (DP-FedPGN).
+        past: sums of the rounds before, the latest first: by release, then by group.
+        personal: what clients have kept for themselves so far, by number.
+    """
+
+    theta: Tensor
+    clipping_norm: float | None = None
+    last_step: Tensor | None = None
     past: Sequence[Sequence[Sums]] = ()
-    # what clients have kept for themselves so far, by number of the client
     personal: Mapping[int, Tensor] = field(default_factory=dict)
 
     def of_client(self, client: int) -> Tensor:
-        """The parameters from which a client trains [d]: shared ones and what it has kept."""
-        kept = self.personal.get(client)
-        return self.theta if kept is None else self.theta + kept
+        """The parameters from which a client trains [d]: shared ones and its own."""
+        personal = self.personal.get(client)
+        return self.theta if personal is None else self.theta + personal
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,8 @@ class Batch:
     sizes: Sequence[int]  # how many of the B records count, by client
 
 
-Factor = (
-    float | Tensor
-)  # on the learning rate: a number, or one for each coordinate [d]
+Factor = float | Tensor
+"""On the learning rate: a number, or one for each coordinate [d]."""
 
 
 def mini_batches(
@@ -61,16 +66,19 @@ def mini_batches(
 
     They are filled up to equal sizes by records that enter no loss.
     """
-    data, rule = world.parts.data, world.plan.spec.local.augmentation
-    sizes = np.array([[len(rows) for rows in of_client] for of_client in batches])
+    sizes = np.array([list(map(len, of_client)) for of_client in batches])
     width = sizes.max()
-    filled = [[np.resize(rows, width) for rows in of_client] for of_client in batches]
+    filled = []
+    for of_client in batches:
+        filled.append([np.resize(records, width) for records in of_client])
     rows = torch.from_numpy(np.array(filled))
+
+    data = world.parts.data
+    augmentation = world.plan.spec.local.augmentation
     sources = (stream(world.seed, AUGMENTATION, round_, client) for client in clients)
-    x = augmented(data.inputs(data.train_x[rows]), rule, sources)
-    steps = zip(
-        x.unbind(1), data.train_y[rows].unbind(1), sizes.T.tolist(), strict=True
-    )
+    x = augmented(data.inputs(data.train_x[rows]), augmentation, sources)
+    y = data.train_y[rows]
+    steps = zip(x.unbind(1), y.unbind(1), sizes.T.tolist(), strict=True)
     return (Batch(*step) for step in steps)
 
 
@@ -82,20 +90,20 @@ def gradients(world: World, theta: Tensor, batch: Batch) -> Tensor:
         logits = model.logits_each(theta, batch.x)
     else:
         logits = model.logits(theta[0], batch.x[0])[None]
-    each = zip(logits, batch.y, batch.sizes, strict=True)
-    losses = [model.objective(z[:size], labels[:size]) for z, labels, size in each]
+    losses = []
+    for outputs, labels, size in zip(logits, batch.y, batch.sizes, strict=True):
+        losses.append(model.objective(outputs[:size], labels[:size]))
     return torch.autograd.grad(torch.stack(losses).sum(), theta)[0]
 
 
 def learning_rate(plan: Plan, round_: int) -> float:
     """Local learning rate of a round."""
-    return plan.spec.local.learning_rate * plan.spec.local.learning_rate_decay ** (
-        round_ - 1
-    )
+    decay = plan.spec.local.learning_rate_decay ** (round_ - 1)
+    return plan.spec.local.learning_rate * decay
 
 
 Slope = Callable[[Tensor, int, Tensor | bool], Tensor]
-"""(parameters, step from 0, whether each coordinate moves in it) to the descent direction."""
+"""(parameters, step from 0, whether each coordinate moves) to the descent direction."""
 
 
 def descended(
@@ -106,7 +114,9 @@ def descended(
     factors: Sequence[Factor],
     drift: Tensor | float = 0.0,
 ) -> Tensor:
-    """Movement [..., d] by SGD with momentum; coordinates with a factor of 0 rest in a step.
+    """Movement [..., d] by SGD with momentum.
+
+    A coordinate with a factor of 0 does not move in that step.
 
     Args:
         plan: names momentum and learning rate.
@@ -116,32 +126,46 @@ def descended(
         factors: on the learning rate, one for each step.
         drift: added to the parameters in each step.
     """
-    now, speed = theta, torch.zeros_like(theta)
+    momentum = plan.spec.local.momentum
+    rate = learning_rate(plan, round_)
+    now = theta
+    speed = torch.zeros_like(theta)
     for step, factor in enumerate(factors):
-        speed = slope(now, step, factor != 0).add_(
-            speed, alpha=plan.spec.local.momentum
-        )
-        now = now.sub(speed * factor, alpha=learning_rate(plan, round_)) + drift
+        speed = slope(now, step, factor != 0).add_(speed, alpha=momentum)
+        now = now.sub(speed * factor, alpha=rate) + drift
     return now - theta
 
 
 def step_factors(world: World, steps: int) -> tuple[list[Factor], Factor]:
-    """Factors on the learning rate in each step, and the share of a movement that is sent [d].
+    """Factors on the learning rate in each step, and the share of a movement to send.
 
-    A client keeps the rest: its head, which the first half of the steps trains, or its
-    offset.
+    A client keeps the remaining movement: that of its head, which the first half of the
+    steps trains, or that of its offset.
+
+    Args:
+        world: the run.
+        steps: number of local steps.
+
+    Returns:
+        The factors, and the share: a number, or one for each coordinate [d].
     """
-    numbers, size = world.numbers, world.parts.model.parameters
     if world.recipe.local == "head":
-        sent = torch.zeros(size).index_fill(0, torch.from_numpy(world.released(1)), 1)
-        kept, half = (1 - sent) * numbers["head_rate"], steps // 2
-        factors: list[Factor] = [kept] * half
+        body = torch.from_numpy(world.released(1))
+        sent = torch.zeros(world.parts.model.parameters).index_fill(0, body, 1)
+        head = (1 - sent) * world.numbers["head_rate"]
+        half = steps // 2
+        factors: list[Factor] = [head] * half
         factors += [sent] * (steps - half)
         return factors, sent
+
     if world.recipe.local == "offset":
-        alpha = numbers["alpha"]
-        whole = min(1.0, alpha) + (min(1.0, 1 / alpha) if alpha else 1.0)
-        return [whole] * steps, min(1.0, alpha) / whole
+        # The gradient moves the shared part by min(1, alpha), and the offset by
+        # min(1, 1 / alpha): both at once, since the model is their sum.
+        alpha = world.numbers["alpha"]
+        shared = min(1.0, alpha)
+        whole = shared + (min(1.0, 1 / alpha) if alpha else 1.0)
+        return [whole] * steps, shared / whole
+
     return [1.0] * steps, 1.0
 
 
@@ -154,36 +178,61 @@ def known_movement(world: World, start: Start) -> Tensor:
 def moved(
     world: World, round_: int, starts: Tensor, steps: list[Batch], start: Start
 ) -> Tensor:
-    """Movements [K, d] of clients from their parameters [K, d], by the method's local rule."""
-    local, numbers = world.recipe.local, world.numbers
+    """Movements of clients from their parameters, by the method's local rule.
+
+    Args:
+        world: the run.
+        round_: from 1.
+        starts: parameters of each client [K, d].
+        steps: the mini-batches of each step.
+        start: what the clients start from.
+
+    Returns:
+        Movements [K, d].
+    """
+    local = world.recipe.local
+    numbers = world.numbers
+
+    # SAM ascends in all steps. With a personal head, the head is trained first, then
+    # the body with SAM, on the same mini-batches.
+    rho = numbers.get("rho", 0.0) if local in ("sam", "head") else 0.0
     first_ascent = 0
-    if local == "head":  # the head, then the body with SAM, on the same mini-batches
+    if local == "head":
         first_ascent = len(steps)
         steps = steps * 2
     factors, _ = step_factors(world, len(steps))
-    away, scale = torch.zeros_like(start.theta), 1.0
+
+    # DP-FedPGN takes gradients at a distance rho along the last step (Algorithm 1).
+    offset = torch.zeros_like(start.theta)
+    scale = 1.0
     drift = torch.zeros(())
-    if local == "pgn":  # gradients at a distance rho along the last step (Algorithm 1)
-        known, scale = known_movement(world, start), numbers["beta"]
-        away = -numbers["rho"] * known / (known.norm() or 1.0)
-        drift = (1 - scale) / len(steps) * known
-    rho = numbers.get("rho", 0.0) if local in ("sam", "head") else 0.0
+    if local == "pgn":
+        along = known_movement(world, start)
+        scale = numbers["beta"]
+        offset = -numbers["rho"] * along / (along.norm() or 1.0)
+        drift = (1 - scale) / len(steps) * along
 
     def slope(now: Tensor, step: int, part: Tensor | bool) -> Tensor:
-        """The gradient, at the point that SAM or DP-FedPGN choose, and BLUR's penalty."""
-        direction = scale * gradients(world, now + away, steps[step]) * part
+        """The gradient where SAM or DP-FedPGN take it, with BLUR's penalty [K, d]."""
+        direction = scale * gradients(world, now + offset, steps[step]) * part
         if rho and step >= first_ascent:
             norm = direction.norm(dim=1, keepdim=True)
             ascended = now + rho * direction / norm.where(norm > 0, 1)
             direction = gradients(world, ascended, steps[step]) * part
         if local == "blur":
-            bound = start.clipping_norm or world.plan.spec.clipping_norm
-            change = now - starts
-            outside = change.norm(dim=1, keepdim=True) > numbers["radius"] * bound
-            direction = direction + numbers["price"] * outside * change
+            return direction + _penalty(world, start, now - starts)
         return direction
 
     return descended(world.plan, round_, starts, slope, factors, drift)
+
+
+def _penalty(world: World, start: Start, change: Tensor) -> Tensor:
+    """Slope of BLUR's penalty on changes [K, d] beyond a part of the clipping norm."""
+    bound = start.clipping_norm or world.plan.spec.clipping_norm
+    norms = change.norm(dim=1, keepdim=True)
+    is_outside = norms > world.numbers["radius"] * bound
+    penalty: Tensor = world.numbers["price"] * is_outside * change
+    return penalty
 
 
 def updates(
@@ -200,7 +249,8 @@ def updates(
             roundings.
     """
     local = world.plan.spec.local
-    starts, batches = list[Tensor](), list[Batches]()
+    starts: list[Tensor] = []
+    batches: list[Batches] = []
     for client in clients:
         source = stream(world.seed, CLIENT, round_, client)
         records = world.parts.partition.records(client)
@@ -211,16 +261,16 @@ def updates(
             direction = torch.from_numpy(source.standard_normal(len(theta)))
             theta = theta * (1 + change * direction).float()
         starts.append(theta)
+
     steps = list(mini_batches(world, round_, clients, batches))
     first = torch.stack(starts)
     movements = moved(world, round_, first, steps, start)
     _, share = step_factors(world, 1)
     sent = (movements * share)[:, torch.from_numpy(world.released(round_))]
-    kept = sent
+    remains = sent  # nobody reads what clients keep, where they keep nothing
     if world.recipe.personal:
-        kept = first - start.theta + movements * (1 - share)
-    if (
-        world.recipe.local == "pgn"
-    ):  # what all clients know is no part of what they send
+        remains = first - start.theta + movements * (1 - share)
+    if world.recipe.local == "pgn":
+        # What all clients know is no part of what they send.
         sent = sent - (1 - world.numbers["beta"]) * known_movement(world, start)
-    return zip(sent, kept, strict=True)
+    return zip(sent, remains, strict=True)

@@ -77,7 +77,7 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
     assert tables.headline(run.verdict) == "kept, executed again (all 5 rounds)"
     own = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     assert (
-        Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome
+        Replay(run.folder, own_parts=own).run(None, 0, lambda done, of: None).outcome
         == "passed"
     )
     (tmp_path / "run.key").rename(tmp_path / "other.key")
@@ -99,7 +99,11 @@ def test_turns_follow_the_names_of_own_clients(tmp_path, monkeypatch):
     )
 
     def replayed(run):
-        return Replay(run.folder, own=own).run(None, 0, lambda done, of: None).outcome
+        return (
+            Replay(run.folder, own_parts=own)
+            .run(None, 0, lambda done, of: None)
+            .outcome
+        )
 
     run = simulate.train(solved, folder=tmp_path / "run", **given)
     told, law = run.record.parts, solved.spec.sampling.law

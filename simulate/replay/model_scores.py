@@ -1,0 +1,103 @@
+"""Scores of the computed models, beside those that the record of a run claims."""
+
+from __future__ import annotations
+
+from privplan.plan import Plan
+from privplan.record import RunRecord
+from simulate.aggregators import WEIGHT
+from simulate.algorithm import Algorithm
+from simulate.postprocessing import ModelState
+from simulate.replay.compare import Comparisons
+from simulate.replay.scores import SCORE, Scores, scores_of
+from simulate.replay.world import World
+from simulate.tasks import evaluations
+
+# Relative error of a sum over rounds of weights that float32 updates give.
+WEIGHTS = 1e-5
+
+
+class ModelScores:
+    """Compares the scores of the models that pass with those that the record claims.
+
+    Args:
+        comparisons: takes what agrees and differs.
+        plan: that the run executed.
+        record: of the run.
+        world: what the run starts from.
+        algorithm: of the run.
+    """
+
+    def __init__(
+        self,
+        comparisons: Comparisons,
+        plan: Plan,
+        record: RunRecord,
+        world: World,
+        algorithm: Algorithm,
+    ) -> None:
+        self._comparisons = comparisons
+        self._plan = plan
+        self._record = record
+        self._world = world
+        self._algorithm = algorithm
+        self._claimed_points = {point.round: point for point in record.metrics}
+        parts = world.parts
+        # Test records of each round after which the model is evaluated.
+        self._due = evaluations(
+            plan, parts.partition, len(parts.data.test_y), world.seed
+        )
+        claimed_rounds = sorted(self._claimed_points)
+        comparisons.equal(0, "evaluated rounds", claimed_rounds, [*self._due])
+
+    def see(self, state: ModelState) -> None:
+        """Compare the scores of a model, if its round is evaluated.
+
+        Models that each client keeps are not stored, so no score of theirs is compared.
+        """
+        is_last = state.round == self._plan.spec.rounds
+        if is_last:
+            self._compare_weights(state)
+        if self._comparisons.claimed or state.round not in self._due:
+            return
+
+        theta = state.released(self._algorithm)
+        rows = self._due[state.round]
+        scores = scores_of(self._world.parts, self._plan, theta, rows)
+        if not scores.shown:
+            share = (
+                f"{scores.ties:.0%} of the test records are ties of the model's outputs"
+            )
+            self._comparisons.lacks(
+                f"accuracies that rounding does not decide: {share}"
+            )
+
+        point = self._claimed_points.get(state.round)
+        if point is not None:
+            replayed = {"score": scores.score, "loss": (scores.loss, 0.0)}
+            claimed = {"score": point.accuracy, "loss": point.loss}
+            self._comparisons.scores(state.round, "metrics", claimed, replayed, SCORE)
+        if is_last:
+            self._compare_final(scores)
+
+    def _compare_final(self, scores: Scores) -> None:
+        """Compare the scores of the final model."""
+        record = self._record
+        accuracy = {"score": record.accuracy}
+        replayed = {"score": scores.score}
+        by_class = record.accuracy_by_class
+        by_group = record.accuracy_by_group
+        compared = self._comparisons
+        compared.scores(0, "accuracy", accuracy, replayed, SCORE)
+        compared.scores(0, "accuracy_by_class", by_class, scores.by_class, SCORE)
+        compared.scores(0, "accuracy_by_group", by_group, scores.by_group, SCORE)
+
+    def _compare_weights(self, state: ModelState) -> None:
+        """Compare the groups' mean weights, where the server gets them from updates."""
+        computed = {
+            group.name: (float(state.server[WEIGHT + group.name]) / state.round, 0.0)
+            for group in self._plan.groups
+            if WEIGHT + group.name in state.server
+        }
+        recorded = dict(self._record.weights)
+        if computed or recorded:
+            self._comparisons.scores(0, "weights", recorded, computed, WEIGHTS)
