@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
-from privplan.evidence import BLOCKS, PROJECTIONS, SAMPLE, TAILS
+from privplan.evidence.noise import BLOCKS, PROJECTIONS, SAMPLE, TAILS
 from privplan.verification.checks import noise as noise_law
 from privplan.verification.checks import sampling as cohort_independence
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workloads import w1
 
-from privplan.evidence import ReplayReport
+from privplan.evidence.replay import ReplayReport
 
 SELECTED = 5
 

@@ -16,7 +16,7 @@ from privplan.errors import InputError, checked_call
 if TYPE_CHECKING:
     from privplan.accounting.release import History
     from privplan.accounting.tradeoff import TradeOff
-    from privplan.evidence import ReplayReport
+    from privplan.evidence.replay import ReplayReport
     from privplan.plan import Forecast, Plan
     from privplan.spec.spec import Spec
     from privplan.verification.checks.check import Run

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from privplan.auditing import AUDIT
-from privplan.evidence import CLIENTS, EVIDENCE, NOISE_EVIDENCE, VECTORS
+from privplan.evidence.clients import CLIENTS
+from privplan.evidence.noise import NOISE_EVIDENCE
+from privplan.evidence.rounds import EVIDENCE, VECTORS
 from privplan.files import LOCK
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, REPLAY, VERDICT
 

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.evidence import (
+from privplan.evidence.rounds import (
     EARLIER,
     EVIDENCE,
     FLOAT_BYTES,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
-from privplan.evidence import NoiseEvidence
+from privplan.evidence.noise import NoiseEvidence
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ReleaseRecord
 from simulate.models.network import Model

@@ -13,7 +13,8 @@ import numpy as np
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release
 from privplan.errors import InfeasibleError, InputError
-from privplan.evidence import NoiseEvidence, measure_noise
+from privplan.evidence.measurement import measure_noise
+from privplan.evidence.noise import NoiseEvidence
 from privplan.guard.open_round import GroupTotal
 from privplan.guard.storage import keep_largest
 from privplan.ledger import history_of

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.evidence import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
+from privplan.evidence.noise import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
 from privplan.files import append_bytes, load_json, write_text
 from privplan.ledger import chained, read_ledger, repaired_lines
 from privplan.plan import Plan

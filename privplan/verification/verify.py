@@ -21,7 +21,7 @@ from privplan.auditing import (
     exceeded,
 )
 from privplan.errors import Fault, InputError, PrivplanError, checked_call
-from privplan.evidence import ReplayReport
+from privplan.evidence.replay import ReplayReport
 from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.limits import MOST_CLIENTS

@@ -14,7 +14,7 @@ from privplan.cli.judging import NOISE_KEY
 from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
 if TYPE_CHECKING:
-    from privplan.evidence import ReplayReport
+    from privplan.evidence.replay import ReplayReport
     from simulate.own_parts import OwnParts
     from simulate.runs.request import Request
 
@@ -164,7 +164,7 @@ def command(
         )
     elif len(known.rounds) > len(report.rounds):
         render.text(
-            f"replay.json keeps an earlier one: {len(known.rounds)} of {known.of} rounds"
+            f"replay.json keeps an earlier one: {len(known.rounds)} of {known.rounds_of_run} rounds"
         )
     ctx.exit(max(report.exit_code, known.exit_code if known.outcome == "failed" else 0))
 

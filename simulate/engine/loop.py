@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.evidence import measure_noise, vector_digest
+from privplan.evidence.measurement import measure_noise
+from privplan.evidence.rounds import vector_digest
 from privplan.ledger import Witness
 from privplan.record import Executed, Mask, Residual, RoundMetrics
 from privplan.streams import Purpose, mask_digest, stream

@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from privplan.evidence import Comparison, Difference, ReplayReport
+from privplan.evidence.replay import Comparison, Difference, ReplayReport
 from privplan.record import ReleaseRecord
 from simulate.replay.sums import Release
 from simulate.replay.tolerance import LINES, ROUNDINGS, deviation
@@ -215,7 +215,7 @@ class Comparisons:
             chain=binding.chain,
             record=binding.record,
             rounds=binding.rounds,
-            of=binding.rounds_of_run,
+            rounds_of_run=binding.rounds_of_run,
             selection_seed=binding.selection_seed,
             comparisons=compared,
             differences=tuple(self.differences[:MAX_DIFFERENCES]),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.evidence import read_clients
+from privplan.evidence.clients import read_clients
 from privplan.ledger import LedgerText, read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord

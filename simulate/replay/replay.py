@@ -18,14 +18,13 @@ import numpy as np
 import torch
 
 from privplan.errors import InputError
-from privplan.evidence import (
+from privplan.evidence.clients import clients_digest, read_clients
+from privplan.evidence.replay import ReplayReport
+from privplan.evidence.rounds import (
     EARLIER,
     EVIDENCE,
     EarlierHeader,
     EvidenceHeader,
-    ReplayReport,
-    clients_digest,
-    read_clients,
     read_evidence,
 )
 from privplan.ledger import read_ledger

@@ -14,15 +14,14 @@ import numpy as np
 from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.evidence import (
-    CLIENTS,
+from privplan.evidence.clients import CLIENTS, clients_digest
+from privplan.evidence.rounds import (
     EVIDENCE,
     FLOAT_BYTES,
     MOST_BYTES,
     VECTORS,
     EvidenceHeader,
     RoundEvidence,
-    clients_digest,
     read_evidence,
     vector_digest,
 )

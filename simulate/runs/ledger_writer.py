@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from privplan.errors import InputError
-from privplan.evidence import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
+from privplan.evidence.noise import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
 from privplan.files import append_bytes, load_json, write_text
 from privplan.ledger import chained, read_ledger, repaired_lines
 from privplan.record import LEDGER, ReleaseRecord, RunRecord

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from privplan.book.book import Book
 from privplan.book.entry import BookedRun, booking_of
 from privplan.book.store import add, address_of, engine_of, runs
-from privplan.evidence import ReplayReport
+from privplan.evidence.replay import ReplayReport
 from privplan.verification.verify import load_run
 from tests.book.runs import run
 from tests.command import answer, privplan

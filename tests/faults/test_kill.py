@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from privplan.evidence import EVIDENCE, VECTORS
+from privplan.evidence.rounds import EVIDENCE, VECTORS
 from privplan.planning.solver import solve
 from privplan.planning.sweep import JOURNAL, TABLE
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD

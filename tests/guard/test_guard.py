@@ -10,7 +10,7 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation
 from privplan.book.entry import booking_of
 from privplan.errors import InputError
-from privplan.evidence import NOISE_EVIDENCE
+from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.guard import BudgetExceededError, Guard, Layout, clip
 from privplan.ledger import history_of
 from privplan.record import LEDGER, RECORD, RunRecord

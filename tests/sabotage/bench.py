@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from privplan.accounting.release import SamplingLaw
 from privplan.auditing import exceeded
 from privplan.errors import InputError
-from privplan.evidence import ReplayReport
+from privplan.evidence.replay import ReplayReport
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from privplan.evidence import EVIDENCE, VECTORS
+from privplan.evidence.rounds import EVIDENCE, VECTORS
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, RunRecord
 from privplan.spec.training import Averaging, ServerOptimiser

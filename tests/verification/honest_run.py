@@ -3,14 +3,8 @@
 import numpy as np
 
 from privplan import record
-from privplan.evidence import (
-    CLIENTS,
-    EVIDENCE,
-    VECTORS,
-    EvidenceHeader,
-    clients_digest,
-    vector_digest,
-)
+from privplan.evidence.clients import CLIENTS, clients_digest
+from privplan.evidence.rounds import EVIDENCE, VECTORS, EvidenceHeader, vector_digest
 from privplan.ledger import chained
 from privplan.planning.factors import RULES
 from privplan.record import LETTERS

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privplan.evidence import CLIENTS, EVIDENCE
+from privplan.evidence.clients import CLIENTS
+from privplan.evidence.rounds import EVIDENCE
 from privplan.record import RunRecord
 from privplan.verification.verify import judge, load_run
 from tests.command import refused, verify

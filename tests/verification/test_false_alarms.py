@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privplan.evidence import NOISE_EVIDENCE, measure_noise
+from privplan.evidence.measurement import measure_noise
+from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.plan import Plan
 from privplan.record import Residual
 from privplan.verification.checks.check import CHECKS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.evidence import CLIENTS, read_clients
+from privplan.evidence.clients import CLIENTS, read_clients
 from privplan.folder import unknown_files
 from privplan.record import CHECKPOINT, RECORD, RunRecord
 from privplan.verification.verify import judge, load_run

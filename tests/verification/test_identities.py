@@ -5,13 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from privplan.evidence import (
-    CLIENTS,
-    EVIDENCE,
-    EvidenceHeader,
-    clients_digest,
-    read_evidence,
-)
+from privplan.evidence.clients import CLIENTS, clients_digest
+from privplan.evidence.rounds import EVIDENCE, EvidenceHeader, read_evidence
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import PLAN

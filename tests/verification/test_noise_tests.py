@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from benchmarks import power
-from privplan import evidence
 from privplan.accounting.families import noise_p_value
+from privplan.evidence import measurement
+from privplan.evidence import noise as noise_evidence
 from privplan.laws.participation import participation_law
 from privplan.verification.checks import noise, sampling
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM, FALSE_ALARM
@@ -76,14 +77,16 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"
 
 
 def _measured(z, std=2.0, round_=1):
-    return evidence.measure_noise(z * std, std, round_=round_, index=0, sum_norm=1.0)
+    return measurement.measure_noise(z * std, std, round_=round_, index=0, sum_norm=1.0)
 
 
 def test_measurements_agree_with_independent_implementations():
     z = np.random.default_rng(1).standard_normal(1001)
     one = _measured(z)
     assert one.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
-    assert one.tails == tuple((np.abs(z) > limit).sum() for limit in evidence.TAILS)
+    assert one.tails == tuple(
+        (np.abs(z) > limit).sum() for limit in noise_evidence.TAILS
+    )
     assert one.cells == tuple(np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0])
     shifted = [float(z[shift:] @ z[:-shift]) for shift in range(1, 1001)]
     assert one.lag == 1 + int(np.abs(shifted).argmax())
@@ -93,18 +96,19 @@ def test_measurements_agree_with_independent_implementations():
 
 def test_projections_keep_inner_products_of_the_identity():
     """The 128 projections of unit vectors are orthonormal rows: P P^T is the identity."""
-    rows = np.array([evidence.project(unit) for unit in np.eye(300)]).T
+    rows = np.array([measurement.project(unit) for unit in np.eye(300)]).T
     assert np.allclose(rows @ rows.T, np.eye(128))
 
 
 def test_the_parts_of_a_long_vector_are_independent_normals(monkeypatch):
     """Each part is a linear map A of z: A A^T is the identity, with zeros of sums left out."""
-    monkeypatch.setattr(evidence, "SAMPLE", 64)
-    monkeypatch.setattr(evidence, "SAMPLE_BLOCK", 8)
+    monkeypatch.setattr(noise_evidence, "SAMPLE", 64)
+    monkeypatch.setattr(measurement, "SAMPLE", 64)
+    monkeypatch.setattr(measurement, "SAMPLE_BLOCK", 8)
     units = np.eye(300)
-    sample = np.array([evidence.measured_parts(unit, "a")[0] for unit in units]).T
-    vector = np.array([evidence.measured_parts(unit, "a")[1] for unit in units]).T
-    rows = np.array([evidence.projected(unit) for unit in units]).T
+    sample = np.array([measurement.measured_parts(unit, "a")[0] for unit in units]).T
+    vector = np.array([measurement.measured_parts(unit, "a")[1] for unit in units]).T
+    rows = np.array([measurement.projected(unit) for unit in units]).T
     assert sample.shape == (64, 300)
     assert np.array_equal(sample @ sample.T, np.eye(64))
     assert np.all(
@@ -119,7 +123,7 @@ def test_the_parts_of_a_long_vector_are_independent_normals(monkeypatch):
     assert np.allclose(rows @ rows.T, np.eye(60))
     reached = np.zeros(300)
     for number in range(400):  # each coordinate is as likely in the sample
-        reached[evidence.measured_parts(np.arange(300), str(number))[0]] += 1
+        reached[measurement.measured_parts(np.arange(300), str(number))[0]] += 1
     assert stats.chisquare(reached).pvalue > 1e-6
 
 
@@ -154,12 +158,12 @@ LONG_FAULTS = {
 
 @pytest.mark.parametrize("name", ["none", *LONG_FAULTS])
 def test_faults_of_long_vectors_are_seen(name):
-    rng, n = np.random.default_rng(8), 2 * evidence.SAMPLE + 1
+    rng, n = np.random.default_rng(8), 2 * noise_evidence.SAMPLE + 1
     z = rng.standard_normal(n)
     _, fault = LONG_FAULTS.get(name, (None, lambda z, rng: z))
     one = _measured(np.resize(fault(z, rng), n))
     assert one.fault is None
-    assert one.sample == evidence.SAMPLE
+    assert one.sample == noise_evidence.SAMPLE
     release = _release(1)
     found = {
         check for check, _ in LONG_FAULTS.values() if [*check([(release, one)], 1e-4)]
@@ -168,15 +172,15 @@ def test_faults_of_long_vectors_are_seen(name):
 
 
 def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
-    z = np.random.default_rng(9).standard_normal((4, 2 * evidence.SAMPLE + 1))
+    z = np.random.default_rng(9).standard_normal((4, 2 * noise_evidence.SAMPLE + 1))
     z[3] = z[0] + 0.1 * z[3]
     releases = [_release(number) for number in range(1, 5)]
     lines = [_measured(one, round_=at) for at, one in enumerate(z, start=1)]
     [*found] = noise._dependent(list(zip(releases, lines, strict=True)), 1e-4)
     assert found[0].startswith("rounds 1 (all) and 4 (all): correlation")
     assert [*noise._dependent(list(zip(releases[:3], lines, strict=False)), 1e-4)] == []
-    assert np.abs(evidence.projected(z[1]) - lines[1].projections).max() < 1e-4
-    assert np.abs(evidence.projected(z[2]) - lines[1].projections).max() > 0.5
+    assert np.abs(measurement.projected(z[1]) - lines[1].projections).max() < 1e-4
+    assert np.abs(measurement.projected(z[2]) - lines[1].projections).max() > 0.5
 
 
 def test_p_values_are_upper_bounds_and_not_trivial():
@@ -254,9 +258,9 @@ def test_the_docs_hold_the_computed_power():
 
 def test_a_damaged_line_is_named(tmp_path):
     lines = [_measured(np.arange(-5.0, 6), round_=number).line for number in (1, 2)]
-    path = tmp_path / evidence.NOISE_EVIDENCE
+    path = tmp_path / noise_evidence.NOISE_EVIDENCE
     path.write_text("".join(lines))
-    assert evidence.read_noise_evidence(tmp_path)[1] is None
+    assert noise_evidence.read_noise_evidence(tmp_path)[1] is None
     for text, line in (
         (lines[0] + "{}\n", 2),
         (lines[0] * 2, 2),
@@ -264,10 +268,10 @@ def test_a_damaged_line_is_named(tmp_path):
         ("\x00\n", 1),
     ):
         path.write_text(text)
-        found, fault = evidence.read_noise_evidence(tmp_path)
+        found, fault = noise_evidence.read_noise_evidence(tmp_path)
         assert f"line {line} of noise.jsonl" in fault
         assert len(found) == line - 1
-    assert evidence.read_noise_evidence(tmp_path / "absent") == ({}, None)
+    assert noise_evidence.read_noise_evidence(tmp_path / "absent") == ({}, None)
 
 
 def test_absent_evidence_is_named_and_decides_nothing(tmp_path):
@@ -286,14 +290,16 @@ def test_absent_evidence_is_named_and_decides_nothing(tmp_path):
 
 def test_measurements_of_another_release_are_refused(tmp_path):
     plan = write_run(tmp_path)
-    path, rng = tmp_path / evidence.NOISE_EVIDENCE, np.random.default_rng(6)
+    path, rng = tmp_path / noise_evidence.NOISE_EVIDENCE, np.random.default_rng(6)
     index, made = {}, []
     for release in releases(plan):
         number = index[release.round] = index.get(release.round, -1) + 1
         noise = rng.normal(0, release.noise_std, release.dimension)
         where = {"round_": release.round, "index": number}
         made.append(
-            evidence.measure_noise(noise, release.noise_std, **where, sum_norm=1.0).line
+            measurement.measure_noise(
+                noise, release.noise_std, **where, sum_norm=1.0
+            ).line
         )
     path.write_text("".join(made))
     checks = {check.name: check for check in judge(load_run(tmp_path), 0).checks}

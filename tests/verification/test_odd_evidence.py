@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from privplan.book.entry import booking_of
 from privplan.errors import BrokenRunError, InputError, PrivplanError
-from privplan.evidence import NOISE_EVIDENCE
+from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.evidence import ReplayReport
+from privplan.evidence.replay import ReplayReport
 from privplan.record import RECORD, REPLAY
 from privplan.report.tables import closing_lines, headline
 from privplan.streams import Purpose, fingerprint, stream

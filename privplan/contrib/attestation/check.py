@@ -28,7 +28,7 @@ from privplan.contrib.attestation.statements import (
     read_attestation,
 )
 from privplan.errors import InputError, UnsupportedError
-from privplan.evidence import read_evidence
+from privplan.evidence.rounds import read_evidence
 from privplan.verification.checks.check import (
     Check,
     Run,

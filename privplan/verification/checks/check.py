@@ -19,11 +19,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from privplan.auditing import AuditEvidence
-from privplan.evidence import (
+from privplan.evidence.replay import ReplayReport
+from privplan.evidence.rounds import (
     EVIDENCE,
     EarlierHeader,
     EvidenceHeader,
-    ReplayReport,
     read_evidence,
 )
 from privplan.laws.law import Clients

@@ -13,13 +13,9 @@ import numpy as np
 from privplan.accounting.deviation import carried
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault
-from privplan.evidence import (
-    CLIENTS,
-    EvidenceHeader,
-    ReplayReport,
-    clients_digest,
-    read_clients,
-)
+from privplan.evidence.clients import CLIENTS, clients_digest, read_clients
+from privplan.evidence.replay import ReplayReport
+from privplan.evidence.rounds import EvidenceHeader
 from privplan.plan import GroupPlan, Plan
 from privplan.record import METRIC, REPLAY, RunRecord
 from privplan.verification.checks import check

@@ -14,10 +14,17 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
-from privplan import evidence
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.discrete_gaussian import discrete_gaussian
-from privplan.evidence import CELLS, TAILS
+from privplan.evidence.measurement import block_lengths, projected
+from privplan.evidence.noise import (
+    CELLS,
+    CLOSE,
+    DECIMALS,
+    TAILS,
+    NoiseEvidence,
+    read_noise_evidence,
+)
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, fingerprint
 from privplan.verification.checks import check
@@ -148,7 +155,7 @@ SAME = (
     1e-6  # relative tolerance between a measurement's sum of squares and the ledger's
 )
 
-Measured = list[tuple[ReleaseRecord, evidence.NoiseEvidence]]
+Measured = list[tuple[ReleaseRecord, NoiseEvidence]]
 Problems = Callable[[Measured, float], Iterator[str]]
 
 
@@ -163,9 +170,7 @@ def _gaussian_sums(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
 
 def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
     """Gaussian sums with their measurements, what is missing, and what is wrong."""
-    found, fault = (
-        ({}, None) if run.folder is None else evidence.read_noise_evidence(run.folder)
-    )
+    found, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
     releases = run.once(_gaussian_sums)
     measured: Measured = []
     for index, release in releases:
@@ -192,14 +197,14 @@ def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
     return measured, missing, fault
 
 
-def _of_release(one: evidence.NoiseEvidence, release: ReleaseRecord) -> bool:
+def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
     """Whether a measurement agrees with the ledger and with itself."""
     if release.residual is None or one.coordinates != release.dimension:
         return False
     squares = one.sum_squares / release.noise_std**2 if release.noise_std > 0 else 0.0
     totals = [release.residual.sum_squares / max(release.noise_std, 1e-300) ** 2]
     totals += [sum(part) for part in (one.block_squares, one.layer_squares) if part]
-    lengths = (CELLS, len(TAILS), len(evidence.block_lengths(one.coordinates)))
+    lengths = (CELLS, len(TAILS), len(block_lengths(one.coordinates)))
     return (
         all(abs(total - squares) <= SAME * max(squares, 1.0) for total in totals)
         and sum(one.cells) == one.distributed
@@ -302,9 +307,7 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
         where: list[tuple[int, int]] = []
         for release, one in measured:
             parts = (
-                one.layers
-                if kind == "layer"
-                else tuple(evidence.block_lengths(one.coordinates))
+                one.layers if kind == "layer" else tuple(block_lengths(one.coordinates))
             )
             squares += one.layer_squares if kind == "layer" else one.block_squares
             lengths += parts
@@ -464,7 +467,7 @@ def noise_regenerated(run: check.Run) -> check.Check:
             == fingerprint(run.source(Purpose.NOISE, release.round, index))
         )
         return check.first(faults, name, "", ["the key of the noise"], required=False)
-    measured = {} if run.folder is None else evidence.read_noise_evidence(run.folder)[0]
+    measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
     every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
     offset = int(run.ledger.chain[:8] or "0", 16) % every
     stateless = sum(not release.noise_state for _, release in releases)
@@ -506,7 +509,7 @@ def _drawn(source: Any, release: ReleaseRecord) -> np.ndarray:
 
 def _other_noise(
     release: ReleaseRecord,
-    measured: evidence.NoiseEvidence | None,
+    measured: NoiseEvidence | None,
     drawn: np.ndarray,
     whose: str,
 ) -> str | None:
@@ -524,9 +527,9 @@ def _other_noise(
         if abs(residual - norm) > error:
             return f"the released noise is {residual / norm:.6g} times as large as the {whose}'s"
     if measured is not None and measured.coordinates == len(drawn):
-        expected = evidence.projected(drawn / release.noise_std, measured.sample > 0)
+        expected = projected(drawn / release.noise_std, measured.sample > 0)
         difference = np.abs(expected - np.asarray(measured.projections)).max()
-        if difference > evidence.DECIMALS + error / release.noise_std:
+        if difference > DECIMALS + error / release.noise_std:
             return f"the released noise is not the {whose}'s (by {difference:.2g} on a projection)"
     return None
 
@@ -574,9 +577,7 @@ def close_pairs_p_value(pairs: int, sizes: Sequence[int]) -> float:
     1 - (1 - a)^n. A multiplicative Chernoff bound holds for sums of negatively associated
     indicators (Dubhashi and Ranjan 1998).
     """
-    mean = sum(
-        (n - 1) * -math.expm1(n * math.log1p(-evidence.CLOSE * DENSITY)) for n in sizes
-    )
+    mean = sum((n - 1) * -math.expm1(n * math.log1p(-CLOSE * DENSITY)) for n in sizes)
     if pairs <= mean or mean == 0:
         return 1.0
     return math.exp(min(0.0, pairs - mean - pairs * math.log(pairs / mean)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from privplan import streams as public_mask
 from privplan.accounting.families import noise_p_value
-from privplan.evidence import read_noise_evidence
+from privplan.evidence.noise import read_noise_evidence
 from privplan.planning.factors import rule_of
 from privplan.record import Executed, GroupShare, ReleaseRecord, Residual
 from privplan.verification.checks import check

@@ -16,7 +16,7 @@ import simulate
 from privplan import judge, load_run
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
-from privplan.evidence import EVIDENCE
+from privplan.evidence.rounds import EVIDENCE
 from privplan.laws.builtin import Poisson
 from privplan.laws.correlated import factors
 from privplan.laws.cyclic import CyclicPoisson

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
-from privplan.evidence import VECTORS
+from privplan.evidence.rounds import VECTORS
 from privplan.ledger import read_ledger
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, RunRecord

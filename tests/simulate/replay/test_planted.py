@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.evidence import EVIDENCE, VECTORS, EvidenceHeader, read_evidence
+from privplan.evidence.rounds import EVIDENCE, VECTORS, EvidenceHeader, read_evidence
 from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve

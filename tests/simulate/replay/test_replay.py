@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.evidence import CLIENTS, EVIDENCE, VECTORS, ReplayReport, read_evidence
+from privplan.evidence.clients import CLIENTS
+from privplan.evidence.replay import ReplayReport
+from privplan.evidence.rounds import EVIDENCE, VECTORS, read_evidence
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
@@ -106,7 +108,7 @@ def test_rounds_are_selected_afresh_and_again_by_seed(run):
     assert first.selection_seed != again.selection_seed
     assert replayed(run, 1, first.selection_seed).rounds == first.rounds
     assert len(first.rounds) == 1
-    assert first.of == ROUNDS
+    assert first.rounds_of_run == ROUNDS
 
 
 def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from privplan.errors import InputError
-from privplan.evidence import NOISE_EVIDENCE, ReplayReport
+from privplan.evidence.noise import NOISE_EVIDENCE
+from privplan.evidence.replay import ReplayReport
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.streams import NoiseKey

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.evidence import CLIENTS, EVIDENCE, NOISE_EVIDENCE, VECTORS
+from privplan.evidence.clients import CLIENTS
+from privplan.evidence.noise import NOISE_EVIDENCE
+from privplan.evidence.rounds import EVIDENCE, VECTORS
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord

@@ -1,0 +1,1 @@
+"""The evidence of a run beside its ledger: for its replay, and of its noise."""
