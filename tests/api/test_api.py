@@ -16,6 +16,7 @@ from privplan.errors import PrivplanError
 from privplan.files import load_yaml
 from privplan.spec.presets import preset
 from tests.api.programs import GUESSES, PROGRAMS, SIGNATURES
+from tests.api.stubs import PACKAGES, path_of, stub_of
 from tests.forecast.table import table
 from tests.forecast.test_forecast import TEXT
 
@@ -220,3 +221,8 @@ def test_a_changed_spec_is_that_of_a_changed_file():
         risk.epsilon
         == privplan.Spec.parse({**data, "groups": stated}).groups["a"].epsilon
     )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_editors_and_type_checkers_know_every_name(package):
+    assert path_of(package).read_text(encoding="utf-8") == stub_of(package)
