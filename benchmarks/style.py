@@ -57,6 +57,8 @@ beside wanted others these those here there both more rest needed held worth tak
 says told till apart thing things of by to
 """
 BANNED = VAGUE | frozenset(_THEIR_KIND.split())
+# Fields and properties that users read: a verdict is kept, or broken.
+PUBLIC_MEMBERS = frozenset({"kept"})
 # 0, 1, 2, a half, ten and a hundred explain themselves; any other number needs a name.
 PLAIN_NUMBERS = (0, 1, 2, -1, 0.5, 100, 10)
 
@@ -89,9 +91,11 @@ def _each_fault(text: str) -> Iterator[Fault]:
     yield from _long_lines(text, tree)
     if "# fmt:" in text:
         yield from _skipped_formatting(text, tree)
+    public_members = set(_public_members(tree))
     for node in ast.walk(tree):
         yield from _faults_of_expression(node)
-        yield from _faults_of_name(node)
+        if node not in public_members:
+            yield from _faults_of_name(node)
         if isinstance(node, ast.Assign):
             yield from _faults_of_assignment(node)
         if isinstance(node, Function):
@@ -195,6 +199,17 @@ def _bindings(node: ast.AST) -> Iterator[str]:
         yield node.id
     elif isinstance(node, ast.arg) and node.arg not in ("self", "cls"):
         yield node.arg
+
+
+def _public_members(tree: ast.Module) -> Iterator[ast.AST]:
+    """Fields and properties of classes that have a name of ``PUBLIC_MEMBERS``."""
+    for node in ast.walk(tree):
+        for statement in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(statement, ast.AnnAssign):
+                if ast.unparse(statement.target) in PUBLIC_MEMBERS:
+                    yield statement.target
+            elif isinstance(statement, Function) and statement.name in PUBLIC_MEMBERS:
+                yield statement
 
 
 def _faults_of_name(node: ast.AST) -> Iterator[Fault]:

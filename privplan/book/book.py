@@ -1,4 +1,4 @@
-"""The budget book from Python: what groups have spent over all runs, and what is left."""
+"""The budget book from Python: what groups spent over all runs, and what is left."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from privplan.accounting.release import History
-from privplan.book import spending, store
+from privplan.book import store
+from privplan.book.database import address_of, shown
 from privplan.book.entry import BookedRun, booking_of, declared
+from privplan.book.remaining import Remaining, remaining
+from privplan.book.spending import Spending, account_of, delta_for, spendings
 from privplan.errors import InputError, checked_call
 from privplan.values import Shown
 from privplan.verification.verify import judge
 
 
 class Book(Shown):
-    """A budget book: a file or an SQLAlchemy address; PRIVPLAN_BOOK or book.sqlite by default.
+    """A budget book: a file or an SQLAlchemy address.
+
+    Args:
+        address: of the book; by default that in ``PRIVPLAN_BOOK``, or ``book.sqlite``.
 
     >>> book = privplan.Book("book.sqlite")
     >>> book.add("run")
@@ -25,25 +31,45 @@ class Book(Shown):
     """
 
     def __init__(self, address: Path | str | None = None) -> None:
-        self._url = store.address_of(str(address or ""))
-        self.address = store.shown(self._url)
+        self._url = address_of(str(address or ""))
+        self.address = shown(self._url)
 
     @checked_call
     def add(
         self, run: Any, population: str = "", *, infinite: bool = False, **judging: Any
     ) -> str:
-        """Verify a run (or its folder) and add it once; a broken one at ``infinite`` epsilon.
+        """Verify a run and add it once.
 
-        ``judging`` are the arguments of ``privplan.judge``, such as ``rounds``.
+        Args:
+            run: the run or its folder.
+            population: whose groups these are.
+            infinite: whether a broken run is added, at infinite epsilon.
+            **judging: the arguments of ``privplan.judge``, such as ``rounds``.
+
+        Returns:
+            What became of it, as ``store.Added`` says.
+
+        Raises:
+            InputError: when it is no run, or the book cannot take it.
+            BrokenRunError: when it is broken, unless ``infinite``.
         """
-        booking = booking_of(
-            run, population, infinite=infinite, judged=partial(judge, **judging)
-        )
+        judged = partial(judge, **judging)
+        booking = booking_of(run, population, infinite=infinite, judged=judged)
         return store.add(self._url, booking).outcome
 
     @checked_call
     def declare(self, name: str, history: History, **whose: Any) -> str:
-        """Add releases that no run has, such as published counts, to a ``group`` of ``clients``."""
+        """Add releases that no run has, such as published counts.
+
+        Args:
+            name: of the declaration, which counts once.
+            history: the releases.
+            **whose: ``group`` and number of ``clients``; also ``population``,
+                ``relation`` and ``delta``.
+
+        Returns:
+            What became of them, as ``store.Added`` says.
+        """
         return store.add(self._url, declared(name, history, **whose)).outcome
 
     @property
@@ -51,14 +77,20 @@ class Book(Shown):
         """The runs in the order in which they were added."""
         return store.runs(self._url)
 
-    def spent(
-        self, group: str | None = None, **options: Any
-    ) -> list[spending.Spending]:
-        """Realised epsilon of groups over all runs; of a ``population``, at a ``delta``."""
-        found, faults = spending.spendings(self.runs, group=group, **options)
+    def spent(self, group: str | None = None, **options: Any) -> list[Spending]:
+        """Realised epsilon of groups over all runs.
+
+        Args:
+            group: only groups of this name.
+            **options: a ``population``, a ``delta`` or a ``relation``.
+
+        Raises:
+            InputError: with the faults of all groups that cannot be composed.
+        """
+        spent, faults = spendings(self.runs, group=group, **options)
         if faults:
             raise InputError(faults)
-        return found
+        return spent
 
     @checked_call
     def left(
@@ -69,15 +101,21 @@ class Book(Shown):
         delta: float | None = None,
         population: str = "",
         **next_run: Any,
-    ) -> spending.Remaining:
+    ) -> Remaining:
         """What is left of a budget over all runs, and the least noise of a next run.
 
-        A next run has the ``sampling_ratio`` and ``rounds`` of the last one when left out; its
-        ``rule`` is exact only where all runs were fixed before the first result.
+        Args:
+            group: whose budget.
+            epsilon: the budget.
+            delta: its failure probability; by default that of the runs' plans.
+            population: of the group.
+            **next_run: its ``sampling_ratio`` and ``rounds``, which are those of the
+                last run when left out; a ``rule``, which is exact only where all runs
+                were fixed before the first result; a ``relation``.
+
+        Raises:
+            InfeasibleError: when nothing is left.
         """
-        account = spending.account_of(
-            self.runs, population, group, next_run.pop("relation", None)
-        )
-        return spending.remaining(
-            account, epsilon, spending.delta_for(account, delta), **next_run
-        )
+        relation = next_run.pop("relation", None)
+        account = account_of(self.runs, population, group, relation)
+        return remaining(account, epsilon, delta_for(account, delta), **next_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,84 +26,113 @@ from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
 from privplan.names import name_faults, refuse_names
 from privplan.plan import Plan
-from privplan.record import LEDGER, run_folder
+from privplan.record import LEDGER, ReleaseRecord, run_folder
 from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
 from privplan.verification.verify import Outcome, Strength, Verdict, judge, load_run
 
 DECLARED = "declared"  # the algorithm of releases that no run has
-STATE = 32  # bytes of the hash of one generator state; zeros for a release without one
+STATE = 32  # bytes of the hash of one generator state
+NO_STATE = bytes(STATE)  # of a release without one
+
 Cost = Literal["recorded", "full participation", "infinite"]
+"""How releases are booked: as recorded; as if all clients took part; without noise."""
+
+# Evidence of who took part, without which sampling is not shown to amplify anything.
 _OF_COHORTS = frozenset({"cohorts", "participation"})
+_IN_WORDS = {"executed": "executed again", "recorded": "as recorded"}
 
 
 class Releases(values.Value):
-    """Equal releases of a group, as seen by one client."""
+    """Equal releases of a group, as seen by one client.
 
-    # standard deviation of the noise over the clipping norm; 0 for no noise
+    Attributes:
+        noise_multiplier: standard deviation of the noise over the clipping norm; 0 for
+            no noise.
+        sampling_ratio: probability that a given client takes part.
+        sampling: sampling law of the cohort.
+        count: number of releases.
+        family: the noise; left out of JSON for Gaussian noise.
+    """
+
     noise_multiplier: values.NonNegative
-    # probability that a given client takes part
     sampling_ratio: Annotated[values.NonNegative, Field(le=1)]
-    sampling: SamplingLaw  # sampling law of the cohort
-    count: values.Count  # number of releases
-    # the noise; left out of JSON for Gaussian noise
+    sampling: SamplingLaw
+    count: values.Count
     family: str = Field(GAUSSIAN, exclude_if=lambda family: family == GAUSSIAN)
 
 
 class Share(values.Value):
-    """One group's part in a run."""
+    """One group's part in a run.
+
+    Attributes:
+        unit: unit of privacy of the releases.
+        relation: neighbouring relation of the run's plan.
+        clients: number of clients of the group.
+        epsilon: the plan's budget of the group; None when the plan does not have the
+            group.
+        delta: the plan's failure probability for the group; None likewise.
+        releases: releases of the group, equal ones merged.
+    """
 
     group: str
-    unit: Unit  # unit of privacy of the releases
-    relation: Relation  # neighbouring relation of the run's plan
-    clients: values.Count  # number of clients of the group
-    # the plan's budget of the group; None when the plan does not have the group
+    unit: Unit
+    relation: Relation
+    clients: values.Count
     epsilon: values.Positive | None
-    delta: (
-        values.Probability | None
-    )  # the plan's failure probability for the group; None likewise
-    releases: tuple[Releases, ...]  # releases of the group, equal ones merged
+    delta: values.Probability | None
+    releases: tuple[Releases, ...]
 
     @property
     def history(self) -> History:
         """The releases as an accounting history."""
-        return History(
-            (
-                Release(
-                    one.noise_multiplier, one.sampling_ratio, one.sampling, one.family
-                ),
-                one.count,
+        counts = []
+        for equal in self.releases:
+            release = Release(
+                equal.noise_multiplier,
+                equal.sampling_ratio,
+                equal.sampling,
+                equal.family,
             )
-            for one in self.releases
-        )
+            counts.append((release, equal.count))
+        return History(counts)
 
 
 class BookedRun(values.Value):
-    """A run as stored in the book."""
+    """A run as stored in the book.
 
-    # hash of the ledger's last line, which depends on all lines and on the plan; it identifies the
-    # run
+    Attributes:
+        chain: hash of the ledger's last line, which depends on all lines and on the
+            plan; it identifies the run.
+        plan: content hash of the plan.
+        lines: number of releases in the ledger.
+        population: name of the population; equal group names in two populations are two
+            groups.
+        source: the folder that the run was added from.
+        seed: seed of a simulation; None for a deployment, which has none.
+        status: ``running`` when more releases may follow; ``reserved`` for what a guard
+            that trains may still release, which counts as spent until it says what was.
+        verdict: outcome of the verdict with which the run was added; None in a book of
+            version 0.1.0.
+        level: how strongly that verdict was checked; None in books before schema
+            version 3.
+        cost: how its releases are booked: as recorded; as if all clients took part,
+            where the cohorts are not shown; or at infinite epsilon. Runs at recorded
+            cost leave it out of JSON, and so have the digest of version 0.1.0.
+    """
+
     chain: str
-    plan: str  # content hash of the plan
-    lines: values.Count  # number of releases in the ledger
-    population: str  # name of the population; equal group names in two populations are two groups
-    source: str  # the folder that the run was added from
+    plan: str
+    lines: values.Count
+    population: str
+    source: str
     algorithm: str
     dataset: str
-    seed: (
-        values.Natural | None
-    )  # seed of a simulation; None for a deployment, which has none
-    # ``running`` when more releases may follow; ``reserved`` for what a guard that trains may still
-    # release, which counts as spent until it says what was
+    seed: values.Natural | None
     status: Literal["running", "complete", "reserved"]
     shares: tuple[Share, ...]
-    # outcome of the verdict with which the run was added; None in a book of version 0.1.0
     verdict: Outcome | None = Field(None, exclude_if=values.is_none)
-    # how strongly that verdict was checked; None in books before schema version 3
     level: Strength | None = Field(None, exclude_if=values.is_none)
-    # Runs at recorded cost have the digest of version 0.1.0.
-    # how its releases are booked: as recorded; as if all clients took part, where the cohorts are
-    # not shown; or at infinite epsilon
     cost: Cost = Field("recorded", exclude_if=lambda cost: cost == "recorded")
 
     @property
@@ -116,13 +145,10 @@ class BookedRun(values.Value):
             return "declared"
         if self.status == "reserved":
             return "reserved"
-        before_levels = (
-            "recorded" if self.verdict == "kept" else self.verdict or "unknown"
-        )
-        level = self.level or before_levels
-        return {"executed": "executed again", "recorded": "as recorded"}.get(
-            level, level
-        )
+        level: str | None = self.level
+        if not level:
+            level = "recorded" if self.verdict == "kept" else self.verdict
+        return _IN_WORDS.get(level or "unknown", level or "unknown")
 
     @property
     def digest(self) -> str:
@@ -132,19 +158,30 @@ class BookedRun(values.Value):
 
 @dataclass(frozen=True)
 class Booking:
-    """A run to add, with the hashes that identify its earlier states."""
+    """A run to add, with the hashes that identify its earlier states.
+
+    Attributes:
+        links: the hash after each line of the ledger, ``LINK`` bytes per line.
+        states: hash of the generator's state before each line's noise, ``STATE`` bytes
+            per line.
+    """
 
     run: BookedRun
-    links: bytes  # the hash after each line of the ledger, 32 bytes per line
-    states: bytes  # hash of the generator's state before each line's noise, 32 bytes per line
+    links: bytes
+    states: bytes
 
     def continues(self, chain: str, lines: int) -> bool:
         """Whether the ledger had the hash ``chain`` after ``lines`` lines."""
-        return self.links[(lines - 1) * LINK : lines * LINK].hex() == chain
+        return link_after(self.links, lines) == chain
+
+
+def link_after(links: bytes, lines: int) -> str:
+    """The hash of a ledger after so many lines; empty where it is shorter."""
+    return links[(lines - 1) * LINK : lines * LINK].hex()
 
 
 def booking_of(
-    given: Any,
+    run: Any,
     population: str,
     *,
     infinite: bool = False,
@@ -153,43 +190,53 @@ def booking_of(
     """Judge a run, or its folder, and read it for the book.
 
     Args:
-        given: the run or its folder.
+        run: the run or its folder.
         population: whose groups these are.
-        infinite: whether a run that is broken or a rehearsal is booked at infinite epsilon.
+        infinite: whether a run that is broken or a rehearsal is booked at infinite
+            epsilon.
         judged: how the run is judged; by default as ``privplan verify`` does.
+
+    Raises:
+        InputError: when there is nothing to book, the ledger is not sound, or the run
+            is a rehearsal.
+        BrokenRunError: when the run is broken.
     """
-    folder = run_folder(given)
-    run = load_run(folder)
-    run.plan.refuse_in_book()
+    folder = run_folder(run)
+    recorded = load_run(folder)
+    recorded.plan.refuse_in_book()
     where = str(folder / LEDGER)
-    if not run.ledger.records and run.ledger.fault is None:
+    if not recorded.ledger.records and recorded.ledger.fault is None:
         raise InputError.one("ledger", "must hold a release", where)
-    for check in (unbroken(run), same_plan(run)):
+
+    # Not even at infinite epsilon: it is not known which run, and how many releases.
+    for check in (unbroken(recorded), same_plan(recorded)):
         if check.failed:
-            raise InputError.one(
-                check.name, f"must be sound, but {check.reason}", where
-            )
-    verdict = judged(run)
+            rule = f"must be sound, but {check.reason}"
+            raise InputError.one(check.name, rule, where)
+
+    verdict = judged(recorded)
     if verdict.outcome == "rehearsal" and not infinite:
         rule = (
-            "must protect somebody; this one is a rehearsal, whose noise whoever has the seed "
-            "removes (--infinite books one that was published)"
+            "must protect somebody; this one is a rehearsal, whose noise whoever has "
+            "the seed removes (--infinite books one that was published)"
         )
         raise InputError.one("run", rule, str(folder))
     if verdict.failed and not infinite:
         first = verdict.failed[0]
-        found = f"{folder}: {first.name}: {first.reason}"
-        raise BrokenRunError(str(Fault("run", "must not be broken", found)))
+        reason = f"{folder}: {first.name}: {first.reason}"
+        raise BrokenRunError(str(Fault("run", "must not be broken", reason)))
     cost = supported_cost(verdict)
-    return booking(run, folder, population, verdict.outcome, cost, verdict.level)
+    return booking(
+        recorded, folder, population, verdict.outcome, cost, level=verdict.level
+    )
 
 
 def supported_cost(verdict: Verdict) -> Cost:
     """The least cost that the evidence of a run supports.
 
-    A run that is not finished costs what it has recorded. Without participants there is no
-    evidence that anybody was left out, so that sampling amplifies nothing. Without the other
-    evidence it is not shown that noise protects the releases.
+    A run that is not finished costs what it has recorded. Without participants there is
+    no evidence that anybody was left out, so that sampling amplifies nothing. Without
+    the other evidence it is not shown that noise protects the releases.
     """
     if verdict.outcome in ("broken", "rehearsal"):
         return "infinite"
@@ -207,40 +254,87 @@ def booking(
     cost: Cost,
     level: Strength | None = None,
 ) -> Booking:
-    """A run with a sound ledger as the book stores it."""
+    """A run with a sound ledger as the book stores it.
+
+    Args:
+        run: the run.
+        folder: where it lies.
+        population: whose groups these are.
+        outcome: of its verdict.
+        cost: how its releases are booked.
+        level: how strongly the verdict was checked.
+
+    Raises:
+        InputError: when the population has no name that a book takes.
+    """
     refuse_names({"population": population})
-    states = [
-        hashlib.sha256(record.noise_state.encode()).digest()
-        if record.noise_state
-        else bytes(STATE)
-        for record in run.ledger.records
-    ]
+    shares = _shares_without_noise(run) if cost == "infinite" else _shares(run, cost)
     booked = BookedRun(
-        chain=run.ledger.chain, plan=run.plan.digest, lines=len(states), population=population,
-        source=str(folder).encode(errors="replace").decode(), algorithm=run.record.algorithm,
-        dataset=run.record.dataset, seed=run.record.seed,
+        chain=run.ledger.chain,
+        plan=run.plan.digest,
+        lines=len(run.ledger.records),
+        population=population,
+        source=_encodable(folder),
+        algorithm=run.record.algorithm,
+        dataset=run.record.dataset,
+        seed=run.record.seed,
         status="running" if run.record.status == "running" else "complete",
-        shares=_infinite(run) if cost == "infinite" else _shares(run, cost), verdict=outcome,
-        cost=cost, level=level,
-    )  # fmt: skip
-    return Booking(booked, run.ledger.links, b"".join(states))
+        shares=shares,
+        verdict=outcome,
+        cost=cost,
+        level=level,
+    )
+    states = b"".join(map(_hashed_state, run.ledger.records))
+    return Booking(booked, run.ledger.links, states)
+
+
+def _hashed_state(record: ReleaseRecord) -> bytes:
+    """The hash of the state before a release's noise, which the book compares."""
+    if not record.noise_state:
+        return NO_STATE
+    return hashlib.sha256(record.noise_state.encode()).digest()
+
+
+def _encodable(folder: Path) -> str:
+    """A folder as text; letters that no database can store become question marks."""
+    return str(folder).encode(errors="replace").decode()
 
 
 def reservation(
-    plan: Plan, name: str, folder: Path, population: str, rest: Mapping[str, History]
+    plan: Plan,
+    name: str,
+    folder: Path,
+    population: str,
+    releases_to_come: Mapping[str, History],
 ) -> Booking:
-    """What a run may still release, by group, as the book stores it under a name of its own."""
+    """What a run may still release, as the book stores it under a name of its own.
+
+    Args:
+        plan: of the run.
+        name: of the reservation, in the place of the ledger's hash.
+        folder: where the run lies.
+        population: whose groups these are.
+        releases_to_come: by group.
+    """
     sizes = {group.name: group.clients for group in plan.groups}
-    shares = (
-        _share(plan, group, plan.unit, sizes[group], one) for group, one in rest.items()
+    shares = tuple(
+        _share(plan, group, plan.unit, sizes[group], history)
+        for group, history in releases_to_come.items()
     )
     booked = BookedRun(
-        chain=name, plan=plan.digest, lines=max(one.rounds for one in rest.values()),
-        population=population, source=str(folder).encode(errors="replace").decode(),
-        algorithm="guard", dataset="", seed=None, status="reserved", shares=tuple(shares),
+        chain=name,
+        plan=plan.digest,
+        lines=max(history.rounds for history in releases_to_come.values()),
+        population=population,
+        source=_encodable(folder),
+        algorithm="guard",
+        dataset="",
+        seed=None,
+        status="reserved",
+        shares=shares,
         verdict="unverified",
-    )  # fmt: skip
-    return Booking(booked, b"", b"")
+    )
+    return Booking(booked, links=b"", states=b"")
 
 
 def declared(
@@ -255,41 +349,80 @@ def declared(
 ) -> Booking:
     """Releases that no run has, such as published counts, as somebody declares them.
 
-    The same declaration counts once, since its content identifies it; another one counts as well.
+    The same declaration counts once, since its content identifies it; another one
+    counts as well.
+
+    Args:
+        name: of the declaration.
+        history: the releases, with noise and without sampling.
+        group: whose releases they are.
+        clients: number of clients of the group.
+        population: of the group.
+        relation: neighbouring relation.
+        delta: failure probability; None for none.
+
+    Raises:
+        InputError: when a name is none, or no accountant bounds the releases.
     """
-    under = checked_relation(relation)
+    checked = checked_relation(relation)
     if not isinstance(history, History):
         raise InputError.one("history", "must be a History", type(history).__name__)
     faults = [
-        fault
-        for field, text in (
-            ("name", name),
-            ("group", group),
-            ("population", population),
-        )
-        for fault in name_faults(field, text, empty=field == "population")
+        *name_faults("name", name),
+        *name_faults("group", group),
+        *name_faults("population", population, empty=True),
     ]
-    odd = any(not one.noise_multiplier or one.sampling_ratio != 1 for one, _ in history)
-    reason = "no noise, or sampling" if odd else accountant(PLD).why_not(history, under)
-    if reason or not history.rounds:
-        faults.append(Fault("noise", "must have a bound", reason or "no release"))
+    reason = _why_not_declared(history, checked)
+    if reason:
+        faults.append(Fault("noise", "must have a bound", reason))
     if faults:
         raise InputError(faults)
-    share = values.parse(Share, {
-        "group": group, "unit": "client", "relation": under, "clients": clients, "epsilon": None,
-        "delta": delta, "releases": [{**asdict(one), "count": count} for one, count in history],
-    })  # fmt: skip
-    chain = values.digest(
-        {"name": name, "population": population, "share": share.model_dump(mode="json")}
-    )
+
+    releases = [{**asdict(release), "count": count} for release, count in history]
+    fields = {
+        "group": group,
+        "unit": "client",
+        "relation": checked,
+        "clients": clients,
+        "epsilon": None,
+        "delta": delta,
+        "releases": releases,
+    }
+    share = values.parse(Share, fields)
+    content = {
+        "name": name,
+        "population": population,
+        "share": share.model_dump(mode="json"),
+    }
+    chain = values.digest(content)
     booked = BookedRun(
-        chain=chain, plan=chain, lines=1, population=population, source=name, algorithm=DECLARED,
-        dataset="", seed=None, status="complete", shares=(share,), verdict="unverified",
-    )  # fmt: skip
-    return Booking(booked, bytes.fromhex(chain), bytes(STATE))
+        chain=chain,
+        plan=chain,
+        lines=1,
+        population=population,
+        source=name,
+        algorithm=DECLARED,
+        dataset="",
+        seed=None,
+        status="complete",
+        shares=(share,),
+        verdict="unverified",
+    )
+    return Booking(booked, links=bytes.fromhex(chain), states=NO_STATE)
 
 
-def _infinite(run: Run) -> tuple[Share, ...]:
+def _why_not_declared(history: History, relation: Relation) -> str | None:
+    """Why releases cannot be declared; nobody shows that their cohort was drawn."""
+    for release, _ in history:
+        if not release.noise_multiplier or release.sampling_ratio != 1:
+            return "no noise, or sampling"
+    reason = accountant(PLD).why_not(history, relation)
+    if reason or history.rounds:
+        return reason
+    return "no release"
+
+
+def _shares_without_noise(run: Run) -> tuple[Share, ...]:
     """Every group of the plan and of the ledger, with one release without noise."""
     sizes = {group.name: group.clients for group in run.plan.groups}
     for record in run.ledger.records:
@@ -304,35 +437,35 @@ def _infinite(run: Run) -> tuple[Share, ...]:
 
 def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
     """Shares of all groups in the ledger, one per group and unit of privacy."""
+    records: Sequence[ReleaseRecord] = run.ledger.records
     clients: dict[tuple[str, Unit], int] = {}
-    records = run.ledger.records
     for record in records:
         for share in record.shares:
             key = (share.group, record.unit)
             clients[key] = max(share.clients, clients.get(key, 0))
+
     shares = []
     for (group, unit), size in sorted(clients.items()):
-        history = history_of(
-            (record for record in records if record.unit == unit), group
-        )
+        records_of_unit = (record for record in records if record.unit == unit)
+        history = history_of(records_of_unit, group)
         if cost == "full participation":
-            history = History(
-                (
-                    Release(
-                        release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family
-                    ),
-                    count,
-                )
-                for release, count in history
-            )
+            history = _without_sampling(history)
         shares.append(_share(run.plan, group, unit, size, history))
     return tuple(shares)
 
 
+def _without_sampling(history: History) -> History:
+    """The same noise, as if every client took part in every release."""
+    counts = []
+    for release, count in history:
+        full = Release(release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family)
+        counts.append((full, count))
+    return History(counts)
+
+
 def _share(plan: Plan, group: str, unit: Unit, clients: int, history: History) -> Share:
-    """Equal releases are merged; those with infinite noise, which cost nothing, are omitted."""
-    budgets = {known.name: (known.epsilon, known.delta) for known in plan.groups}
-    epsilon, delta = budgets.get(group, (None, None))
+    """A group's part; releases with infinite noise, which cost nothing, are omitted."""
+    planned = {part.name: part for part in plan.groups}.get(group)
     releases = tuple(
         Releases(
             noise_multiplier=release.noise_multiplier,
@@ -345,6 +478,11 @@ def _share(plan: Plan, group: str, unit: Unit, clients: int, history: History) -
         if math.isfinite(release.noise_multiplier)
     )
     return Share(
-        group=group, unit=unit, relation=Relation(plan.spec.relation), clients=clients,
-        epsilon=epsilon, delta=delta, releases=releases,
-    )  # fmt: skip
+        group=group,
+        unit=unit,
+        relation=Relation(plan.spec.relation),
+        clients=clients,
+        epsilon=planned.epsilon if planned else None,
+        delta=planned.delta if planned else None,
+        releases=releases,
+    )

@@ -24,20 +24,10 @@ from collections.abc import Callable, Collection
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from privplan.book.database import engine_of, refusing, repeated, shown
 from privplan.book.entry import BookedRun, Booking
-from privplan.book.store import (
-    METADATA,
-    WRITABLE,
-    booked_runs,
-    engine_of,
-    insert_run,
-    prepare,
-    refusing,
-    repeated,
-    shown,
-    take_out,
-    update_run,
-)
+from privplan.book.run_rows import METADATA, booked_runs, insert_run
+from privplan.book.store import WRITABLE, prepare, take_out, update_run
 from privplan.errors import InputError
 
 HOLDER_BYTES = 16  # of a token that no other process has

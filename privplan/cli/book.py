@@ -83,7 +83,8 @@ def add_run(
     An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
     broken, and nothing is added.
     """
-    from privplan.book.store import add, address_of, shown
+    from privplan.book.database import address_of, shown
+    from privplan.book.store import add
 
     judged = judging(context, plan, rounds, noise_key)
     booking = booking_of(run, population, infinite=infinite, judged=judged)

@@ -19,7 +19,7 @@ from privplan.files import write_text
 from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 if TYPE_CHECKING:
-    from privplan.book.spending import BookRule as Rule
+    from privplan.book.composition import BookRule as Rule
     from privplan.proof import Finding
 
 
@@ -172,8 +172,8 @@ def solve_command(
     inputs: list[str | Path] = [*problem.sources(spec)]
     inputs += [one for one in (forecast, coverage) if one is not None]
     if book is not None:
-        from privplan.book.store import address_of
-        from privplan.book.store import shown as shown_address
+        from privplan.book.database import address_of
+        from privplan.book.database import shown as shown_address
 
         inputs.append(shown_address(address_of(book)))
     refuse_overwriting(inputs, (output, plot))

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from privplan.accounting.release import History, Relation
+from privplan.book.composition import Composition, composition_of
+from privplan.book.database import address_of
 from privplan.book.entry import BookedRun, Booking, Cost, booking
-from privplan.book.spending import Composition, account_of, composition_of, groups_of
-from privplan.book.store import add, address_of
+from privplan.book.spending import account_of, groups_of
+from privplan.book.store import add
 from privplan.errors import InputError
 from privplan.guard.rounds import GroupBudget
 from privplan.ledger import history_of

@@ -50,9 +50,9 @@ from privplan.record import Executed, ReleaseRecord
 from privplan.streams import secure_stream
 
 if TYPE_CHECKING:
+    from privplan.book.composition import Composition
     from privplan.book.entry import BookedRun, Booking
     from privplan.book.reservations import Reservation
-    from privplan.book.spending import Composition
     from privplan.verification.verify import Verdict
 
 
@@ -267,8 +267,8 @@ class Guard:
                 raise InputError.one("book", rule, None)
             self._compose({})
             return
+        from privplan.book.database import address_of
         from privplan.book.reservations import Reservation
-        from privplan.book.store import address_of
         from privplan.guard.booked import booked_lines, past_runs, whole_run
 
         if not reserved:

@@ -24,7 +24,7 @@ from privplan.record import GroupShare, ReleaseRecord, Residual
 from privplan.streams import KEY_BYTES, SecureStream
 
 if TYPE_CHECKING:
-    from privplan.book.spending import Composition
+    from privplan.book.composition import Composition
 
 # --- What a guard cannot execute. ----------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import SHORT, named_law
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
-from privplan.book.spending import Remaining, Spending, full_name
+from privplan.book.remaining import Remaining
+from privplan.book.spending import Spending, full_name
 from privplan.plan import Plan, book_lines
 from privplan.planning.objectives import objective_of
 from privplan.planning.recipe import recipe_lines, relative_noise

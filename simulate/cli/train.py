@@ -350,8 +350,9 @@ def compare_command(
         for line in together([*recorded(rows_of, chosen), *trial]):
             render.warn(f"spent: {line}")
     if book is not None:
+        from privplan.book.database import address_of, shown
         from privplan.book.entry import booking_of
-        from privplan.book.store import add, address_of, shown
+        from privplan.book.store import add
         from privplan.verification.verify import judge
         from simulate.cli.replay import GIVEN, given_again
 

@@ -4,8 +4,9 @@ import pytest
 from sqlalchemy import update
 
 from privplan.accounting.release import History, Release, SamplingLaw
-from privplan.book import spending as filters
-from privplan.book.accounts import ACCOUNTS, Budgets
+from privplan.book import filters
+from privplan.book.account_rows import ACCOUNTS
+from privplan.book.accounts import Budgets
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 
 

@@ -6,8 +6,9 @@ import sqlite3
 import pytest
 
 from privplan.accounting.release import Release, SamplingLaw
+from privplan.book.database import address_of
 from privplan.book.entry import booking_of
-from privplan.book.store import add, address_of, runs
+from privplan.book.store import add, runs
 from privplan.errors import BrokenRunError, InputError
 from privplan.ledger import history_of, read_ledger
 from privplan.record import LEDGER, RECORD, RunRecord

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from privplan.accounting.release import History
+from privplan.book.composition import composition_of
+from privplan.book.database import address_of
 from privplan.book.reservations import FencedError, Reservation
-from privplan.book.spending import account_of, composition_of
-from privplan.book.store import address_of, runs
+from privplan.book.spending import account_of
+from privplan.book.store import runs
 from privplan.errors import InputError
 from privplan.guard import Guard
 from tests.guard.plans import SIZE, ledger_of, two_groups

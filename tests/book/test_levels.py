@@ -6,8 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from privplan.book.book import Book
+from privplan.book.database import address_of, engine_of
 from privplan.book.entry import BookedRun, booking_of
-from privplan.book.store import add, address_of, engine_of, runs
+from privplan.book.store import add, runs
 from privplan.evidence.replay import ReplayReport
 from privplan.verification.verify import load_run
 from tests.book.runs import run

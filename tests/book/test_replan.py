@@ -9,11 +9,12 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation, Release
-from privplan.book import spending as filters
+from privplan.book import filters
 from privplan.book.accounts import Budgets
+from privplan.book.composition import scaled
 from privplan.book.entry import booking_of
 from privplan.book.replan import LEAST_SHARE, solve_from_book
-from privplan.book.spending import account_of, scaled
+from privplan.book.spending import account_of
 from privplan.errors import InfeasibleError, InputError
 from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan, book_lines

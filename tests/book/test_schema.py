@@ -4,8 +4,9 @@ import pytest
 import sqlalchemy as sa
 
 from privplan.book.book import Book
+from privplan.book.database import address_of, engine_of
 from privplan.book.entry import booking_of
-from privplan.book.store import add, address_of, engine_of
+from privplan.book.store import add
 from tests.book.runs import run
 from tests.command import refused
 

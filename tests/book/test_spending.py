@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.book import spending as filters
-from privplan.book.spending import Account, account_of, groups_of, remaining, spending
+from privplan.book import filters
+from privplan.book.remaining import remaining
+from privplan.book.spending import Account, account_of, groups_of, spending
 from privplan.errors import InfeasibleError, InputError
 from tests.book.runs import as_recorded, full, run
 

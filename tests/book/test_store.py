@@ -8,9 +8,11 @@ import pytest
 from sqlalchemy import create_engine, func, select, text
 
 from privplan.accounting.release import SamplingLaw
-from privplan.book import store as address_module
+from privplan.book import database
+from privplan.book.database import address_of
 from privplan.book.entry import booking_of
-from privplan.book.store import FAMILIES, RELEASES, RUNS, SHARES, add, address_of, runs
+from privplan.book.run_rows import FAMILIES, RELEASES, RUNS, SHARES
+from privplan.book.store import add, runs
 from privplan.errors import InputError
 from tests.book.runs import PER_ROUND, run
 from tests.verification.honest_run import releases
@@ -135,7 +137,7 @@ def test_whatever_the_order_the_longest_self_of_a_run_stays(tmp_path):
 
 
 def test_a_book_that_another_program_holds_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(address_module, "_WAIT", 0.05)
+    monkeypatch.setattr(database, "_WAIT", 0.05)
     url, booking = (
         address_of(str(tmp_path / "b.sqlite")),
         booking_of(run(tmp_path / "run"), ""),

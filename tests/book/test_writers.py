@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy import select
 
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.book import spending as filters
-from privplan.book.accounts import ACCOUNTS as TABLE
-from privplan.book.accounts import CHARGES, RESERVATIONS, Budgets
+from privplan.book import filters
+from privplan.book.account_rows import ACCOUNTS as TABLE
+from privplan.book.account_rows import CHARGES, RESERVATIONS
+from privplan.book.accounts import Budgets
+from privplan.book.database import address_of
 from privplan.book.entry import booking_of
-from privplan.book.store import add, address_of, runs
+from privplan.book.store import add, runs
 from privplan.errors import InfeasibleError
 from tests.book.runs import run
 

@@ -8,9 +8,11 @@ import pytest
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets
+from privplan.book.composition import composition_of
+from privplan.book.database import address_of
 from privplan.book.replan import solve_at
-from privplan.book.spending import account_of, composition_of
-from privplan.book.store import address_of, runs
+from privplan.book.spending import account_of
+from privplan.book.store import runs
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Guard
 from privplan.guard.booked import add_to_book

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privplan.book.store import address_of, runs
+from privplan.book.database import address_of
+from privplan.book.store import runs
 from privplan.guard.storage import Storage
 from privplan.ledger import read_ledger
 from tests.guard import copies, kills
