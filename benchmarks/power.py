@@ -15,9 +15,10 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
 from privplan.evidence.noise import BLOCKS, PROJECTIONS, SAMPLE, TAILS
-from privplan.verification.checks import noise as noise_law
-from privplan.verification.checks import sampling as cohort_independence
+from privplan.verification.checks import cohort_independence, measured_noise
+from privplan.verification.checks import noise_p_values as noise_law
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM
+from privplan.verification.checks.cohort_p_values import overlaps_p_value
 
 _DISTRIBUTION = EVIDENCE_FALSE_ALARM / 5
 _FOURTH = EVIDENCE_FALSE_ALARM / 4
@@ -67,7 +68,7 @@ def truncation(limit: float, coordinates: int) -> float:
 
 def correlation(rho: float, rounds: int, groups: int) -> float:
     """Chance to detect a correlation of a group's noise with that of the round before."""
-    tests = groups * noise_law.LAGS + groups * (groups - 1) // 2
+    tests = groups * measured_noise.LAGS + groups * (groups - 1) // 2
     normals, products = rounds * PROJECTIONS, (rounds - 1) * PROJECTIONS
     limit = _smallest(
         lambda s: float(noise_law.lagged_p_values(np.array([s]), normals)[0]),
@@ -145,8 +146,7 @@ def repeated_clients(
     step = 1 if factor > 1 else -1
     limit = round(expected)
     most = size * (rounds - 1)
-    p_value = cohort_independence.overlaps_p_value
-    while 0 <= limit <= most and p_value([limit], sizes, clients) >= level:
+    while 0 <= limit <= most and overlaps_p_value([limit], sizes, clients) >= level:
         limit += step
     if not 0 <= limit <= most:
         return 0.0

@@ -45,7 +45,7 @@ from privplan.verification.checks.check import (
     run_checks,
     unreleased,
 )
-from privplan.verification.checks.ledger import claimed_rounds
+from privplan.verification.checks.replay import claimed_rounds
 from privplan.verification.promise import (
     GUARANTEE,
     GUARANTEES,

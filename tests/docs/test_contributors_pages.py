@@ -169,7 +169,10 @@ def calls(name):
 
 def test_privacy_noise_is_drawn_where_the_page_says():
     draws = {"simulate/mechanisms.py", "privplan/guard/rounds.py"}
-    compares = {"privplan/verification/checks/noise.py", "simulate/engine/loop.py"}
+    compares = {
+        "privplan/verification/checks/regenerated_noise.py",
+        "simulate/engine/loop.py",
+    }
     for path in draws:
         assert f"`{path}`" in PAGES[0].read_text(encoding="utf-8")
     # A replay draws again what was drawn, and releases nothing.

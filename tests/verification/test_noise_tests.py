@@ -12,9 +12,14 @@ from privplan.accounting.families import noise_p_value
 from privplan.evidence import measurement
 from privplan.evidence import noise as noise_evidence
 from privplan.laws.participation import participation_law
-from privplan.verification.checks import noise, sampling
+from privplan.verification.checks import (
+    cohort_independence,
+    cohort_p_values,
+    measured_noise,
+    noise_p_values,
+)
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM, FALSE_ALARM
-from privplan.verification.checks.sampling import oddest_client
+from privplan.verification.checks.cohort_p_values import oddest_client
 from privplan.verification.verify import judge, load_run
 from tests.verification.honest_run import releases, write_run
 
@@ -142,16 +147,25 @@ def _release(number):
 
 
 LONG_FAULTS = {
-    "law": (noise._unlike_normal, lambda z, rng: rng.laplace(0, 0.5**0.5, len(z))),
-    "grid": (noise._unlike_normal, lambda z, rng: _on_grid(z)),
-    "truncation": (noise._unlike_normal, lambda z, rng: np.where(abs(z) > 3, z / 4, z)),
-    "scale": (noise._unlike_normal, lambda z, rng: 0.993 * z),
-    "block": (noise._uneven, lambda z, rng: np.where(np.arange(len(z)) < 900, 0.0, z)),
+    "law": (
+        measured_noise.unlike_normal,
+        lambda z, rng: rng.laplace(0, 0.5**0.5, len(z)),
+    ),
+    "grid": (measured_noise.unlike_normal, lambda z, rng: _on_grid(z)),
+    "truncation": (
+        measured_noise.unlike_normal,
+        lambda z, rng: np.where(abs(z) > 3, z / 4, z),
+    ),
+    "scale": (measured_noise.unlike_normal, lambda z, rng: 0.993 * z),
+    "block": (
+        measured_noise.uneven,
+        lambda z, rng: np.where(np.arange(len(z)) < 900, 0.0, z),
+    ),
     "repetition": (
-        noise._dependent,
+        measured_noise.dependent,
         lambda z, rng: np.roll(np.resize(z, 3 * len(z) // 4), 9),
     ),
-    "neighbours": (noise._dependent, lambda z, rng: _averaged(z)),
+    "neighbours": (measured_noise.dependent, lambda z, rng: _averaged(z)),
 }
 """Checks, and faults of noise [n] of the recorded deviation, all but the block in each part."""
 
@@ -176,9 +190,11 @@ def test_noise_of_a_long_vector_that_is_used_again_or_not_the_seed_s_is_seen():
     z[3] = z[0] + 0.1 * z[3]
     releases = [_release(number) for number in range(1, 5)]
     lines = [_measured(one, round_=at) for at, one in enumerate(z, start=1)]
-    [*found] = noise._dependent(list(zip(releases, lines, strict=True)), 1e-4)
+    [*found] = measured_noise.dependent(list(zip(releases, lines, strict=True)), 1e-4)
     assert found[0].startswith("rounds 1 (all) and 4 (all): correlation")
-    assert [*noise._dependent(list(zip(releases[:3], lines, strict=False)), 1e-4)] == []
+    assert [
+        *measured_noise.dependent(list(zip(releases[:3], lines, strict=False)), 1e-4)
+    ] == []
     assert np.abs(measurement.projected(z[1]) - lines[1].projections).max() < 1e-4
     assert np.abs(measurement.projected(z[2]) - lines[1].projections).max() > 0.5
 
@@ -187,12 +203,15 @@ def test_p_values_are_upper_bounds_and_not_trivial():
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
     rng, runs, n = np.random.default_rng(2), 4_000, 60
     x, y = rng.standard_normal((2, runs, n))
-    products = noise.product_p_values((x * y).sum(1), n)
-    lagged = noise.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
+    products = noise_p_values.product_p_values((x * y).sum(1), n)
+    lagged = noise_p_values.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
     for found in (products, lagged):
         assert (found < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
         assert (found < 0.3).mean() > 0.01
-    ks = [noise.ks_p_value(stats.kstest(row, "norm").statistic, n) for row in x[:1000]]
+    ks = [
+        noise_p_values.ks_p_value(stats.kstest(row, "norm").statistic, n)
+        for row in x[:1000]
+    ]
     assert 0.02 < np.mean(np.array(ks) < 0.1) < 0.1 + 3 * np.sqrt(0.09 / 1000)
 
 
@@ -200,10 +219,10 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law():
     exact = stats.hypergeom(100, 30, 25)
     for found in (0, 2, 15, 20):
         two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
-        assert sampling.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(
-            two_sided
-        )
-        bound = sampling.overlaps_p_value([found], [(30, 25)], 100)
+        assert cohort_p_values.hypergeometric_p_value(
+            found, 100, 30, 25
+        ) == pytest.approx(two_sided)
+        bound = cohort_p_values.overlaps_p_value([found], [(30, 25)], 100)
         assert two_sided <= bound * (1 + 1e-9)
         assert bound < 30 * two_sided + 1e-12
 
@@ -223,16 +242,20 @@ def test_common_clients_and_neighbours_are_those_counted_one_by_one():
         bound = (
             np.exp(found - mean - found * np.log(found / mean)) if found > mean else 1.0
         )
-        assert sampling.neighbours_p_value(drawn, n, distance) == pytest.approx(bound)
-    assert not list(sampling._same_cohort([*enumerate(drawn, 1)], n, 1e-4))
-    [same] = sampling._same_cohort([*enumerate([drawn[0], drawn[0], ()], 1)], n, 1e-4)
+        assert cohort_p_values.neighbours_p_value(drawn, n, distance) == pytest.approx(
+            bound
+        )
+    assert not list(cohort_independence.same_cohort([*enumerate(drawn, 1)], n, 1e-4))
+    [same] = cohort_independence.same_cohort(
+        [*enumerate([drawn[0], drawn[0], ()], 1)], n, 1e-4
+    )
     assert same.startswith("rounds 1 and 2 have 9 clients in common")
 
 
 def test_power_of_a_smaller_deviation_agrees_with_a_simulation():
     count, rng = 20_000, np.random.default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)
-    rejected = noise.squares_p_values(squares, np.full(4_000, count))
+    rejected = noise_p_values.squares_p_values(squares, np.full(4_000, count))
     found = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
     assert 0.1 < found < 0.99
     assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
@@ -247,7 +270,9 @@ def test_power_of_a_correlation_agrees_with_a_simulation():
         )
     products = (fresh[:, 1:] * fresh[:, :-1]).sum((1, 2))
     level = EVIDENCE_FALSE_ALARM / 4 / (3 * 8 + 3)
-    found = float((noise.lagged_p_values(products, rounds * 128) < level).mean())
+    found = float(
+        (noise_p_values.lagged_p_values(products, rounds * 128) < level).mean()
+    )
     assert 0.1 < found < 0.99
     assert power.correlation(rho, rounds, 3) == pytest.approx(found, abs=0.08)
 

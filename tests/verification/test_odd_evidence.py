@@ -18,7 +18,7 @@ from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
-from privplan.verification.checks import ledger as record_fields
+from privplan.verification.checks import record as record_fields
 from privplan.verification.verify import judge, load_run
 from simulate.engine import loop
 from tests.command import answer, refused

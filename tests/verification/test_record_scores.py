@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from privplan.record import RoundMetrics, RunRecord
-from privplan.verification.checks.ledger import record_agrees
+from privplan.verification.checks.record import record_agrees
 from privplan.verification.verify import load_run
 from simulate.runs.request import Request
 from simulate.runs.run import execute

@@ -12,8 +12,8 @@ from privplan.evidence.replay import ReplayReport
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.streams import NoiseKey
-from privplan.verification.checks.noise import noise_regenerated
-from privplan.verification.checks.sampling import cohorts_regenerated
+from privplan.verification.checks.regenerated_cohorts import cohorts_regenerated
+from privplan.verification.checks.regenerated_noise import noise_regenerated
 from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request

@@ -1,0 +1,80 @@
+"""The check that rounds of the run were executed again.
+
+Only what was executed for this verdict counts. What ``replay.json`` says of rounds that
+agree is a claim of whoever wrote the file; that it says of a difference stays until all
+rounds agree.
+"""
+
+from __future__ import annotations
+
+import math
+
+from privplan.accounting.deviation import carried
+from privplan.evidence.replay import ReplayReport
+from privplan.record import REPLAY
+from privplan.verification.checks import check
+
+
+@check.register("replay", order=160)
+def replay(run: check.Run) -> check.Check:
+    """Rounds that were executed again now gave the ledger's releases; not required."""
+    stored = _stored_replay(run)
+    for report in filter(None, (run.executed, stored)):
+        fault = _fault_of(run, report)
+        if fault is not None:
+            return check.failed("replay", fault)
+
+    now = run.executed
+    if now is not None and now.outcome == "passed" and now.rounds:
+        executed = len(set(now.rounds))
+        done = f"{executed} of {run.plan.spec.rounds} rounds executed again"
+        reason = f"{done}: {now.reason}{_carried(run, now)}"
+        return check.passed("replay", reason, "replayed")
+
+    missing = "rounds that were executed again"
+    for report in filter(None, (now, stored)):
+        if report.outcome == "not shown":
+            missing = report.reason.removeprefix("missing: ")
+            break
+    return check.not_shown("replay", [missing], required=False)
+
+
+def _fault_of(run: check.Run, report: ReplayReport) -> str | None:
+    """Why a report speaks against the run, or is of another one."""
+    if report.plan_digest != run.plan.digest or report.chain != run.ledger.chain:
+        return "the replay is of another run"
+    if report.record and report.record != run.record.digest:
+        return "the replay is of another record, which was changed after it"
+    return report.reason if report.outcome == "failed" else None
+
+
+def claimed_rounds(run: check.Run) -> int:
+    """How many rounds ``replay.json`` claims to have executed with no difference."""
+    stored = _stored_replay(run)
+    if stored is None or stored.outcome != "passed" or not stored.record:
+        return 0
+    return len(set(stored.rounds))
+
+
+def _stored_replay(run: check.Run) -> ReplayReport | None:
+    """What ``replay.json`` in the run folder says; None without the file."""
+    if run.folder is None or not (run.folder / REPLAY).exists():
+        return None
+    return ReplayReport.load(run.folder)
+
+
+def _carried(run: check.Run, report: ReplayReport) -> str:
+    """What the deviations of a replay could carry, for the group where it is most."""
+    if not report.deviation:
+        return ""
+    bounds = [
+        carried(report.deviation, run.plan.spec.rounds, group.epsilon, group.delta)
+        for group in run.plan.groups
+    ]
+    largest = max(bound.epsilon for bound in bounds)
+    # An upper bound is rounded up.
+    added = math.ceil(1e4 * largest) / 1e4
+    return (
+        f"; releases are off by at most {report.deviation:.1g} deviations of their "
+        f"noise, and rounding of that size carries at most +{added:.4f} of epsilon"
+    )
