@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import PROVE, render
+from privplan.cli import PROVE, meaning, render
 from privplan.cli.judging import judging, judging_options
 from privplan.errors import InputError
 from privplan.files import write_text
@@ -262,10 +262,24 @@ def solve_command(
 
 
 @click.command(name="explain", epilog="Example: privplan explain plan.json")
-@click.argument("plan", metavar="PLAN")
+@click.argument("plan", metavar="[PLAN]", required=False)
+@click.option("--epsilon", type=float, help="Say instead what this epsilon means.")
+@click.option("--delta", type=float, default=meaning.DELTA, show_default=True)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-def explain_command(plan: str, form: str) -> None:
-    """Show each term of the bounds of PLAN as a formula and a number, and its reasons."""
+def explain_command(
+    plan: str | None, epsilon: float | None, delta: float, form: str
+) -> None:
+    """Show each term of the bounds of PLAN as a formula and a number, and its reasons.
+
+    With --epsilon and without a plan: what such a guarantee means to a person.
+    """
+    if (plan is None) == (epsilon is None):
+        rule = "must be one of PLAN and --epsilon, such as --epsilon 2"
+        raise InputError.one("explain", rule, plan)
+    if plan is None:
+        assert epsilon is not None
+        meaning.show(epsilon, delta, form)
+        return
     from privplan.accounting.calibrate import PLD
     from privplan.plan import Plan
     from privplan.planning.explain import explain
