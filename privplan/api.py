@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from privplan.evidence.replay import ReplayReport
     from privplan.plan import Forecast, Plan
     from privplan.spec.spec import Spec
-    from privplan.verification.checks.check import Run
-    from privplan.verification.verify import Verdict
+    from privplan.verification.run import Run
+    from privplan.verification.verdict import Verdict
 
 
 @checked_call

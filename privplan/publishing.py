@@ -35,16 +35,10 @@ from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.files import write_bytes
 from privplan.plan import GroupPlan, Plan
 from privplan.record import run_folder
-from privplan.verification.checks.check import Run
 from privplan.verification.promise import GUARANTEE, GUARANTEES
-from privplan.verification.verify import (
-    SELECTION,
-    STATE,
-    GroupVerdict,
-    Verdict,
-    judge,
-    load_run,
-)
+from privplan.verification.run import Run
+from privplan.verification.verdict import GroupVerdict, Verdict
+from privplan.verification.verify import SELECTION, STATE, judge, load_run
 
 DEPLOYMENT = (
     "a deployment's model is not in its folder: only plan, certificate and verdict"

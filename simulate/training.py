@@ -22,7 +22,8 @@ from privplan.releases import stores_releases
 from privplan.report.plots import comparison_panels
 from privplan.report.show import View
 from privplan.values import Shown
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.verdict import Verdict
+from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import Hyperparameters
 from simulate.cli.replay import GIVEN, given_again
 from simulate.data.own import Data

@@ -27,9 +27,10 @@ from privplan.ledger import LINK, history_of
 from privplan.names import name_faults, refuse_names
 from privplan.plan import Plan
 from privplan.record import LEDGER, ReleaseRecord, run_folder
-from privplan.verification.checks.check import Run
 from privplan.verification.checks.ledger import same_plan, unbroken
-from privplan.verification.verify import Outcome, Strength, Verdict, judge, load_run
+from privplan.verification.run import Run
+from privplan.verification.verdict import Outcome, Strength, Verdict
+from privplan.verification.verify import judge, load_run
 
 DECLARED = "declared"  # the algorithm of releases that no run has
 STATE = 32  # bytes of the hash of one generator state

@@ -11,8 +11,8 @@ import click
 from privplan.cli import TRUSTED
 
 if TYPE_CHECKING:
-    from privplan.verification.checks.check import Run
-    from privplan.verification.verify import Verdict
+    from privplan.verification.run import Run
+    from privplan.verification.verdict import Verdict
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from privplan.book.composition import Composition
     from privplan.book.entry import BookedRun, Booking
     from privplan.book.reservations import Reservation
-    from privplan.verification.verify import Verdict
+    from privplan.verification.verdict import Verdict
 
 
 Model = np.ndarray | Mapping[str, np.ndarray]

@@ -26,9 +26,10 @@ from privplan.planning.risks import GroupRisk, risks_of
 from privplan.record import PLAN, RECORD, RunRecord
 from privplan.report import plots, reproduce, scores, tables
 from privplan.report.style import DARK, LIGHT, Panel
-from privplan.verification.checks.check import Run
 from privplan.verification.promise import require_certified
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.run import Run
+from privplan.verification.verdict import Verdict
+from privplan.verification.verify import judge, load_run
 from privplan.visible import KEPT_LINES, printable
 
 NOT_COVERED = (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privplan.accounting.release import History
     from privplan.plan import GroupPlan, Plan
     from privplan.planning.frontier import FrontierPoint
-    from privplan.verification.verify import Verdict
+    from privplan.verification.verdict import Verdict
 
 MOST_GROUPS = 40  # most groups with a row of their own
 MOST_LINES = 24  # most lines with a name

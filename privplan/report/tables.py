@@ -22,7 +22,7 @@ from privplan.planning.sweep import CHANCES, DECIDED
 from privplan.proven import cell as proven_cell
 from privplan.record import ACCURACY
 from privplan.spec.planning import FIXED_RATIOS
-from privplan.verification.verify import Verdict
+from privplan.verification.verdict import Verdict
 
 if TYPE_CHECKING:
     from privplan.planning.alternatives import Alternative

@@ -28,8 +28,9 @@ from privplan.report.tables import headline, no_score, upper
 from privplan.spec.planning import FIXED_RATIOS
 from privplan.spec.spec import Spec
 from privplan.spec.training import Recipe, without_recipe
-from privplan.verification.checks.check import Run
-from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
+from privplan.verification.run import Run
+from privplan.verification.verdict import GroupVerdict, Verdict
+from privplan.verification.verify import judge, load_run
 from privplan.visible import csv_cell, in_latex, printable
 from simulate.algorithms.registry import (
     ALGORITHMS,

@@ -16,7 +16,7 @@ from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.spec.spec import Spec
 from privplan.values import Value
-from privplan.verification.verify import Verdict
+from privplan.verification.verdict import Verdict
 from tests.command import refused
 from tests.planning.problems import make_spec, spec_data
 

@@ -31,13 +31,13 @@ from privplan.errors import InputError, UnsupportedError
 from privplan.evidence.rounds import read_evidence
 from privplan.verification.checks.check import (
     Check,
-    Run,
     RunCheck,
     failed,
     lacking,
     not_shown,
     passed,
 )
+from privplan.verification.run import Run
 
 NAME = "attestation"
 

@@ -17,9 +17,10 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.report.page import not_covered
 from privplan.report.tables import lower, upper
-from privplan.verification.checks.check import Run
 from privplan.verification.promise import require_certified
-from privplan.verification.verify import Verdict, judge, load_run
+from privplan.verification.run import Run
+from privplan.verification.verdict import Verdict
+from privplan.verification.verify import judge, load_run
 from privplan.visible import in_markdown
 
 FORMAT = "privplan.registry/1"

@@ -10,13 +10,14 @@ from privplan.evidence.noise import Measurements, read_noise_evidence
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 # Relative tolerance on a clipped norm, for rounding in single precision.
 CLIP_TOLERANCE = 1e-5
 
 
 @check.register("clipping", order=50)
-def clipping(run: check.Run) -> check.Check:
+def clipping(run: Run) -> check.Check:
     """No update in a sum exceeds its clipping bound, and the bound is the planned one.
 
     A clipped update has the norm of the bound. If updates were clipped and none has
@@ -40,7 +41,7 @@ def clipping(run: check.Run) -> check.Check:
     return check.first(problems(), "clipping", reason, missing())
 
 
-def _faults_of_group(run: check.Run, group: GroupPlan) -> Iterator[str]:
+def _faults_of_group(run: Run, group: GroupPlan) -> Iterator[str]:
     bound = run.plan.clip_bound(group)
     for release, share in run.shares(group.name):
         if release.noise.silent:
@@ -80,7 +81,7 @@ def _contribution_fault(
 
 
 @check.register("sums bounded", order=51)
-def sums_bounded(run: check.Run) -> check.Check:
+def sums_bounded(run: Run) -> check.Check:
     """No measured sum is longer than its updates would be with the largest norm."""
     measurements: Measurements = {}
     fault: str | None = None
@@ -100,7 +101,7 @@ def sums_bounded(run: check.Run) -> check.Check:
     return check.first(problems, "sums bounded", reason, missing, required=False)
 
 
-def _summed(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
+def _summed(run: Run) -> list[tuple[int, ReleaseRecord]]:
     """Noisy sums of clients that were measured, with their position in the round."""
     releases = []
     for index, release in run.numbered:
@@ -110,7 +111,7 @@ def _summed(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
     return releases
 
 
-def _too_long(run: check.Run, measurements: Measurements) -> Iterator[str]:
+def _too_long(run: Run, measurements: Measurements) -> Iterator[str]:
     """Sums that are longer than their updates together."""
     # A mechanism with correlated noise releases a mixture of the sums of this round and
     # of rounds before: their longest lengths by position in the round, latest first.

@@ -14,7 +14,6 @@ from privplan.plan import GroupPlan
 from privplan.verification.checks.check import (
     EVIDENCE_FALSE_ALARM,
     Check,
-    Run,
     first,
     passed,
     register,
@@ -30,6 +29,7 @@ from privplan.verification.checks.regenerated_cohorts import (
     cohorts_are_of_seed,
     unnamed_participants,
 )
+from privplan.verification.run import Run
 
 # Distances of rounds at which the overlap of cohorts is tested over the whole run.
 LAGS = 5

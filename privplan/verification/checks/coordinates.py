@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from privplan import streams as public_mask
 from privplan.record import Executed, ReleaseRecord
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 # The transform whose masks can be drawn again from the seed.
 PUBLIC_TRANSFORM = "random_mask"
@@ -15,7 +16,7 @@ LARGEST = 2**30
 
 
 @check.register("coordinates", order=60)
-def coordinates(run: check.Run) -> check.Check:
+def coordinates(run: Run) -> check.Check:
     """Only coordinates that the algorithm releases left the clients.
 
     Masks that choose among them depend on no data.
@@ -40,7 +41,7 @@ def coordinates(run: check.Run) -> check.Check:
     return check.first(problems(), "coordinates", reason, missing)
 
 
-def _faults_of_record(run: check.Run, executed: Executed) -> Iterator[str]:
+def _faults_of_record(run: Run, executed: Executed) -> Iterator[str]:
     """Numbers of coordinates that contradict each other, or the evidence."""
     total = executed.coordinates
     parts = [("shared", executed.shared)]
@@ -59,7 +60,7 @@ def _faults_of_record(run: check.Run, executed: Executed) -> Iterator[str]:
         yield f"record.executed.coordinates: {rule}"
 
 
-def _faults_of_releases(run: check.Run, executed: Executed) -> Iterator[str]:
+def _faults_of_releases(run: Run, executed: Executed) -> Iterator[str]:
     """Releases of other coordinates than the algorithm declares."""
     first_support: str | None = None
     for release in run.ledger.records:

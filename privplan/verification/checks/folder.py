@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from privplan.folder import unknown_files
 from privplan.record import CHECKPOINT
-from privplan.verification.checks.check import CHECKS, Check, Run, RunCheck, first
+from privplan.verification.checks.check import CHECKS, Check, RunCheck, first
+from privplan.verification.run import Run
 from privplan.visible import printable
 
 MOST_NAMES = 5  # unknown files that a verdict names

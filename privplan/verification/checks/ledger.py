@@ -12,10 +12,11 @@ from privplan.accounting.release import SHORT
 from privplan.evidence.clients import CLIENTS, clients_digest, read_clients
 from privplan.plan import GroupPlan, Plan
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 
 @check.register("plan", order=10)
-def same_plan(run: check.Run) -> check.Check:
+def same_plan(run: Run) -> check.Check:
     """The record names the digest of the plan, which is the approved one if any is."""
     digest = run.plan.digest
     if run.record.plan_digest != digest:
@@ -31,7 +32,7 @@ def same_plan(run: check.Run) -> check.Check:
 
 
 @check.register("ledger", order=20)
-def unbroken(run: check.Run) -> check.Check:
+def unbroken(run: Run) -> check.Check:
     """The ledger's chain of hashes holds from the plan to the record's last line."""
     fault = run.ledger.fault
     if fault is None and run.record.chain and run.record.chain != run.ledger.chain:
@@ -49,7 +50,7 @@ def unbroken(run: check.Run) -> check.Check:
 
 
 @check.register("groups", order=30)
-def groups(run: check.Run) -> check.Check:
+def groups(run: Run) -> check.Check:
     """Every release is of groups of the plan, with the planned clients and unit.
 
     Where the run stores the assignment of clients to groups and records, each client is
@@ -66,7 +67,7 @@ def groups(run: check.Run) -> check.Check:
     return check.first(problems(), "groups", reason, missing)
 
 
-def _other_groups(run: check.Run) -> Iterator[str]:
+def _other_groups(run: Run) -> Iterator[str]:
     """Releases of other units, groups or numbers of clients than planned."""
     clients_of_group = {group.name: group.clients for group in run.plan.groups}
     protects_clients = run.plan.spec.unit == "client"
@@ -85,7 +86,7 @@ def _other_groups(run: check.Run) -> Iterator[str]:
                 )
 
 
-def _unstored(run: check.Run) -> Iterator[str]:
+def _unstored(run: Run) -> Iterator[str]:
     """The assignment of clients or its digest, where a written file is gone."""
     yield from check.without_evidence(run, "the digest of the assignment of clients")
     if run.folder is None or (run.folder / CLIENTS).exists():
@@ -95,7 +96,7 @@ def _unstored(run: check.Run) -> Iterator[str]:
         yield f"the assignment of clients ({CLIENTS}), whose digest the run wrote"
 
 
-def _identities(run: check.Run) -> Iterator[str]:
+def _identities(run: Run) -> Iterator[str]:
     """Clients without a group, or with records of others, in the stored assignment."""
     header, _ = run.evidence
     if run.folder is None or header is None:
@@ -124,7 +125,7 @@ def _identities(run: check.Run) -> Iterator[str]:
 
 
 @check.register("rounds", order=40)
-def rounds(run: check.Run) -> check.Check:
+def rounds(run: Run) -> check.Check:
     """Each group has one release per planned round.
 
     Clients who add noise to protect their records take part no more often than planned.
@@ -157,7 +158,7 @@ def rounds(run: check.Run) -> check.Check:
     return check.first(problems(), "rounds", reason, missing())
 
 
-def _releases(run: check.Run, group: GroupPlan) -> Iterator[str]:
+def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
     """Why a group's releases are not one per round."""
     planned = run.plan.spec.rounds
     released = [release.round for release, _ in run.shares(group.name)]
@@ -171,19 +172,19 @@ def _releases(run: check.Run, group: GroupPlan) -> Iterator[str]:
         yield f"{group.name}: {done} of {planned} planned rounds are in the ledger"
 
 
-def _due(run: check.Run) -> int:
+def _due(run: Run) -> int:
     """Rounds that the ledger must have: all planned, or those begun by a run so far."""
     if run.record.status == "complete":
         return run.plan.spec.rounds
     return _last_round(run)
 
 
-def _last_round(run: check.Run) -> int:
+def _last_round(run: Run) -> int:
     """The last round of the ledger; 0 without any."""
     return max((release.round for release in run.ledger.records), default=0)
 
 
-def _participations(run: check.Run, group: GroupPlan) -> Iterator[str]:
+def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
     """Rounds, steps and participations of clients who add noise to protect records."""
     releases = run.shares(group.name)
     rounds_of_client: Counter[int] = Counter()

@@ -38,6 +38,7 @@ from privplan.verification.checks.regenerated_noise import (
     gaussian_sums,
     noise_is_of_seed,
 )
+from privplan.verification.run import Run
 
 # Earlier rounds with which the noise of a group is correlated, over the run.
 LAGS = 8
@@ -54,7 +55,7 @@ Problems = Callable[[Measured, float], Iterator[str]]
 
 
 @check.register("noise distribution", order=101, false_alarm=check.EVIDENCE_FALSE_ALARM)
-def noise_distribution(run: check.Run) -> check.Check:
+def noise_distribution(run: Run) -> check.Check:
     """The noise of each release has the normal law.
 
     Tested are its distance from it, cells, tails, a lattice, and its energy.
@@ -65,20 +66,20 @@ def noise_distribution(run: check.Run) -> check.Check:
 
 
 @check.register("noise coverage", order=102, false_alarm=check.EVIDENCE_FALSE_ALARM)
-def noise_coverage(run: check.Run) -> check.Check:
+def noise_coverage(run: Run) -> check.Check:
     """Each layer, block of coordinates and projection has the recorded noise."""
     reason = "layers, blocks and projections have the recorded noise"
     return _check(run, "noise coverage", uneven, reason)
 
 
 @check.register("noise independence", order=103, false_alarm=check.EVIDENCE_FALSE_ALARM)
-def noise_independence(run: check.Run) -> check.Check:
+def noise_independence(run: Run) -> check.Check:
     """The noise is independent: in a release, of others, and of the sum."""
     reason = "no correlation within releases, across groups, rounds or with the sums"
     return _check(run, "noise independence", dependent, reason)
 
 
-def _check(run: check.Run, name: str, problems: Problems, reason: str) -> check.Check:
+def _check(run: Run, name: str, problems: Problems, reason: str) -> check.Check:
     """A check of measured noise; not shown where a release was not measured."""
     # The noise of a deployment nobody can draw again.
     can_be_drawn_again = run.record.seed is not None
@@ -107,7 +108,7 @@ def _check(run: check.Run, name: str, problems: Problems, reason: str) -> check.
     return check.first(faults, name, reason, missing, required=required)
 
 
-def _measurements(run: check.Run) -> tuple[Measured, list[str], str | None]:
+def _measurements(run: Run) -> tuple[Measured, list[str], str | None]:
     """Gaussian sums with their measurements, what is missing, and what is wrong."""
     by_release: Measurements = {}
     fault: str | None = None

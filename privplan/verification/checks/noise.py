@@ -17,13 +17,14 @@ from privplan.plan import GroupPlan
 from privplan.record import ReleaseRecord
 from privplan.verification.checks import check
 from privplan.verification.checks.regenerated_noise import noise_is_of_seed
+from privplan.verification.run import Run
 
 # Relative rounding between a planned and a recorded noise multiplier.
 _ROUNDING = 1e-9
 
 
 @check.register("noise planned", order=70)
-def noise_planned(run: check.Run) -> check.Check:
+def noise_planned(run: Run) -> check.Check:
     """Each release records its planned noise multiplier, or more for dropouts."""
     groups = run.plan.groups
     problems = chain.from_iterable(_unplanned(run, group) for group in groups)
@@ -31,7 +32,7 @@ def noise_planned(run: check.Run) -> check.Check:
     return check.first(problems, "noise planned", reason, check.unreleased(run))
 
 
-def _unplanned(run: check.Run, group: GroupPlan) -> Iterator[str]:
+def _unplanned(run: Run, group: GroupPlan) -> Iterator[str]:
     """Releases of a group whose noise multiplier is outside the planned range."""
     # Clients add shares of the noise. So that the sum has enough of it when the
     # tolerated fraction drops out, each share is larger by this factor.
@@ -51,7 +52,7 @@ def _unplanned(run: check.Run, group: GroupPlan) -> Iterator[str]:
 
 
 @check.register("noise drawn", order=90, false_alarm=check.FALSE_ALARM)
-def noise_drawn(run: check.Run) -> check.Check:
+def noise_drawn(run: Run) -> check.Check:
     """The drawn noise has the recorded standard deviation, by chi-square tests."""
     name = "noise drawn"
     releases = [release for release in run.ledger.records if release.noise.noisy]
@@ -110,7 +111,7 @@ def _unlikely_squares(releases: list[ReleaseRecord]) -> Iterator[str]:
 
 
 @check.register("noise fresh", order=100)
-def noise_fresh(run: check.Run) -> check.Check:
+def noise_fresh(run: Run) -> check.Check:
     """No generator state was used twice, and no noise vector, with any signs."""
     sent = [release for release in run.ledger.records if not release.noise.silent]
     reason = check.NOTHING_LEFT
@@ -123,7 +124,7 @@ def noise_fresh(run: check.Run) -> check.Check:
     return check.first(_reused(run), "noise fresh", reason, missing)
 
 
-def _reused(run: check.Run) -> Iterator[str]:
+def _reused(run: Run) -> Iterator[str]:
     """States and draws that a release has in common with an earlier one.
 
     Two draws with equal sums of squares (as doubles) are the same draw: two independent

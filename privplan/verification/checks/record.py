@@ -15,6 +15,7 @@ from privplan.errors import Fault
 from privplan.evidence.rounds import EvidenceHeader
 from privplan.record import METRIC, RunRecord
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 # Most clients of whom all are evaluated after each round.
 EVALUATED_CLIENTS = 100
@@ -51,7 +52,7 @@ _CONFIGURED: dict[str, tuple[type, str]] = {
 
 
 @check.register("record", order=15, false_alarm=check.FALSE_ALARM)
-def record_agrees(run: check.Run) -> check.Check:
+def record_agrees(run: Run) -> check.Check:
     """No field of the record contradicts another one, plan, ledger or evidence."""
     problems = chain(check.evidence_fault(run), map(str, _faults(run)))
     missing = check.without_evidence(run, "the digest of the data")
@@ -59,7 +60,7 @@ def record_agrees(run: check.Run) -> check.Check:
     return check.first(problems, "record", reason, missing)
 
 
-def _faults(run: check.Run) -> Iterator[Fault]:
+def _faults(run: Run) -> Iterator[Fault]:
     yield from _progress(run)
     yield from _end(run)
     if run.record.seed is None:
@@ -82,7 +83,7 @@ def _fault(field: str, rule: str, value: object) -> Fault:
     return Fault(f"record.{field}", rule, value)
 
 
-def _progress(run: check.Run) -> Iterator[Fault]:
+def _progress(run: Run) -> Iterator[Fault]:
     """The rounds that are done, by the status."""
     record = run.record
     planned = run.plan.spec.rounds
@@ -103,7 +104,7 @@ def _progress(run: check.Run) -> Iterator[Fault]:
         yield _fault("rounds_done", rule, done)
 
 
-def _end(run: check.Run) -> Iterator[Fault]:
+def _end(run: Run) -> Iterator[Fault]:
     """What is known only when a run has ended."""
     if run.record.status != "running":
         return
@@ -114,7 +115,7 @@ def _end(run: check.Run) -> Iterator[Fault]:
             yield _fault("status", rule, value)
 
 
-def _planned_inputs(run: check.Run) -> Iterator[Fault]:
+def _planned_inputs(run: Run) -> Iterator[Fault]:
     """Names that a simulation must have, and its model, rounds and clients."""
     record = run.record
     spec = run.plan.spec
@@ -134,7 +135,7 @@ def _planned_inputs(run: check.Run) -> Iterator[Fault]:
             yield _fault(field, f"must be {planned}, as planned", recorded)
 
 
-def _inputs_of_evidence(run: check.Run) -> Iterator[Fault]:
+def _inputs_of_evidence(run: Run) -> Iterator[Fault]:
     """Data and hyperparameters, against the digests of the evidence."""
     configuration = run.record.configuration
     header, _ = run.evidence
@@ -151,7 +152,7 @@ def _inputs_of_evidence(run: check.Run) -> Iterator[Fault]:
         yield _fault("configuration.numbers", rule, configuration.get("numbers"))
 
 
-def _configured(run: check.Run) -> Iterator[Fault]:
+def _configured(run: Run) -> Iterator[Fault]:
     """The kinds of what a simulation was configured with."""
     for name, (kind, words) in _CONFIGURED.items():
         value = run.record.configuration.get(name)
@@ -159,7 +160,7 @@ def _configured(run: check.Run) -> Iterator[Fault]:
             yield _fault(f"configuration.{name}", f"must be {words}", value)
 
 
-def _canaries(run: check.Run) -> Iterator[Fault]:
+def _canaries(run: Run) -> Iterator[Fault]:
     """The number of canaries, against the releases and the audit."""
     released = 0
     for release in run.ledger.records:
@@ -174,7 +175,7 @@ def _canaries(run: check.Run) -> Iterator[Fault]:
         yield _fault("configuration.canaries", rule, canaries)
 
 
-def _noise(run: check.Run) -> Iterator[Fault]:
+def _noise(run: Run) -> Iterator[Fault]:
     """The source of the noise, against the configuration."""
     configuration = run.record.configuration
     if (run.record.noise == "secure") != ("noise" in configuration):
@@ -182,7 +183,7 @@ def _noise(run: check.Run) -> Iterator[Fault]:
         yield _fault("noise", rule, run.record.noise)
 
 
-def _scores(run: check.Run) -> Iterator[Fault]:
+def _scores(run: Run) -> Iterator[Fault]:
     """Evaluations are of rounds that were done, and scores of groups of the plan."""
     record = run.record
     rounds = [evaluation.round for evaluation in record.metrics]
@@ -202,7 +203,7 @@ def _scores(run: check.Run) -> Iterator[Fault]:
             yield _fault(field, "must be of groups of the plan", name)
 
 
-def _last_score(run: check.Run) -> Iterator[Fault]:
+def _last_score(run: Run) -> Iterator[Fault]:
     """The last evaluation is that of the end."""
     record = run.record
     if record.status != "complete":
@@ -215,7 +216,7 @@ def _last_score(run: check.Run) -> Iterator[Fault]:
         yield from _accuracy(run, record.metrics[-1].accuracy)
 
 
-def _accuracy(run: check.Run, last: float | None) -> Iterator[Fault]:
+def _accuracy(run: Run, last: float | None) -> Iterator[Fault]:
     """The final accuracy, against that of the last evaluation and against its parts."""
     accuracy = run.record.accuracy
     if accuracy is None or last is None:

@@ -10,7 +10,6 @@ from privplan.plan import GroupPlan
 from privplan.streams import Purpose
 from privplan.verification.checks.check import (
     Check,
-    Run,
     at_round,
     first,
     lacking,
@@ -18,6 +17,7 @@ from privplan.verification.checks.check import (
     passed,
     register,
 )
+from privplan.verification.run import Run
 
 
 def cohorts_are_of_seed(run: Run) -> bool:

@@ -25,6 +25,7 @@ from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, fingerprint
 from privplan.verification.checks import check
 from privplan.verification.checks.clipping import longest_sum
+from privplan.verification.run import Run
 
 NO_GAUSSIAN = "does not apply, no Gaussian noise on sums"
 # Most coordinates that are generated again, some seconds of work; above it the noise of
@@ -36,7 +37,7 @@ LARGEST = 2**30
 SINGLE = 2.0**-23
 
 
-def gaussian_sums(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
+def gaussian_sums(run: Run) -> list[tuple[int, ReleaseRecord]]:
     """Releases of sums with Gaussian noise, each with its position in its round."""
     return [
         (index, release)
@@ -45,7 +46,7 @@ def gaussian_sums(run: check.Run) -> list[tuple[int, ReleaseRecord]]:
     ]
 
 
-def noise_is_of_seed(run: check.Run) -> bool:
+def noise_is_of_seed(run: Run) -> bool:
     """Whether all noise was generated again from the seed and agrees."""
     coordinates = sum(release.dimension for _, release in run.once(gaussian_sums))
     # Above it only some releases are generated again. A key may have been chosen.
@@ -55,7 +56,7 @@ def noise_is_of_seed(run: check.Run) -> bool:
 
 
 @check.register("noise regenerated", order=104)
-def noise_regenerated(run: check.Run) -> check.Check:
+def noise_regenerated(run: Run) -> check.Check:
     """The noise of each release is what the generator of seed or key gives.
 
     The generated noise is compared with the ledger's sum of squares, with the residual
@@ -92,11 +93,11 @@ def noise_regenerated(run: check.Run) -> check.Check:
     return check.first(problems, name, reason, missing, required=False)
 
 
-def _source_of(run: check.Run) -> str:
+def _source_of(run: Run) -> str:
     return "key" if run.key else "seed"
 
 
-def _states_of_seed(run: check.Run) -> Iterator[str]:
+def _states_of_seed(run: Run) -> Iterator[str]:
     """States where the seed puts the generator, in a run that names a secret key."""
     for index, release in run.once(gaussian_sums):
         of_seed = fingerprint(run.source(Purpose.NOISE, release.round, index))
@@ -107,7 +108,7 @@ def _states_of_seed(run: check.Run) -> Iterator[str]:
             )
 
 
-def _other_draws(run: check.Run, selected: range) -> Iterator[str]:
+def _other_draws(run: Run, selected: range) -> Iterator[str]:
     """States of releases, and the noise of the selected, that are not the seed's."""
     measurements: Measurements = {}
     if run.folder is not None:

@@ -13,10 +13,11 @@ from privplan.accounting.deviation import carried
 from privplan.evidence.replay import ReplayReport
 from privplan.record import REPLAY
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 
 @check.register("replay", order=160)
-def replay(run: check.Run) -> check.Check:
+def replay(run: Run) -> check.Check:
     """Rounds that were executed again now gave the ledger's releases; not required."""
     stored = _stored_replay(run)
     for report in filter(None, (run.executed, stored)):
@@ -39,7 +40,7 @@ def replay(run: check.Run) -> check.Check:
     return check.not_shown("replay", [missing], required=False)
 
 
-def _fault_of(run: check.Run, report: ReplayReport) -> str | None:
+def _fault_of(run: Run, report: ReplayReport) -> str | None:
     """Why a report speaks against the run, or is of another one."""
     if report.plan_digest != run.plan.digest or report.chain != run.ledger.chain:
         return "the replay is of another run"
@@ -48,7 +49,7 @@ def _fault_of(run: check.Run, report: ReplayReport) -> str | None:
     return report.reason if report.outcome == "failed" else None
 
 
-def claimed_rounds(run: check.Run) -> int:
+def claimed_rounds(run: Run) -> int:
     """How many rounds ``replay.json`` claims to have executed with no difference."""
     stored = _stored_replay(run)
     if stored is None or stored.outcome != "passed" or not stored.record:
@@ -56,14 +57,14 @@ def claimed_rounds(run: check.Run) -> int:
     return len(set(stored.rounds))
 
 
-def _stored_replay(run: check.Run) -> ReplayReport | None:
+def _stored_replay(run: Run) -> ReplayReport | None:
     """What ``replay.json`` in the run folder says; None without the file."""
     if run.folder is None or not (run.folder / REPLAY).exists():
         return None
     return ReplayReport.load(run.folder)
 
 
-def _carried(run: check.Run, report: ReplayReport) -> str:
+def _carried(run: Run, report: ReplayReport) -> str:
     """What the deviations of a replay could carry, for the group where it is most."""
     if not report.deviation:
         return ""

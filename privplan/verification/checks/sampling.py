@@ -20,7 +20,6 @@ from privplan.record import GroupShare
 from privplan.verification.checks.check import (
     FALSE_ALARM,
     Check,
-    Run,
     at_round,
     first,
     lacking,
@@ -31,6 +30,7 @@ from privplan.verification.checks.check import (
 )
 from privplan.verification.checks.cohort_p_values import oddest_client
 from privplan.verification.checks.regenerated_cohorts import cohorts_are_of_seed
+from privplan.verification.run import Run
 
 
 @register("sampling law", order=120, false_alarm=FALSE_ALARM)

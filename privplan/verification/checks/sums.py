@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from privplan.accounting.families import noise_p_value
 from privplan.record import ReleaseRecord, Residual
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 # Relative tolerance on a client's local steps and noise, for single precision.
 ROUNDING = 1e-3
@@ -16,7 +17,7 @@ Measured = list[tuple[ReleaseRecord, Residual]]
 
 
 @check.register("sums", order=110, false_alarm=check.FALSE_ALARM)
-def sums(run: check.Run) -> check.Check:
+def sums(run: Run) -> check.Check:
     """Each release is its clipped sum plus noise of the recorded standard deviation.
 
     The residual, measured outside the mechanism, is the release minus the sum that
@@ -55,7 +56,7 @@ def _of_clients(measured: Measured) -> Measured:
     ]
 
 
-def _missing(run: check.Run, summed: Measured) -> Iterator[str]:
+def _missing(run: Run, summed: Measured) -> Iterator[str]:
     """Residuals that a release lacks, and their parts along the sum."""
     yield from check.unreleased(run)
     unmeasured = []

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from privplan.plan import GroupPlan
 from privplan.planning.factors import Rule, rule_of
 from privplan.verification.checks import check
+from privplan.verification.run import Run
 
 # Relative rounding between two computations of a weight.
 _ROUNDING = 1e-9
 
 
 @check.register("weights", order=150)
-def weights(run: check.Run) -> check.Check:
+def weights(run: Run) -> check.Check:
     """A group's weight is constant while its planned parameters are.
 
     It is that of the rule that the record names, where privplan knows the rule. What an
@@ -48,9 +49,7 @@ def weights(run: check.Run) -> check.Check:
     return check.first(problems(), "weights", reason, missing())
 
 
-def _faults_of_group(
-    run: check.Run, group: GroupPlan, rule: Rule | None
-) -> Iterator[str]:
+def _faults_of_group(run: Run, group: GroupPlan, rule: Rule | None) -> Iterator[str]:
     """Weights of a group that differ between rounds of one ratio and noise."""
     weight_of_parameters: dict[tuple[float, float], float] = {}
     for release, share in run.shares(group.name):
@@ -67,7 +66,7 @@ def _faults_of_group(
             yield f"{where}, planned {planned:.6g}"
 
 
-def _planned_weight(run: check.Run, group: GroupPlan, rule: Rule, round_: int) -> float:
+def _planned_weight(run: Run, group: GroupPlan, rule: Rule, round_: int) -> float:
     """The weight of a group by the rule, with the cohort expected in a round."""
     ratio, _ = run.plan.at_round(group, round_)
     cohort = ratio * run.plan.law_of(group).law.drawable(group.clients)

@@ -1,0 +1,67 @@
+"""The checks of what was spent: against the canaries, and against the budgets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from privplan.accounting.accountant import at_most
+from privplan.auditing import exceeded
+from privplan.verification.checks.check import (
+    FALSE_ALARM,
+    LAST,
+    Check,
+    failed,
+    first,
+    not_shown,
+    register,
+    unreleased,
+)
+from privplan.verification.realised import realised
+from privplan.verification.run import Run
+
+
+@register("audit", order=LAST + 1, false_alarm=FALSE_ALARM)
+def audit(run: Run) -> Check:
+    """The canaries are the run's, and no empirical bound exceeds realised epsilon."""
+    name = "audit"
+    evidence = run.audit
+    if evidence is None:
+        return not_shown(name, ["canaries"], required=False)
+    groups = run.once(realised).groups
+    uppers = {}
+    for group in groups:
+        upper = math.inf if group.realised_upper is None else group.realised_upper
+        uppers[group.group] = (upper, group.delta)
+    if evidence.digest != run.record.audit:
+        return failed(name, "the canaries' evidence is not what the run wrote")
+    if sorted(traces.group for traces in evidence.groups) != sorted(uppers):
+        return failed(name, "the canaries are not of each of the plan's groups once")
+    canaries = sum(len(traces.included) for traces in evidence.groups)
+    reason = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
+    computed = {group.group: group.audit for group in groups}
+    return first(exceeded(evidence, uppers, FALSE_ALARM, computed), name, reason)
+
+
+@register("budget", order=LAST + 2)
+def budget(run: Run) -> Check:
+    """The realised epsilon of every group is within its budget."""
+    if run.ledger.fault is not None:
+        return not_shown("budget", ["the releases after the sound lines of the ledger"])
+    reason = "every group is within its budget"
+    return first(_overspent(run), "budget", reason, unreleased(run))
+
+
+def _overspent(run: Run) -> Iterator[str]:
+    """Groups above their budget."""
+    for group in run.once(realised).groups:
+        if group.kept:
+            continue
+        epsilon = "infinite"
+        if group.realised_upper is not None:
+            epsilon = at_most(group.realised_upper)
+        yield (
+            f"{group.group}: epsilon {epsilon} at delta {group.delta:.3g} "
+            f"({group.sampling}, {group.relation}, {group.accountant}) exceeds the "
+            f"budget {group.budget:g}"
+        )
