@@ -36,16 +36,10 @@ from privplan.planning.inverse import solve_for
 from privplan.processes import Journal, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
 from privplan.values import digest
-from simulate.proxy.search import (
-    DECAYS,
-    DRAWN,
-    Setting,
-    Variation,
-    proxy_run,
-    proxy_table,
-    trained,
-    variations,
-)
+from simulate.proxy.candidate import DECAYS
+from simulate.proxy.table import proxy_run, proxy_table
+from simulate.proxy.training import Setting, trained
+from simulate.proxy.variations import DRAWN, Variation, variations
 
 GROUPS = ("strict", "medium", "loose")
 SEED = 20261122

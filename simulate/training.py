@@ -25,7 +25,7 @@ from privplan.values import Shown
 from privplan.verification.verdict import Verdict
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import Hyperparameters
-from simulate.cli.replay import GIVEN, given_again
+from simulate.cli.replay import OPTIONS, given_again
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress
@@ -33,9 +33,11 @@ from simulate.models.fast import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
 from simulate.replay.model import final_vector
-from simulate.runs import compare as chapter
+from simulate.runs import compare as comparison
 from simulate.runs.request import Request, prepare
+from simulate.runs.rows import ComparisonRow
 from simulate.runs.run import Report, run_prepared
+from simulate.runs.tables import printed_table
 from simulate.tracking import Callback
 
 
@@ -82,7 +84,9 @@ class TrainedRun(Shown):
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict of ``privplan verify``, with rounds executed again from what was given."""
-        return judge(load_run(self.folder), options={GIVEN: given_again(self._request)})
+        return judge(
+            load_run(self.folder), options={OPTIONS: given_again(self._request)}
+        )
 
     def model(self) -> nn.Module:
         """The trained global model as a PyTorch module on the CPU, in evaluation mode.
@@ -141,7 +145,7 @@ class TrainedRun(Shown):
             self,
             folder,
             rounds=rounds,
-            options={GIVEN: given_again(self._request)},
+            options={OPTIONS: given_again(self._request)},
             noise_key=self._request.noise_key_file,
         )
         return published.bundle
@@ -241,12 +245,12 @@ def _source(data: Data | None, dataset: str | None) -> str:
     raise InputError.one("train", rule, "both" if both else type(data).__name__)
 
 
-class Comparison(Shown, tuple[chapter.ComparisonRow, ...]):
+class Comparison(Shown, tuple[ComparisonRow, ...]):
     """Rows of a comparison, one per algorithm."""
 
     def view(self) -> View:
         """What is shown of it."""
-        table = chapter.printed_table("Comparison", self)
+        table = printed_table("Comparison", self)
         lines = [line for row in self for line in row.plain()]
         return View(table[0], table, lines, lambda: comparison_panels(self))
 
@@ -279,8 +283,8 @@ def compare(
         solved, "", dataset, Path(folder), data_dir=where, **options
     )
     words = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
-    names, _ = chapter.select(words, base)
+    names, _ = comparison.select(words, base)
     chosen = range(seeds) if isinstance(seeds, int) else seeds
     return Comparison(
-        chapter.compare(base, names, chosen, jobs, lambda done, total: None)
+        comparison.compare(base, names, chosen, jobs, lambda done, total: None)
     )

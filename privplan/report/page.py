@@ -142,23 +142,26 @@ def _of_comparison(folder: Path) -> Content:
         rule = "must be a plan file, a run folder or a comparison's folder"
         raise InputError.one("report", rule, str(folder))
     try:
-        chapter = import_module("simulate.runs.compare")
+        comparison_rows = import_module("simulate.runs.rows")
+        leading = import_module("simulate.runs.leader")
+        method_tables = import_module("simulate.runs.tables")
     except ImportError as error:
         rule = "of a comparison needs the simulator: pip install 'privplan[simulate]'"
         raise InputError.one("report", rule, str(error)) from None
-    methods = chapter.rows_in(folder)
+    methods = comparison_rows.rows_in(folder)
     withheld = any(
         scores.are_withheld(record) for row in methods for record in row.records
     )
     if withheld:  # their order would be that of their scores
         methods = sorted(methods, key=lambda row: str(row.algorithm))
-    units = chapter.by_unit(methods)
-    # Methods that protect nobody have a plan of the others' budgets, which promises nothing.
+    units = leading.by_unit(methods)
+    # Methods that protect nobody have a plan of the others' budgets, which promises
+    # nothing.
     private = {unit: rows for unit, rows in units.items() if unit != "none"} or units
     leaders = (
         {}
         if withheld
-        else {unit: chapter.leader(rows) for unit, rows in private.items()}
+        else {unit: leading.leader(rows) for unit, rows in private.items()}
     )
     by_digest = {plan.digest: plan for plan in plans}
     promises = []
@@ -172,9 +175,9 @@ def _of_comparison(folder: Path) -> Content:
             Promise(plan, _chances(plan, None, None), names, chosen.algorithm)
         )
     compared, panels = [], []
-    for whose, rows in chapter.units_apart(methods).items():
+    for whose, rows in leading.units_apart(methods).items():
         compared.append(
-            chapter.printed_table(f"{whose}results", rows, scores=not withheld)
+            method_tables.printed_table(f"{whose}results", rows, scores=not withheld)
         )
         panels += [] if withheld else _named(plots.comparison_panels(rows), whose)
     for promise in promises:
@@ -185,9 +188,9 @@ def _of_comparison(folder: Path) -> Content:
         panels,
         methods=methods,
         leaders=[leads for leads in leaders.values() if leads is not None],
-        kept=chapter.kept_line(methods),
-        compared=[*compared, chapter.given_table(methods)],
-        answers=() if withheld else chapter.answer(methods),
+        kept=leading.kept_line(methods),
+        compared=[*compared, method_tables.setup_table(methods)],
+        answers=() if withheld else leading.answer(methods),
         commands=reproduce.of_comparison(
             methods[0].records, [row.algorithm for row in methods]
         ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from privplan.cli import in_section
+from privplan.cli import in_section, render
 from privplan.cli.render import refuse_options
 from simulate.cli.options import (
     FORMAT,
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 
     from simulate.attacks.membership import Membership
     from simulate.attacks.report import Case, Result
-    from simulate.attacks.settings import PlanRound
     from simulate.data.dataset import Dataset
     from simulate.runs.request import Request
 
 MEMBERSHIP = "membership"
+LARGEST_NUMBER = 1e9  # above any number of clients and any factor; refuses infinity
 
 
-def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
-    """An option with a whole number."""
-    kind = click.IntRange(min=least)
+def _count(name: str, default: int, help_: str, *, low: int = 1) -> Decorator:
+    """An option with a whole number of at least ``low``."""
+    kind = click.IntRange(min=low)
     return click.option(name, type=kind, default=default, show_default=True, help=help_)
 
 
@@ -65,12 +66,12 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     "--noise",
     default="1",
     show_default=True,
-    help="Factors on the plan's noise multipliers, with commas between, such as 1,0.1,0.01, to see "
-    "where an attack begins to succeed. Membership is compared with the plan's certificate, which "
-    "less noise does not keep.",
+    help="Factors on the plan's noise multipliers, with commas between, such as "
+    "1,0.1,0.01, to see where an attack begins to succeed. Membership is compared with "
+    "the plan's certificate, which less noise does not keep.",
 )
 @_count("--steps", 1000, "Steps of the attack ig.")
-@_count("--shadows", 64, "Shadow runs of the membership attack.", least=64)
+@_count("--shadows", 64, "Shadow runs of the membership attack.", low=64)
 @_count(
     "--targets", 10, "Targets in each run of the membership attack, half of them in."
 )
@@ -96,81 +97,114 @@ def command(
 ) -> None:
     """Attack the releases of PLAN (a plan.json).
 
-    Each client holds one record and takes one local step, the setting in which a release says most
-    about a record; clipping and noise are those of the plan. Every row has null rows: what an
-    attacker reaches who sees nothing.
+    Each client holds one record and takes one local step, the setting in which a
+    release says most about a record; clipping and noise are those of the plan. Every
+    row has null rows: what an attacker reaches who sees nothing.
 
-    With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted membership
-    attack resumes with the same command.
+    With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted
+    membership attack resumes with the same command.
     """
-    from privplan.cli import render
     from privplan.errors import InputError
     from simulate.attacks import report
-    from simulate.attacks.membership import membership
-    from simulate.attacks.view import Options
 
     names = _attack_names(attacks)
     if source.is_dir():
         rule = "must be a plan: its attacks have the setting in which most is released"
         raise InputError.one("plan", rule, str(source))
     if MEMBERSHIP not in names:
-        options_ = ("shadows", "targets", "jobs", "partition")
-        refuse_options(click.get_current_context(), options_, "is only for membership")
-    sums, factors = _positive("clients", clients, whole=True), _positive("noise", noise)
-    reconstructing = [name for name in names if name != MEMBERSHIP]
-    cases: list[Case] = []
-    members: list[Membership] = []
-    request, methods, data = _of_plan(source, algorithms, options)
-    for method in methods:
-        if reconstructing:
-            rounds = _rounds_of_plan(request, method, data, images, sums, factors, seed)
-            cases += [
-                report.Case(name, one) for one in rounds for name in reconstructing
-            ]
-        if MEMBERSHIP in names:
-            members += _members(request, method, data, shadows, targets, factors, seed)
-    for count in map(int, sums if reconstructing else ()):
-        if rest := images % count:
-            render.warn(
-                f"images: {images} is not a multiple of {count} clients per release; "
-                f"{images - rest} images are attacked"
-            )
-    results: list[Result] = []
+        only_for_membership = ("shadows", "targets", "jobs", "partition")
+        refuse_options(
+            click.get_current_context(), only_for_membership, "is only for membership"
+        )
+    sums = _positive("clients", clients, whole=True)
+    factors = _positive("noise", noise)
+    target = _of_plan(source, algorithms, factors, seed, options)
+    cases = target.cases(names, images, sums)
+    memberships: list[Membership] = []
+    if MEMBERSHIP in names:
+        memberships = target.memberships(shadows, targets)
     if cases:
-        with render.progress(f"{len(cases)} attacks") as progress:
-            results = report.sweep(cases, Options(steps, seed), progress)
+        _warn_of_left_images(images, sums)
+    results = _reconstructed(cases, steps, seed)
+    title = _title(source, cases)
+    header = {
+        "settings": {
+            "images": images,
+            "clients": sums,
+            "noise": factors,
+            "seed": seed,
+            "steps": steps,
+        },
+        "membership": _tested(memberships, output, jobs),
+    }
     lines = [report.summary(result, seed) for result in results]
-    found = []
-    for attack in members:
-        with render.progress(
-            f"membership, {attack.algorithm}, {attack.runs} runs"
-        ) as progress:
-            found.append(membership(attack, output, progress, jobs))
+    _show(form, title, header, lines)
+    if output is not None:
+        written = report.write(output, title, header, lines, results)
+        if form == "table":
+            render.text(f"written to {output}: {', '.join(written)}")
+
+
+def _title(source: Path, cases: list[Case]) -> str:
+    """What is attacked."""
     title = f"Attacks on {source.name}"
     if cases:
         experiment = cases[0].attacked.experiment
         title += f": {experiment.data.name}, {experiment.model.name}"
         title += ", one record per client"
-    settings = {
-        "images": images,
-        "clients": sums,
-        "noise": factors,
-        "seed": seed,
-        "steps": steps,
-    }
-    header = {"settings": settings, "membership": found}
+    return title
+
+
+def _warn_of_left_images(images: int, sums: Sequence[float]) -> None:
+    """Say how many images are attacked where a sum has several clients."""
+    for count in map(int, sums):
+        left = images % count
+        if left:
+            render.warn(
+                f"images: {images} is not a multiple of {count} clients per release; "
+                f"{images - left} images are attacked"
+            )
+
+
+def _reconstructed(cases: list[Case], steps: int, seed: int) -> list[Result]:
+    """The results of the attacks that reconstruct records."""
+    from simulate.attacks import report
+    from simulate.attacks.view import Options
+
+    if not cases:
+        return []
+    with render.progress(f"{len(cases)} attacks") as progress:
+        return report.sweep(cases, Options(steps, seed), progress)
+
+
+def _tested(
+    memberships: list[Membership], output: Path | None, jobs: int
+) -> list[dict[str, Any]]:
+    """The results of the membership attacks."""
+    from simulate.attacks.membership import membership
+
+    results = []
+    for attack in memberships:
+        title = f"membership, {attack.algorithm}, {attack.runs} runs"
+        with render.progress(title) as progress:
+            results.append(membership(attack, output, progress, jobs))
+    return results
+
+
+def _show(
+    form: str, title: str, header: dict[str, Any], lines: list[dict[str, Any]]
+) -> None:
+    """Print the results of all attacks."""
+    from simulate.attacks import report
+
     if form == "json":
         render.text(report.to_json({**header, "title": title, "rows": lines}).rstrip())
-    else:
-        if found:
-            render.table(*report.membership_table(found), words=True)
-        if lines:
-            rows, caption = report.table_rows(lines), report.caption(lines)
-            render.table(title, report.COLUMNS, rows, caption, words=True)
-    if output is not None:
-        written = report.write(output, title, header, lines, results)
-        if form == "table":
-            render.text(f"written to {output}: {', '.join(written)}")
+        return
+    if header["membership"]:
+        render.table(*report.membership_table(header["membership"]), words=True)
+    if lines:
+        rows = report.table_rows(lines)
+        render.table(title, report.COLUMNS, rows, report.caption(lines), words=True)
 
 
 def _attack_names(text: str) -> tuple[str, ...]:
@@ -179,40 +213,43 @@ def _attack_names(text: str) -> tuple[str, ...]:
     from simulate.attacks.view import ATTACKS
 
     words = [word.strip() for word in text.split(",") if word.strip()]
-    found = []
+    names = []
     for word in words or [""]:
         if word.lower() == MEMBERSHIP:
-            found.append(MEMBERSHIP)
+            names.append(MEMBERSHIP)
         elif word in ATTACKS:
-            found.append(ATTACKS.name_of(word))
+            names.append(ATTACKS.name_of(word))
         else:
-            known = ", ".join([*ATTACKS.names(), MEMBERSHIP])
-            raise InputError.one("attack", f"must be one of {known}", word)
-    return tuple(dict.fromkeys(found))
+            choices = ", ".join([*ATTACKS.names(), MEMBERSHIP])
+            raise InputError.one("attack", f"must be one of {choices}", word)
+    return tuple(dict.fromkeys(names))
 
 
 def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...]:
     """Numbers above 0 from text with commas between."""
     from privplan.errors import InputError
 
-    found = []
+    numbers = []
     for word in text.split(","):
         try:
             value = float(word)
         except ValueError:
             value = 0.0
-        if not 0 < value < 1e9 or (whole and not value.is_integer()):
+        if not 0 < value < LARGEST_NUMBER or (whole and not value.is_integer()):
             kind = "whole numbers" if whole else "numbers"
-            raise InputError.one(
-                field, f"must be {kind} above 0 with commas between", word
-            )
-        found.append(value)
-    return tuple(found)
+            rule = f"must be {kind} above 0 with commas between"
+            raise InputError.one(field, rule, word)
+        numbers.append(value)
+    return tuple(numbers)
 
 
 def _of_plan(
-    source: Path, algorithms: str, options: dict[str, Any]
-) -> tuple[Request, list[str], Dataset]:
+    source: Path,
+    algorithms: str,
+    factors: Sequence[float],
+    seed: int,
+    options: dict[str, Any],
+) -> _Target:
     """Plan and choices of the command line, names of the algorithms, and the data."""
     from privplan.errors import InputError
     from simulate.algorithms.registry import ALGORITHMS
@@ -221,67 +258,69 @@ def _of_plan(
     request = request_of(source, "", Path("attack"), options)
     names = [word.strip() for word in algorithms.split(",") if word.strip()]
     if not names:
-        raise InputError.one(
-            "algorithm", "must be given for a plan, such as FedAvg", "nothing"
-        )
+        rule = "must be given for a plan, such as FedAvg"
+        raise InputError.one("algorithm", rule, "nothing")
     refuse_unused_aggregation(request.plan, names)
     request.plan.spec.require("attacks", "plan.spec.sampling")
-    found = list(dict.fromkeys(map(ALGORITHMS.name_of, names)))
-    return request, found, load(request.dataset, request.data_dir, request.download)
+    methods = list(dict.fromkeys(map(ALGORITHMS.name_of, names)))
+    data = load(request.dataset, request.data_dir, request.download)
+    return _Target(request, methods, data, factors, seed)
 
 
-def _rounds_of_plan(
-    request: Request,
-    algorithm: str,
-    data: Dataset,
-    images: int,
-    sums: Sequence[float],
-    factors: Sequence[float],
-    seed: int,
-) -> list[PlanRound]:
-    """The rounds to attack: one for each factor on the noise and number of clients in a sum."""
-    from simulate.attacks.settings import PlanRound
-    from simulate.parallel import SINGLE_PROCESS, device_of
+class _Target(NamedTuple):
+    """What is attacked: a plan under several methods, with factors on its noise."""
 
-    found = []
-    for factor in factors:
-        for clients in map(int, sums):
-            one = PlanRound(
-                request.plan, algorithm, data, images=images, clients=clients, seed=seed,
-                hyperparameters=request.hyperparameters,
-                device=device_of(request.device, SINGLE_PROCESS), noise_factor=factor,
-            )  # fmt: skip
-            one.experiment  # noqa: B018  # raises before any attack starts
-            found.append(one)
-    return found
+    request: Request
+    methods: Sequence[str]
+    data: Dataset
+    factors: Sequence[float]
+    seed: int
 
+    def cases(
+        self, attacks: Sequence[str], images: int, sums: Sequence[float]
+    ) -> list[Case]:
+        """Reconstructions from a round of each method, factor and number of clients."""
+        from simulate.attacks.report import Case
+        from simulate.attacks.settings import PlanRound
+        from simulate.parallel import SINGLE_PROCESS, device_of
 
-def _members(
-    request: Request,
-    algorithm: str,
-    data: Dataset,
-    shadows: int,
-    targets: int,
-    factors: Sequence[float],
-    seed: int,
-) -> list[Membership]:
-    """Membership attacks on an algorithm, one for each factor on the noise."""
-    from simulate.attacks.membership import Membership
+        reconstructing = [name for name in attacks if name != MEMBERSHIP]
+        cases: list[Case] = []
+        if not reconstructing:
+            return cases
+        for method, factor, clients in product(self.methods, self.factors, sums):
+            attacked = PlanRound(
+                self.request.plan,
+                method,
+                self.data,
+                images=images,
+                clients=int(clients),
+                seed=self.seed,
+                hyperparameters=self.request.hyperparameters,
+                device=device_of(self.request.device, SINGLE_PROCESS),
+                noise_factor=factor,
+            )
+            attacked.experiment  # noqa: B018  # raises before any attack starts
+            cases += [Case(name, attacked) for name in reconstructing]
+        return cases
 
-    found = [
-        Membership(
-            request.plan,
-            algorithm,
-            data,
-            shadows=shadows,
-            targets=targets,
-            seed=seed,
-            hyperparameters=request.hyperparameters,
-            partition=request.partition,
-            noise_factor=factor,
-        )
-        for factor in factors
-    ]
-    for one in found:
-        one.experiment(0)  # raises before any run
-    return found
+    def memberships(self, shadows: int, targets: int) -> list[Membership]:
+        """A membership attack on each method for each factor."""
+        from simulate.attacks.membership import Membership
+
+        attacks = []
+        for method, factor in product(self.methods, self.factors):
+            attack = Membership(
+                self.request.plan,
+                method,
+                self.data,
+                shadows=shadows,
+                targets=targets,
+                seed=self.seed,
+                hyperparameters=self.request.hyperparameters,
+                partition=self.request.partition,
+                noise_factor=factor,
+            )
+            attack.experiment(0)  # raises before any run
+            attacks.append(attack)
+        return attacks

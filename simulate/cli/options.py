@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,8 +14,6 @@ from privplan.registry import points
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
-    from simulate.data.own import Data
-    from simulate.models.own import OwnModel
     from simulate.own_parts import OwnParts
     from simulate.runs.request import Request
 
@@ -83,30 +79,46 @@ JOBS: Decorator = click.option(
 
 
 DATASETS = (
-    "cifar-10", "cifar-100", "digits", "emnist", "fashion-mnist", "femnist", "mnist",
-    "mnist-writers", "shakespeare", "svhn",
-)  # fmt: skip
-"""The project's data sets for the help, which would else have to load PyTorch; a test compares."""
+    "cifar-10",
+    "cifar-100",
+    "digits",
+    "emnist",
+    "fashion-mnist",
+    "femnist",
+    "mnist",
+    "mnist-writers",
+    "shakespeare",
+    "svhn",
+)
+"""The project's data sets for the help, which would else have to load PyTorch.
+
+A test compares them with the registry."""
 PARTITIONS = (
-    "by-class:GROUP=LABEL,LABEL", "dirichlet:ALPHA", "dominant:S%", "iid or iid:SIZE", "natural",
+    "by-class:GROUP=LABEL,LABEL",
+    "dirichlet:ALPHA",
+    "dominant:S%",
+    "iid or iid:SIZE",
+    "natural",
     "pathological:N,S or pathological:S",
-)  # fmt: skip
+)
 """The project's partitions for the help, as they are written."""
 
 
 class _RegistryOption(click.Option):
-    """An option whose help lists names: the project's, and entry points of other packages."""
+    """An option whose help lists names: the project's, and those of entry points."""
 
     def __init__(
         self, *args: Any, names: tuple[str, ...], group: str, **attributes: Any
     ) -> None:
         super().__init__(*args, **attributes)
-        self._names, self._group, self._template = names, group, str(self.help)
+        self._names = names
+        self._group = group
+        self._template = str(self.help)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Left and right column of the help."""
-        others = (point.name for point in points(self._group))
-        self.help = self._template.format(", ".join(sorted({*self._names, *others})))
+        names = {*self._names, *(point.name for point in points(self._group))}
+        self.help = self._template.format(", ".join(sorted(names)))
         return super().get_help_record(ctx)
 
 
@@ -194,18 +206,17 @@ def seeds_from(first: int, count: int) -> range:
 
 
 def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
-    """Raises for ``--aggregation`` where none of the algorithms is scaled by it under the plan."""
+    """Raise for ``--aggregation`` where it scales no algorithm under the plan."""
     from simulate.algorithms.registry import ALGORITHMS
 
-    context, chosen = (
-        click.get_current_context(),
-        [ALGORITHMS.get(name) for name in algorithms],
-    )
-    taken = any(one.takes_aggregation(plan) for one in chosen)
-    if taken or not on_command_line(context, "aggregation"):
+    context = click.get_current_context()
+    entries = [ALGORITHMS.get(name) for name in algorithms]
+    if any(entry.takes_aggregation(plan) for entry in entries):
         return
-    known = ", ".join(name for name, entry in ALGORITHMS.items() if entry.scaled)
-    refuse_options(context, ("aggregation",), f"is only for {known}, with unit: client")
+    if on_command_line(context, "aggregation"):
+        scaled = ", ".join(name for name, entry in ALGORITHMS.items() if entry.scaled)
+        rule = f"is only for {scaled}, with unit: client"
+        refuse_options(context, ("aggregation",), rule)
 
 
 def request_of(
@@ -213,7 +224,7 @@ def request_of(
     algorithm: str,
     output: Path,
     options: Mapping[str, Any],
-    own: OwnParts | None = None,
+    parts: OwnParts | None = None,
 ) -> Request:
     """The run that the options request; their names are those of the request's fields.
 
@@ -224,184 +235,16 @@ def request_of(
     from simulate.algorithms.registry import Hyperparameters
     from simulate.runs.request import Request
 
-    rest = dict(options)
-    values = hyperparameters_of(rest.pop("hyperparameters"))
-    chosen = Hyperparameters(rest.pop("aggregation"), values)
-    if own is not None:
-        rest |= {"own_data": own.data, "own_model": own.model}
-        rest |= {"loss": own.loss, "metric": own.metric}
-        rest["dataset"] = rest["dataset"] if own.data is None else own.data.name
-    loaded = (
-        solve(plan)
-        if not algorithm and plan.suffix in (".yaml", ".yml")
-        else Plan.load(plan)
-    )
-    return Request(loaded, algorithm, folder=output, hyperparameters=chosen, **rest)
-
-
-# --- Options that name a user's own data, model, loss and metric, and what they read. ------------
-
-own_data_options = together(
-    click.option(
-        "--task",
-        default="multi-class",
-        show_default=True,
-        help="multi-class, binary, multi-label, regression or next-token.",
-    ),
-    click.option(
-        "--label",
-        metavar="NAME",
-        help="Column or array of the labels; NAME,NAME for several.",
-    ),
-    click.option(
-        "--client", metavar="NAME", help="Column or array of each record's client."
-    ),
-    click.option(
-        "--group", metavar="NAME", help="Column or array of the privacy groups."
-    ),
-    click.option(
-        "--groups",
-        type=click.Path(path_type=Path),
-        help="CSV file with the columns client and group, instead of --group.",
-    ),
-    click.option(
-        "--features",
-        metavar="NAME,NAME",
-        help="Columns in the order of the inputs; all other columns if left out.",
-    ),
-    click.option(
-        "--statistics",
-        type=click.Path(path_type=Path),
-        help="JSON file of public mean, std, fill and categories per column; none if standardised.",
-    ),
-    click.option(
-        "--test",
-        type=click.Path(path_type=Path),
-        help="File or folder with the test records, in the form of the data.",
-    ),
-    click.option(
-        "--test-of-others",
-        is_flag=True,
-        help=(
-            "The people of --test are no clients, so that scores on their records "
-            "may be shown."
-        ),
-    ),
-    click.option(
-        "--test-share",
-        type=float,
-        help="Share of the records split off for testing.  [0.2]",
-    ),
-)
-
-
-OWN_DATA_NAMES = (
-    "task", "label", "client", "group", "groups", "features", "statistics", "test",
-    "test_of_others", "test_share",
-)  # fmt: skip
-"""Names of the options that say how own data are read."""
-
-own_model_options = together(
-    click.option(
-        "--model",
-        metavar="MODULE:CLASS",
-        help="Own torch.nn.Module, under the plan's model name.",
-    ),
-    click.option(
-        "--model-args", metavar="JSON", help="Keyword arguments of the model's class."
-    ),
-    click.option(
-        "--fix", is_flag=True, help="Group normalisation for batch normalisation."
-    ),
-)
-own_options = together(
-    click.option(
-        "--data",
-        metavar="SOURCE",
-        help="Own data instead of --dataset: FILE.npz, FILE.csv, FILE.parquet, a folder of "
-        "images, or package.module:function; docs/own-data.md explains each.",
-    ),
-    own_data_options,
-    own_model_options,
-    click.option(
-        "--loss",
-        metavar="MODULE:NAME",
-        help="Own loss of outputs and targets, a scalar.",
-    ),
-    click.option(
-        "--metric",
-        metavar="NAME",
-        help="Metric of the task, or MODULE:NAME of an own or torchmetrics one.",
-    ),
-)
-_OWN_NAMES = ("data", *OWN_DATA_NAMES, "model", "model_args", "fix", "loss", "metric")
-
-
-def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
-    """What the options name; they are removed from ``options``."""
-    given = {name: options.pop(name) for name in _OWN_NAMES}
-    reading = {name: given[name] for name in OWN_DATA_NAMES}
-    data = None
-    if given["data"] is not None:
-        refuse_options(context, ["dataset"], "must be left out with --data")
-        data = own_data_of(given["data"], reading)
-    else:
-        refuse_options(context, OWN_DATA_NAMES, "is only for --data")
-    model = own_model_of(given["model"], given["model_args"], fix=given["fix"])
-    from simulate.data.sources import imported
-    from simulate.own_parts import OwnParts
-
-    loss, metric = given["loss"], given["metric"]
-    loss = None if loss is None else imported("loss", loss)
-    if (
-        metric is not None and ":" in metric
-    ):  # a text without a colon is a name of the task's own
-        metric = imported("metric", metric)
-    return OwnParts(data, model, loss, metric)
-
-
-def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
-    """The data that ``--data`` or an argument names, read with the options of own data."""
-    from privplan.errors import InputError
-    from simulate.data.sources import DataOptions, load_own
-
-    words = options["features"]
-    names = [
-        word.strip()
-        for line in csv.reader(
-            [words or ""], skipinitialspace=True
-        )  # a quoted name has a comma
-        for word in line
-        if word.strip()
-    ]
-    if words is not None and not names:
-        raise InputError.one("features", "must name a column", words)
-    return load_own(source, DataOptions(**{**options, "features": tuple(names)}))
-
-
-def own_model_of(
-    source: str | None, arguments: str | None, *, fix: bool = False
-) -> OwnModel | None:
-    """The user's model that ``--model`` names; None without."""
-    from privplan.errors import InputError
-
-    if source is None:
-        if arguments is not None:
-            raise InputError.one("model-args", "is only for --model", arguments)
-        if fix:
-            raise InputError.one("fix", "is only for --model", "--fix")
-        return None
-    from simulate.data.sources import imported
-    from simulate.models.own import OwnModel
-
-    try:
-        values = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise InputError.one("model-args", "must be a JSON object", arguments)
-    found = imported("model", source)
-    if not callable(found):
-        rule = "must be a torch.nn.Module, or a class or function that returns one"
-        raise InputError.one("model", rule, type(found).__name__)
-    return OwnModel(found, values, source, fix)
+    fields = dict(options)
+    values = hyperparameters_of(fields.pop("hyperparameters"))
+    chosen = Hyperparameters(fields.pop("aggregation"), values)
+    if parts is not None:
+        fields["own_data"] = parts.data
+        fields["own_model"] = parts.model
+        fields["loss"] = parts.loss
+        fields["metric"] = parts.metric
+        if parts.data is not None:
+            fields["dataset"] = parts.data.name
+    is_spec = not algorithm and plan.suffix in (".yaml", ".yml")
+    loaded = solve(plan) if is_spec else Plan.load(plan)
+    return Request(loaded, algorithm, folder=output, hyperparameters=chosen, **fields)

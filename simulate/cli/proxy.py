@@ -1,8 +1,9 @@
-"""``privplan proxy``: what public or proxy data tell of the private ones before a run."""
+"""``privplan proxy``: what public or proxy data tell of private ones before a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +18,20 @@ from simulate.cli.options import (
     PROXY_HELP,
     SEED_OPTION,
     FiniteRange,
-    own_of,
-    own_options,
     proxy_options,
     together,
 )
+from simulate.cli.own_options import own_of, own_options
 
 if TYPE_CHECKING:
-    from simulate.proxy.search import Setting
+    from simulate.proxy.search import SearchResult
+    from simulate.proxy.training import Setting
 
 
 @in_section("data")
 @click.group(name="proxy", cls=SuggestingGroup)
 def command() -> None:
-    """Constants, recipes, initial parameters and forecasts from public or proxy data."""
+    """Constants, recipes, initial values and forecasts from public or proxy data."""
 
 
 @command.command(
@@ -72,11 +73,11 @@ def pilot(
     output: str | None,
     **options: Any,
 ) -> None:
-    """Train SPEC's model for a few rounds WITHOUT privacy, and write what planning needs to know.
+    """Train SPEC's model for some rounds WITHOUT privacy; write what planning needs.
 
     Norms of updates, how much groups differ, curvatures, the loss to gain, variance and
-    dissimilarity of gradients go under planning, each with its interval. The same seed gives
-    the same file.
+    dissimilarity of gradients go under planning, each with its interval. The same seed
+    gives the same file.
     """
     from privplan.errors import InputError
     from privplan.files import load_yaml, read_text, refuse_overwriting, write_text
@@ -84,24 +85,28 @@ def pilot(
     from privplan.spec.spec import Spec
     from simulate.proxy.pilot import Pilot, run
 
-    own = own_of(context, options)
-    name = dataset if own.data is None else own.data.name
+    own_parts = own_of(context, options)
+    name = dataset if own_parts.data is None else own_parts.data.name
     if name is None:
         raise InputError.one("dataset", "is required without --data", "none")
-    if own.metric is not None:
-        raise InputError.one(
-            "metric", "must be left out: a pilot computes none", str(own.metric)
-        )
+    if own_parts.metric is not None:
+        rule = "must be left out: a pilot computes none"
+        raise InputError.one("metric", rule, str(own_parts.metric))
     before = read_text(spec, "spec")
-    known = provisional(before, spec.parent)
-    refuse_overwriting(known.sources(spec), [output])
+    before_pilot = provisional(before, spec.parent)
+    refuse_overwriting(before_pilot.sources(spec), [output])
     pilot = Pilot(
-        known, name, own_data=own.data, own_model=own.model, loss=own.loss, **options
+        before_pilot,
+        name,
+        own_data=own_parts.data,
+        own_model=own_parts.model,
+        loss=own_parts.loss,
+        **options,
     )
     render.warn(
-        "pilot: nothing here is private. Clients' updates are looked at one by one, without "
-        "noise, and what is measured is written down: the data must be public, or stand in for "
-        "the private ones (proxy data)"
+        "pilot: nothing here is private. Clients' updates are looked at one by one, "
+        "without noise, and what is measured is written down: the data must be public, or "
+        "stand in for the private ones (proxy data)"
     )
     with render.progress(f"pilot on {name}") as report:
         measured = run(pilot, report)
@@ -120,10 +125,8 @@ def pilot(
         [name, f"{number.value:.4g}", f"{number.low:.4g}", f"{number.high:.4g}"]
         for name, number in measured.numbers.items()
     ]
-    title = f"Pilot: {measured.source}"
-    render.table(
-        title, ["constant", "value", "at least", "at most"], rows, "intervals of 95%"
-    )
+    columns = ["constant", "value", "at least", "at most"]
+    render.table(f"Pilot: {measured.source}", columns, rows, "intervals of 95%")
     render.text(f"wrote {output}")
 
 
@@ -159,51 +162,59 @@ _TRAINED = together(
 @JOBS
 @SEED_OPTION
 @click.option(
-    "-o", "--output", metavar="SPEC", required=True,
+    "-o",
+    "--output",
+    metavar="SPEC",
+    required=True,
     help="Spec to write; the trials are kept in SPEC.trials/study.db, to resume and for "
     "optuna-dashboard, and what the recipe rests on in SPEC.evidence.json.",
-)  # fmt: skip
+)
 def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None:
-    """Train SPEC's model on proxy data with the plan's noise; write the best recipe into a copy.
+    """Train SPEC's model on proxy data with the plan's noise; write the best recipe.
 
-    Many recipes train with small cohorts, the best of them with the plan's. The same command
-    resumes an interrupted search. For another algorithm than planned the recipe stands in the spec
-    as given. Where none is better than before, that is kept: as planned's fields, for another
-    algorithm in the spec as it is.
+    Many recipes train with small cohorts, the best of them with the plan's. The same
+    command resumes an interrupted search. For another algorithm than planned the recipe
+    stands in the spec as given. Where none is better than before, that is kept: as
+    planned's fields, for another algorithm in the spec as it is.
     """
     from privplan.files import write_text
-    from simulate.proxy.search import search_recipe, tuned_text
+    from simulate.proxy.search import search_recipe
+    from simulate.proxy.tuned_spec import tuned_text
 
-    evidence = Path(output).with_suffix(".evidence.json")
-    text, setting = _setting([output, str(evidence)], **options)
+    evidence_file = Path(output).with_suffix(".evidence.json")
+    text, setting = _setting([output, str(evidence_file)], **options)
     render.warn(
-        "tune: the noise of all runs is of seeds and the choice is by accuracy, so that whoever is "
-        "in the data is not protected (together epsilon infinite in every group): they must be "
-        "public, or stand in for the private ones (proxy data)"
+        "tune: the noise of all runs is of seeds and the choice is by accuracy, so that "
+        "whoever is in the data is not protected (together epsilon infinite in every "
+        "group): they must be public, or stand in for the private ones (proxy data)"
     )
     folder = Path(f"{output}.trials")
     with render.progress(f"tune on {setting.dataset}") as report:
-        found = search_recipe(setting, trials, folder, seed, jobs, report)
-    write_text(evidence, found.evidence.model_dump_json(indent=1) + "\n")
-    write_text(output, tuned_text(text, found, evidence.name))
-    names = dict.fromkeys(name for one in found.ranked for name in one.recipe.numbers())
-    rows = [
-        [
-            f"{100 * one.mean:.2f} ± {100 * one.sd:.2f}",
-            *(f"{one.recipe.numbers().get(name, 0):g}" for name in names),
-            "before" if one is found.default else "",
-        ]
-        for one in found.ranked
-    ]
-    columns = ["accuracy %", *names, ""]
-    text = f"{found.evidence.runs} runs, which spent epsilon infinite of all who are in the data; "
-    text += f"{found.evidence.seeds} seeds of the last rung"
-    render.table(
-        f"Recipes on {setting.dataset} ({setting.partition})", columns, rows, text
-    )
-    for line in found.warnings:
+        result = search_recipe(setting, trials, folder, seed, jobs, report)
+    write_text(evidence_file, result.evidence.model_dump_json(indent=1) + "\n")
+    write_text(output, tuned_text(text, result, evidence_file.name))
+    _show_recipes(setting, result)
+    for line in result.warnings:
         render.warn(line)
-    render.text(f"wrote {output}, {evidence}")
+    render.text(f"wrote {output}, {evidence_file}")
+
+
+def _show_recipes(setting: Setting, result: SearchResult) -> None:
+    """Print the recipes of the last rung, best first."""
+    numbers = [scored.recipe.numbers() for scored in result.ranked]
+    names = list(dict.fromkeys(chain.from_iterable(numbers)))
+    rows = []
+    for scored, values in zip(result.ranked, numbers, strict=True):
+        score = f"{100 * scored.mean:.2f} ± {100 * scored.sd:.2f}"
+        remark = "before" if scored is result.default else ""
+        rows.append([score, *(f"{values.get(name, 0):g}" for name in names), remark])
+    evidence = result.evidence
+    caption = (
+        f"{evidence.runs} runs, which spent epsilon infinite of all who are in the data; "
+        f"{evidence.seeds} seeds of the last rung"
+    )
+    title = f"Recipes on {setting.dataset} ({setting.partition})"
+    render.table(title, ["accuracy %", *names, ""], rows, caption)
 
 
 @command.command(
@@ -221,8 +232,8 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
     multiple=True,
     default=("iid",),
     show_default=True,
-    help="Who holds what; may be repeated, the runs take turns. random: each run draws IID, "
-    "Dirichlet, or classes that one group alone holds.",
+    help="Who holds what; may be repeated, the runs take turns. random: each run draws "
+    "IID, Dirichlet, or classes that one group alone holds.",
 )
 @click.option(
     "--runs",
@@ -241,9 +252,12 @@ def tune(trials: int, jobs: int, seed: int, output: str, **options: Any) -> None
 @JOBS
 @SEED_OPTION
 @click.option(
-    "-o", "--output", metavar="PROXY", required=True,
+    "-o",
+    "--output",
+    metavar="PROXY",
+    required=True,
     help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",
-)  # fmt: skip
+)
 @click.pass_context
 def forecast(
     context: click.Context,
@@ -259,9 +273,10 @@ def forecast(
     output: str,
     **options: Any,
 ) -> None:
-    """Train plans around SPEC's on proxy data; write the table that solve --forecast reads.
+    """Train plans around SPEC's on proxy data; write the table for solve --forecast.
 
-    The proxy may be data of your own (--data), under the spec's model or your own (--model).
+    The proxy may be data of your own (--data), under the spec's model or your own
+    (--model).
 
     The same command resumes an interrupted sweep; with more --runs it goes on.
     """
@@ -271,48 +286,59 @@ def forecast(
     from privplan.spec.spec import Spec
     from simulate.data.partition.schemes import scheme
     from simulate.data.registry import load
-    from simulate.proxy.search import DRAWN, Setting, proxy_table, variations
+    from simulate.proxy.table import proxy_table
+    from simulate.proxy.training import Setting
+    from simulate.proxy.variations import DRAWN, variations
     from simulate.tasks import MULTI_CLASS
 
-    known = Spec.load(spec)
-    if known.unit != "client":
-        raise InputError.one("unit", "must be client for a forecast", known.unit)
-    refuse_overwriting(known.sources(spec), [output])
-    own, classes = own_of(context, options), 0
-    if own.data is not None or own.model is not None:
-        rule = "must be data for classification, with --data, where a model or a loss is given"
-        if own.data is None or own.data.task != MULTI_CLASS or own.loss or own.metric:
+    base = Spec.load(spec)
+    if base.unit != "client":
+        raise InputError.one("unit", "must be client for a forecast", base.unit)
+    refuse_overwriting(base.sources(spec), [output])
+    own_parts = own_of(context, options)
+    data = own_parts.data
+    classes = 0
+    if data is not None or own_parts.model is not None:
+        is_classified = data is not None and data.task == MULTI_CLASS
+        if not is_classified or own_parts.loss or own_parts.metric:
             raise InputError.one(
-                "data", rule, None if own.data is None else own.data.task
+                "data",
+                "must be data for classification, with --data, where a model or a loss "
+                "is given",
+                None if data is None else data.task,
             )
-        dataset, classes = own.data.name, len(own.data.class_names())
+        assert data is not None
+        dataset = data.name
+        classes = len(data.class_names())
     for text in partitions:
         if text != DRAWN:
             scheme(text)
-    if DRAWN in partitions and own.data is None:
+    if DRAWN in partitions and data is None:
         classes = len(load(dataset, data_dir).classes)
     setting = Setting(
-        spec=known.model_dump(mode="json", exclude={"groups_from"}),
+        spec=base.model_dump(mode="json", exclude={"groups_from"}),
         algorithm="planned",
         dataset=dataset,
         partition=",".join(partitions),
         data_dir=None if data_dir is None else str(data_dir),
-        own=None if own.data is None else own,
+        own_parts=None if data is None else own_parts,
     )
     render.warn(
-        f"forecast: the noise of {runs} runs is of seeds and the table has their accuracies, so "
-        "that whoever is in the data is not protected (together epsilon infinite in every group): "
-        "they must be public, or stand in for the private ones (proxy data)"
+        f"forecast: the noise of {runs} runs is of seeds and the table has their "
+        "accuracies, so that whoever is in the data is not protected (together epsilon "
+        "infinite in every group): they must be public, or stand in for the private ones "
+        "(proxy data)"
     )
-    todo = variations(known, partitions, runs, seed, share, classes)
+    variants = variations(base, partitions, runs, seed, share, classes)
     with render.progress(f"forecast on {dataset}") as report:
-        table = proxy_table(setting, todo, Path(f"{output}.runs"), jobs, report)
+        table = proxy_table(setting, variants, Path(f"{output}.runs"), jobs, report)
     table.save(output)
     scores = [run.accuracy for run in table.runs]
-    held_out = [100 * abs(one) for one in Forecaster(table).held_out()]
+    errors = [100 * abs(error) for error in Forecaster(table).held_out()]
     render.text(
-        f"{len(scores)} plans on {dataset}, accuracy {min(scores):.1%} to {max(scores):.1%}; "
-        f"forecast when held out: mean error {sum(held_out) / len(held_out):.2f} points"
+        f"{len(scores)} plans on {dataset}, accuracy {min(scores):.1%} to "
+        f"{max(scores):.1%}; forecast when held out: mean error "
+        f"{sum(errors) / len(errors):.2f} points"
     )
     render.text(f"wrote {output}")
 
@@ -329,14 +355,14 @@ def _setting(
     from privplan.files import load_yaml, read_text, refuse_overwriting
     from privplan.spec.spec import Spec
     from simulate.algorithms.registry import ALGORITHMS
-    from simulate.proxy.search import Setting
+    from simulate.proxy.training import Setting
 
-    known = Spec.load(spec)
-    refuse_overwriting(known.sources(spec), outputs)
+    loaded = Spec.load(spec)
+    refuse_overwriting(loaded.sources(spec), outputs)
     text = read_text(spec, "spec")
     data = load_yaml(text, "spec")
-    if known.groups_from is not None:
-        data["groups_from"] = str(known.sources(spec)[1].resolve())
+    if loaded.groups_from is not None:
+        data["groups_from"] = str(loaded.sources(spec)[1].resolve())
     return text, Setting(
         spec=data,
         algorithm=ALGORITHMS.name_of(algorithm),

@@ -11,15 +11,18 @@ import click
 
 from privplan.cli import in_section
 from privplan.cli.judging import NOISE_KEY
-from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
+from simulate.cli.options import DATA_DIR, SEED
+from simulate.cli.own_options import own_of, own_options
 
 if TYPE_CHECKING:
     from privplan.evidence.replay import ReplayReport
     from simulate.own_parts import OwnParts
     from simulate.runs.request import Request
 
-GIVEN = "simulate.replay"
-"""Key of ``click.Context.meta``: data folder and own parts that ``verify`` was given."""
+OPTIONS = "simulate.replay"
+"""Key of ``click.Context.meta``: the data folder and own parts of ``verify``."""
+_DATA_OPTIONS = ("data", "model")
+MAX_DIFFERENCES = 10  # that are printed; replay.json has all
 
 
 def execute(
@@ -27,8 +30,12 @@ def execute(
 ) -> ReplayReport:
     """Execute rounds of a run again for a verdict; the result is kept in its folder.
 
-    ``meta`` has under ``GIVEN`` the data folder, and the options of own data and models or, from
-    Python, the ``OwnParts`` themselves (``own``).
+    Args:
+        folder: the run folder.
+        rounds: how many rounds are trained again; all when None.
+        seconds: after which no further round begins; None for no limit.
+        meta: has under ``OPTIONS`` the data folder, and the options of own data and
+            models or, from Python, the ``OwnParts`` themselves (``own``).
 
     Raises:
         MissingDataError: where what a comparison needs is missing.
@@ -38,13 +45,12 @@ def execute(
     from privplan.verification.verify import SELECTION, STATE
     from simulate.replay.replay import Replay
 
-    given = meta.get(GIVEN, {})
-    named = any(given.get(one) is not None for one in ("data", "model"))
     try:
-        own, data_dir = given_parts(meta)
-        replay = Replay(folder, data_dir, own, meta.get("noise_key"))
+        own_parts, data_dir = given_parts(meta)
+        replay = Replay(folder, data_dir, own_parts, meta.get("noise_key"))
     except InputError as error:
-        if named:  # no reason to judge without, but a mistake of who asks
+        # No reason to judge without replay, but a mistake of who names data or a model.
+        if _names_own_parts(meta.get(OPTIONS, {})):
             raise click.UsageError(str(error)) from None
         raise
     with render.progress("rounds executed again") as progress:
@@ -58,29 +64,34 @@ def execute(
     return report
 
 
+def _names_own_parts(options: Mapping[str, Any]) -> bool:
+    """Whether options name data or a model."""
+    return any(options.get(name) is not None for name in _DATA_OPTIONS)
+
+
 def given_again(request: Request) -> dict[str, Any]:
-    """What executing the run of a request again is given: its data folder and own parts."""
+    """What executing a request's run again needs: its data folder and own parts."""
     from simulate.own_parts import OwnParts
 
-    own = OwnParts(request.own_data, request.own_model, request.loss, request.metric)
-    return {"data_dir": request.data_dir, "own": own}
+    own_parts = OwnParts(
+        request.own_data, request.own_model, request.loss, request.metric
+    )
+    return {"data_dir": request.data_dir, "own": own_parts}
 
 
 def given_parts(meta: Mapping[str, Any]) -> tuple[OwnParts, Path | None]:
-    """Own data, model, loss and metric that options of ``verify`` name, and the data folder.
+    """Own data, model, loss and metric that ``verify`` was given, and the data folder.
 
     Python gives the parts themselves, as ``given_again`` does.
     """
     from simulate.own_parts import OwnParts
 
-    given = dict(meta.get(GIVEN, {}))
-    data_dir = given.pop("data_dir", None)
-    parts = given.pop("own", None)
-    if parts is not None:
-        return parts, data_dir
-    if any(given.get(one) is not None for one in ("data", "model")):
-        return own_of(click.get_current_context(), given), data_dir
-    return OwnParts(), data_dir
+    options = dict(meta.get(OPTIONS, {}))
+    data_dir = options.pop("data_dir", None)
+    own_parts = options.pop("own", None)
+    if own_parts is None and _names_own_parts(options):
+        own_parts = own_of(click.get_current_context(), options)
+    return own_parts or OwnParts(), data_dir
 
 
 @in_section("verify")
@@ -114,14 +125,15 @@ def command(
     form: str,
     **options: Any,
 ) -> None:
-    """Execute rounds of RUN (a run folder) again with a second implementation, and compare.
+    """Execute rounds of RUN (a run folder) again with a second implementation; compare.
 
-    Cohorts, noise states and constants are compared in all rounds; models, releases and all other
-    ledger evidence in rounds selected at random. The result is kept in replay.json:
-    a difference stays until the run itself changes, or all rounds agree.
+    Cohorts, noise states and constants are compared in all rounds; models, releases and
+    all other ledger evidence in rounds selected at random. The result is kept in
+    replay.json: a difference stays until the run itself changes, or all rounds agree.
 
-    Exit code 0: all agree. 4: something differs; the round is named. 5: the algorithm is not
-    supported, or evidence is missing. For a run on own data or of an own model repeat its options.
+    Exit code 0: all agree. 4: something differs; the round is named. 5: the algorithm
+    is not supported, or evidence is missing. For a run on own data or of an own model
+    repeat its options.
     """
     from privplan.cli import render
     from privplan.record import run_folder
@@ -129,58 +141,69 @@ def command(
     from simulate.replay.replay import Replay
 
     run_folder(run)
-    own, most = own_of(ctx, options), number_of_rounds(rounds)
+    own_parts = own_of(ctx, options)
+    trained = number_of_rounds(rounds)
     with render.progress("rounds") as progress:
-        report = Replay(run, data_dir, own, noise_key).run(
-            most, selection_seed, progress
-        )
-    known = report.save(run)
+        replay = Replay(run, data_dir, own_parts, noise_key)
+        report = replay.run(trained, selection_seed, progress)
+    stored = report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))
     else:
-        columns = ("comparison", "compared", "differ", "largest deviation")
-        rows = [
-            (one.name, str(one.compared), str(one.differ), f"{one.largest:.2g}")
-            for one in report.comparisons
-        ]
-        trained = ", ".join(map(str, report.rounds))
-        chosen = (
-            ""
-            if report.selection_seed is None
-            else f"; selection {report.selection_seed}"
-        )
-        render.table(
-            "replay",
-            columns,
-            rows,
-            f"rounds trained again: {trained or 'none'}{chosen}",
-        )
-        for one in report.differences[:10]:
-            render.text(f"round {one.round}: {one.name}: {one.detail}")
-        render.text(f"{report.outcome.replace('_', ' ')}: {report.reason}")
-    if known.outcome == "failed" and report.outcome != "failed":
+        _show(report)
+    earlier_failed = stored.outcome == "failed"
+    if earlier_failed and report.outcome != "failed":
         render.text(
-            f"NOT the same: an earlier replay of this run failed: {known.reason}"
+            f"NOT the same: an earlier replay of this run failed: {stored.reason}"
         )
-    elif len(known.rounds) > len(report.rounds):
+    elif len(stored.rounds) > len(report.rounds):
         render.text(
-            f"replay.json keeps an earlier one: {len(known.rounds)} of {known.rounds_of_run} rounds"
+            "replay.json keeps an earlier one: "
+            f"{len(stored.rounds)} of {stored.rounds_of_run} rounds"
         )
-    ctx.exit(max(report.exit_code, known.exit_code if known.outcome == "failed" else 0))
+    ctx.exit(max(report.exit_code, stored.exit_code if earlier_failed else 0))
+
+
+def _show(report: ReplayReport) -> None:
+    """Print what was compared, and the first differences."""
+    from privplan.cli import render
+
+    columns = ("comparison", "compared", "differ", "largest deviation")
+    rows = [
+        (
+            comparison.name,
+            str(comparison.compared),
+            str(comparison.differ),
+            f"{comparison.largest:.2g}",
+        )
+        for comparison in report.comparisons
+    ]
+    caption = f"rounds trained again: {', '.join(map(str, report.rounds)) or 'none'}"
+    if report.selection_seed is not None:
+        caption += f"; selection {report.selection_seed}"
+    render.table("replay", columns, rows, caption)
+    for difference in report.differences[:MAX_DIFFERENCES]:
+        render.text(f"round {difference.round}: {difference.name}: {difference.detail}")
+    render.text(f"{report.outcome.replace('_', ' ')}: {report.reason}")
 
 
 def _passed_on(option: click.Parameter) -> click.Parameter:
     """The option for ``privplan verify``: its value goes to ``execute``."""
-    found, check = copy(option), option.callback
+    passed_on = copy(option)
+    check = option.callback
 
     def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         value = value if check is None else check(ctx, param, value)
-        ctx.meta.setdefault(GIVEN, {})[str(param.name)] = value
+        ctx.meta.setdefault(OPTIONS, {})[str(param.name)] = value
 
-    found.expose_value, found.callback = False, store
-    return found
+    passed_on.expose_value = False
+    passed_on.callback = store
+    return passed_on
 
 
-_OWN = ("rounds", "selection_seed", "noise_key", "form", "run", "help")
-OF_VERIFY = [_passed_on(one) for one in command.params if one.name not in _OWN]
+# What ``privplan verify`` has by itself, and what it has no use for.
+_NOT_PASSED_ON = ("rounds", "selection_seed", "noise_key", "form", "run", "help")
+OF_VERIFY = [
+    _passed_on(option) for option in command.params if option.name not in _NOT_PASSED_ON
+]
 """Options of data and own parts, which ``privplan verify`` takes too."""

@@ -1,10 +1,9 @@
-"""``privplan simulate``: train an algorithm under a plan."""
+"""``privplan simulate`` and ``privplan compare``: train algorithms under a plan."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +16,31 @@ from simulate.cli.options import (
     SEED,
     SEED_OPTION,
     data_options,
-    own_of,
-    own_options,
     refuse_unused_aggregation,
     report_options,
     request_of,
     seeds_from,
 )
+from simulate.cli.own_options import own_of, own_options
 
 if TYPE_CHECKING:
+    from simulate.algorithms.registry import AlgorithmEntry
     from simulate.parallel import Ranks
-    from simulate.runs.compare import ComparisonRow
     from simulate.runs.request import Request
 
 NOISE = click.option(
     "--noise",
     type=click.Choice(["seeded", "secure", "secure-discrete"]),
-    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a grid.  "
-    "[secure with --data, else seeded]",
+    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a "
+    "grid.  [secure with --data, else seeded]",
 )
-COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
+_ALGORITHM_COLUMNS = [
+    "algorithm",
+    "unit of privacy",
+    "released",
+    "source",
+    "hyperparameters",
+]
 
 
 def _list_algorithms(
@@ -48,32 +52,45 @@ def _list_algorithms(
     from privplan.cli import render
     from simulate.algorithms.registry import ALGORITHMS
 
-    rows, plain = [], []
-    for _, entry in ALGORITHMS.items():
-        known = entry.hyperparameters
-        defaults = ", ".join(f"{name}={one.default:g}" for name, one in known.items())
-        rows.append([entry.name, entry.unit, entry.released, entry.source, defaults])
-        named = {
-            "algorithm": entry.name,
-            "unit": entry.unit,
-            "released": entry.released,
-        }
-        hyperparameters = {
-            n: {"default": one.default, "meaning": one.meaning}
-            for n, one in known.items()
-        }
-        plain.append(
-            {**named, "source": entry.source, "hyperparameters": hyperparameters}
-        )
+    entries = [entry for _, entry in ALGORITHMS.items()]
     if form == "json":
-        render.data(plain)
-    elif form == "markdown":
-        lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+        render.data(list(map(_as_data, entries)))
+        context.exit()
+    rows = [
+        [entry.name, entry.unit, entry.released, entry.source, _defaults(entry)]
+        for entry in entries
+    ]
+    if form == "markdown":
+        lines = [_ALGORITHM_COLUMNS, ["---"] * len(_ALGORITHM_COLUMNS), *rows]
         render.text("\n".join(f"| {' | '.join(row)} |" for row in lines))
     else:
+        title = f"{len(rows)} algorithms"
         caption = "unit none: nothing is protected, epsilon is infinite"
-        render.table(f"{len(rows)} algorithms", COLUMNS, rows, caption, words=True)
+        render.table(title, _ALGORITHM_COLUMNS, rows, caption, words=True)
     context.exit()
+
+
+def _defaults(entry: AlgorithmEntry) -> str:
+    """Defaults of the hyperparameters, as text."""
+    return ", ".join(
+        f"{name}={hyperparameter.default:g}"
+        for name, hyperparameter in entry.hyperparameters.items()
+    )
+
+
+def _as_data(entry: AlgorithmEntry) -> dict[str, Any]:
+    """What an algorithm is, for JSON."""
+    hyperparameters = {
+        name: {"default": hyperparameter.default, "meaning": hyperparameter.meaning}
+        for name, hyperparameter in entry.hyperparameters.items()
+    }
+    return {
+        "algorithm": entry.name,
+        "unit": entry.unit,
+        "released": entry.released,
+        "source": entry.source,
+        "hyperparameters": hyperparameters,
+    }
 
 
 @in_section("run")
@@ -95,8 +112,8 @@ def _list_algorithms(
     expose_value=False,
     callback=_list_algorithms,
     metavar="[table|json|markdown]",
-    help="List all algorithms instead: unit of privacy, releases, source and hyperparameters, "
-    "which are chosen by --set NAME=NUMBER.",
+    help="List all algorithms instead: unit of privacy, releases, source and "
+    "hyperparameters, which are chosen by --set NAME=NUMBER.",
 )
 @data_options
 @own_options
@@ -106,8 +123,8 @@ def _list_algorithms(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Canaries in each group, beyond its clients: their evidence lets verify bound epsilon "
-    "from below.",
+    help="Canaries in each group, beyond its clients: their evidence lets verify bound "
+    "epsilon from below.",
 )
 @report_options
 @NOISE
@@ -115,8 +132,8 @@ def _list_algorithms(
     "--noise-key-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where the secret key is written (mode 600), to resume and to replay the run; beside the "
-    "folder if left out.",
+    help="Where the secret key is written (mode 600), to resume and to replay the run; "
+    "beside the folder if left out.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
@@ -131,9 +148,10 @@ def simulate_command(
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
 
-    The folder holds the executed plan, the ledger of all releases, the record and a plot. An
-    interrupted run resumes with the same command, to the same result. Code of --data and --model
-    is imported only from this command line, never from a plan or a run folder.
+    The folder holds the executed plan, the ledger of all releases, the record and a
+    plot. An interrupted run resumes with the same command, to the same result. Code of
+    --data and --model is imported only from this command line, never from a plan or a
+    run folder.
 
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
@@ -155,11 +173,13 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     from privplan.cli import render
     from privplan.plan import Plan
     from privplan.record import ACCURACY, PLAN
-    from simulate.runs.run import PLOT, execute
+    from simulate.runs.records import PLOT
+    from simulate.runs.run import execute
 
     with render.progress(f"{request.algorithm} on {request.dataset}") as report:
         outcome = execute(request, report, ranks)
-    record, output = outcome.record, request.folder
+    record = outcome.record
+    output = request.folder
     plan = Plan.load(output / PLAN)
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
@@ -168,15 +188,19 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
             "folder": str(output),
             "reused": outcome.reused,
             "plot": str(output / PLOT),
+            "unit": plan.unit,
+            "relation": str(plan.spec.relation),
         }
-        shown |= {"unit": plan.unit, "relation": str(plan.spec.relation)}
-        render.data({**shown, **record.model_dump(mode="json")})
+        render.data(shown | record.model_dump(mode="json"))
         return
-    found = f"{100 * (record.accuracy or 0.0):.2f}%"
-    if record.metric != ACCURACY:
-        found = "not finite" if record.accuracy is None else f"{record.accuracy:.4g}"
+    if record.metric == ACCURACY:
+        score = f"{100 * (record.accuracy or 0.0):.2f}%"
+    elif record.accuracy is None:
+        score = "not finite"
+    else:
+        score = f"{record.accuracy:.4g}"
     render.text(
-        f"{record.algorithm} on {record.dataset}: test {record.metric} {found} after "
+        f"{record.algorithm} on {record.dataset}: test {record.metric} {score} after "
         f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({plan.identity})"
     )
     render.text(f"plot: {output / PLOT}")
@@ -188,14 +212,13 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     render.text(f"what was spent: privplan verify {shlex.quote(str(output))}{again}")
 
 
-# --- ``privplan compare``: several algorithms under one plan. ------------------------------------
-
-
 @in_section("run")
 @click.command(
     "compare",
     short_help="Train several algorithms under a plan and show them side by side.",
-    epilog="Example: privplan compare plan.json --algorithms DP-FedAvg,planned --seeds 3",
+    epilog=(
+        "Example: privplan compare plan.json --algorithms DP-FedAvg,planned --seeds 3"
+    ),
 )
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithms", required=True, help="Names with commas between, or all.")
@@ -214,22 +237,23 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 @click.option(
     "--recipe",
     type=click.Choice(["published", "ours", "both"]),
-    help="How all methods train: as published, with the plan's recipe, or both, in rows of their "
-    "own.  [methods of privplan with it, others as published]",
+    help="How all methods train: as published, with the plan's recipe, or both, in rows "
+    "of their own.  [methods of privplan with it, others as published]",
 )
 @click.option(
     "--tune",
     is_flag=True,
-    help="Tune each method by itself, with equal numbers of runs and one accountant; else all "
-    "train with the plan's clipping norm and learning rate and with default hyperparameters.",
+    help="Tune each method by itself, with equal numbers of runs and one accountant; else "
+    "all train with the plan's clipping norm and learning rate and with default "
+    "hyperparameters.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(min=2),
     default=8,
     show_default=True,
-    help="Runs per method that --tune spends on a fifth of the training records, which are held "
-    "out; the first has the defaults.",
+    help="Runs per method that --tune spends on a fifth of the training records, which "
+    "are held out; the first has the defaults.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path("results")
@@ -253,115 +277,47 @@ def compare_command(
 ) -> None:
     """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
 
-    PLAN may be a spec, which is solved. Methods with a rule of their own plan the same budgets by
-    it, as the column plan shows. Each run has its own folder; finished runs are reused and
-    interrupted ones resumed. With --tune each method first gets its own clipping norm, learning
-    rate and hyperparameters, chosen on held-out training records; all then spend the same epsilon.
-    On own data it says before and after what all runs spend together.
+    PLAN may be a spec, which is solved. Methods with a rule of their own plan the same
+    budgets by it, as the column plan shows. Each run has its own folder; finished runs
+    are reused and interrupted ones resumed. With --tune each method first gets its own
+    clipping norm, learning rate and hyperparameters, chosen on held-out training
+    records; all then spend the same epsilon. On own data it says before and after what
+    all runs spend together.
     """
     from privplan.cli import render
     from privplan.errors import InputError
-    from privplan.forecast.target import reached_line
-    from privplan.record import ACCURACY
-    from simulate.runs.compare import (
-        LATEX,
-        PLOT,
-        TABLE,
-        answer,
-        compare,
-        counted,
-        finished_line,
-        given_table,
-        printed_table,
-        select,
-        units_apart,
-        with_recipes,
-    )
-    from simulate.runs.together import planned, recorded, together
-    from simulate.runs.tune import same_accountant, tuned_comparison
+    from simulate.cli import comparison as steps
+    from simulate.runs.compare import LATEX, PLOT, TABLE
+    from simulate.runs.together import planned, together
+    from simulate.runs.tune import same_accountant
 
     if not tune:
         refuse_options(context, ("trials",), "must be left out without --tune")
     elif recipe is not None:
-        raise InputError.one(
-            "recipe", "must be left out with --tune, which tunes it", recipe
-        )
-    own = own_of(context, options)
-    base = request_of(plan, "", output, options, own)
-    base = replace(base, plan=same_accountant(base.plan)) if tune else base
-    names, omitted = select(algorithms, base, one_unit=tune)
-    refuse_unused_aggregation(base.plan, names)
-    for line in omitted:
-        render.warn(line)
-    chosen = seeds_from(first_seed, seeds)
-    rows_of = {name: replace(base, algorithm=name) for name in names}
-    if recipe is not None:
-        rows_of, without = with_recipes(base, names, recipe)
-        names = list(rows_of)
-        for line in without:
-            render.warn(line)
-    if book is not None and base.key_file is None:
-        rule = "must be left out with seeded noise, which runs of one seed share; --noise secure"
-        raise InputError.one("book", rule, book)
-    tuned = trials if tune else 0
-    if own.data is not None:
-        for line in together(planned(rows_of, chosen, tuned)):
-            render.warn(f"before the first run: {line}")
-    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
-
-    def status(row: ComparisonRow) -> None:
-        render.status(finished_line(row))
-
-    runs_each, values = counted(seeds, "seed"), None
-    title = f"{counted(len(names), 'algorithm')}, {runs_each}"
+        rule = "must be left out with --tune, which tunes it"
+        raise InputError.one("recipe", rule, recipe)
+    base = request_of(plan, "", output, options, own_of(context, options))
     if tune:
-        with render.progress(f"{title}, {trials} runs each to tune") as progress:
-            rows, values = tuned_comparison(
-                base, names, chosen, trials, jobs, progress, status
-            )
-    else:
-        with render.progress(title) as progress:
-            rows = compare(base, names, chosen, jobs, progress, rows_of, status)
-    if form == "json":
-        render.data([line for row in rows for line in row.plain()])
-    else:
-        metric = rows[0].metric
-        for line in answer(rows):
-            render.text(line)
-        for whose, members in units_apart(rows).items():
-            heading = f"{whose}{where}: test {metric}, {runs_each}"
-            render.table(*printed_table(heading, members, values))
-        render.table(*given_table(rows))
-        for row in rows:
-            reached = None if tune else reached_line(base.plan, row.mean, base.dataset)
-            if (
-                row.algorithm == "planned"
-                and metric == ACCURACY
-                and reached is not None
-            ):
-                render.text(f"planned: {reached}")
-    runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
-    if own.data is not None:
-        trial = (
-            (plan, of, tuned)
-            for plan, of, _ in planned(rows_of, chosen, tuned)
-            if tuned
+        base = replace(base, plan=same_accountant(base.plan))
+    requests = steps.chosen_methods(base, algorithms, recipe, one_unit=tune)
+    if book is not None and base.key_file is None:
+        rule = (
+            "must be left out with seeded noise, which runs of one seed share; "
+            "--noise secure"
         )
-        for line in together([*recorded(rows_of, chosen), *trial]):
+        raise InputError.one("book", rule, book)
+    run_seeds = seeds_from(first_seed, seeds)
+    tuning_runs = trials if tune else 0
+    if base.own_data is not None:
+        for line in together(planned(requests, run_seeds, tuning_runs)):
+            render.warn(f"before the first run: {line}")
+    rows, values = steps.trained(base, requests, run_seeds, tuning_runs, jobs)
+    steps.show(form, base, run_seeds, rows, values)
+    if base.own_data is not None:
+        for line in together(steps.all_spent(requests, run_seeds, tuning_runs)):
             render.warn(f"spent: {line}")
     if book is not None:
-        from privplan.book.database import address_of, shown
-        from privplan.book.entry import booking_of
-        from privplan.book.store import add
-        from privplan.verification.verify import judge
-        from simulate.cli.replay import GIVEN, given_again
-
-        judged = partial(judge, options={GIVEN: given_again(base)})
-        for run in runs:
-            add(address_of(book), booking_of(run, "", judged=judged))
-        render.status(
-            f"{shown(address_of(book))}: holds all {counted(len(runs), 'run')}"
-        )
+        steps.add_to_book(book, base, requests, run_seeds)
     if form == "table":
         plot = f"{output / PLOT} (.svg, .pdf)"
         render.text(f"tables {output / TABLE}, {output / LATEX}; plot {plot}")

@@ -1,1 +1,1 @@
-"""Runs and their folders: execution, ledger, checkpoint, record, plots, and comparison."""
+"""Runs and their folders: execution, ledger, checkpoint, record, plot, comparison."""

@@ -1,9 +1,8 @@
 """Checkpoint files: the state of training on disk, while a run is not finished.
 
 A checkpoint holds what no budget pays for: personal parameters of clients and, under
-    correlated
-noise, the last clear sums. Only its owner may read it, it holds no more than the next
-round needs, and it is removed as soon as the run is finished.
+correlated noise, the last clear sums. Only its owner may read it, it holds no more than
+the next round needs, and it is removed as soon as the run is finished.
 """
 
 from __future__ import annotations
@@ -89,9 +88,8 @@ def load(folder: Path, device: torch.device) -> Progress | None:
         raise InputError.one("checkpoint", rule, str(path)) from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # a damaged file is reported below, in one line
+            # A damaged file is reported below, in one line.
+            warnings.simplefilter("ignore")
             archive = zipfile.ZipFile(io.BytesIO(content))
             if sum(part.file_size for part in archive.infolist()) > len(content):
                 raise ValueError("a part of the file is packed")

@@ -1,4 +1,4 @@
-"""Ledger writers, which book releases before their result is used; a check of what was booked."""
+"""Ledger writers, which book releases before their result is used; their check."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from privplan.ledger import chained, read_ledger, repaired_lines
 from privplan.record import LEDGER, ReleaseRecord, RunRecord
 
 Measured = Sequence[NoiseEvidence]
+"""Measurements of the noise of releases."""
 
 
 class LedgerWriter(Protocol):
@@ -55,37 +56,50 @@ class RemoteLedger:
 class FileLedger:
     """The ledger file ``ledger.jsonl``, synchronised to disk before ``append`` returns.
 
-    A release that is in the file already must be reproduced exactly by a replayed round; its noise
-    is measured again. ``digest`` is the plan's, ``chain`` the checkpoint's last hash; a file that
-    was changed, or lacks the checkpoint's last line, is refused.
+    A round after the checkpoint is replayed: a release that is in the file already must
+    be reproduced exactly, and its noise is measured again.
+
+    Args:
+        folder: the run folder.
+        digest: of the plan, with which the chain of hashes begins.
+        chain: the checkpoint's last hash; the plan's digest before the first round.
+
+    Raises:
+        InputError: for a file that was changed, or that lacks the checkpoint's last
+            line.
     """
 
     def __init__(self, folder: Path, digest: str, chain: str) -> None:
-        self._path, self._noise = folder / LEDGER, folder / NOISE_EVIDENCE
+        self._path = folder / LEDGER
+        self._noise_path = folder / NOISE_EVIDENCE
         self.chain = digest
-        self._replayed: deque[str] = deque()
-        lines = repaired_lines(folder, digest) if self._path.exists() else []
-        done = 0
+        lines = deque(repaired_lines(folder, digest) if self._path.exists() else ())
+        last_round = 0
         while self.chain != chain:
             if not lines:
-                rule = f"must continue the releases in {LEDGER}; use another folder with -o"
+                rule = (
+                    f"must continue the releases in {LEDGER}; "
+                    "use another folder with -o"
+                )
                 raise InputError.one("checkpoint", rule, str(folder))
-            line, self.chain = lines.pop(0)
-            done = int(load_json(line)["release"]["round"])
-        self._replayed.extend(line for line, _ in lines)
-        if (
-            self._noise.exists()
-        ):  # of rounds after the checkpoint they are measured again
+            line, self.chain = lines.popleft()
+            last_round = int(load_json(line)["release"]["round"])
+        self._replayed = deque(line for line, _ in lines)
+        # The noise of rounds after the checkpoint is measured again.
+        if self._noise_path.exists():
             measured, _ = read_noise_evidence(folder)
-            kept = [one.line for one in measured.values() if one.round <= done]
-            write_text(self._noise, "".join(kept))
+            before = (noise for noise in measured.values() if noise.round <= last_round)
+            write_text(self._noise_path, "".join(noise.line for noise in before))
 
     def append(self, records: Sequence[ReleaseRecord], measured: Measured = ()) -> None:
-        """Write the releases, or compare replayed ones with their lines in the file."""
+        """Write the releases, or compare replayed ones with their lines in the file.
+
+        Raises:
+            InputError: where a replayed release differs from its line.
+        """
         if measured:
-            append_bytes(
-                self._noise, "".join(one.line for one in measured).encode(), "ledger"
-            )
+            noise_lines = "".join(noise.line for noise in measured)
+            append_bytes(self._noise_path, noise_lines.encode(), "ledger")
         text = ""
         for record in records:
             line, self.chain = chained(record, self.chain)
@@ -93,8 +107,8 @@ class FileLedger:
                 text += line
             elif self._replayed.popleft() != line:
                 rule = (
-                    f"round {record.round} came out differently when it was replayed (another "
-                    "machine or version?); use another folder with -o"
+                    f"round {record.round} came out differently when it was replayed "
+                    "(another machine or version?); use another folder with -o"
                 )
                 raise InputError.one("ledger", rule, str(self._path))
         if text:
@@ -102,7 +116,7 @@ class FileLedger:
 
 
 def check_finished(folder: Path, record: RunRecord) -> None:
-    """Raises if the ledger of a finished run differs from the one that the run wrote."""
+    """Raise if the ledger of a finished run differs from the one that the run wrote."""
     advice = "what was lost cannot be recovered, so choose another folder with -o"
     if not (folder / LEDGER).exists():
         rule = f"must be in the folder of a finished run; {advice}"

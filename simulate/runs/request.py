@@ -1,4 +1,4 @@
-"""The request of a run: its parameters, their checks, and the experiment that they describe."""
+"""The request of a run: its parameters, their checks, and the experiment described."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from privplan.ledger import Witnessing
 from privplan.plan import Plan
 from privplan.record import RECORD
 from privplan.streams import NoiseKey, key_beside
-from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.algorithms.registry import (
+    ALGORITHMS,
+    AlgorithmEntry,
+    Hyperparameters,
+    algorithm,
+)
 from simulate.data.dataset import Dataset, validation_split
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
+from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
 from simulate.parallel import SINGLE_PROCESS, Ranks, all_gather, device_of, on_all_ranks
@@ -27,42 +33,66 @@ from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objectiv
 from simulate.tracking import require_trackers
 
 VALIDATION_SEED = 0  # seed of the validation split, the same for all methods and seeds
-NOISES = ("seeded", "secure", "secure-discrete")
+SEEDED = "seeded"
+SECURE_DISCRETE = "secure-discrete"
+NOISES = (SEEDED, "secure", SECURE_DISCRETE)
 """Kinds of noise: of the seed, of a secret key, and of a secret key on a grid."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Parameters of a run."""
+    """Parameters of a run.
+
+    Attributes:
+        plan: what is executed.
+        algorithm: its name.
+        dataset: name of the data set, unless ``own_data`` stands in for it.
+        folder: the run folder.
+        seed: of partition, cohorts, training and seeded noise.
+        device: auto, cpu or cuda.
+        partition: of the records over clients, such as dirichlet:0.3.
+        hyperparameters: those that differ from the algorithm's defaults.
+        data_dir: of the data; PRIVPLAN_DATA or the user's cache when None.
+        download: whether missing data may be downloaded.
+        canaries: audit canaries per group, in addition to the plan's clients.
+        own_data: instead of ``dataset``; data that name clients have no partition.
+        own_model: under the plan's name of the model.
+        loss: as ``simulate.tasks.objective_of`` takes it.
+        metric: as ``simulate.tasks.metric_of`` takes it.
+        track: names of trackers.
+        noise: one of ``NOISES``; if left out secure for own data, whose people are to
+            be protected, else seeded.
+        noise_key_file: where the key of a new run is written, or read to continue a
+            run; beside the folder when None.
+        witnessing: opens what testifies to the run.
+        validation_share: share of the training records that stand in for the test
+            records, in tuning.
+        tuned: whether hyperparameters were chosen by scores on other runs' data.
+        own_unit: whether a method that protects records may plan by itself under a plan
+            that protects clients.
+    """
 
     plan: Plan
     algorithm: str
     dataset: str
-    folder: Path  # the run folder
+    folder: Path
     seed: int = 0
-    device: str = "auto"  # or cpu, cuda
-    partition: str = "iid"  # of the records over clients, such as dirichlet:0.3
+    device: str = "auto"
+    partition: str = "iid"
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
-    data_dir: Path | None = None  # PRIVPLAN_DATA or the user's cache when None
-    download: bool = False  # whether missing data may be downloaded
-    canaries: int = 0  # audit canaries per group, in addition to the plan's clients
-    own_data: Data | None = (
-        None  # instead of dataset; data that name clients have no partition
-    )
-    own_model: OwnModel | None = None  # under the plan's name of the model
-    loss: Any = None  # as simulate.tasks.objective_of takes it
-    metric: Any = None  # as simulate.tasks.metric_of takes it
-    track: tuple[str, ...] = ()  # names of trackers
-    # one of NOISES; if left out secure for own data, whose people are to be protected, else seeded
+    data_dir: Path | None = None
+    download: bool = False
+    canaries: int = 0
+    own_data: Data | None = None
+    own_model: OwnModel | None = None
+    loss: Any = None
+    metric: Any = None
+    track: tuple[str, ...] = ()
     noise: str | None = None
-    # where the key of a new run is written, or read to continue a run; None for beside the folder
     noise_key_file: Path | None = None
-    witnessing: Witnessing | None = None  # opens what testifies to the run
-    # share of the training records that stand in for the test records, in tuning
+    witnessing: Witnessing | None = None
     validation_share: float | None = None
-    # whether hyperparameters were chosen by scores on other runs' data
     tuned: bool = False
-    # whether a method that protects records may plan by itself under a plan that protects clients
     own_unit: bool = False
 
     @property
@@ -72,69 +102,113 @@ class Request:
 
     @property
     def source_of_noise(self) -> str:
-        """The kind of noise, one of NOISES where it is known."""
-        return self.noise or NOISES[self.own_data is not None]
+        """The kind of noise, one of ``NOISES`` where it is known."""
+        if self.noise:
+            return self.noise
+        return SEEDED if self.own_data is None else "secure"
 
     @property
     def key_file(self) -> Path | None:
         """Where the key of the noise is kept; None for seeded noise."""
-        seeded = self.source_of_noise == NOISES[0]
-        return self.noise_key_file or (None if seeded else key_beside(self.folder))
+        if self.noise_key_file is None and self.source_of_noise != SEEDED:
+            return key_beside(self.folder)
+        return self.noise_key_file
 
     @property
     def partition_name(self) -> str:
-        """Name of the partition in the record: ``clients`` where the data name clients."""
-        named = self.own_data is not None and self.own_data.clients is not None
-        return "clients" if named else self.partition
+        """Name of the partition in the record: ``clients`` where data name clients."""
+        if self.own_data is not None and self.own_data.clients is not None:
+            return "clients"
+        return self.partition
 
 
 def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
-    """Build the experiment of a request; all checks precede the first write."""
-    entry, own = ALGORITHMS.get(request.algorithm), request.own_model
-    chosen, key = scheme(request.partition), _noise_key(request, ranks)
+    """Build the experiment of a request; all checks precede the first write.
+
+    Raises:
+        InputError: for a fault in the request, its data, its model or the folder's key.
+    """
+    entry = ALGORITHMS.get(request.algorithm)
+    chosen_scheme = scheme(request.partition)
+    key = _noise_key(request, ranks)
     if request.witnessing is not None:
         request.witnessing.check(request.plan)
     require_trackers(request.track)
     entry.complete(request.hyperparameters)
     metric = _metric(request)
-    if own is None:
+    if request.own_model is None:
         _check_model(request.plan.spec.model.name)
     device = device_of(request.device, ranks)
-    data, assigned = _data(request, chosen)
-    unit = entry.unit_under(request.plan)
-    if unit == "record" and request.plan.unit != unit and not request.own_unit:
-        rule = f"must be record for {entry.name}, which protects single records: write unit: record"
-        raise InputError.one("plan.unit", f"{rule} in the spec", request.plan.unit)
-    if unit == "record":
-        require_disjoint(request.algorithm, chosen, assigned, len(data.train_y))
-    records = None
-    if entry.unit == "record":
-        # The least number of records of a client per group. A plan that uses it makes it public:
-        # in a deployment it is known beforehand, and a simulation takes it from the partition.
-        members = zip(request.plan.groups, assigned.members, strict=True)
-        records = {
-            group.name: int(assigned.sizes(part).min()) for group, part in members
-        }
+    data, assigned = _data(request, chosen_scheme)
+    by_record = entry.unit_under(request.plan) == "record"
+    if by_record:
+        _check_unit(request, entry)
+        require_disjoint(request.algorithm, chosen_scheme, assigned, len(data.train_y))
+    records = (
+        _lowest_records(request.plan, assigned) if entry.unit == "record" else None
+    )
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
-    name = built.plan.spec.model.name
-    if own is None:
-        network = model(name)
-    elif _built_in(name):
+    network = _network(
+        request,
+        built.plan.spec.model.name,
+        data,
+        vectorised=by_record or device.type != "cpu",
+        by_record=by_record,
+    )
+    return Experiment(
+        built,
+        network,
+        data,
+        assigned,
+        request.seed,
+        device,
+        ranks=ranks,
+        canaries=request.canaries,
+        metric=metric,
+        key=key,
+        discrete=request.source_of_noise == SECURE_DISCRETE,
+    )
+
+
+def _check_unit(request: Request, entry: AlgorithmEntry) -> None:
+    """Raise where a method would protect records under a plan that protects clients."""
+    if request.plan.unit != "record" and not request.own_unit:
+        rule = (
+            f"must be record for {entry.name}, which protects single records: "
+            "write unit: record in the spec"
+        )
+        raise InputError.one("plan.unit", rule, request.plan.unit)
+
+
+def _lowest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:
+    """The least number of records of a client, by group.
+
+    A plan that uses it makes it public: in a deployment it is known beforehand, and a
+    simulation takes it from the partition.
+    """
+    clients_of_groups = zip(plan.groups, assigned.members, strict=True)
+    return {
+        group.name: int(assigned.sizes(clients).min())
+        for group, clients in clients_of_groups
+    }
+
+
+def _network(
+    request: Request, name: str, data: Dataset, *, vectorised: bool, by_record: bool
+) -> Model:
+    """The model that is trained, under the plan's name of it."""
+    if request.own_model is None:
+        return model(name)
+    if _built_in(name):
         rule = "must not be the name of a built-in model when an own model is trained"
         raise InputError.one("model.name", rule, name)
-    else:
-        network = own.model(
-            name,
-            data,
-            objective=objective_of(request.task, request.loss, data.targets),
-            vectorised=unit == "record" or device.type != "cpu",
-            by_record=unit == "record",
-        )
-    return Experiment(
-        built, network, data, assigned, request.seed, device, ranks=ranks,
-        canaries=request.canaries, metric=metric, key=key,
-        discrete=request.source_of_noise == NOISES[2],
-    )  # fmt: skip
+    return request.own_model.model(
+        name,
+        data,
+        objective=objective_of(request.task, request.loss, data.targets),
+        vectorised=vectorised,
+        by_record=by_record,
+    )
 
 
 def _metric(request: Request) -> Metric | None:
@@ -152,33 +226,38 @@ def _metric(request: Request) -> Metric | None:
 
 
 def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
-    """The key of the noise: read for a run that exists, else new; None for seeded noise.
+    """The key of the noise: read for a run that exists, else new; None if seeded.
 
-    A key is for one run: two runs with one key may share noise. The main rank sends it to the
-    others by the channel on which they send sums without noise.
+    A key is for one run: two runs with one key may share noise. The main rank sends it
+    to the others by the channel on which they send sums without noise.
     """
     if request.source_of_noise not in NOISES:
         raise InputError.one(
             "noise", f"must be one of {', '.join(NOISES)}", request.noise
         )
-    if request.source_of_noise == NOISES[0]:
+    if request.source_of_noise == SEEDED:
         if request.noise_key_file is not None:
-            found = str(request.noise_key_file)
-            raise InputError.one("noise-key-file", "is only for --noise secure", found)
+            path = str(request.noise_key_file)
+            raise InputError.one("noise-key-file", "is only for --noise secure", path)
         return None
 
-    def own() -> list[bytes]:
+    def key_of_main_rank() -> list[bytes]:
+        """What this process contributes: the key on the main rank, else nothing."""
         path = request.key_file
         if not ranks.is_main or path is None:
             return []
         if (request.folder / RECORD).exists():
             return [NoiseKey.load(path).content]
         if path.exists():
-            rule = "must be a new file for a new run, since a key is for one run; move the old one"
+            rule = (
+                "must be a new file for a new run, since a key is for one run; "
+                "move the old one"
+            )
             raise InputError.one("noise-key-file", rule, str(path))
         return [NoiseKey.new().content]
 
-    [content] = all_gather(ranks, on_all_ranks(ranks, own), torch.device("cpu"))
+    contributed = on_all_ranks(ranks, key_of_main_rank)
+    [content] = all_gather(ranks, contributed, torch.device("cpu"))
     return NoiseKey(content)
 
 
@@ -198,8 +277,8 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
             raise InputError.one("tune", rule, request.partition_name)
         data = validation_split(data, request.validation_share, VALIDATION_SEED)
     if assigned is None:
-        labels, people = data.train_labels.numpy(), data.train_people
-        assigned = partition(chosen, labels, groups, request.seed, people)
+        labels = data.train_labels.numpy()
+        assigned = partition(chosen, labels, groups, request.seed, data.train_people)
     elif request.partition != "iid":
         rule = "must be left out with data that name the client of each record"
         raise InputError.one("partition", rule, request.partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from privplan.accounting.accountant import accountant, at_most
 from privplan.accounting.certificate import laws
@@ -11,6 +12,7 @@ from privplan.accounting.release import (
     Relation,
     Release,
     SamplingLaw,
+    Unit,
     named_law,
 )
 from privplan.ledger import history_of
@@ -21,70 +23,109 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs.compare import request_for
 from simulate.runs.request import Request, prepare
 
-Spent = tuple[Plan, Mapping[str, History], int]
-"""A plan, what one run under it releases of each group, and the number of such runs."""
+# What no noise protects; its epsilon is infinite.
 _BARE = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
+
+
+class Spending(NamedTuple):
+    """What several equal runs release.
+
+    Attributes:
+        plan: that a run executes.
+        histories: what one run under the plan releases of each group, by group.
+        runs: how many there are.
+    """
+
+    plan: Plan
+    histories: Mapping[str, History]
+    runs: int
+
+
+class _Neighbours(NamedTuple):
+    """Epsilons of the same unit and relation of a group are composed."""
+
+    group: str
+    unit: Unit
+    relation: str
 
 
 def planned(
     rows: Mapping[str, Request], seeds: Sequence[int], tried: int
-) -> Iterator[Spent]:
-    """What the runs of a comparison will spend; ``tried`` more of each method tune it."""
+) -> Iterator[Spending]:
+    """What the runs of a comparison will spend.
+
+    Args:
+        rows: the requests of the comparison, by name of the row.
+        seeds: of the runs of each row.
+        tried: how many more runs of each row tune it.
+    """
     for name, base in rows.items():
         entry = ALGORITHMS.get(base.algorithm)
         if entry.released == "nothing":
             continue
         plan = prepare(request_for(base, name, seeds[0])).algorithm.plan
-        bare = entry.unit == "none" or _shared(base, len(rows) + tried)
-        releases = {
-            one.name: _BARE if bare else plan.history(one) for one in plan.groups
-        }
-        yield plan, releases, len(seeds) + tried
+        if entry.unit == "none" or _is_noise_shared(base, len(rows) + tried):
+            histories = {group.name: _BARE for group in plan.groups}
+        else:
+            histories = {group.name: plan.history(group) for group in plan.groups}
+        yield Spending(plan, histories, len(seeds) + tried)
 
 
-def _shared(base: Request, runs_of_a_seed: int) -> bool:
-    """Whether runs of one seed draw the same noise, which a difference of two releases removes."""
+def _is_noise_shared(base: Request, runs_of_a_seed: int) -> bool:
+    """Whether runs of a seed draw the same noise, which a difference of two removes."""
     return base.key_file is None and runs_of_a_seed > 1
 
 
-def recorded(rows: Mapping[str, Request], seeds: Sequence[int]) -> Iterator[Spent]:
+def recorded(rows: Mapping[str, Request], seeds: Sequence[int]) -> Iterator[Spending]:
     """What the ledgers of the runs of a comparison say that they released."""
-    for request in (
-        request_for(one, name, seed) for name, one in rows.items() for seed in seeds
-    ):
-        shared, run = _shared(request, len(rows)), load_run(request.folder)
-        if any(not release.noise.silent for release in run.ledger.records):
+    for name, base in rows.items():
+        for seed in seeds:
+            request = request_for(base, name, seed)
+            run = load_run(request.folder)
+            releases = run.ledger.records
+            if all(release.noise.silent for release in releases):
+                continue
             names = [group.name for group in run.plan.groups]
-            of = {
-                one: _BARE if shared else history_of(run.ledger.records, one)
-                for one in names
-            }
-            yield run.plan, of, 1
+            if _is_noise_shared(request, len(rows)):
+                histories = dict.fromkeys(names, _BARE)
+            else:
+                histories = {group: history_of(releases, group) for group in names}
+            yield Spending(run.plan, histories, 1)
 
 
-def together(spent: Iterable[Spent]) -> Iterator[str]:
-    """One line for each group and unit: the epsilon of all these releases at once."""
-    parts = [(plan, plan.unit, plan.spec.relation, of, n) for plan, of, n in spent]
-    for name, unit, relation in dict.fromkeys(
-        (g, u, r) for _, u, r, of, _ in parts for g in of
-    ):
-        same = [
-            (p, of, n)
-            for p, u, r, of, n in parts
-            if (u, r) == (unit, relation) and name in of
-        ]
-        pairs = (
-            (one, count * times) for _, of, times in same for one, count in of[name]
-        )
-        whole, groups = History(pairs), [plan.group(name) for plan, _, _ in same]
-        delta = min(group.delta for group in groups)
-        found = accountant(GUARANTEE).epsilon(whole, delta, Relation(relation)).upper
-        count, budget = (
-            sum(times for _, _, times in same),
-            max(one.epsilon for one in groups),
-        )
-        law = f"{named_law(laws(whole), unit)} sampling, {relation}, accountant {GUARANTEE}"
-        yield (
-            f"{name}: {count} runs on the same people, together epsilon {at_most(found, 5)} for "
-            f"each {unit} (budget of one run {budget:g}) at delta {delta:.3g}, {law}"
-        )
+def together(spendings: Iterable[Spending]) -> Iterator[str]:
+    """A line for each group, unit and relation: the epsilon of all releases at once.
+
+    Yields:
+        An upper bound by the accountant of guarantees, at the least delta of the plans,
+        with what it depends on.
+    """
+    by_neighbours: dict[_Neighbours, list[Spending]] = {}
+    for spending in spendings:
+        plan = spending.plan
+        for group in spending.histories:
+            neighbours = _Neighbours(group, plan.unit, plan.spec.relation)
+            by_neighbours.setdefault(neighbours, []).append(spending)
+    for neighbours, composed in by_neighbours.items():
+        yield _line(neighbours, composed)
+
+
+def _line(neighbours: _Neighbours, composed: Sequence[Spending]) -> str:
+    """What the runs spend together of a group, in words."""
+    name, unit, relation = neighbours
+    pairs = []
+    for spending in composed:
+        for release, count in spending.histories[name]:
+            pairs.append((release, count * spending.runs))
+    history = History(pairs)
+    groups = [spending.plan.group(name) for spending in composed]
+    delta = min(group.delta for group in groups)
+    epsilon = accountant(GUARANTEE).epsilon(history, delta, Relation(relation)).upper
+    runs = sum(spending.runs for spending in composed)
+    budget = max(group.epsilon for group in groups)
+    sampling = named_law(laws(history), unit)
+    return (
+        f"{name}: {runs} runs on the same people, together epsilon "
+        f"{at_most(epsilon, 5)} for each {unit} (budget of one run {budget:g}) at delta "
+        f"{delta:.3g}, {sampling} sampling, {relation}, accountant {GUARANTEE}"
+    )

@@ -1,22 +1,21 @@
-"""Tuning of each method of a comparison by itself, with the same number of runs for all.
+"""Tuning of each method of a comparison by itself, with as many runs for each.
 
-Each method has a study of its own (``simulate.runs.study``), whose first trial has its defaults.
-Each run trains for all rounds of the plan, under the method's own plan, on a part of
-the training records, and is scored on the others (``simulate.data.dataset``); test records are
-not used. In a deployment the validation records would have to be public or proxy data: choosing by
-private records is a release of its own.
+Each method has a study of its own (``simulate.runs.study``), whose first trial has its
+defaults. Each run trains for all rounds of the plan, under the method's own plan, on a
+part of the training records, and is scored on the others (``simulate.data.dataset``);
+test records are not used. In a deployment the validation records would have to be
+public or proxy data: choosing by private records is a release of its own.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from privplan.errors import InputError
 from privplan.files import write_text
@@ -25,105 +24,35 @@ from privplan.planning.solver import solve
 from privplan.processes import Progress
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
-from privplan.values import Value, digest
-from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry, Hyperparameters
+from privplan.values import digest
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.engine.loop import evaluate, one_core
-from simulate.runs.compare import TUNING, ComparisonRow, compare, require_own
+from simulate.runs.compare import TUNING, compare, require_comparison_folder
 from simulate.runs.request import Request, prepare
-from simulate.runs.study import Problem, search, to_the_end
-
-# --- What ``compare --tune`` varies of a method, and the plan with other values of it. -----------
-
-CLIPPING = (0.1, 2.0)  # least and largest clipping norm that is tried, over the plan's
-RATE = (
-    1 / 3,
-    3.0,
-)  # least and largest local learning rate that is tried, over the plan's
-FACTOR = 4.0  # largest factor between a hyperparameter that is tried and its default
-
-
-class Point(Value):
-    """Values that a method trains with; clipping norm and rate are factors on the plan's."""
-
-    clipping: float = 1.0  # of the first norm where it follows a quantile
-    rate: float = 1.0
-    values: dict[str, float] = Field(
-        default_factory=dict
-    )  # the method's own hyperparameters
-
-
-class SearchSpace:
-    """The values of a method that are tuned, each on a logarithmic scale.
-
-    Hyperparameters that the user gave stay; a method without privacy has no norm to tune.
-    """
-
-    def __init__(self, entry: AlgorithmEntry, given: Mapping[str, float]) -> None:
-        clips = entry.unit != "none" and entry.released != "nothing"
-        known = (
-            {"clipping": (1.0, *CLIPPING)} if clips else {}
-        )  # default, least and largest value
-        known["rate"] = (1.0, *RATE)
-        for name, one in entry.hyperparameters.items():
-            if not one.integer and name not in given and one.default > 0:
-                low, high = (
-                    max(one.low, one.default / FACTOR),
-                    min(one.high, one.default * FACTOR),
-                )
-                known[name] = (one.default, low, high)
-        self.ranges = {name: (low, high) for name, (_, low, high) in known.items()}
-        self.default = {name: middle for name, (middle, _, _) in known.items()}
-        defaults = {name: one.default for name, one in entry.hyperparameters.items()}
-        self._own = {**defaults, **given}
-
-    def point(self, found: Mapping[str, Any]) -> Point:
-        """The values of a trial, with those that are not varied."""
-        return Point(
-            clipping=found.get("clipping", 1.0),
-            rate=found.get("rate", 1.0),
-            values={name: found.get(name, value) for name, value in self._own.items()},
-        )
-
-
-def retuned(plan: Plan, point: Point) -> Plan:
-    """The plan with another clipping norm and local learning rate; same guarantees.
-
-    Noise multipliers are in units of the clipping norm, so no guarantee depends on either.
-    """
-    spec = plan.spec
-    rate = min(spec.local.learning_rate * point.rate, 1e6)
-    local = spec.local.model_copy(update={"learning_rate": float(f"{rate:.6g}")})
-    norm = float(f"{spec.clipping_norm * point.clipping:.6g}")
-    factor = norm / spec.clipping_norm
-    groups = tuple(
-        group
-        if group.clipping_norm is None
-        else group.model_copy(update={"clipping_norm": group.clipping_norm * factor})
-        for group in plan.groups
-    )
-    changed = spec.model_copy(update={"local": local, "clipping_norm": norm})
-    update = {
-        "spec": changed,
-        "groups": groups,
-        "mean_noise_std": plan.mean_noise_std * factor,
-    }
-    return plan.model_copy(update=update)
-
-
-# --- Tuning of each method of a comparison by itself, with the same number of runs for all. ------
+from simulate.runs.rows import ComparisonRow
+from simulate.runs.study import Problem, Tried, search, to_the_end
+from simulate.runs.tuning_space import Point, SearchSpace, retuned
 
 ACCOUNTANT = "pld"
-"""Accountant of a tuned comparison: the guarantee's, with which every method can use its budgets
-up, so that no lead is an accountant's."""
+"""Accountant of a tuned comparison: the guarantee's, with which every method can use
+its budgets up, so that no lead is an accountant's."""
 VALIDATION_SHARE = 0.2  # share of the training records that is held out for validation
-VALIDATION_CLIENTS = (
-    100  # most clients whose personal models are scored on validation records
-)
+# Most clients whose personal models are scored on validation records, as in training.
+VALIDATION_CLIENTS = 100
+CHOSEN = "tuned.json"  # what each method trains with, by name
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method with the values that have the best validation score."""
+    """A method with the values that have the best validation score.
+
+    Attributes:
+        algorithm: name of the method.
+        point: its values.
+        score: the validation score of the values, in [0, 1].
+        default_score: that of the method's defaults.
+        runs: how many runs were scored.
+    """
 
     algorithm: str
     point: Point
@@ -133,16 +62,13 @@ class Tuned:
 
 
 def same_accountant(plan: Plan) -> Plan:
-    """The plan solved with the accountant that all methods of a tuned comparison calibrate with."""
+    """The plan solved with the accountant with which all tuned methods calibrate."""
     planning = plan.spec.planning
     if planning.accountant == ACCOUNTANT and planning.calibration == "exact":
         return plan
     data = plan.spec.model_dump(mode="json")
-    data["planning"] = {
-        **data["planning"],
-        "accountant": ACCOUNTANT,
-        "calibration": "exact",
-    }
+    calibration = {"accountant": ACCOUNTANT, "calibration": "exact"}
+    data["planning"] = {**data["planning"], **calibration}
     return solve(Spec.parse(data), second_opinion=False)
 
 
@@ -155,48 +81,69 @@ def tune(
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Tuned]:
-    """The best values of each method, by name."""
+    """The best values of each method, by name.
+
+    Args:
+        base: the request of the comparison, whose folder holds the studies.
+        algorithms: names of the methods.
+        trials: of each method, 2 or more; the first has its defaults.
+        seed: of the search, and of the runs.
+        jobs: processes.
+        progress: told of finished trials.
+
+    Raises:
+        InputError: for too few trials, a folder of something else, a fault in a request
+            or a metric of its own.
+    """
     if trials < 2:
         raise InputError.one("trials", "must be 2 or more", trials)
-    require_own(base.folder)
+    require_comparison_folder(base.folder)
     request = replace(base, validation_share=VALIDATION_SHARE, seed=seed)
-    given = base.hyperparameters
+    fixed = base.hyperparameters
     identity = {
         "plan": base.plan.digest,
         "data": [base.dataset, base.partition_name, VALIDATION_SHARE],
-        "given": [given.aggregation, dict(given.values)],
+        "given": [fixed.aggregation, dict(fixed.values)],
         "seed": seed,
     }
-    spaces, requests = (
-        {},
-        {name: replace(request, algorithm=name) for name in algorithms},
-    )
-    for name, one in requests.items():
-        if (metric := prepare(one).metric) is not None:
+    requests = {name: replace(request, algorithm=name) for name in algorithms}
+    spaces = {}
+    for name, of_method in requests.items():
+        metric = prepare(of_method).metric
+        if metric is not None:
             rule = (
                 "must be left out of a tuned comparison, whose measure is the accuracy"
             )
             raise InputError.one("metric", rule, metric.name)
-        spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values)
+        spaces[name] = SearchSpace(ALGORITHMS.get(name), fixed.values)
 
     def trial(name: str, key: str, params: dict[str, Any]) -> tuple[Request, Point]:
         return requests[name], spaces[name].point(params)
 
-    tried = search(
+    tried_by_name = search(
         base.folder / TUNING,
-        {name: Problem(space.ranges, space.default) for name, space in spaces.items()}, trial,
-        _score, identity=digest(identity), seed=seed, trials=trials, jobs=jobs, progress=progress,
-    )  # fmt: skip
-    found = {}
-    for name, space in spaces.items():
-        scores = [one.scores[0] for one in tried[name] if one.scores is not None]
-        point = space.point(tried[name][scores.index(max(scores))].params)
-        found[name] = Tuned(name, point, max(scores), scores[0], len(scores))
-    return found
+        {name: Problem(space.ranges, space.default) for name, space in spaces.items()},
+        trial,
+        _score,
+        identity=digest(identity),
+        seed=seed,
+        trials=trials,
+        jobs=jobs,
+        progress=progress,
+    )
+    return {name: _best(name, spaces[name], tried_by_name[name]) for name in algorithms}
+
+
+def _best(name: str, space: SearchSpace, trials: Sequence[Tried]) -> Tuned:
+    """The first of the trials with the highest score."""
+    scores = [trial.scores[0] for trial in trials if trial.scores is not None]
+    highest = max(scores)
+    point = space.point(trials[scores.index(highest)].params)
+    return Tuned(name, point, highest, scores[0], len(scores))
 
 
 def _score(trial: tuple[Request, Point]) -> float:
-    """Validation score of a run: what ``accuracy`` of a run is; 0 where it is not finite."""
+    """Validation score of a run, as its ``accuracy`` is; 0 where it is not finite."""
     torch.set_num_threads(1)
     request, point = trial
     experiment = prepare(request)
@@ -210,23 +157,22 @@ def _score(trial: tuple[Request, Point]) -> float:
     return score if math.isfinite(score) else 0.0
 
 
-def tuned_request(base: Request, found: Tuned) -> Request:
-    """The request of a method with the values that were found for it."""
-    chosen = Hyperparameters(base.hyperparameters.aggregation, found.point.values)
+def tuned_request(base: Request, tuned: Tuned) -> Request:
+    """The request of a method with the values that were tuned for it."""
+    chosen = Hyperparameters(base.hyperparameters.aggregation, tuned.point.values)
     plan = base.plan
-    if not ALGORITHMS.get(found.algorithm).executes(plan):
-        # a method that plans for itself starts from the values before the plan's recipe
+    if not ALGORITHMS.get(tuned.algorithm).executes(plan):
+        # A method that plans for itself starts from the values before the plan's
+        # recipe.
         spec = Spec.parse(without_recipe(plan.spec.model_dump(mode="json")))
         plan = plan.model_copy(update={"spec": spec})
-    plan = retuned(plan, found.point)
     return replace(
-        base, algorithm=found.algorithm, plan=plan, hyperparameters=chosen, tuned=True
+        base,
+        algorithm=tuned.algorithm,
+        plan=retuned(plan, tuned.point),
+        hyperparameters=chosen,
+        tuned=True,
     )
-
-
-# --- A comparison in which each method trains with values that were tuned for it. ----------------
-
-CHOSEN = "tuned.json"  # what each method trains with, by name
 
 
 def tuned_comparison(
@@ -238,19 +184,21 @@ def tuned_comparison(
     progress: Progress,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> tuple[list[ComparisonRow], dict[str, dict[str, Any]]]:
-    """Tune each method and train all with their own values: the rows, and the values by name."""
-    found = tune(base, algorithms, trials=trials, jobs=jobs, progress=progress)
-    requests = {name: tuned_request(base, one) for name, one in found.items()}
+    """Tune each method and train all with their values: rows, and values by name."""
+    tuned_by_name = tune(base, algorithms, trials=trials, jobs=jobs, progress=progress)
+    requests = {
+        name: tuned_request(base, tuned) for name, tuned in tuned_by_name.items()
+    }
     chosen = {}
-    for name, one in found.items():
-        spec, point = requests[name].plan.spec, one.point
+    for name, tuned in tuned_by_name.items():
+        spec = requests[name].plan.spec
         chosen[name] = {
             "C": spec.clipping_norm,
             "rate": spec.local.learning_rate,
-            **point.values,
-            "runs": one.runs,
-            "validation": one.score,
-            "validation_default": one.default_score,
+            **tuned.point.values,
+            "runs": tuned.runs,
+            "validation": tuned.score,
+            "validation_default": tuned.default_score,
         }
     rows = compare(base, algorithms, seeds, jobs, progress, requests, finished)
     write_text(base.folder / CHOSEN, json.dumps(chosen, indent=1) + "\n")

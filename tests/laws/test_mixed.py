@@ -14,7 +14,7 @@ from privplan.guard.storage import DRAW
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.proxy.pilot import Pilot, run
-from simulate.proxy.search import variations, varied
+from simulate.proxy.variations import variations, varied
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute

@@ -83,21 +83,19 @@ def test_only_the_mechanisms_draw_normal_noise():
             r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text()
         )
     ]
-    assert (
-        sorted(drawing)
-        == [
-            "attacks/inversion.py",  # images on which an attacker scales its search
-            "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
-            "engine/loop.py",  # names the stream; subtracts what a client says that it drew
-            "mechanisms.py",
-            "models/network.py",  # dropout of a user's module
-            "models/own.py",  # made-up records on which a user's module is tried
-            "proxy/pilot.py",  # directions in which a pilot looks; nothing is protected by them
-            "replay/clients.py",  # draws a run's noise again, to compare
-            "replay/sums.py",  # the same
-            "replay/training.py",  # directions in which a model is rounded
-        ]
-    )
+    assert sorted(drawing) == [
+        "attacks/inversion.py",  # images on which an attacker scales its search
+        "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
+        "engine/loop.py",  # names the stream; subtracts what a client says that it drew
+        "mechanisms.py",
+        "models/network.py",  # dropout of a user's module
+        "models/own.py",  # made-up records on which a user's module is tried
+        # Directions in which a pilot looks; nothing is protected by them.
+        "proxy/observation.py",
+        "replay/clients.py",  # draws a run's noise again, to compare
+        "replay/sums.py",  # the same
+        "replay/training.py",  # directions in which a model is rounded
+    ]
 
 
 CLIENTS, RATIO, DRAWS = 400, 0.05, 3000

@@ -17,15 +17,10 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.data.registry import load
 from simulate.engine.loop import initial_state, run_round
-from simulate.proxy import pilot as estimators
+from simulate.proxy import estimators
 from simulate.proxy.pilot import Pilot, pilot_experiment, run
-from simulate.proxy.search import (
-    PROXY_JOURNAL,
-    Variation,
-    proxy_run,
-    variations,
-    varied,
-)
+from simulate.proxy.table import PROXY_JOURNAL, proxy_run
+from simulate.proxy.variations import Variation, variations, varied
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.command import answer, privplan
 from tests.simulate.proxy.test_tuning import DATA, SETTING, TEXT

@@ -19,8 +19,9 @@ from privplan.spec.training import fields_digest
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import algorithm
 from simulate.models.network import save
-from simulate.proxy import search as search_module
 from simulate.proxy import search as tuning
+from simulate.proxy.candidate import Candidate, default_candidate, space
+from simulate.proxy.training import Setting, smaller
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -38,9 +39,7 @@ model: {name: mlp-digits, parameters: 2410}
 planning: {accountant: rdp}
 """
 DATA: dict[str, Any] = load_yaml(TEXT, "spec")
-SETTING = tuning.Setting(
-    spec=DATA, algorithm="planned", dataset="digits", partition="iid"
-)
+SETTING = Setting(spec=DATA, algorithm="planned", dataset="digits", partition="iid")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def mean_noise(plan):
 
 
 def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
-    part = tuning.smaller(plan, 1 / 8)
+    part = smaller(plan, 1 / 8)
     assert part.groups[0].expected_cohort == pytest.approx(
         plan.groups[0].expected_cohort / 8
     )
@@ -66,11 +65,11 @@ def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
 
 
 def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
-    default = tuning.default_candidate(plan)
-    varied = tuning.space(default)
+    default = default_candidate(plan)
+    varied = space(default)
     for number in range(2):
         values = {name: (one[0] if number else one[-1]) for name, one in varied.items()}
-        one = tuning.Candidate(**{**default.model_dump(), **values})
+        one = Candidate(**{**default.model_dump(), **values})
         spec = Spec.parse(one.applied(DATA))
         rate = spec.server.learning_rate or 0.0
         length = rate * spec.clipping_norm / (1 - (spec.server.momentum or 0.0))
@@ -103,7 +102,7 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monke
         return tuning.search_recipe(SETTING, 12, tmp_path / folder, seed)
 
     stops: set[int] = set()
-    monkeypatch.setattr(search_module, "accuracy", counted)
+    monkeypatch.setattr(tuning, "accuracy", counted)
     whole = search("whole")
     assert whole.best.mean >= whole.default.mean
     assert whole.evidence.runs == len(calls) < 12 * 3
@@ -163,7 +162,7 @@ def tuned(folder, name, text=TEXT, **options):
 
 @pytest.mark.slow
 def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path, monkeypatch):
-    monkeypatch.setattr(search_module, "accuracy", scored)
+    monkeypatch.setattr(tuning, "accuracy", scored)
     done = tuned(tmp_path, "fedavg", trials=12)
     assert done.exit_code == 0, done.output
     assert "planned trains with them, too" in done.stderr
@@ -236,7 +235,7 @@ def test_a_run_from_parameters_in_a_file_is_kept_and_replayed(tmp_path):
 def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_path):
     data = warm(tmp_path)
     plan = solve(Spec.parse(data), second_opinion=False)
-    trial = tuning.Trial(recipe=tuning.default_candidate(plan), share=1.0, seed=0)
+    trial = tuning.Trial(recipe=default_candidate(plan), share=1.0, seed=0)
     for name in ("digits", "Digits", "digits:1000"):
         setting = SETTING.model_copy(update={"spec": data, "dataset": name})
         with pytest.raises(

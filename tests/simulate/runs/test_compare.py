@@ -4,14 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from simulate.runs.compare import (
-    ComparisonRow,
-    answer,
-    kept_line,
-    latex,
-    leader,
-    units_apart,
-)
+from simulate.runs.leader import answer, kept_line, leader, units_apart
+from simulate.runs.rows import ComparisonRow
+from simulate.runs.tables import latex
 
 
 def _row(name, scores, outcome="kept", upper=1.0, unit="client"):

@@ -22,8 +22,9 @@ from simulate.algorithms.registry import Hyperparameters
 from simulate.engine import round
 from simulate.runs.compare import compare
 from simulate.runs.ledger_writer import FileLedger
+from simulate.runs.records import PLOT
 from simulate.runs.request import Request
-from simulate.runs.run import PLOT, execute
+from simulate.runs.run import execute
 from tests.simulate.conftest import interrupt
 
 MOMENTS = sorted(random.Random(20).sample(range(1, 8), 2))

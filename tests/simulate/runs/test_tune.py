@@ -13,10 +13,12 @@ from privplan.plan import Plan
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import validation_split
 from simulate.data.registry import load
-from simulate.runs import tune as tune_module
 from simulate.runs import tune as tuning
-from simulate.runs.compare import ComparisonRow, printed_table, select
+from simulate.runs.compare import select
 from simulate.runs.request import Request
+from simulate.runs.rows import ComparisonRow
+from simulate.runs.tables import printed_table
+from simulate.runs.tuning_space import Point, SearchSpace, retuned
 
 
 def quiet(done, total):
@@ -43,8 +45,8 @@ def test_validation_records_are_training_records_and_no_others():
 def test_another_norm_and_rate_leave_the_guarantee(name, short_plan):
     """Noise over bound is what the certificate is of; the noise itself scales with the norm."""
     plan = algorithm(name, short_plan).plan
-    point = tuning.Point(clipping=0.25, rate=2.0)
-    other = tuning.retuned(plan, point)
+    point = Point(clipping=0.25, rate=2.0)
+    other = retuned(plan, point)
     assert other.certificate == plan.certificate
     for group, changed in zip(plan.groups, other.groups, strict=True):
         assert changed.noise_multiplier == group.noise_multiplier
@@ -53,15 +55,13 @@ def test_another_norm_and_rate_leave_the_guarantee(name, short_plan):
     assert other.spec.local.learning_rate == pytest.approx(
         2 * plan.spec.local.learning_rate
     )
-    assert [
-        g.name for g in algorithm(name, tuning.retuned(short_plan, point)).plan.groups
-    ]
+    assert [g.name for g in algorithm(name, retuned(short_plan, point)).plan.groups]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_every_method_has_a_space_within_its_own_ranges(name):
     entry = ALGORITHMS.get(name)
-    space = tuning.SearchSpace(entry, {})
+    space = SearchSpace(entry, {})
     points = [
         space.point({key: ends[at] for key, ends in space.ranges.items()})
         for at in (0, 1)
@@ -77,7 +77,7 @@ def test_every_method_has_a_space_within_its_own_ranges(name):
             assert entry.hyperparameters[key].fault(key, value) is None
     for key in (key for key, one in entry.hyperparameters.items() if not one.integer):
         assert len({one.values[key] for one in points}) > 1
-        fixed = tuning.SearchSpace(entry, {key: 0.5})
+        fixed = SearchSpace(entry, {key: 0.5})
         assert key not in fixed.ranges
         assert fixed.point({}).values[key] == 0.5
 
@@ -122,7 +122,7 @@ def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
         for verdict in row.verdicts:
             assert verdict.outcome == "kept"
             assert all(one.realised_upper <= one.budget for one in verdict.groups)
-    monkeypatch.setattr(tune_module, "_score", None)  # nothing is run again
+    monkeypatch.setattr(tuning, "_score", None)  # nothing is run again
     found = tuning.tune(base, names, trials=3)
     for name in names:
         request = tuning.tuned_request(base, found[name])
