@@ -78,8 +78,10 @@ class PublishedVerdict(Value):
     Attributes:
         plan: digest of the plan, to be compared with the approved one.
         unit: whom the budgets protect.
-        level: ``executed`` where rounds were executed again and agree; ``recorded``
-            where the verdict rests on what the run recorded.
+        level: ``executed`` where all rounds were executed again and agree, and the
+            model is the one that the verifier trained: no bit of it was chosen by
+            whoever wrote the run; ``recorded`` where the model follows from the
+            releases that the run recorded.
         noise: ``seeded`` noise can be drawn again: a simulation on public data.
         executed: how many rounds were executed again when the bundle was made.
         model: the parameters in the bundle: ``all``; ``shared``, those that clients do
@@ -111,9 +113,12 @@ class PublishedVerdict(Value):
     @property
     def line(self) -> str:
         """What it says, in one sentence."""
+        executed = f"{self.executed} of {self.rounds} rounds"
         checked = "as recorded"
         if self.level == "executed":
-            checked = f"executed again ({self.executed} of {self.rounds} rounds)"
+            checked = f"executed again ({executed}; model trained by the verifier)"
+        elif self.executed:
+            checked = f"as recorded ({executed} executed again)"
         spent = ", ".join(
             f"{promise.group}: at most {promise.realised_upper:g} of {promise.budget:g} at "
             f"delta {promise.delta:.3g} ({promise.sampling}, {self.relation}, "

@@ -54,6 +54,9 @@ class PublishedModel:
     kind: Literal["all", "shared"]
     algorithm: str  # its registered name
     initial: Literal["seed", "plan", "module"]
+    # Whether the verifier trained it from the seed on; else it follows from the run's
+    # releases, in whose last bits whoever wrote the run could hide something.
+    is_retrained: bool
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
         algorithm="deployment" if model is None else model.algorithm,
         unit=plan.unit,
         relation=plan.spec.relation,
-        level="executed" if verdict.executed else "recorded",
+        level="executed" if model and model.is_retrained else "recorded",
         noise=record.noise,
         rounds=plan.spec.rounds,
         executed=verdict.executed,

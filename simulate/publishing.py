@@ -1,4 +1,4 @@
-"""The model that is published of a run, computed from its releases, without data."""
+"""The model that is published of a run: trained by the verifier, or of its releases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
             raise InputError.one("model", rule, "none")
         built = parts.parts_of(record, plan, data_dir, folder).model
     state = options.get(STATE, {}).get("final")
-    if isinstance(state, ModelState):  # of all rounds, executed again
+    is_retrained = isinstance(state, ModelState)
+    if is_retrained:
         algorithm = algorithm_of(plan, record)
         vector = state.released(algorithm)
     else:
@@ -59,7 +60,7 @@ def published_model(folder: Path, options: Mapping[str, Any]) -> PublishedModel:
     if algorithm.personalisation.per_client:
         named = shared_only(algorithm, model, named)
         kind = "shared"
-    return PublishedModel(named, kind, algorithm.name, initial)
+    return PublishedModel(named, kind, algorithm.name, initial, is_retrained)
 
 
 def named_parameters(

@@ -57,8 +57,10 @@ def execute(
         report = replay.run(rounds, meta.get(SELECTION), progress, seconds)
     if report.rounds or report.outcome != "not shown":
         report.save(folder)
-    if report.outcome == "passed" and replay.final is not None and STATE in meta:
-        meta[STATE]["final"] = replay.final
+    all_executed = len(report.rounds) == report.rounds_of_run
+    if STATE in meta and report.outcome == "passed" and all_executed:
+        with render.progress("rounds trained for the published model") as progress:
+            meta[STATE]["final"] = replay.retrained(progress)
     if report.outcome == "not shown":
         raise MissingDataError(report.reason.removeprefix("missing: "))
     return report

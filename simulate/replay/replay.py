@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,14 @@ Lines = dict[int, list[ReleaseRecord]]
 """Ledger lines by round."""
 Progress = Callable[[int, int], None]
 """(rounds done, rounds to do)."""
+
+
+@dataclass(frozen=True)
+class _Executed:
+    """A round that was executed in its turn."""
+
+    replayed: Replayed
+    state: ModelState  # after the round
 
 
 class Replay:
@@ -247,10 +256,7 @@ class Replay:
         compared.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
         compared.equal(0, "rounds done", self.record.rounds_done, total)
 
-        lines: Lines = defaultdict(list)
-        for line in self.ledger.records:
-            lines[line.round].append(line)
-
+        lines = self._lines_by_round()
         # A ledger may name rounds that are not planned: they must have no lines.
         for round_ in sorted({*lines, *range(1, total + 1)}):
             recorded = lines[round_]
@@ -258,6 +264,13 @@ class Replay:
             compared.equal(round_, "number of releases", len(recorded), len(planned))
             for line, planned_line in zip(recorded, planned, strict=False):
                 compared.lines(line, planned_line.record, None)
+        return lines
+
+    def _lines_by_round(self) -> Lines:
+        """The ledger's lines by round; a round without lines has an empty list."""
+        lines: Lines = defaultdict(list)
+        for line in self.ledger.records:
+            lines[line.round].append(line)
         return lines
 
     def _inputs(self, world: World) -> StoredReleases | None:
@@ -419,35 +432,66 @@ class Replay:
         The replayed releases take the place of those that the run did not store: the
         models, and the scores that are compared, are the verifier's own.
         """
-        model = world.parts.model
-        state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))
         scores = ModelScores(self.comparisons, self.plan, self.record, world, algorithm)
         trained: list[int] = []
+        for executed in self._rounds_in_turn(world, algorithm, last, lines):
+            round_ = executed.state.round
+            self._compare(round_, executed.replayed, Recorded(lines[round_]))
+            trained.append(round_)
+            scores.see(executed.state)
+            show(round_, last)
+            if round_ == self.plan.spec.rounds:
+                self.final = executed.state
+            if time.monotonic() > self._until:
+                break
+        show(last, last)
+
+        # Once all rounds are executed, stored releases would show nothing more.
+        all_executed = len(trained) == self.plan.spec.rounds
+        if all_executed and self.comparisons.missing == NOT_STORED:
+            self.comparisons.missing = ""
+        return trained
+
+    def _rounds_in_turn(
+        self, world: World, algorithm: Algorithm, last: int, lines: Lines
+    ) -> Iterator[_Executed]:
+        """Each round up to one, trained from the replayed releases of those before."""
+        model = world.parts.model
+        state = initial_state(algorithm, initial_vector(algorithm, model, world.seed))
         replayed: Replayed | None = None
         for round_ in range(1, last + 1):
-            show(round_ - 1, last)
-            if trained and time.monotonic() > self._until:
-                break
-            recorded = Recorded(lines[round_])
             start = start_of(state, replayed)
+            recorded = Recorded(lines[round_])
             replayed = replay_round(world, round_, start, recorded, self._workers)
-            self._compare(round_, replayed, recorded)
-            trained.append(round_)
 
             # The model moves by the replayed releases.
             releases = _as_sent(world, round_, replayed)
             public = public_coordinates(algorithm, model, world.seed, round_)
             coordinates = None if public is None else torch.from_numpy(public)
             state = step(algorithm, state, releases, coordinates)
-            scores.see(state)
-        show(last, last)
+            yield _Executed(replayed, state)
 
-        # Once all rounds are executed, stored releases would show nothing more.
-        if len(trained) == self.plan.spec.rounds:
-            self.final = state
-            if self.comparisons.missing == NOT_STORED:
-                self.comparisons.missing = ""
-        return trained
+    def retrained(self, show: Progress) -> ModelState | None:
+        """The state after all rounds, trained by the verifier from the seed on.
+
+        Releases that agree within rounding may still say something in their last bits,
+        which whoever wrote the run chose. Here no bit is the run's: each round starts
+        from the replayed releases of those before. None where the run cannot be
+        executed, or its cohorts and noise are secret.
+
+        Args:
+            show: is called with the rounds done and those to do.
+        """
+        if self.final is not None or self.world is None or self.algorithm is None:
+            return self.final
+        if self.world.secret:
+            return None
+        total = self.plan.spec.rounds
+        lines = self._lines_by_round()
+        for executed in self._rounds_in_turn(self.world, self.algorithm, total, lines):
+            self.final = executed.state
+            show(executed.state.round, total)
+        return self.final
 
     def _compare(self, round_: int, replayed: Replayed, recorded: Recorded) -> None:
         """Compare a round trained again with the ledger and the stored releases."""

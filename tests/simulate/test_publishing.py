@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from privplan.plan import Plan
 from privplan.publishing import publish
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, VERDICT, RunRecord
 from privplan.streams import NoiseKey
+from simulate import mechanisms
 from simulate.engine.loop import train
 from simulate.runs import evidence_writer
 from simulate.runs.ledger_writer import MemoryLedger
@@ -69,10 +71,39 @@ def test_a_bundle_holds_four_files_and_the_model_that_was_trained(
     end = train(experiment, MemoryLedger(short_plan.digest))
     released = experiment.algorithm.server.released(end.theta, end.server)
     stored = np.concatenate([values.ravel() for values in bundle.parameters.values()])
-    np.testing.assert_array_equal(stored, released.numpy())
+    # The verifier's own training sums in another order: equal up to rounding.
+    np.testing.assert_allclose(stored, released.numpy(), rtol=0, atol=1e-6)
     assert [(name, values.shape) for name, values in bundle.parameters.items()] == [
         (name, tuple(shape)) for name, shape in experiment.model.shapes
     ]
+
+
+def test_no_bit_of_the_model_is_the_trainers_choice(
+    run, short_plan, tmp_path, monkeypatch
+):
+    """A trainer who writes a message into the last bits of all releases."""
+    honest = mechanisms._released
+
+    def with_message(*release):
+        released = honest(*release)
+        bits = released.vector.view(torch.int32)
+        message = torch.arange(len(bits), dtype=torch.int32) % 4
+        hidden = ((bits & ~3) | message).view(torch.float32)
+        return replace(released, vector=hidden)
+
+    publish(run, tmp_path / "honest")
+    monkeypatch.setattr(mechanisms, "_released", with_message)
+    execute(Request(short_plan, "planned", "digits", tmp_path / "run", seed=2))
+    monkeypatch.undo()
+    publish(tmp_path / "run", tmp_path / "bundle")
+    assert _contents(tmp_path / "bundle") == _contents(tmp_path / "honest")
+
+    # Computed from the releases, the model would carry the message.
+    publish(tmp_path / "run", tmp_path / "recorded", rounds=0)
+    recorded = Bundle.load(tmp_path / "recorded")
+    assert recorded.verdict.level == "recorded"
+    model = _contents(tmp_path / "bundle")[MODEL]
+    assert _contents(tmp_path / "recorded")[MODEL] != model
 
 
 def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_path):
@@ -284,9 +315,7 @@ def test_verify_reads_a_bundle_and_says_who_can_execute_the_run(run, tmp_path):
     publish(run, tmp_path / "bundle", rounds=1)
     done = privplan_command("verify", tmp_path / "bundle")
     assert done.exit_code == 5
-    assert (
-        "a bundle, whose publisher says: kept, executed again (1 of 8 rounds)"
-        in done.stdout
-    )
+    claim = "kept, as recorded (1 of 8 rounds executed again)"
+    assert f"a bundle, whose publisher says: {claim}" in done.stdout
     assert "only who has the run folder can execute the run again" in done.stdout
     assert "the trainer's workplace" in answer("verify", run, "--rounds", 0)
