@@ -57,8 +57,8 @@ beside wanted others these those here there both more rest needed held worth tak
 says told till apart thing things of by to
 """
 BANNED = VAGUE | frozenset(_THEIR_KIND.split())
-# Fields and properties that users read: a verdict is kept, or broken.
-PUBLIC_MEMBERS = frozenset({"kept"})
+# Members that users name: a verdict is kept, or broken; the layout of a model.
+PUBLIC_MEMBERS = frozenset({"kept", "of"})
 # 0, 1, 2, a half, ten and a hundred explain themselves; any other number needs a name.
 PLAIN_NUMBERS = (0, 1, 2, -1, 0.5, 100, 10)
 
@@ -277,9 +277,8 @@ def _arguments(node: Function) -> int:
         return 0
     arguments = node.args
     required = [default for default in arguments.kw_defaults if default is None]
-    keyword_only = (
-        len(arguments.kwonlyargs) if node.name.startswith("_") else len(required)
-    )
+    is_private = node.name.startswith("_") and not _is_dunder(node.name)
+    keyword_only = len(arguments.kwonlyargs) if is_private else len(required)
     by_position = [*arguments.posonlyargs, *arguments.args]
     named = [item for item in by_position if item.arg not in ("self", "cls")]
     return len(named) + keyword_only

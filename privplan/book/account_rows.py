@@ -20,6 +20,7 @@ from privplan.accounting.accountant import at_most
 from privplan.accounting.release import History, Release
 from privplan.book import filters
 from privplan.book.filters import Filter
+from privplan.book.schema import column
 from privplan.errors import InputError
 
 METADATA = sa.MetaData()
@@ -28,31 +29,31 @@ ACCOUNTS = sa.Table(
     "privplan_budget_accounts",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.String(400), nullable=False, unique=True),
-    sa.Column("rule", sa.String(16), nullable=False),
-    sa.Column("relation", sa.String(16), nullable=False),
-    sa.Column("epsilon", sa.Double, nullable=False),
-    sa.Column("delta", sa.Double, nullable=False),
-    sa.Column("order", sa.Integer, nullable=False),
-    sa.Column("capacity", sa.BigInteger, nullable=False),
-    sa.Column("spent", sa.BigInteger, nullable=False),
-    sa.Column("reserved", sa.BigInteger, nullable=False),
-    sa.Column("members", sa.BigInteger, nullable=False),
+    column("name", sa.String(400), unique=True),
+    column("rule", sa.String(16)),
+    column("relation", sa.String(16)),
+    column("epsilon", sa.Double),
+    column("delta", sa.Double),
+    column("order", sa.Integer),
+    column("capacity", sa.BigInteger),
+    column("spent", sa.BigInteger),
+    column("reserved", sa.BigInteger),
+    column("members", sa.BigInteger),
     sa.Column("period", sa.Double),
-    sa.Column("started", sa.Double, nullable=False),
-    sa.Column("refills", sa.BigInteger, nullable=False),
-    sa.Column("sealed", sa.Boolean, nullable=False),
-    sa.Column("ceilings", sa.Text, nullable=False),
+    column("started", sa.Double),
+    column("refills", sa.BigInteger),
+    column("sealed", sa.Boolean),
+    column("ceilings", sa.Text),
 )
 
 RESERVATIONS = sa.Table(
     "privplan_budget_reservations",
     METADATA,
     sa.Column("id", sa.String(40), primary_key=True),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("expires", sa.Double, nullable=False),
-    sa.Column("status", sa.String(16), nullable=False, index=True),
-    sa.Column("step", sa.BigInteger, nullable=False),
+    column("run", sa.Text),
+    column("expires", sa.Double),
+    column("status", sa.String(16), index=True),
+    column("step", sa.BigInteger),
 )
 
 CHARGES = sa.Table(
@@ -62,9 +63,9 @@ CHARGES = sa.Table(
     sa.Column(
         "account", sa.ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False
     ),
-    sa.Column("reserved", sa.BigInteger, nullable=False),
-    sa.Column("spent", sa.BigInteger, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    column("reserved", sa.BigInteger),
+    column("spent", sa.BigInteger),
+    column("detail", sa.Text),
 )
 """What a reservation holds of an account; ``detail``: spent by each account below."""
 
@@ -73,7 +74,7 @@ STEPS = sa.Table(
     METADATA,
     sa.Column("reservation", sa.ForeignKey(RESERVATIONS.c.id), primary_key=True),
     sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("releases", sa.String(64), nullable=False),
+    column("releases", sa.String(64)),
 )
 """Hash of what each step of an open reservation spent."""
 

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 from privplan.accounting.release import GAUSSIAN
 from privplan.book.database import shown
 from privplan.book.entry import BookedRun, Booking, Share
+from privplan.book.schema import column
 from privplan.errors import InputError
 from privplan.names import refuse_look_alike
 from privplan.values import parse
@@ -32,37 +33,37 @@ RUNS = sa.Table(
     "privplan_book_runs",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("chain", sa.String(64), nullable=False, unique=True),
-    sa.Column("plan", sa.String(64), nullable=False, index=True),
-    sa.Column("lines", sa.BigInteger, nullable=False),
-    sa.Column("population", sa.Text, nullable=False),
-    sa.Column("source", sa.Text, nullable=False),
-    sa.Column("algorithm", sa.Text, nullable=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("seed", sa.BigInteger, nullable=False),
-    sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("digest", sa.String(64), nullable=False),
-    sa.Column("links", sa.LargeBinary, nullable=False),
+    column("chain", sa.String(64), unique=True),
+    column("plan", sa.String(64), index=True),
+    column("lines", sa.BigInteger),
+    column("population", sa.Text),
+    column("source", sa.Text),
+    column("algorithm", sa.Text),
+    column("dataset", sa.Text),
+    column("seed", sa.BigInteger),
+    column("status", sa.String(16)),
+    column("digest", sa.String(64)),
+    column("links", sa.LargeBinary),
 )
 
 VERDICTS = sa.Table(
     "privplan_book_verdicts",
     METADATA,
     sa.Column("run", sa.ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
-    sa.Column("verdict", sa.String(16), nullable=False),
-    sa.Column("cost", sa.String(32), nullable=False),
-    sa.Column("states", sa.LargeBinary, nullable=False),
+    column("verdict", sa.String(16)),
+    column("cost", sa.String(32)),
+    column("states", sa.LargeBinary),
 )
 
 SHARES = sa.Table(
     "privplan_book_shares",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("run", sa.ForeignKey(RUNS.c.id), nullable=False, index=True),
-    sa.Column("group", sa.Text, nullable=False),
-    sa.Column("unit", sa.String(16), nullable=False),
-    sa.Column("relation", sa.String(16), nullable=False),
-    sa.Column("clients", sa.BigInteger, nullable=False),
+    column("run", sa.ForeignKey(RUNS.c.id), index=True),
+    column("group", sa.Text),
+    column("unit", sa.String(16)),
+    column("relation", sa.String(16)),
+    column("clients", sa.BigInteger),
     sa.Column("epsilon", sa.Double),
     sa.Column("delta", sa.Double),
 )
@@ -72,11 +73,11 @@ RELEASES = sa.Table(
     "privplan_book_releases",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("share", sa.ForeignKey(SHARES.c.id), nullable=False, index=True),
-    sa.Column("noise_multiplier", sa.Double, nullable=False),
-    sa.Column("sampling_ratio", sa.Double, nullable=False),
-    sa.Column("sampling", sa.String(LONGEST_LAW), nullable=False),
-    sa.Column("count", sa.BigInteger, nullable=False),
+    column("share", sa.ForeignKey(SHARES.c.id), index=True),
+    column("noise_multiplier", sa.Double),
+    column("sampling_ratio", sa.Double),
+    column("sampling", sa.String(LONGEST_LAW)),
+    column("count", sa.BigInteger),
 )
 
 FAMILIES = sa.Table(
@@ -85,7 +86,7 @@ FAMILIES = sa.Table(
     sa.Column(
         "release", sa.ForeignKey(RELEASES.c.id), primary_key=True, autoincrement=False
     ),
-    sa.Column("family", sa.String(32), nullable=False),
+    column("family", sa.String(32)),
 )
 """Noise of releases that is not Gaussian."""
 
@@ -93,7 +94,7 @@ LEVELS = sa.Table(
     "privplan_book_levels",
     METADATA,
     sa.Column("run", sa.ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
-    sa.Column("level", sa.String(16), nullable=False),
+    column("level", sa.String(16)),
 )
 """How strongly the verdict of a run was checked; no rows for runs of earlier versions."""
 

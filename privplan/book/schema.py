@@ -7,6 +7,7 @@ written; neither is part of any book that privplan made.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -30,6 +31,17 @@ _POSTGRES_TRIGGERS = sa.text(
     "JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal"
 )
 _POSTGRES_RULES = sa.text("SELECT tablename AS name, rulename AS rule FROM pg_rules")
+
+
+def column(name: str, kind: Any, **options: Any) -> sa.Column[Any]:
+    """A column that has a value in every row.
+
+    Args:
+        name: of the column.
+        kind: the type of its values, or a foreign key.
+        **options: further arguments of ``sqlalchemy.Column``.
+    """
+    return sa.Column(name, kind, nullable=False, **options)
 
 
 def require_plain_tables(connection: Connection, shown: str) -> None:

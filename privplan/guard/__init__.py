@@ -1,4 +1,4 @@
-"""The guard of a deployment: cohorts, noise, ledger and budgets of a plan, in any framework.
+"""The guard of a deployment: cohorts, noise and ledger of a plan, in any framework.
 
 A training loop of another framework asks the guard who takes part in a round, hands it
 the update of each client, gets the noised sum, and stores the model through it. What
@@ -7,10 +7,10 @@ budget of a group, and resumes after a kill with the same bits. This package imp
 numpy and the layers of ``privplan`` below it, never torch and never a framework.
 """
 
+from privplan.guard.budgets import BudgetExceededError as BudgetExceededError
+from privplan.guard.cohort import Cohort as Cohort
 from privplan.guard.guard import Guard as Guard
 from privplan.guard.open_round import GroupTotal as GroupTotal
-from privplan.guard.rounds import BudgetExceededError as BudgetExceededError
-from privplan.guard.rounds import Cohort as Cohort
 from privplan.guard.rounds import Released as Released
-from privplan.guard.storage import Layout as Layout
-from privplan.guard.storage import clip as clip
+from privplan.guard.vectors import Layout as Layout
+from privplan.guard.vectors import clip as clip

@@ -5,6 +5,7 @@ Imported only by a run that has a book, since it needs the database library.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,137 @@ from pathlib import Path
 from privplan.accounting.release import History, Relation
 from privplan.book.composition import Composition, composition_of
 from privplan.book.database import address_of
-from privplan.book.entry import BookedRun, Booking, Cost, booking
+from privplan.book.entry import BookedRun, Booking, Cost, booking, reservation
+from privplan.book.reservations import FencedError, Reservation
 from privplan.book.spending import account_of, groups_of
 from privplan.book.store import add
 from privplan.errors import InputError
-from privplan.guard.rounds import GroupBudget
+from privplan.files import read_text, write_text
+from privplan.guard.budgets import GroupBudget, affordable_rounds, budgets_of
+from privplan.guard.storage import Storage
 from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.record import LEDGER, ReleaseRecord
 from privplan.verification.verify import judge, load_run
+
+
+class RunInBook:
+    """A guarded run in its book, where what it may still release is reserved.
+
+    Of two copies of the run folder the one that was opened last goes on: it holds a
+    fence in the book, which every release has to pass.
+
+    Args:
+        address: of the book.
+        population: whose groups these are.
+        folder: the run folder.
+        plan: of the run.
+        storage: the run's files.
+        is_running: whether the run may release more.
+
+    Attributes:
+        budgets: of the groups, with the other runs of the book.
+        affordable_rounds: how many first rounds these afford.
+        lost: why another copy of the folder goes on; empty where this one does.
+
+    Raises:
+        InputError: when it is another book than the one in which the run reserved.
+        FencedError: when the folder lacks a release of its run.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        population: str,
+        folder: Path,
+        plan: Plan,
+        storage: Storage,
+        *,
+        is_running: bool,
+    ) -> None:
+        self.lost = ""
+        self._population = population
+        self._folder = folder
+        self._plan = plan
+        self._storage = storage
+        path = storage.reservation
+        was_reserved = path.exists()
+        if not was_reserved:
+            write_text(path, f"reserved-{uuid.uuid4().hex}")
+        self._name = read_text(path, "guard.reserved")
+        chains = frozenset(storage.chains)
+
+        def decide(booked: tuple[BookedRun, ...]) -> Booking | None:
+            past = past_runs(booked, population, plan, chains)
+            self.budgets = budgets_of(plan, past)
+            self.affordable_rounds = affordable_rounds(self.budgets)
+            self._reserved = self._whole_run(is_running)
+            return self._to_come(booked_lines(booked, plan, chains), is_running)
+
+        self._reservation = Reservation(address_of(address), self._name, str(folder))
+        begun = was_reserved and is_running and storage.round > 0
+        self._reservation.take(chains, storage.chain, decide, begun=begun)
+
+    def _whole_run(self, is_running: bool) -> dict[str, History]:
+        """What the run released, and the planned rounds that the budgets afford."""
+        return whole_run(
+            self._storage.records,
+            self.budgets,
+            next_round=self._storage.round + 1,
+            last_round=self.affordable_rounds if is_running else 0,
+        )
+
+    def _to_come(self, lines: int, is_running: bool) -> Booking | None:
+        """What the book has to hold beside so many lines of the ledger.
+
+        These are the releases since, and the planned ones up to the last that the
+        budgets afford; None without any.
+        """
+        releases = not_booked(
+            self._whole_run(is_running), self._storage.records[:lines]
+        )
+        if not releases:
+            return None
+        folder = self._folder.resolve()
+        return reservation(self._plan, self._name, folder, self._population, releases)
+
+    def exceeds(self, group: str, releases: History) -> bool:
+        """Whether releases go beyond those that the run reserved when it was opened.
+
+        A round that failed pays for another one like it.
+        """
+        reserved = dict(self._reserved[group])
+        return any(count > reserved.get(release, 0) for release, count in releases)
+
+    def pass_fence(self, records: Sequence[ReleaseRecord]) -> None:
+        """Move the fence past a stored release, which may be handed out then.
+
+        The release is on disk before: after a kill it is the one that is handed out. A
+        guard that lost the fence removes it.
+
+        Args:
+            records: the lines of the release.
+
+        Raises:
+            FencedError: when another copy of the folder was opened since.
+        """
+        try:
+            self._reservation.move(self._storage.chain_with(records))
+        except FencedError as error:
+            self._storage.remove_release(records[0].round)
+            self.lost = str(error)
+            raise
+
+    def settle(self, *, is_running: bool) -> None:
+        """Add the run to the book; what it may still release stays reserved.
+
+        A guard that lost the fence adds nothing: the copy that took it has all its
+        releases.
+        """
+        if not self.lost:
+            to_come = self._to_come(len(self._storage.records), is_running)
+            executed = executed_run(self._folder, self._population)
+            self._reservation.settle(executed, to_come)
 
 
 def booked_lines(
@@ -46,6 +169,10 @@ def past_runs(
     stores, where it was made from a book; else by a filter, against the plan's budget
     of the group. The releases of this run itself, which may be in the book, are left
     out.
+
+    Raises:
+        InputError: when the book has a group with another unit of privacy, or the rule
+            does not cover its releases.
     """
     plan.refuse_in_book()
     past = [run for run in booked if run.plan != plan.digest or run.chain not in chains]
@@ -89,7 +216,7 @@ def whole_run(
         last_round: the last one.
     """
     return {
-        name: history_of(records, name, budget.to_come(next_round, last_round))
+        name: history_of(records, name, budget.planned_rounds(next_round, last_round))
         for name, budget in budgets.items()
     }
 

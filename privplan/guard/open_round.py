@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.guard.storage import clip
+from privplan.guard.vectors import clip
 from privplan.plan import Plan
 
 
@@ -60,6 +60,10 @@ class OpenRound:
         drawn: positions that the law drew, by group.
         resends: whether each update is kept, so that a second one of its client
             replaces it. Otherwise only the sum is kept, and a second one is refused.
+
+    Attributes:
+        round: its number.
+        drawn: positions that the law drew, by group.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class OpenRound:
         resends: bool,
     ) -> None:
         self.round = round_
+        self.drawn = drawn
         self._plan = plan
         self._drawn = {name: frozenset(clients) for name, clients in drawn.items()}
         self._resends = resends

@@ -1,8 +1,9 @@
 """Durable files of a guarded run: the open draw, released sums, models, and the ledger.
 
-The order of writing makes a kill harmless: a released sum is on disk before anybody may use it, the
-model that follows from it after that, and then the line of the ledger. When a run is opened, a
-released sum whose line is missing is booked, since it may have been used.
+The order of writing makes a kill harmless: a released sum is on disk before anybody may
+use it, the model that follows from it after that, and then the line of the ledger. When
+a run is opened, a released sum whose line is missing is booked, since it may have been
+used.
 """
 
 from __future__ import annotations
@@ -10,95 +11,83 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import re
 import zlib
 from bisect import insort
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.evidence.noise import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
+from privplan.evidence.noise import (
+    NOISE_EVIDENCE,
+    NoiseEvidence,
+    read_noise_evidence,
+)
 from privplan.files import append_bytes, load_json, write_text
+from privplan.guard.cohort import Positions, Stream, Streams
+from privplan.guard.vectors import Arrays
 from privplan.ledger import chained, read_ledger, repaired_lines
-from privplan.plan import Plan
-from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, RunRecord
+from privplan.record import LEDGER, ReleaseRecord
 from privplan.values import parse
 
-FOLDER = (
-    "guard"  # in the run folder: the draw of the open round, released sums and models
-)
+# In the run folder: the draw of the open round, released sums and models.
+FOLDER = "guard"
 DRAW = "draw.json"
 RELEASE = "release"
 MODEL = "model"
+RESERVED = "reserved"  # has the name of what the run reserved in its book
 _NUMBERED = re.compile(r"(release|model)-(\d+)\.bin")
 
-Arrays = Mapping[str, np.ndarray]
+
+class StoredDraw(NamedTuple):
+    """What the law drew last."""
+
+    round: int  # 0 when nothing was drawn
+    positions: Positions
+    streams: Streams  # that later rounds go on with
 
 
-def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunRecord:
-    """The record of the run in a folder, which is created in a new or an empty folder."""
-    path = folder / RECORD
-    if not path.exists():
-        others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
-        known = (folder / PLAN).exists() and Plan.load(
-            folder / PLAN
-        ).digest == plan.digest
-        if any(name != PLAN for name in others) or (PLAN in others and not known):
-            rule = "must be the folder of a guarded run, a new folder or an empty one"
-            raise InputError.one("ledger", rule, str(folder))
-        if evidence == "internal":
-            folder.chmod(0o700)  # who takes part is for nobody else
-        plan.save(folder / PLAN)
-        versions = {name: version(name) for name in ("privplan", "numpy")}
-        record = RunRecord(
-            plan_digest=plan.digest,
-            algorithm=framework,
-            configuration={"evidence": evidence},
-            versions={"python": platform.python_version(), **versions},
-            status="running",
-            rounds_done=0,
-            noise="secure",
-        )
-        record.save(folder)
-        return record
-    record = RunRecord.load(folder)
-    if record.seed is not None or record.configuration.get("evidence") is None:
-        raise InputError.one(
-            "ledger", "must not hold the run of a simulation", str(folder)
-        )
-    if record.plan_digest != plan.digest:
-        raise InputError.one(
-            "plan", f"must be the one of the run in {folder}", plan.digest
-        )
-    if record.configuration["evidence"] != evidence:
-        rule = f"must be {record.configuration['evidence']}, as in {folder}"
-        raise InputError.one("evidence", rule, evidence)
-    return record
+class StoredRelease(NamedTuple):
+    """The release of a round."""
+
+    records: list[ReleaseRecord]  # its lines
+    vectors: list[np.ndarray]  # its noisy sums [d]; none where others drew the noise
 
 
 class Storage:
     """The files of a run; one process at a time, which holds the folder's lock.
 
-    ``keep`` is the number of released sums and of models that are kept; None for all.
-    ``records`` are all releases in the ledger; ``chains`` are the plan's digest and the hash of the
-    ledger after each line.
+    Args:
+        folder: the run folder.
+        digest: of the plan, with which the ledger's chain begins.
+        keep: number of released sums and of models that are kept; None for all.
+
+    Attributes:
+        records: all releases in the ledger.
+        chains: the plan's digest, and the hash of the ledger after each line.
+        reservation: file with the name of what the run reserved in its book.
+
+    Raises:
+        InputError: when a file was changed.
     """
 
     def __init__(self, folder: Path, digest: str, keep: int | None) -> None:
-        self._ledger, self._folder, self._keep = folder / LEDGER, folder / FOLDER, keep
+        self._ledger = folder / LEDGER
+        self._folder = folder / FOLDER
+        self.reservation = self._folder / RESERVED
+        self._keep = keep
         self._folder.mkdir(exist_ok=True)
-        found = (_NUMBERED.fullmatch(name) for name in os.listdir(self._folder))
-        numbers = [(one[1], int(one[2])) for one in found if one is not None]
-        self._rounds = {
-            kind: sorted(number for known, number in numbers if known == kind)
-            for kind in (RELEASE, MODEL)
-        }
+
+        # Rounds of which a file is stored, by kind. No other process writes any.
+        self._rounds: dict[str, list[int]] = {RELEASE: [], MODEL: []}
+        for name in os.listdir(self._folder):
+            match = _NUMBERED.fullmatch(name)
+            if match is not None:
+                insort(self._rounds[match[1]], int(match[2]))
+
         self.records: list[ReleaseRecord] = []
         self.chains: list[str] = [digest]
         if self._ledger.exists():
@@ -109,20 +98,7 @@ class Storage:
                 ledger.link(line) for line in range(1, len(self.records) + 1)
             ]
         self._book_stored()
-        measured, _ = read_noise_evidence(
-            folder
-        )  # a round that was never released is drawn anew
-        kept = [one for one in measured.values() if one.round <= self.round]
-        if (folder / NOISE_EVIDENCE).exists():
-            write_text(folder / NOISE_EVIDENCE, "".join(one.line for one in kept))
-
-    def measure(self, found: Sequence[NoiseEvidence]) -> None:
-        """Append measurements of the noise of a round, before its release is stored."""
-        if found:
-            text = "".join(one.line for one in found)
-            append_bytes(
-                self._ledger.with_name(NOISE_EVIDENCE), text.encode(), "noise evidence"
-            )
+        self._drop_measurements(folder)
 
     def _book_stored(self) -> None:
         """Append the lines of a stored release that the ledger lacks."""
@@ -132,20 +108,38 @@ class Storage:
         if round_ > self.round + 1:
             rule = f"must be of round {self.round + 1} or earlier, as in the ledger"
             raise InputError.one("guard.release", rule, round_)
-        stored = self.release(round_)[0]
+        stored = self.release(round_).records
         booked = [record for record in self.records if record.round == round_]
         if stored[: len(booked)] != booked:
             rule = f"must be the release of round {round_} in the ledger"
-            raise InputError.one(
-                "guard.release", rule, str(self._path(RELEASE, round_))
+            path = self._path(RELEASE, round_)
+            raise InputError.one("guard.release", rule, str(path))
+        missing = stored[len(booked) :]
+        if missing:
+            self.append(missing)
+
+    def _drop_measurements(self, folder: Path) -> None:
+        """Drop those of a round that was never released: its noise is drawn anew."""
+        measurements, _ = read_noise_evidence(folder)
+        if (folder / NOISE_EVIDENCE).exists():
+            lines = (
+                measurement.line
+                for measurement in measurements.values()
+                if measurement.round <= self.round
             )
-        if stored[len(booked) :]:
-            self.append(stored[len(booked) :])
+            write_text(folder / NOISE_EVIDENCE, "".join(lines))
+
+    def measure(self, measurements: Sequence[NoiseEvidence]) -> None:
+        """Append measurements of the noise of a round, before its release is stored."""
+        if measurements:
+            text = "".join(measurement.line for measurement in measurements)
+            path = self._ledger.with_name(NOISE_EVIDENCE)
+            append_bytes(path, text.encode(), "noise evidence")
 
     @property
     def round(self) -> int:
         """The last round in the ledger, 0 when there is none."""
-        return max((record.round for record in self.records[-1:]), default=0)
+        return self.records[-1].round if self.records else 0
 
     @property
     def chain(self) -> str:
@@ -156,95 +150,99 @@ class Storage:
         """The hash that the ledger will have after further lines."""
         chain = self.chain
         for record in records:
-            chain = chained(record, chain)[1]
+            _, chain = chained(record, chain)
         return chain
 
     def append(self, records: Sequence[ReleaseRecord]) -> None:
         """Write lines of the ledger; they are on disk when the method returns."""
-        text, chains = "", [self.chain]
+        text = ""
+        chains = []
+        chain = self.chain
         for record in records:
-            line, chain = chained(record, chains[-1])
+            line, chain = chained(record, chain)
             text += line
             chains.append(chain)
         append_bytes(self._ledger, text.encode("utf-8"), "ledger", sync=True)
         self.records.extend(records)
-        self.chains.extend(chains[1:])
+        self.chains.extend(chains)
 
     def chain_after(self, record: ReleaseRecord) -> str:
-        """Hash of the ledger up to and with the lines of a round, of which this is one."""
-        later = sum(one.round > record.round for one in self.records)
+        """Hash of the ledger with all lines of a round, of which this is one."""
+        later = sum(line.round > record.round for line in self.records)
         return self.chains[len(self.records) - later]
 
-    def save_draw(
-        self,
-        round_: int,
-        drawn: Mapping[str, Sequence[int]],
-        streams: Mapping[str, tuple[int, bytes]],
-        *,
-        sync: bool = False,
-    ) -> None:
-        """Store a round's draw and the streams of later ones; on disk on return with ``sync``."""
+    def save_draw(self, draw: StoredDraw, *, sync: bool = False) -> None:
+        """Store a round's draw and the streams of later ones.
+
+        Args:
+            draw: of the open round.
+            sync: whether it is on disk when the method returns.
+        """
         data = {
-            "round": round_,
-            "drawn": {name: list(found) for name, found in drawn.items()},
+            "round": draw.round,
+            "drawn": draw.positions,
             "streams": {
-                name: (first, key.hex()) for name, (first, key) in streams.items()
+                name: (stream.first_round, stream.key.hex())
+                for name, stream in draw.streams.items()
             },
         }
         self._write(self._folder / DRAW, [json.dumps(data).encode()], sync=sync)
 
-    def draw(self, round_: int) -> dict[str, tuple[int, ...]] | None:
-        """What the law drew for a round before an interruption; None when it was not drawn."""
-        found, drawn, _ = self._drawn()
-        return drawn if found == round_ else None
+    def draw(self, round_: int) -> Positions | None:
+        """What the law drew for a round; None when it was not drawn last."""
+        draw = self._draw()
+        return draw.positions if draw.round == round_ else None
 
-    def streams(self) -> tuple[int, dict[str, tuple[int, bytes]]]:
-        """The last round that was drawn, 0 for none, and the streams that it left to later ones."""
-        last, _, streams = self._drawn()
-        released = (one.round for one in self.records if not one.failure)
-        return max(last, *released, 0), streams
+    def streams(self) -> tuple[int, Streams]:
+        """The last round that was drawn, 0 for none, and the streams that it left."""
+        draw = self._draw()
+        released = (record.round for record in self.records if not record.failure)
+        return max(draw.round, *released, 0), draw.streams
 
-    def _drawn(
-        self,
-    ) -> tuple[int, dict[str, tuple[int, ...]], dict[str, tuple[int, bytes]]]:
+    def _draw(self) -> StoredDraw:
         path = self._folder / DRAW
         if not path.exists():
-            return 0, {}, {}
+            return StoredDraw(0, {}, {})
         try:
             data = load_json(path.read_text(encoding="utf-8"))
-            drawn = {
-                str(k): tuple(int(one) for one in v) for k, v in data["drawn"].items()
+            positions = {
+                str(name): tuple(map(int, clients))
+                for name, clients in data["drawn"].items()
             }
+            # Draws of version 0.1.0 have no streams.
             streams = {
-                str(k): (int(v[0]), bytes.fromhex(v[1]))
-                for k, v in data.get("streams", {}).items()
+                str(name): Stream(int(fields[0]), bytes.fromhex(fields[1]))
+                for name, fields in data.get("streams", {}).items()
             }
-            return int(data["round"]), drawn, streams
+            return StoredDraw(int(data["round"]), positions, streams)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
-            rule = "must be as it was written; remove it to draw the open round again"
-            rule += ", but for laws that draw several rounds at once"
+            rule = (
+                "must be as it was written; remove it to draw the open round again, but "
+                "for laws that draw several rounds at once"
+            )
             raise InputError.one("guard.draw", rule, str(path)) from None
 
-    def save_release(
-        self,
-        round_: int,
-        records: Sequence[ReleaseRecord],
-        vectors: Sequence[np.ndarray],
-    ) -> None:
+    def remove_draw(self) -> None:
+        """Remove the draw of the last round, which names its cohort."""
+        (self._folder / DRAW).unlink(missing_ok=True)
+
+    def save_release(self, round_: int, release: StoredRelease) -> None:
         """Store the released sums of a round with the lines that will book them."""
-        lines = [record.model_dump(mode="json") for record in records]
-        arrays = {str(index): vector for index, vector in enumerate(vectors)}
+        lines = [record.model_dump(mode="json") for record in release.records]
+        arrays = {str(index): vector for index, vector in enumerate(release.vectors)}
         self._save(RELEASE, round_, arrays, lines)
 
-    def release(self, round_: int) -> tuple[list[ReleaseRecord], list[np.ndarray]]:
-        """The lines and the released sums of a round, which must be stored."""
+    def release(self, round_: int) -> StoredRelease:
+        """The release of a round, which must be stored."""
         arrays, lines = self._load(RELEASE, round_)
-        return [parse(ReleaseRecord, line) for line in lines], list(arrays.values())
+        records = [parse(ReleaseRecord, line) for line in lines]
+        return StoredRelease(records, list(arrays.values()))
 
     def remove_release(self, round_: int) -> None:
         """Remove a stored release that nobody got."""
         self._path(RELEASE, round_).unlink(missing_ok=True)
-        self._rounds[RELEASE] = [one for one in self._rounds[RELEASE] if one != round_]
+        if round_ in self._rounds[RELEASE]:
+            self._rounds[RELEASE].remove(round_)
 
     def save_model(self, round_: int, arrays: Arrays) -> None:
         """Store the model after a round."""
@@ -252,10 +250,11 @@ class Storage:
 
     def model(self, round_: int) -> dict[str, np.ndarray]:
         """The model after a round, which must be stored."""
-        return self._load(MODEL, round_)[0]
+        arrays, _ = self._load(MODEL, round_)
+        return arrays
 
     def last(self, kind: str) -> int | None:
-        """The last round of which a release or a model is stored; no other process writes any."""
+        """The last round of which a release or a model is stored; None without any."""
         return max(self._rounds[kind], default=None)
 
     def prune(self) -> None:
@@ -267,159 +266,89 @@ class Storage:
                 self._path(kind, round_).unlink(missing_ok=True)
             del rounds[: -self._keep]
 
-    def remove_draw(self) -> None:
-        """Remove the draw of the last round, which names its cohort."""
-        (self._folder / DRAW).unlink(missing_ok=True)
-
     def _path(self, kind: str, round_: int) -> Path:
         return self._folder / f"{kind}-{round_}.bin"
 
     def _save(self, kind: str, round_: int, arrays: Arrays, lines: list[Any]) -> None:
-        """Write a line of JSON with names, shapes, types and checksums, then the arrays' bytes."""
-        parts = [
-            np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
-            for a in arrays.values()
-        ]
-        described = [
-            [name, one.dtype.str, list(one.shape), zlib.crc32(part)]
-            for (name, one), part in zip(arrays.items(), parts, strict=True)
-        ]
+        """Write arrays, after a line of JSON that describes them.
+
+        The line has their names, types, shapes and checksums, and the lines of a
+        release with a checksum of their own.
+        """
+        parts: list[bytes | memoryview] = []
+        described = []
+        for name, array in arrays.items():
+            part = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            parts.append(part)
+            fields = [name, array.dtype.str, list(array.shape), zlib.crc32(part)]
+            described.append(fields)
         text = json.dumps(lines, allow_nan=False)
-        head = json.dumps(
-            {"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())}
-        )
-        self._write(self._path(kind, round_), [head.encode(), b"\n", *parts], sync=True)
+        head = {"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())}
+        first_line = [json.dumps(head).encode(), b"\n"]
+        self._write(self._path(kind, round_), first_line + parts, sync=True)
         if round_ not in self._rounds[kind]:
             insort(self._rounds[kind], round_)
 
     def _load(self, kind: str, round_: int) -> tuple[dict[str, np.ndarray], list[Any]]:
+        """Arrays and lines as ``_save`` wrote them."""
         path = self._path(kind, round_)
         if not path.exists():
             rule = f"must be stored; of earlier rounds only the last {self._keep} are"
             raise InputError.one(f"guard.{kind}", rule, f"round {round_}")
         try:
-            first, _, content = path.read_bytes().partition(b"\n")
-            head, arrays, start = load_json(first.decode("utf-8")), {}, 0
-            for name, kind_, shape, checksum in head["arrays"]:
-                count, dtype = math.prod(shape), np.dtype(kind_)
-                part = content[start : start + count * dtype.itemsize]
-                start += len(part)
-                if zlib.crc32(part) != checksum:
-                    raise ValueError(name)
-                arrays[str(name)] = np.frombuffer(part, dtype).reshape(shape).copy()
+            first_line, _, content = path.read_bytes().partition(b"\n")
+            head = load_json(first_line.decode("utf-8"))
             if zlib.crc32(head["lines"].encode()) != head["sum"]:
                 raise ValueError("lines")
+            arrays = _arrays_of(head["arrays"], content)
             return arrays, list(load_json(head["lines"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise InputError.one(
-                f"guard.{kind}", "must be as it was written", str(path)
-            ) from None
+            rule = "must be as it was written"
+            raise InputError.one(f"guard.{kind}", rule, str(path)) from None
 
     def _write(
         self, path: Path, parts: Sequence[bytes | memoryview], *, sync: bool
     ) -> None:
-        """Replace a file; with ``sync``, file and folder are on disk when the method returns."""
+        """Replace a file.
+
+        Args:
+            path: of the file.
+            parts: its content.
+            sync: whether file and folder are on disk when the method returns.
+        """
         temporary = f"{path}.tmp"
         try:
             with open(temporary, "wb") as file:
-                for part in parts:
-                    file.write(part)
+                file.writelines(parts)
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(temporary, path)
             if sync:
-                folder = os.open(self._folder, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+                _sync_folder(self._folder)
         except OSError as error:
             rule = f"must be writable ({error.strerror})"
             raise InputError.one("guard", rule, str(path)) from None
 
 
-# --- Updates as vectors: named arrays in one vector and back, and clipping. -----------------------
-
-_ROUNDING = (
-    1 - 2.0**-22
-)  # on a clipped update, so that its norm is within the bound in float32
-
-
-def clip(update: np.ndarray, bound: float) -> np.ndarray:
-    """The update [d], shortened to norm ``bound`` where it is longer; zero if it is not finite.
-
-    The norm is computed in double precision, and a shortened update is a little shorter than the
-    bound, so that rounding it to single precision does not exceed the bound.
-    """
-    vector = np.asarray(update, dtype=np.float64)
-    norm = float(np.linalg.norm(vector))
-    if not math.isfinite(norm):
-        return np.zeros_like(vector)
-    return vector if norm <= bound else vector * (bound / norm * _ROUNDING)
+def _sync_folder(folder: Path) -> None:
+    """Put the names in a folder on disk, without which a new file may be lost."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:
-    """The released vector [d] with all but its largest coordinates, one at least, set to zero."""
-    zeroed = vector.size - max(1, round(fraction * vector.size))
-    if zeroed <= 0:
-        return vector
-    found = vector.copy()
-    found[np.argpartition(np.abs(vector), zeroed - 1)[:zeroed]] = 0.0
-    return found
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Names, shapes and types of a model's arrays; only those of floating point leave a client."""
-
-    names: tuple[str, ...]  # names of the arrays that are in the vector, in order
-    shapes: tuple[tuple[int, ...], ...]  # their shapes
-    types: tuple[np.dtype[Any], ...]  # their types
-    # names of the arrays that are not of floating point; the server keeps its own
-    others: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, arrays: Arrays) -> Layout:
-        """The layout of a model's arrays."""
-        names = [
-            name
-            for name, one in arrays.items()
-            if np.issubdtype(one.dtype, np.floating)
-        ]
-        if not names:
-            raise InputError.one(
-                "model", "must have arrays of floating point", list(arrays)
-            )
-        return cls(
-            tuple(names),
-            tuple(arrays[name].shape for name in names),
-            tuple(arrays[name].dtype for name in names),
-            tuple(name for name in arrays if name not in set(names)),
-        )
-
-    @property
-    def size(self) -> int:
-        """Length of the vector (d)."""
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    def vector(self, arrays: Arrays) -> np.ndarray:
-        """The arrays as one vector [d], float64."""
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            if name not in arrays or arrays[name].shape != shape:
-                found = arrays[name].shape if name in arrays else "nothing"
-                raise InputError.one(
-                    f"model.{name}", f"must have the shape {shape}", found
-                )
-        return np.concatenate(
-            [np.asarray(arrays[n], np.float64).ravel() for n in self.names]
-        )
-
-    def arrays(self, vector: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
-        """A vector [d] as arrays in the order of ``like``, from which the others are taken."""
-        parts, start = {}, 0
-        for name, shape, kind in zip(self.names, self.shapes, self.types, strict=True):
-            end = start + math.prod(shape)
-            parts[name] = vector[start:end].reshape(shape).astype(kind)
-            start = end
-        return {name: parts.get(name, like[name]) for name in like}
+def _arrays_of(described: Any, content: bytes) -> dict[str, np.ndarray]:
+    """Arrays from their bytes, each compared with its checksum."""
+    arrays = {}
+    start = 0
+    for name, type_, shape, checksum in described:
+        dtype = np.dtype(type_)
+        part = content[start : start + math.prod(shape) * dtype.itemsize]
+        start += len(part)
+        if zlib.crc32(part) != checksum:
+            raise ValueError(name)
+        arrays[str(name)] = np.frombuffer(part, dtype).reshape(shape).copy()
+    return arrays

@@ -245,7 +245,7 @@ def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
         {30},
     )
     with Guard(plan, tmp_path / "two", book) as second:
-        few = second._affordable
+        few = second._book.affordable_rounds
     with Guard(plan, tmp_path / "one", book) as guard:
         assert guard.round == 3
     assert [run.status for run in runs(address_of(book))] == [
@@ -254,10 +254,10 @@ def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
         "reserved",
     ]
     with Guard(plan, tmp_path / "two", book) as second:
-        assert second._affordable == few < 30
+        assert second._book.affordable_rounds == few < 30
         second.finish()
     with Guard(plan, tmp_path / "one", book) as guard:
         guard.finish()
     assert "reserved" not in {run.status for run in runs(address_of(book))}
     with Guard(plan, tmp_path / "three", book) as third:
-        assert third._affordable == few + 28
+        assert third._book.affordable_rounds == few + 28

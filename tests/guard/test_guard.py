@@ -171,7 +171,7 @@ def test_a_layout_keeps_what_is_not_of_floating_point():
         "b": np.ones(2),
     }
     layout = Layout.of(arrays)
-    assert (layout.size, layout.others) == (8, ("steps",))
+    assert (layout.size, layout.other_names) == (8, ("steps",))
     back = layout.arrays(layout.vector(arrays) + 1, arrays)
     assert list(back) == list(arrays)
     assert (back["w"].dtype, back["steps"]) == (np.float32, 7)

@@ -16,7 +16,8 @@ from typing import Any
 
 from privplan.errors import InputError
 from privplan.files import write_bytes, write_text
-from privplan.guard.rounds import check_settings, planned_noise_std, planned_shares
+from privplan.guard.opening import check_settings
+from privplan.guard.rounds import planned_noise_std, planned_shares
 from privplan.plan import Plan
 
 Files = dict[str, str]
