@@ -415,7 +415,7 @@ class Guard:
             InputError: when the round was not released.
         """
         is_pending = self._pending_of(round_) is not None
-        is_released = (self._storage.last(RELEASE) or 0) == round_
+        is_released = self._storage.last(RELEASE) == round_
         if is_pending:
             is_released = self._is_handed_out
         if not is_released:
