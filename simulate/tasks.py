@@ -21,8 +21,8 @@ from torch.nn import functional
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.streams import Purpose, stream
-from simulate.data.dataset import error_line
 from simulate.data.partition.clients import ClientPartition
+from simulate.data.user_code import error_line
 from simulate.models.network import CROSS_ENTROPY, Loss, Objective, fitted
 
 IGNORED = (

@@ -134,7 +134,7 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
     else:
         refuse_options(context, OWN_DATA_NAMES, "is only for --data")
     model = own_model_of(values["model"], values["model_args"], fix=values["fix"])
-    from simulate.data.sources import imported
+    from simulate.data.user_code import imported
     from simulate.own_parts import OwnParts
 
     loss = values["loss"]
@@ -150,7 +150,8 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
 def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     """The data that ``--data`` or an argument names, read as its options say."""
     from privplan.errors import InputError
-    from simulate.data.sources import DataOptions, load_own
+    from simulate.data.own_files import DataOptions
+    from simulate.data.sources import load_own
 
     text = options["features"]
     names: list[str] = []
@@ -174,7 +175,7 @@ def own_model_of(
         if fix:
             raise InputError.one("fix", "is only for --model", "--fix")
         return None
-    from simulate.data.sources import imported
+    from simulate.data.user_code import imported
     from simulate.models.own import OwnModel
 
     try:

@@ -1,9 +1,9 @@
-"""The user's own records: arrays, tensors or a map-style dataset, with clients and groups."""
+"""The user's own records: arrays or a map-style dataset, with clients and groups."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +15,18 @@ from torch import Tensor
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
 from simulate.data.dataset import Dataset
+from simulate.data.own_arrays import (
+    class_labels,
+    is_dataset,
+    names_of,
+    pairs_of,
+    records_of,
+)
 from simulate.data.partition.clients import Partition
 from simulate.tasks import MULTI_CLASS, targets_of, task_of
 
 _log = logging.getLogger(__name__)
-MOST_CLASSES = 100_000  # largest label that is a class and no number of another kind
+MAX_CLASSES = 100_000  # a larger label is a number of another kind, and no class
 TEST_SHARE = 0.2  # default share of the records that is split off for testing
 PIXEL_SCALE = 255.0  # default pixel value that becomes 1 in records of bytes
 _SPLIT_SEED = 0  # of test records, the same at every seed of a run
@@ -29,30 +36,33 @@ _SPLIT_SEED = 0  # of test records, the same at every seed of a run
 class Data:
     """Labelled records, with the client and the privacy group of each.
 
-    Floating-point records are model inputs as they are: standardise them with public statistics.
-    Records of bytes (uint8) are images and divided by 255; other integers are token ids.
+    Floating-point records are model inputs as they are: standardise them with public
+    statistics. Records of bytes (uint8) are images and divided by 255; other integers
+    are token ids.
 
     Args:
-        x: records [n, ...], a NumPy array or a torch tensor; or a map-style dataset of pairs
-            (record, label), and ``y`` is left out.
+        x: records [n, ...], a NumPy array or a torch tensor; or a map-style dataset of
+            pairs (record, label), and ``y`` is left out.
         y: labels [n]: whole numbers from 0, or names of classes.
-        client: the client of each record [n], numbers or names; None to partition the records
-            as ``partition`` of the run says.
-        group: the privacy group of each record [n], or a mapping from clients to groups. Names
-            are those of the plan's groups; may be left out when the plan has one group.
+        client: the client of each record [n], numbers or names; None to partition the
+            records as ``partition`` of the run says.
+        group: the privacy group of each record [n], or a mapping from clients to
+            groups. Names are those of the plan's groups; may be left out when the plan
+            has one group.
         test: test records, another ``Data``; its groups are not used.
-        test_of_others: whether you say that the people of ``test`` are no clients. Scores on
-            clients' records are a release that no budget pays for, so no report for others has
-            them; scores on other people's may be shown.
-        test_share: share of each client's records that is split off for testing when ``test`` is
-            None; 0.2 by default. A client keeps at least one record for training.
-        classes: names of the classes in the order of the model's outputs; by default all whole
-            numbers up to the largest label, or the sorted names.
+        test_of_others: whether you say that the people of ``test`` are no clients.
+            Scores on clients' records are a release that no budget pays for, so no
+            report for others has them; scores on other people's may be shown.
+        test_share: share of each client's records that is split off for testing when
+            ``test`` is None; 0.2 by default. A client keeps at least one record for
+            training.
+        classes: names of the classes in the order of the model's outputs; by default
+            all whole numbers up to the largest label, or the sorted names.
         name: name of the data in the run's record.
-        task: what the labels are: ``multi-class``, ``binary`` (0 or 1), ``multi-label`` (0 or 1
-            for each of several labels [n, labels]), ``regression`` (numbers [n] or [n, outputs]),
-            or ``next-token`` (``x`` are token ids [n, T] and ``y`` is left out, or targets [n, T]
-            with -100 for tokens that are not predicted).
+        task: what the labels are: ``multi-class``, ``binary`` (0 or 1), ``multi-label``
+            (0 or 1 for each of several labels [n, labels]), ``regression`` (numbers [n]
+            or [n, outputs]), or ``next-token`` (``x`` are token ids [n, T] and ``y`` is
+            left out, or targets [n, T] with -100 for tokens that are not predicted).
         mean: pixel value of byte records that becomes 0, one number or one per channel.
         std: pixel values of byte records that become 1, likewise.
 
@@ -80,18 +90,24 @@ class Data:
 
     def __post_init__(self) -> None:
         task_of(self.task)
-        alone = self.y is None and not is_dataset(self.x) and self.task == "next-token"
-        x, y = (self.x, self.y) if self.y is not None or alone else pairs_of(self.x)
-        self.records, self.targets = records_of(x), None
+        x = self.x
+        y = self.y
+        # Tokens are their own targets.
+        needs_labels = self.task != "next-token" or is_dataset(x)
+        if y is None and needs_labels:
+            x, y = pairs_of(x)
+        self.records = records_of(x)
+        self.targets = None
         if self.task == MULTI_CLASS:
             self._labels = class_labels("data.y", y)
         else:
             self.records, self.targets = targets_of(self.task, y, self.records)
             self._labels = np.zeros(len(self.targets), np.int64)
-        self.clients = (
-            None if self.client is None else names_of("data.client", self.client)
-        )
-        if faults := _length_faults(self) or _value_faults(self):
+        self.clients = None
+        if self.client is not None:
+            self.clients = names_of("data.client", self.client)
+        faults = list(_length_faults(self)) or list(_value_faults(self))
+        if faults:
             raise InputError(faults)
         self.groups = None if self.group is None else _groups(self.clients, self.group)
         if self.test is not None and self.test.task != self.task:
@@ -102,24 +118,23 @@ class Data:
 
     @classmethod
     def load(cls, source: Path | str, **options: Any) -> Data:
-        """``Data`` of a file or folder; options as ``simulate.data.sources.DataOptions``."""
+        """``Data`` of a file or folder; see ``simulate.data.own_files.DataOptions``."""
         from simulate.data.sources import load_file
 
         return load_file(source, options)
 
     @classmethod
     def from_table(cls, table: Any, **arguments: Any) -> Data:
-        """``Data`` of a table with named columns; see ``simulate.data.sources.from_table``."""
-        from simulate.data.sources import from_table
+        """``Data`` of a table; see ``simulate.data.own_files.from_table``."""
+        from simulate.data.own_files import from_table
 
         return from_table(table, **arguments)
 
     @property
     def kind(self) -> Literal["image", "tokens"]:
-        """How ``Dataset`` reads the records: bytes and floating point are inputs, others tokens."""
-        return (
-            "image" if self.records.dtype in (torch.uint8, torch.float32) else "tokens"
-        )
+        """How ``Dataset`` reads the records: whole numbers but bytes are tokens."""
+        is_input = self.records.dtype in (torch.uint8, torch.float32)
+        return "image" if is_input else "tokens"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,7 +142,7 @@ class Data:
         return tuple(self.records.shape[1:])
 
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the model's outputs; one in other tasks."""
+        """Names of the classes, in the order of the outputs; ``all`` in other tasks."""
         if self.targets is not None:
             return ("all",)
         if self.classes is not None:
@@ -135,12 +150,14 @@ class Data:
         labels = self._labels
         if self.test is not None:
             if (labels.dtype.kind == "i") != (self.test._labels.dtype.kind == "i"):
-                raise InputError.one(
-                    "data.test", "must have labels of the same type", "others"
-                )
+                rule = "must have labels of the same type"
+                raise InputError.one("data.test", rule, "others")
             unseen = np.setdiff1d(self.test._labels, labels)
             if unseen.size:
-                rule = "must have classes of the training records, unless classes names them all"
+                rule = (
+                    "must have classes of the training records, unless classes names "
+                    "them all"
+                )
                 raise InputError.one("data.test", rule, str(unseen[0]))
         if labels.dtype.kind == "i":
             return tuple(str(number) for number in range(int(labels.max()) + 1))
@@ -162,96 +179,89 @@ class Data:
         return numbers
 
     def prepared(self, groups: Sequence[GroupPlan]) -> tuple[Dataset, Partition | None]:
-        """The data set, and its partition over a plan's clients; None without names of clients.
+        """The data set, and its partition over a plan's clients.
 
-        Clients are numbered group after group, within a group in the order of their names; so the
-        digest of the data set covers the groups.
+        Clients are numbered group after group, within a group in the order of their
+        names; so the digest of the data set covers the groups.
+
+        Args:
+            groups: of the plan.
+
+        Returns:
+            The data set; and the partition, None for data that do not name clients.
+
+        Raises:
+            InputError: where clients and groups are not those of the plan, or records
+                cannot be split or labelled.
         """
         train_rows, test_rows = self.split()
-        part, classes = self.test or self, self.class_names()
+        tested = self.test or self
+        classes = self.class_names()
         arguments: dict[str, Any] = {}
         partition = None
         if self.clients is not None:
             members = self._members(groups, self.clients[train_rows])
-            order = np.concatenate(members)
-            known = {str(name): number for number, name in enumerate(order)}
-            people = np.array(
-                [known[str(name)] for name in self.clients[train_rows]], np.int64
-            )
+            names = np.concatenate(members)
+            numbers = dict(zip(map(str, names), range(len(names)), strict=True))
+            people = _numbered(self.clients[train_rows], numbers)
             arguments["train_people"] = people
-            if part.clients is not None:
-                names = [str(name) for name in part.clients[test_rows]]
-                group_of = self.groups or dict.fromkeys(known, groups[0].name)
-                owners = np.array(
-                    [known.get(name, len(known)) for name in names], np.int64
-                )
-                arguments["test_people"] = owners
+            partition = _partition(people, members)
+            if tested.clients is not None:
+                names = tested.clients[test_rows]
+                arguments["test_people"] = _numbered(names, numbers)
+                _warn_of_unknown(arguments["test_people"], len(numbers))
+                group_of = self.groups or dict.fromkeys(numbers, groups[0].name)
                 arguments["test_groups"] = np.array(
-                    [group_of.get(name, "") for name in names]
+                    [group_of.get(str(name), "") for name in names]
                 )
-                if unknown := int((owners == len(known)).sum()):
-                    text = "%d of %d test records are of clients that have no training records: "
-                    text += "they count in the whole test score, in no group's"
-                    _log.warning(text, unknown, len(owners))
-            # Each client has its own records; groups are consecutive clients.
-            starts = np.concatenate([[0], np.cumsum(np.bincount(people))]).astype(
-                np.int64
-            )
-            cuts = np.cumsum([len(one) for one in members])[:-1]
-            numbers = np.arange(len(order))
-            partition = Partition(
-                np.argsort(people, kind="stable").astype(np.int64),
-                starts,
-                tuple(np.split(numbers, cuts)),
-                numbers,
-                names=tuple(members),
-            )
         train_y = torch.from_numpy(self.labels(classes)[train_rows])
-        test_y = torch.from_numpy(part.labels(classes)[test_rows])
-        if self.targets is not None and part.targets is not None:
-            chosen = self.targets[torch.from_numpy(train_rows)]
-            rest = part.targets[torch.from_numpy(test_rows)]
-            arguments["targets"] = torch.cat([chosen, rest])
-            train_y = torch.arange(len(chosen))
-            test_y = len(chosen) + torch.arange(len(rest))
+        test_y = torch.from_numpy(tested.labels(classes)[test_rows])
+        if self.targets is not None and tested.targets is not None:
+            arguments["targets"] = torch.cat(
+                [self.targets[train_rows], tested.targets[test_rows]]
+            )
+            train_y = torch.arange(len(train_rows))
+            test_y = len(train_rows) + torch.arange(len(test_rows))
         if self.records.dtype == torch.uint8:
-            arguments |= {"mean": self.mean, "std": self.std}
-        train_x = self.records[torch.from_numpy(train_rows)]
-        test_x = part.records[torch.from_numpy(test_rows)]
-        parts = train_x, train_y, test_x, test_y
-        return Dataset(
-            self.name, *parts, classes, kind=self.kind, **arguments
-        ), partition
+            arguments["mean"] = self.mean
+            arguments["std"] = self.std
+        data = Dataset(
+            self.name,
+            self.records[train_rows],
+            train_y,
+            tested.records[test_rows],
+            test_y,
+            classes,
+            kind=self.kind,
+            **arguments,
+        )
+        return data, partition
 
     def split(self) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the training records here, and of the test records in their ``Data``."""
-        everything, named = (
-            np.arange(len(self._labels)),
-            self.targets is None and self.classes is None,
-        )
-        if named and (self._labels == self._labels[0]).all():
+        """Rows of the training records here, and of test records in their ``Data``."""
+        records = len(self._labels)
+        has_named_classes = self.targets is not None or self.classes is not None
+        if not has_named_classes and (self._labels == self._labels[0]).all():
             rule = "must have records of two classes or more, unless classes names them all"
             raise InputError.one("data.y", rule, str(self._labels[0]))
         if self.test is not None:
-            return everything, np.arange(len(self.test._labels))
+            return np.arange(records), np.arange(len(self.test._labels))
         share = TEST_SHARE if self.test_share is None else self.test_share
         generator = np.random.Generator(np.random.Philox(_SPLIT_SEED))
-        owners = np.zeros(len(everything), np.int64)
+        owners = np.zeros(records, np.int64)
         if self.clients is not None:
-            owners = np.unique(self.clients, return_inverse=True)[1]
-        chosen, order = (
-            np.zeros(len(everything), bool),
-            np.argsort(owners, kind="stable"),
-        )
-        for rows in np.split(order, np.cumsum(np.bincount(owners))[:-1]):
-            count = min(len(rows) - 1, int(share * len(rows) + generator.random()))
-            chosen[generator.permutation(rows)[:count]] = True
-        if not chosen.any():
-            rule = (
-                f"must leave a test record of {len(everything)}; raise it or give test"
-            )
+            _, owners = np.unique(self.clients, return_inverse=True)
+        by_owner = np.argsort(owners, kind="stable")
+        is_test = np.zeros(records, bool)
+        for rows in np.split(by_owner, np.cumsum(np.bincount(owners))[:-1]):
+            # Rounded at random, so that small clients lose their share on average.
+            count = int(share * len(rows) + generator.random())
+            count = min(len(rows) - 1, count)
+            is_test[generator.permutation(rows)[:count]] = True
+        if not is_test.any():
+            rule = f"must leave a test record of {records}; raise it or give test"
             raise InputError.one("data.test_share", rule, share)
-        return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+        return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
     def _members(
         self, groups: Sequence[GroupPlan], clients: np.ndarray
@@ -261,213 +271,142 @@ class Data:
         if self.groups is None and len(groups) > 1:
             rule = f"is required with a plan of {len(groups)} groups"
             raise InputError.one("data.group", rule, "none")
-        owner = self.groups or dict.fromkeys(names, groups[0].name)
-        members = [
-            np.array([n for n in names if owner[str(n)] == group.name])
-            for group in groups
-        ]
-        faults = [
-            Fault(
-                "data.group",
-                f"must have the plan's {group.clients} clients in {group.name}",
-                n,
-            )
-            for group, n in zip(groups, map(len, members), strict=True)
-            if n != group.clients
-        ]
-        known = {group.name for group in groups}
-        others = sorted({owner[str(name)] for name in names} - known)
-        if others:
-            rule = f"must be one of the plan's groups {', '.join(sorted(known))}"
-            faults.insert(0, Fault("data.group", rule, others[0]))
+        group_of = self.groups or dict.fromkeys(names, groups[0].name)
+        by_group: dict[str, list[Any]] = {group.name: [] for group in groups}
+        unplanned = set()
+        for name in names:
+            group_name = group_of[str(name)]
+            if group_name in by_group:
+                by_group[group_name].append(name)
+            else:
+                unplanned.add(group_name)
+        faults = []
+        if unplanned:
+            rule = f"must be one of the plan's groups {', '.join(sorted(by_group))}"
+            faults.append(Fault("data.group", rule, min(unplanned)))
+        for group in groups:
+            count = len(by_group[group.name])
+            if count != group.clients:
+                rule = f"must have the plan's {group.clients} clients in {group.name}"
+                faults.append(Fault("data.group", rule, count))
         if faults:
             raise InputError(faults)
-        return members
+        return [np.array(by_group[group.name]) for group in groups]
 
 
-def _length_faults(data: Data) -> list[Fault]:
+def _numbered(names: np.ndarray, numbers: Mapping[str, int]) -> np.ndarray:
+    """The numbers of clients [n], by name; one above all for an unknown name."""
+    unknown = len(numbers)
+    return np.array([numbers.get(str(name), unknown) for name in names], np.int64)
+
+
+def _warn_of_unknown(test_people: np.ndarray, clients: int) -> None:
+    """Say how many test records are of no client of the partition."""
+    unknown = int((test_people == clients).sum())
+    if unknown:
+        text = (
+            "%d of %d test records are of clients that have no training records: "
+            "they count in the whole test score, in no group's"
+        )
+        _log.warning(text, unknown, len(test_people))
+
+
+def _partition(people: np.ndarray, members: Sequence[np.ndarray]) -> Partition:
+    """Each client has its own records, of which ``people`` are the numbers [n].
+
+    Groups are consecutive clients, whose names are ``members``.
+    """
+    sizes = [len(names) for names in members]
+    clients = np.arange(sum(sizes))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(people))]).astype(np.int64)
+    return Partition(
+        np.argsort(people, kind="stable").astype(np.int64),
+        starts,
+        tuple(np.split(clients, np.cumsum(sizes)[:-1])),
+        clients,
+        names=tuple(members),
+    )
+
+
+def _length_faults(data: Data) -> Iterator[Fault]:
     """Arrays that do not have one value per record."""
     count = len(data.records)
     arrays = {"y": data._labels, "client": data.clients, "group": data.group}
-    faults = [
-        Fault(f"data.{name}", f"must have {count} values, one per record", len(values))
-        for name, values in arrays.items()
-        if not (values is None or isinstance(values, Mapping) or len(values) == count)
-    ]
+    for name, values in arrays.items():
+        if values is None or isinstance(values, Mapping) or len(values) == count:
+            continue
+        rule = f"must have {count} values, one per record"
+        yield Fault(f"data.{name}", rule, len(values))
     if not count:
-        faults.append(Fault("data.x", "must hold a record", 0))
+        yield Fault("data.x", "must hold a record", 0)
     if data.group is not None and data.clients is None:
-        faults.append(Fault("data.client", "is required with group", "none"))
-    return faults
+        yield Fault("data.client", "is required with group", "none")
 
 
-def _value_faults(data: Data) -> list[Fault]:
+def _value_faults(data: Data) -> Iterator[Fault]:
     """Values that cannot be trained on, and options out of range."""
-    faults, test = [], data.test
-    if data.classes is not None and data.task != MULTI_CLASS:
-        faults.append(
-            Fault("data.classes", f"is only for {MULTI_CLASS}", list(data.classes))
-        )
+    classes = None if data.classes is None else list(data.classes)
+    if classes is not None and data.task != MULTI_CLASS:
+        yield Fault("data.classes", f"is only for {MULTI_CLASS}", classes)
     if data.records.is_floating_point():
         finite = data.records.flatten(1).isfinite().all(1)
         if not finite.all():
             row = int((~finite).nonzero()[0])
-            faults.append(
-                Fault("data.x", "must be finite", f"NaN or infinity in row {row}")
-            )
-    if data._labels.dtype.kind == "i" and data.classes is None:
-        low, high = int(data._labels.min()), int(data._labels.max())
-        if low < 0 or high >= MOST_CLASSES:
-            rule = f"must be numbers of classes from 0, below {MOST_CLASSES}"
-            faults.append(Fault("data.y", rule, f"{low}..{high}"))
-    if data.classes is not None and len(set(map(str, data.classes))) != len(
-        data.classes
-    ):
-        faults.append(Fault("data.classes", "must be unique names", list(data.classes)))
+            yield Fault("data.x", "must be finite", f"NaN or infinity in row {row}")
+    if data._labels.dtype.kind == "i" and classes is None:
+        lowest = int(data._labels.min())
+        highest = int(data._labels.max())
+        if lowest < 0 or highest >= MAX_CLASSES:
+            rule = f"must be numbers of classes from 0, below {MAX_CLASSES}"
+            yield Fault("data.y", rule, f"{lowest}..{highest}")
+    if classes is not None and len(set(map(str, classes))) != len(classes):
+        yield Fault("data.classes", "must be unique names", classes)
     if data.test_share is not None and not 0 < data.test_share < 1:
-        faults.append(
-            Fault("data.test_share", "must be above 0 and below 1", data.test_share)
-        )
-    if data.test_of_others and test is None:
+        yield Fault("data.test_share", "must be above 0 and below 1", data.test_share)
+    if data.test is not None:
+        yield from _test_faults(data, data.test)
+    elif data.test_of_others:
         rule = "needs test, the records of people who are no clients"
-        faults.append(Fault("data.test_of_others", rule, True))
-    if test is None:
-        return faults
+        yield Fault("data.test_of_others", rule, True)
+
+
+def _test_faults(data: Data, test: Data) -> Iterator[Fault]:
+    """Test records that are not like the training records."""
     if data.test_share is not None:
-        faults.append(
-            Fault("data.test_share", "must be left out with test", data.test_share)
-        )
+        yield Fault("data.test_share", "must be left out with test", data.test_share)
     if data.test_of_others and data.clients is not None and test.clients is not None:
-        members = sorted({*map(str, data.clients)} & {*map(str, test.clients)})
-        if members:
+        in_both = {*map(str, data.clients)} & {*map(str, test.clients)}
+        if in_both:
             rule = "must hold records of people who are no clients"
-            faults.append(Fault("data.test", rule, members[0]))
+            yield Fault("data.test", rule, min(in_both))
     if data.targets is not None and test.targets is not None:
         per_record = tuple(data.targets.shape[1:])
         if test.targets.shape[1:] != per_record:
             rule = f"must have labels of shape {per_record} per record"
-            faults.append(Fault("data.test", rule, tuple(test.targets.shape[1:])))
-    trained, tested = (f"{one.shape} {one.records.dtype}" for one in (data, test))
-    if trained != tested:
-        rule = f"must have records like the training records, {trained}"
-        faults.append(Fault("data.test", rule, tested))
-    return faults
+            yield Fault("data.test", rule, tuple(test.targets.shape[1:]))
+    trained_type = f"{data.shape} {data.records.dtype}"
+    tested_type = f"{test.shape} {test.records.dtype}"
+    if trained_type != tested_type:
+        rule = f"must have records like the training records, {trained_type}"
+        yield Fault("data.test", rule, tested_type)
 
 
 def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
     """Group of each client, by name of the client."""
     present = np.unique(clients) if clients is not None else np.array([], str)
     if isinstance(group, Mapping):
-        known = {str(name): str(value) for name, value in group.items()}
-        lacking = [name for name in present if str(name) not in known]
-        if lacking:
-            raise InputError.one(
-                "data.group", "must name a group for each client", str(lacking[0])
-            )
-        return {str(name): known[str(name)] for name in present}
-    pairs = np.unique(
-        np.stack([np.asarray(clients), names_of("data.group", group)]), axis=1
-    )
-    names, counts = np.unique(pairs[0], return_counts=True)
+        group_of = {str(name): str(value) for name, value in group.items()}
+        for name in present:
+            if str(name) not in group_of:
+                rule = "must name a group for each client"
+                raise InputError.one("data.group", rule, str(name))
+        return {str(name): group_of[str(name)] for name in present}
+    rows = np.stack([np.asarray(clients), names_of("data.group", group)])
+    names, group_names = np.unique(rows, axis=1)
+    distinct, counts = np.unique(names, return_counts=True)
     if (counts > 1).any():
-        client = names[counts > 1][0]
-        both = ", ".join(pairs[1][pairs[0] == client])
-        raise InputError.one(
-            "data.group", f"must be one per client; client {client}", both
-        )
-    return {str(name): str(value) for name, value in pairs.T}
-
-
-# --- Records, labels and names as arrays and tensors of the types that training uses. ------------
-
-
-def is_dataset(source: Any) -> bool:
-    """Whether a source is a map-style dataset rather than an array."""
-    sized = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-    return sized and not isinstance(source, Tensor | np.ndarray)
-
-
-def pairs_of(source: Any) -> tuple[Any, Any]:
-    """Records and labels of a map-style dataset of pairs."""
-    if not is_dataset(source):
-        raise InputError.one("data.y", "is required with an array of records", "none")
-    try:
-        items = [source[row] for row in range(len(source))]
-        pairs = [(np.asarray(x), y) for x, y in items]
-    except (TypeError, ValueError):
-        rule = "must hold pairs of a record and a label"
-        raise InputError.one("data.x", rule, "others") from None
-    shapes = {x.shape for x, _ in pairs}
-    if len(shapes) != 1:
-        raise InputError.one(
-            "data.x", "must have records of one shape", sorted(shapes)[:3]
-        )
-    try:
-        return np.stack([x for x, _ in pairs]), np.stack(
-            [np.asarray(y) for _, y in pairs]
-        )
-    except ValueError:
-        raise InputError.one(
-            "data.y", "must have labels of one shape", "others"
-        ) from None
-
-
-def class_labels(where: str, values: Any) -> np.ndarray:
-    """One-dimensional labels: whole numbers as int64, or texts."""
-    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
-    if array.ndim != 1:
-        raise InputError.one(where, "must be one-dimensional", array.shape)
-    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
-        array = array.astype(str)
-    if (
-        array.dtype.kind == "f"
-        and np.isfinite(array).all()
-        and (array == array.round()).all()
-    ):
-        array = array.astype(np.int64)
-    if array.dtype.kind in "biu":
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iU":
-        rule = "must be whole numbers or names of classes, without missing values"
-        wrong = next((value for value in array if value != value), array[:1])
-        raise InputError.one(where, rule, str(wrong))
-    return array
-
-
-def records_of(values: Any) -> Tensor:
-    """Records as uint8, float32 or int64."""
-    try:
-        if not isinstance(values, Tensor):
-            array = np.asarray(values)  # torch warns of a read-only array
-            values = torch.from_numpy(array if array.flags.writeable else array.copy())
-    except (TypeError, ValueError):
-        found = type(values).__name__
-        raise InputError.one("data.x", "must be numbers in an array", found) from None
-    records: Tensor = values.detach().cpu()
-    if records.is_complex() or records.ndim < 2:
-        rule = "must be real numbers of shape [records, ...]"
-        raise InputError.one("data.x", rule, f"{records.dtype} {tuple(records.shape)}")
-    if records.dtype == torch.uint8:
-        return records.contiguous()
-    whole = not records.is_floating_point() and records.dtype != torch.bool
-    return records.to(torch.int64 if whole else torch.float32).contiguous()
-
-
-def names_of(where: str, values: Any) -> np.ndarray:
-    """Names of clients or groups as texts [n]; whole numbers by their digits."""
-    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
-    missing = [
-        row
-        for row, value in enumerate(array.ravel())
-        if value is None
-        or value != value
-        or (isinstance(value, str) and not value.strip())
-    ]
-    if array.ndim != 1 or missing:
-        rule = "must have one name or number per record"
-        raise InputError.one(
-            where, rule, f"none in row {missing[0]}" if missing else array.shape
-        )
-    if array.dtype.kind == "f" and (array == array.round()).all():
-        array = array.astype(np.int64)
-    return array.astype(str)
+        client = distinct[counts > 1][0]
+        groups = ", ".join(group_names[names == client])
+        rule = f"must be one per client; client {client}"
+        raise InputError.one("data.group", rule, groups)
+    return {str(n): str(value) for n, value in zip(names, group_names, strict=True)}

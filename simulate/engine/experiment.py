@@ -20,8 +20,10 @@ from privplan.spec.groups import LocalTraining
 from privplan.streams import NoiseKey, Purpose, private_seed, stream
 from simulate import audit as canary_clients
 from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
-from simulate.data.dataset import Dataset, augmentation_faults, personal_test_records
+from simulate.data.augmentation import augmentation_faults
+from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
+from simulate.data.personal import personal_test_records
 from simulate.models.network import Model, started
 from simulate.parallel import SINGLE_PROCESS, Ranks
 from simulate.postprocessing import initial_vector

@@ -17,7 +17,8 @@ from privplan.plan import GroupPlan
 from privplan.streams import NoiseKey, Purpose, streams
 from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, LocalResult, RecordNoiseEvidence, State
-from simulate.data.dataset import Dataset, augmented
+from simulate.data.augmentation import augmented
+from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.engine.experiment import Experiment
 from simulate.local.sgd import PADDING

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from privplan.errors import InputError
-from simulate.data.dataset import error_line
+from simulate.data.user_code import error_line
 from simulate.models.network import (
     CROSS_ENTROPY,
     Objective,

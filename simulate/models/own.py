@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from privplan.errors import Fault, InputError
-from simulate.data.dataset import Dataset, error_line
+from simulate.data.dataset import Dataset
 from simulate.data.own import Data
+from simulate.data.user_code import error_line
 from simulate.models.fast import Compiled, compiled
 from simulate.models.modular import Modular, outputs_of
 from simulate.models.network import (

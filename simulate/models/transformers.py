@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privplan.errors import InputError
-from simulate.data.dataset import error_line
+from simulate.data.user_code import error_line
 from simulate.models.modular import Modular
 
 TOKENS = (

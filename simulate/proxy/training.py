@@ -22,7 +22,8 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.values import Value
 from simulate.algorithms.registry import ALGORITHMS, algorithm
-from simulate.data.dataset import Dataset, fitted
+from simulate.data.dataset import Dataset
+from simulate.data.fitting import fitted
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load, whole
 from simulate.engine.evaluation import AccuracyMeasures

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from privplan.plan import Plan
-from simulate.data.dataset import augmented
+from simulate.data.augmentation import augmented
 from simulate.replay.draws import AUGMENTATION, CLIENT, Batches, epochs, stream
 from simulate.replay.world import World
 

@@ -19,11 +19,12 @@ from simulate.algorithms.registry import (
     Hyperparameters,
     algorithm,
 )
-from simulate.data.dataset import Dataset, validation_split
+from simulate.data.dataset import Dataset
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
+from simulate.data.subsets import validation_split
 from simulate.engine.experiment import Experiment
 from simulate.models.network import Model
 from simulate.models.own import OwnModel

@@ -32,8 +32,9 @@ from privplan.spec.grouping import read_budgets
 from privplan.spec.spec import Spec
 from privplan.values import parse
 from privplan.verification.verify import judge, load_run
-from simulate.data.registry import read_pickle
-from simulate.data.sources import DataOptions, load_own
+from simulate.data.own_files import DataOptions
+from simulate.data.pickles import read_pickle
+from simulate.data.sources import load_own
 from tests.fuzz import inputs as given
 from tests.planning.problems import spec_data
 from tests.verification import honest_run

@@ -16,7 +16,7 @@ from privplan.visible import (
     in_markdown,
     printable,
 )
-from simulate.data.registry import read_unpacked
+from simulate.data.reading import read_unpacked
 from tests.book.runs import run
 
 

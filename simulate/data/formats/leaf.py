@@ -21,16 +21,14 @@ import torch
 from privplan.errors import InputError, MissingDataError
 from simulate.data.dataset import Dataset
 from simulate.data.formats import images
-from simulate.data.registry import (
-    DATASETS,
-    Location,
-    find,
-    missing,
+from simulate.data.locations import Location, find, missing
+from simulate.data.reading import (
     numbers,
+    one_line_errors,
     read_unpacked,
-    reading,
     whole_numbers,
 )
+from simulate.data.registry import DATASETS
 
 # Records that belong to people: split into training and test records, and assembly.
 
@@ -151,7 +149,7 @@ def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
     for path in paths:
         content = read_json(path)
         people = []
-        with reading(path, "must be in LEAF's format"):
+        with one_line_errors(path, "must be in LEAF's format"):
             for name in content["users"]:
                 user = content["user_data"][name]
                 x = user["x"]
@@ -165,7 +163,7 @@ def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file, compressed when its name ends in ``.gz``."""
-    with reading(path, "must be readable JSON"):
+    with one_line_errors(path, "must be readable JSON"):
         value = json.loads(read_unpacked(path))
     if not isinstance(value, dict):
         raise InputError.one("data", "must be a JSON object", str(path))

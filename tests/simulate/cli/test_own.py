@@ -14,7 +14,10 @@ from PIL import Image
 from privplan.plan import Plan
 from privplan.processes import in_processes
 from privplan.record import RunRecord
-from simulate.data.sources import DataOptions, imported, load_own, read_csv
+from simulate.data.columns import read_csv
+from simulate.data.own_files import DataOptions
+from simulate.data.sources import load_own
+from simulate.data.user_code import imported
 from tests.command import answer, privplan, refused
 from tests.simulate.own_runs import CLIENTS, STRICT, arrays, plan
 

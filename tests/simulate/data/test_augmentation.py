@@ -13,7 +13,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import Augmentation
 from privplan.streams import Purpose, streams
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.data.dataset import augmented
+from simulate.data.augmentation import augmented
 from simulate.engine.round import RoundContext, client_batch
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request

@@ -19,9 +19,11 @@ import torch
 from scipy.io import savemat
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data.dataset import BLOCK, Dataset, fitted
-from simulate.data.formats.images import read_idx
-from simulate.data.registry import DATASETS, load, read_pickle
+from simulate.data.dataset import Dataset
+from simulate.data.fitting import BLOCK, fitted
+from simulate.data.formats.idx import read_idx
+from simulate.data.pickles import read_pickle
+from simulate.data.registry import DATASETS, load
 
 FILES = tuple(DATASETS.get("fashion-mnist").sums)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
-from simulate.data.dataset import personal_test_records
+from simulate.data.columns import read_csv
 from simulate.data.formats.leaf import (
     CHARACTERS,
     WINDOW,
@@ -19,8 +19,8 @@ from simulate.data.formats.leaf import (
     split_windows,
 )
 from simulate.data.partition.schemes import partition, scheme
+from simulate.data.personal import personal_test_records
 from simulate.data.registry import load
-from simulate.data.sources import read_csv
 from tests.simulate import tiny
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.planning.baselines import by_record
-from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
     dominant_sets,
@@ -18,6 +17,7 @@ from simulate.data.partition.schemes import (
     require_disjoint,
     scheme,
 )
+from simulate.data.personal import personal_test_records
 from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
@@ -247,7 +247,7 @@ def test_own_test_records_have_the_client_s_label_mix():
     held = Partition(
         records, np.array([0, 40]), (np.array([0]), np.array([], np.int64))
     )
-    found = personal_test_records(DIGITS, held, 0, seed=5, most=20)
+    found = personal_test_records(DIGITS, held, 0, seed=5, max_records=20)
     assert np.bincount(DIGITS.test_y.numpy()[found], minlength=10)[[3, 8]].tolist() == [
         15,
         5,
@@ -255,7 +255,7 @@ def test_own_test_records_have_the_client_s_label_mix():
     assert len(set(found)) == len(found) == 20
     # 36 test records are a 3: at 3 of 4, no more than 48 records can follow the mix.
     assert (DIGITS.test_y == 3).sum() == 36
-    whole = personal_test_records(DIGITS, held, 0, seed=5, most=100)
+    whole = personal_test_records(DIGITS, held, 0, seed=5, max_records=100)
     assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [
         36,
         12,
@@ -281,7 +281,7 @@ def test_people_are_tested_on_their_own_records(most):
     held = partition(scheme("natural"), labels, TENS, seed=1, people=people)
     for client in range(20):
         person = held.person(client)
-        found = personal_test_records(data, held, client, seed=1, most=most)
+        found = personal_test_records(data, held, client, seed=1, max_records=most)
         if person == 19:  # no test records of one's own: the label mix
             assert len(found) == min(most, len(found)) > 0
         else:

@@ -11,8 +11,8 @@ import torch
 from privplan.errors import InputError
 from privplan.plan import Plan
 from simulate.algorithms.registry import ALGORITHMS, algorithm
-from simulate.data.dataset import validation_split
 from simulate.data.registry import load
+from simulate.data.subsets import validation_split
 from simulate.runs import tune as tuning
 from simulate.runs.compare import select
 from simulate.runs.request import Request

@@ -1,0 +1,163 @@
+"""Model inputs from columns of a table, by public statistics of each.
+
+A numeric column has ``{"mean": 40, "std": 12, "fill": 38}``; its input is (value -
+mean) / std. A missing value is replaced by ``fill``, which is the mean when left out. A
+categorical column has ``{"categories": ["f", "m"], "fill": "f"}``; its inputs are 1 for
+the value's category and 0 for the others. A missing value is replaced by ``fill``;
+without ``fill`` all its inputs are 0. Other values are refused. Statistics ``none``
+take numbers as they are.
+
+Statistics are public constants. They are never computed from the table, because
+publishing them would be a release of the clients' data that no budget pays for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import Fault, InputError
+from privplan.files import read_json
+from simulate.data.columns import Columns, is_missing, number_of
+
+Statistics = Mapping[str, Mapping[str, Any]]
+"""Statistics of each feature, by name of its column."""
+_NUMERIC = {"mean", "std", "fill"}
+_CATEGORICAL = {"categories", "fill"}
+AS_THEY_ARE: Statistics = defaultdict(lambda: {"mean": 0.0, "std": 1.0})
+"""Statistics of a table whose columns are standardised already."""
+
+
+def read_statistics(path: Path) -> Statistics:
+    """The public statistics in a JSON file."""
+    content: Any = read_json(path, "statistics")
+    if not isinstance(content, dict):
+        rule = "must be a mapping from columns to their statistics"
+        raise InputError.one("statistics", rule, type(content).__name__)
+    return content
+
+
+def encode(
+    columns: Columns, features: Iterable[str], statistics: Statistics | None
+) -> np.ndarray:
+    """Inputs of the features' columns [n, inputs], float32.
+
+    Args:
+        columns: of the table.
+        features: names of columns, in the order of the inputs.
+        statistics: of each feature.
+
+    Raises:
+        InputError: naming every fault of features and statistics; or a value that is
+            none of its column.
+    """
+    names = list(features)
+    if statistics is None:
+        rule = (
+            "must be given for a table: FILE.json with public mean and std or categories "
+            "of each column (fitted on private data they would be a release), or the word "
+            "none where all columns are standardised"
+        )
+        raise InputError.one("statistics", rule, "nothing")
+    if not names:
+        raise InputError.one("features", "must name a column", names)
+    faults = list(_faults(columns, names, statistics))
+    if faults:
+        raise InputError(faults)
+    inputs = [_encoded(name, columns[name], statistics[name]) for name in names]
+    return np.concatenate(inputs, 1)
+
+
+def _faults(
+    columns: Columns, features: Sequence[str], statistics: Statistics
+) -> Iterator[Fault]:
+    """Statistics of no column, and features without a column or sound statistics."""
+    present = ", ".join(columns)
+    if statistics is not AS_THEY_ARE:
+        for name in statistics:
+            if name not in columns:
+                rule = f"must be of a column of the table, which has {present}"
+                yield Fault(f"statistics.{name}", rule, name)
+    for name in features:
+        if name not in columns:
+            yield Fault("features", f"must be among the columns {present}", name)
+        elif statistics is not AS_THEY_ARE and name not in statistics:
+            rule = (
+                "must have mean and std, or categories, for a feature "
+                "(--features names them)"
+            )
+            yield Fault(f"statistics.{name}", rule, "nothing")
+        else:
+            yield from _statistics_faults(f"statistics.{name}", statistics[name])
+
+
+def _statistics_faults(field: str, statistics: Any) -> Iterator[Fault]:
+    """Faults of the statistics of one column."""
+    keys = set(statistics) if isinstance(statistics, Mapping) else set()
+    is_numeric = {"mean", "std"} <= keys <= _NUMERIC
+    is_categorical = {"categories"} <= keys <= _CATEGORICAL
+    if is_categorical:
+        yield from _category_faults(field, statistics)
+    elif is_numeric:
+        faults = [
+            Fault(f"{field}.{key}", "must be a finite number", value)
+            for key, value in statistics.items()
+            if not _is_finite_number(value)
+        ]
+        if not faults and statistics["std"] <= 0:
+            faults = [Fault(f"{field}.std", "must be above 0", statistics["std"])]
+        yield from faults
+    else:
+        rule = (
+            "must have mean and std, or categories; and fill where values are missing"
+        )
+        yield Fault(field, rule, statistics)
+
+
+def _category_faults(field: str, statistics: Mapping[str, Any]) -> Iterator[Fault]:
+    """Faults of the statistics of a categorical column."""
+    categories = statistics["categories"]
+    is_list = isinstance(categories, list)
+    if not is_list or len(set(map(str, categories))) != len(categories):
+        rule = "must be a list of unique values"
+        yield Fault(f"{field}.categories", rule, categories)
+    elif "fill" in statistics and str(statistics["fill"]) not in map(str, categories):
+        yield Fault(
+            f"{field}.fill", "must be one of the categories", statistics["fill"]
+        )
+
+
+def _is_finite_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+def _encoded(
+    name: str, values: Sequence[Any], statistics: Mapping[str, Any]
+) -> np.ndarray:
+    """Inputs of one column [n, inputs]."""
+    categories = statistics.get("categories")
+    if categories is None:
+        mean = statistics["mean"]
+        fill = float(statistics.get("fill", mean))
+        numbers = [
+            fill if is_missing(value) else number_of("data", name, row, value)
+            for row, value in enumerate(values)
+        ]
+        standardised = (np.array(numbers)[:, None] - mean) / statistics["std"]
+        return np.asarray(standardised, np.float32)
+    index = {str(value): number for number, value in enumerate(categories)}
+    encoded = np.zeros((len(values), len(index)), np.float32)
+    for row, value in enumerate(values):
+        category = str(statistics.get("fill") if is_missing(value) else value)
+        if category in index:
+            encoded[row, index[category]] = 1.0
+        elif not is_missing(value):
+            rule = f"must be one of the {len(index)} categories of {name}, record {row}"
+            raise InputError.one("data", rule, value)
+    return encoded

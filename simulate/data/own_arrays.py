@@ -1,0 +1,97 @@
+"""A user's records, labels and names, in the types that training uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.errors import InputError
+
+
+def is_dataset(source: Any) -> bool:
+    """Whether a source is a map-style dataset rather than an array."""
+    sized = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    return sized and not isinstance(source, Tensor | np.ndarray)
+
+
+def pairs_of(source: Any) -> tuple[Any, Any]:
+    """Records and labels of a map-style dataset of pairs."""
+    if not is_dataset(source):
+        raise InputError.one("data.y", "is required with an array of records", "none")
+    try:
+        items = [source[row] for row in range(len(source))]
+        pairs = [(np.asarray(x), y) for x, y in items]
+    except (TypeError, ValueError):
+        rule = "must hold pairs of a record and a label"
+        raise InputError.one("data.x", rule, "others") from None
+    shapes = {x.shape for x, _ in pairs}
+    if len(shapes) != 1:
+        rule = "must have records of one shape"
+        raise InputError.one("data.x", rule, sorted(shapes)[:3])
+    records = np.stack([x for x, _ in pairs])
+    try:
+        return records, np.stack([np.asarray(y) for _, y in pairs])
+    except ValueError:
+        rule = "must have labels of one shape"
+        raise InputError.one("data.y", rule, "others") from None
+
+
+def class_labels(where: str, values: Any) -> np.ndarray:
+    """One-dimensional labels: whole numbers as int64, or texts."""
+    array = _array(values)
+    if array.ndim != 1:
+        raise InputError.one(where, "must be one-dimensional", array.shape)
+    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
+        array = array.astype(str)
+    is_whole = array.dtype.kind in "biu"
+    if array.dtype.kind == "f":
+        is_whole = np.isfinite(array).all() and (array == array.round()).all()
+    if is_whole:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iU":
+        rule = "must be whole numbers or names of classes, without missing values"
+        missing = next((value for value in array if value != value), array[:1])
+        raise InputError.one(where, rule, str(missing))
+    return array
+
+
+def records_of(values: Any) -> Tensor:
+    """Records as uint8, float32 or int64."""
+    try:
+        if not isinstance(values, Tensor):
+            array = np.asarray(values)  # torch warns of a read-only array
+            values = torch.from_numpy(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError):
+        rule = "must be numbers in an array"
+        raise InputError.one("data.x", rule, type(values).__name__) from None
+    records: Tensor = values.detach().cpu()
+    if records.is_complex() or records.ndim < 2:
+        rule = "must be real numbers of shape [records, ...]"
+        raise InputError.one("data.x", rule, f"{records.dtype} {tuple(records.shape)}")
+    if records.dtype == torch.uint8:
+        return records.contiguous()
+    is_whole = not records.is_floating_point() and records.dtype != torch.bool
+    return records.to(torch.int64 if is_whole else torch.float32).contiguous()
+
+
+def names_of(where: str, values: Any) -> np.ndarray:
+    """Names of clients or groups as texts [n]; whole numbers by their digits."""
+    array = _array(values)
+    rule = "must have one name or number per record"
+    for row, value in enumerate(array.ravel()):
+        is_blank = isinstance(value, str) and not value.strip()
+        if value is None or value != value or is_blank:
+            raise InputError.one(where, rule, f"none in row {row}")
+    if array.ndim != 1:
+        raise InputError.one(where, rule, array.shape)
+    if array.dtype.kind == "f" and (array == array.round()).all():
+        array = array.astype(np.int64)
+    return array.astype(str)
+
+
+def _array(values: Any) -> np.ndarray:
+    """Values as an array, also of a tensor on any device."""
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)

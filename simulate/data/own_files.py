@@ -1,0 +1,294 @@
+"""Own data in files: tables, NPZ files, folders of images; never imported as code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import InputError
+from privplan.limits import MOST_PIXELS, most_unpacked, refuse_bomb
+from simulate.data.columns import (
+    Columns,
+    column,
+    columns_of,
+    numbers,
+    read_csv,
+    read_parquet,
+    text_column,
+    tokens,
+)
+from simulate.data.encoding import AS_THEY_ARE, Statistics, encode, read_statistics
+from simulate.data.own import Data
+from simulate.data.reading import one_line_errors, opened
+from simulate.tasks import MULTI_CLASS
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How a file or folder is read.
+
+    Attributes:
+        label: column or array of the labels; several columns with commas between.
+        client: column or array of the client of each record.
+        group: column or array of the privacy group of each record.
+        groups: CSV file with columns client and group, instead of ``group``.
+        features: in the order of the inputs; all other columns when empty.
+        statistics: JSON file of public statistics, or ``none``.
+        test: file or folder with the test records, of the same form.
+        test_of_others: whether the people of the test records are no clients, as the
+            user says.
+        test_share: of each client's records.
+        task: what the labels are.
+    """
+
+    label: str | None = None
+    client: str | None = None
+    group: str | None = None
+    groups: Path | None = None
+    features: tuple[str, ...] = ()
+    statistics: Path | None = None
+    test: Path | None = None
+    test_of_others: bool = False
+    test_share: float | None = None
+    task: str = MULTI_CLASS
+
+
+def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
+    """Data in a CSV or Parquet file."""
+    if options.label is None and options.task != "next-token":
+        rule = "is required for a table: the column of labels"
+        raise InputError.one("label", rule, "none")
+    columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
+    statistics: Statistics | None = None
+    if str(options.statistics) == "none":
+        statistics = AS_THEY_ARE
+    elif options.statistics is not None:
+        statistics = read_statistics(options.statistics)
+    return from_table(
+        columns,
+        label=options.label,
+        client=options.client,
+        group=options.group,
+        groups=_groups_csv(options),
+        features=options.features,
+        statistics=statistics,
+        test=test,
+        test_share=options.test_share,
+        task=options.task,
+        name=path.name,
+    )
+
+
+def from_table(
+    table: Any,
+    *,
+    label: str | Sequence[str] | None = None,
+    client: str | None = None,
+    group: str | None = None,
+    groups: Mapping[str, str] | None = None,
+    features: Sequence[str] = (),
+    statistics: Statistics | None = None,
+    **arguments: Any,
+) -> Data:
+    """``Data`` of a table with named columns.
+
+    Args:
+        table: a pandas, Arrow or ``datasets`` table, or a mapping of columns.
+        label: names of columns, in a list or with commas between.
+        client: name of the column of each record's client.
+        group: name of the column of each record's privacy group.
+        groups: group of each client, instead of a column.
+        features: names of columns in the order of the inputs; all other columns when
+            empty.
+        statistics: public statistics of the features (``simulate.data.encoding``).
+        arguments: others of ``Data``.
+
+    Raises:
+        InputError: for a column that is missing, or named twice, or cannot be read.
+    """
+    columns = columns_of(table)
+    labels = label.split(",") if isinstance(label, str) else list(label or ())
+    clients = text_column(columns, "client", client) if client else None
+    group_names = text_column(columns, "group", group) if group else None
+    if client is not None and client == group:
+        raise InputError.one("group", "must be another column than client", group)
+    named = [*labels, *(name for name in (client, group) if name)]
+    if len(set(named)) < len(named):
+        rule = "must be another column than client and group"
+        raise InputError.one("label", rule, named)
+    y = _labels(columns, labels, arguments.get("task", MULTI_CLASS))
+    inputs = list(features) or [name for name in columns if name not in named]
+    for name, times in Counter(inputs).items():
+        if name in labels:
+            raise InputError.one("features", "must not hold the label", name)
+        if times > 1:
+            raise InputError.one("features", "must name each column once", name)
+    x = tokens(columns, inputs)
+    if x is None:
+        x = encode(columns, inputs, statistics)
+    return Data(x, y, clients, groups or group_names, **arguments)
+
+
+def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
+    """Labels from columns: of classes [n], else numbers [n] or [n, labels]."""
+    if task == MULTI_CLASS and len(names) > 1:
+        rule = f"must be one column for {MULTI_CLASS}"
+        raise InputError.one("label", rule, ",".join(names))
+    if not names:
+        return None
+    if task == MULTI_CLASS:
+        return text_column(columns, "label", names[0])
+    labels = [numbers(columns, "label", name) for name in names]
+    if len(labels) == 1 and task != "multi-label":
+        return labels[0]
+    return np.stack(labels, 1)
+
+
+def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
+    """Data in an NPZ file, whose arrays are model inputs, labels and names."""
+    if options.statistics is not None:
+        rule = "must be left out with NPZ files, whose records are model inputs"
+        raise InputError.one("statistics", rule, str(options.statistics))
+    with one_line_errors(path, "must be an NPZ file of numbers and texts"):
+        refuse_bomb(path, "data")
+        file = np.load(path)
+        arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
+    names = ", ".join(arrays)
+
+    def array(role: str, name: str | None, default: str) -> np.ndarray | None:
+        if name is None:
+            return arrays.get(default)
+        if name not in arrays:
+            raise InputError.one(role, f"must be one of the arrays {names}", name)
+        return arrays[name]
+
+    if len(options.features) > 1:
+        rule = "must name one array of an NPZ file"
+        raise InputError.one("features", rule, options.features)
+    feature = options.features[0] if options.features else None
+    x = array("features", feature, "x")
+    y = array("label", options.label, "y")
+    if x is None:
+        rule = f"is required for {path.name} without an array x"
+        raise InputError.one("features", rule, names)
+    if y is None and options.task != "next-token":
+        rule = f"is required for {path.name} without an array y"
+        raise InputError.one("label", rule, names)
+    if test is None and "test_x" in arrays:
+        test = Data(
+            arrays["test_x"],
+            arrays.get("test_y"),
+            arrays.get("test_client"),
+            task=options.task,
+        )
+    groups = _groups_csv(options)
+    return Data(
+        x,
+        y,
+        array("client", options.client, "client"),
+        array("group", options.group, "group") if groups is None else groups,
+        test,
+        options.test_share,
+        name=path.name,
+        task=options.task,
+    )
+
+
+def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
+    """Images ``CLIENT/CLASS/*.png``, or ``CLASS/*.png`` without clients."""
+    if options.task != MULTI_CLASS:
+        rule = f"must be {MULTI_CLASS} with a folder of images by class"
+        raise InputError.one("task", rule, options.task)
+    for name in ("label", "client", "group", "features", "statistics"):
+        value = getattr(options, name)
+        if value:
+            rule = (
+                "must be left out with a folder of images; join several tables into one "
+                "file"
+            )
+            raise InputError.one(name, rule, str(value))
+    by_client = sorted(folder.glob("*/*/*.[pP][nN][gG]"))
+    by_class = sorted(folder.glob("*/*.[pP][nN][gG]"))
+    if bool(by_client) == bool(by_class):
+        present = "both" if by_client else "no image"
+        rule = "must hold either CLIENT/CLASS/*.png or CLASS/*.png"
+        raise InputError.one("data", rule, f"{present} in {folder}")
+    paths = by_client or by_class
+    labels = [path.parent.name for path in paths]
+    classes = {*labels, *(test.class_names() if test else ())}
+    return Data(
+        _images(paths),
+        labels,
+        [path.parent.parent.name for path in paths] if by_client else None,
+        _groups_csv(options),
+        test,
+        options.test_share,
+        classes=sorted(classes),
+        name=folder.resolve().name,
+        mean=0.0,
+        std=255.0,
+    )
+
+
+def _images(paths: Sequence[Path]) -> np.ndarray:
+    """Images [n, channels, height, width], uint8; one channel if grey, else three."""
+    images: list[np.ndarray] = []
+    limit = most_unpacked(sum(path.stat().st_size for path in paths))
+    for path in paths:
+        image = _image(path)
+        images.append(image)
+        if image.shape != images[0].shape:
+            rule = f"must have images like the first one, {images[0].shape}"
+            raise InputError.one("data", rule, f"{path}, {image.shape}")
+        size = len(paths) * image.nbytes
+        if size > limit:
+            raise InputError.one("data", f"must unpack to at most {limit} bytes", size)
+    return np.stack(images)
+
+
+def _image(path: Path) -> np.ndarray:
+    """A PNG image [channels, height, width]."""
+    from PIL import Image
+
+    rule = f"must be a PNG image of at most {MOST_PIXELS} pixels"
+    with (
+        one_line_errors(path, rule),
+        opened(path) as file,
+        Image.open(file, formats=("PNG",)) as image,
+    ):
+        if image.width * image.height > MOST_PIXELS:
+            raise ValueError(f"{image.width} x {image.height}")
+        if image.mode in ("L", "1"):
+            return np.asarray(image.convert("L"))[None]
+        return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+
+
+def _groups_csv(options: DataOptions) -> dict[str, str] | None:
+    """Group of each client, from a CSV file with the columns client and group."""
+    path = options.groups
+    if path is None:
+        return None
+    columns = read_csv(path, "groups")
+    clients = column(columns, "groups", "client")
+    groups = column(columns, "groups", "group")
+    if len(set(clients)) < len(clients):
+        raise InputError.one("groups", "must have one line per client", str(path))
+    return dict(zip(clients, groups, strict=True))
+
+
+Reader = Callable[[Path, DataOptions, Data | None], Data]
+_READERS: Mapping[str, Reader] = MappingProxyType(
+    {".npz": _npz, ".csv": _table, ".parquet": _table}
+)
+"""Readers of files by suffix."""
+
+
+def reader_of(path: Path) -> Reader | None:
+    """What reads a file or folder with its test records; None for another form."""
+    return _folder if path.is_dir() else _READERS.get(path.suffix.lower())
