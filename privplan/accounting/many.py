@@ -1,35 +1,40 @@
-"""Bounds on the epsilon of many equal releases at once."""
+"""Bounds on the epsilon of many equal releases at once: each distinct question once."""
 
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
-from inspect import unwrap
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.certificate import composition, laws
-from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import inversion
-from privplan.accounting.pld.accountant import compose
-from privplan.accounting.pld.pairs import LARGEST_SHIFT
+from privplan.accounting.accountant import Interval
+from privplan.accounting.certificate import Composition, composition, laws
+from privplan.accounting.pld.accountant import PldAccountant
 from privplan.errors import InputError, TooLittleNoiseError, checked_call
-from privplan.laws.law import Kind, Pair
+from privplan.processes import Progress, finish, in_jobs
 
-# share of the tolerance that is aimed at, work for one question, and how many tolerances off it is
-_ATTEMPTS = (0.6, 5e6, math.inf), (0.4, 2e7, 3.0)
+# The numbers of a question, each of which may be an array.
+_NUMBERS = ("noise_multiplier", "sampling_ratio", "rounds", "delta")
+# A closer question is asked of a curve; bounds further apart would say little.
+_TOLERANCES = (1e-4, 0.1)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds on epsilon by the accountant pld, in arrays of the shape of the numbers asked for."""
+    """Bounds on epsilon by the accountant pld.
+
+    Attributes:
+        lower: epsilon is at least this, in the shape of the numbers asked for.
+        upper: epsilon is at most this; infinite where pld covers no such noise.
+        cell: sampling law, relation and accountant.
+    """
 
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
-    cell: str  # sampling law, relation and accountant
+    cell: str
 
     @property
     def epsilon(self) -> NDArray[np.float64]:
@@ -37,80 +42,93 @@ class Bounds:
         return self.upper
 
 
-@checked_call
-def bounds(tolerance: float = 0.01, **given: Any) -> Bounds:
-    """Bounds on epsilon of many equal releases; numbers as for ``composition``, or arrays.
+class _Questions(NamedTuple):
+    """Questions in the order of the arrays' elements, and the shape of these."""
 
-    Within the relative ``tolerance`` of each other, where the law is exact, nearly always.
+    compositions: list[Composition]
+    shape: tuple[int, ...]
+
+
+@checked_call
+def bounds(
+    tolerance: float = 0.01,
+    workers: int = 1,
+    progress: Progress = lambda done, total: None,
+    **releases: Any,
+) -> Bounds:
+    """Bounds on epsilon of many equal releases.
+
+    Args:
+        tolerance: gap of the bounds over the upper one, to aim at, in [1e-4, 0.1].
+        workers: processes over which distinct questions are spread.
+        progress: called with the number of questions answered, and of all.
+        releases: numbers as for ``composition``, or arrays of them whose shapes fit.
+
+    Raises:
+        InputError: where a number is out of range, or shapes do not fit.
     """
-    if not (isinstance(tolerance, int | float) and 1e-4 <= tolerance <= 0.1):
-        raise InputError.one("tolerance", "must be in [0.0001, 0.1]", tolerance)
-    numbers = ("noise_multiplier", "sampling_ratio", "rounds", "delta")
-    arrays = {name: given.pop(name) for name in numbers if given.get(name) is not None}
-    if given.get("history") is not None:
-        raise InputError.one(
-            "history", "must be left out with arrays of numbers", "a history"
-        )
-    try:
-        numeric = [
-            np.ma.filled(one, math.nan).astype(float, casting="safe")
-            for one in arrays.values()
-        ]
-        every = np.broadcast_arrays(*numeric)
-        every[0].ravel()[0]  # arrays without numbers are refused
-    except (ValueError, TypeError, IndexError):
-        stated = ", ".join(f"{name} {one!r:.40}" for name, one in arrays.items())
-        rule = "must be numbers, one or more, in shapes that fit"
-        raise InputError.one("releases", rule, stated) from None
-    questions = zip(*(array.ravel().tolist() for array in every), strict=True)
-    each = ({**given, **dict(zip(arrays, one, strict=True))} for one in questions)
-    # the names of what is given are checked once
-    asked = [
-        (unwrap(composition) if at else composition)(**one)
-        for at, one in enumerate(each)
-    ]
-    lower, upper = np.zeros(len(asked)), np.full(len(asked), math.inf)
-    alike: dict[tuple[Kind, Kind], list[tuple[int, float, float, int, float]]] = {}
-    for at, one in enumerate(asked):
-        [(release, rounds)] = one.history
-        pairs = dominating_pairs(release, one.relation)
-        first, second = pairs.upper
-        if pairs.upper != pairs.lower or not isinstance(first, Pair):
-            continue
-        if (
-            isinstance(second, Pair)
-            and first.ratio < 1
-            and first.shift <= LARGEST_SHIFT
-        ):
-            row = at, first.shift, first.ratio, rounds, one.delta
-            alike.setdefault((first.kind, second.kind), []).append(row)
-    for kinds, rows in alike.items():
-        place, columns = np.array([row[0] for row in rows]), np.array(rows).T[1:]
-        for aim, most, off in _ATTEMPTS:
-            low, high = lower[place], upper[place]
-            far = (low < (1 - tolerance) * high) & (low >= (1 - off * tolerance) * high)
-            ways = (
-                inversion.questions(kind, *columns[:, far])
-                for kind in dict.fromkeys(kinds)
-            )
-            found = inversion.bounds(tuple(ways), aim * tolerance, most)
-            lower[place[far]] = np.maximum(low[far], found[0])
-            upper[place[far]] = np.minimum(high[far], found[1])
-    for at in np.flatnonzero(
-        lower < (1 - tolerance) * upper
-    ).tolist():  # which that did not serve
-        one = asked[at]
-        with suppress(TooLittleNoiseError):
-            loss = compose(
-                one.history, one.relation, tolerance=0.6 * min(tolerance, 0.02)
-            )
-            alone = loss.epsilon(one.delta, invert=False)
-            lower[at], upper[at] = (
-                max(lower[at], alone.lower),
-                min(upper[at], alone.upper),
-            )
-    shape, cell = (
-        every[0].shape,
-        f"{laws(asked[0].history)} sampling, {asked[0].relation}",
+    low, high = _TOLERANCES
+    if not (isinstance(tolerance, int | float) and low <= tolerance <= high):
+        rule = "must be in [0.0001, 0.1]"
+        raise InputError.one("tolerance", rule, tolerance)
+    if not (isinstance(workers, int) and workers >= 1):
+        raise InputError.one("workers", "must be a whole number from 1", workers)
+    questions = _questions(releases)
+
+    # Each distinct question is asked once.
+    distinct = dict.fromkeys(questions.compositions)
+    items = {str(index): question for index, question in enumerate(distinct)}
+    answers = finish(
+        items,
+        partial(_answer, tolerance=float(tolerance)),
+        spread=in_jobs(min(workers, len(items))),
+        progress=progress,
     )
-    return Bounds(lower.reshape(shape), upper.reshape(shape), f"{cell}, accountant pld")
+    intervals = {question: answers[key] for key, question in items.items()}
+
+    lower = [intervals[question].lower for question in questions.compositions]
+    upper = [intervals[question].upper for question in questions.compositions]
+    first = questions.compositions[0]
+    return Bounds(
+        np.array(lower).reshape(questions.shape),
+        np.array(upper).reshape(questions.shape),
+        f"{laws(first.history)} sampling, {first.relation}, accountant pld",
+    )
+
+
+def _answer(question: Composition, tolerance: float) -> Interval:
+    """Bounds of one question; no upper one where there is too little noise."""
+    accountant = PldAccountant(tolerance=tolerance)
+    try:
+        return accountant.epsilon(question.history, question.delta, question.relation)
+    except TooLittleNoiseError:
+        return Interval(0.0, math.inf)
+
+
+def _questions(releases: dict[str, Any]) -> _Questions:
+    """The questions of arrays, all checked before the first is answered."""
+    if releases.get("history") is not None:
+        rule = "must be left out with arrays of numbers"
+        raise InputError.one("history", rule, "a history")
+    names = [name for name in _NUMBERS if releases.get(name) is not None]
+    arrays = {name: releases[name] for name in names}
+    fixed = {name: value for name, value in releases.items() if name not in arrays}
+    try:
+        columns = [
+            np.ma.filled(values, math.nan).astype(float, casting="safe")
+            for values in arrays.values()
+        ]
+        broadcast = np.broadcast_arrays(*columns)
+        is_empty = broadcast[0].size == 0
+    except (ValueError, TypeError, IndexError):
+        is_empty = True
+    if is_empty:
+        stated = ", ".join(f"{name} {value!r:.40}" for name, value in arrays.items())
+        rule = "must be numbers, one or more, in shapes that fit"
+        raise InputError.one("releases", rule, stated)
+
+    compositions = []
+    for numbers in zip(*(column.ravel().tolist() for column in broadcast), strict=True):
+        question = dict(zip(names, numbers, strict=True))
+        compositions.append(composition(**fixed, **question))
+    return _Questions(compositions, broadcast[0].shape)

@@ -27,14 +27,9 @@ from privplan.accounting.calibrate import (
     noise_multiplier,
     noise_multiplier_by_bisection,
 )
-from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld.accountant import PldAccountant, compose
 from privplan.accounting.pld.direction import EvaluationPlan
-from privplan.accounting.pld.inversion import estimate
-from privplan.accounting.pld.pairs import LARGEST_SHIFT
-from privplan.accounting.release import History
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
-from privplan.laws.law import Pair
 from privplan.planning.budget import Budget, budget_of
 from privplan.planning.noise_jumps import covered_ratio
 from privplan.planning.problem import Problem
@@ -202,12 +197,8 @@ def _log_excess(
     history = budget.history(ratio, math.exp(log_noise))
     try:
         if accountant in FROM_LOSSES:
-            quick_epsilon = _quick_estimate(budget, history) if plan is None else None
-            if quick_epsilon is not None:
-                spent = quick_epsilon
-            else:
-                composed = compose(history, budget.relation)
-                spent, plan = composed.estimate(budget.delta, plan)
+            composed = compose(history, budget.relation)
+            spent, plan = composed.estimate(budget.delta, plan)
         else:
             chosen = by_name(accountant)
             spent = chosen.epsilon(history, budget.delta, budget.relation).upper
@@ -218,17 +209,6 @@ def _log_excess(
     if not math.isfinite(spent):
         return math.inf, plan
     return math.log(spent / budget.epsilon), plan
-
-
-def _quick_estimate(budget: Budget, history: History) -> float | None:
-    """Epsilon of equal sampled rounds, ten times as fast; None if it does not serve."""
-    release, _ = next(iter(history))
-    pair = dominating_pairs(release, budget.relation).upper[0]
-    if not isinstance(pair, Pair) or pair.ratio >= 1:
-        return None
-    if pair.shift > LARGEST_SHIFT:
-        return math.inf
-    return estimate(pair, budget.rounds, budget.delta, budget.epsilon)
 
 
 # The noise multiplier of a plan, by the accountant itself.
@@ -255,9 +235,9 @@ def guarantee(epsilon: float) -> Accountant:
 
 # How far below its budget epsilon may be, relatively.
 _RTOL = 1e-4
-# Part of that by which an estimate is aimed below the budget. Upper bounds are 2e-5 to
-# 5e-5 above estimates, so nine of ten calibrations need one bound only.
-_AIM = 0.95
+# Part of that by which an estimate is aimed below the budget. Estimates are 0 to 1e-4
+# above upper bounds, so nine of ten calibrations need one bound only.
+_AIM = 0.1
 # The same under full participation, where bounds are exact: only rounding is left.
 _CLOSED_FORM_AIM = 1e-7
 _TRIES = 4

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from privplan.accounting.accountant import (
     checked_relation,
 )
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import inversion, moments, pairs
+from privplan.accounting.pld import pairs
 from privplan.accounting.pld.convolution import Part, compose_at, cumulants
 from privplan.accounting.pld.direction import (
     Direction,
@@ -67,19 +66,10 @@ _ESTIMATE_TOLERANCE = 3e-4
 # Relative distance of shifts that moves epsilon by less than the tolerance.
 _SAME_SHIFT = 1e-5
 
-# The transform is inverted first from so many rounds, or kinds of sampled ones, on.
-_MANY_ROUNDS = 100_000
-_MANY_KINDS = 6
-# So it is where a client takes part less often than this, and in no round with a larger
-# ratio: convolutions then lose digits.
-_SELDOM = 20.0
-_SMALL_RATIO = 1e-3
-# Its limit of work, in evaluations of an integrand.
-_EFFORT = 5e7
-# Its bounds on epsilon are kept where they are so close, whatever the tolerance.
-_CLOSE_GAP = 5e-4
-# A gap of delta is met within a tenth.
-_MET = 1.1
+# Bounds further apart than this share of the upper one are computed by a second plan
+# where a client takes part in fewer rounds than these, as is to be expected.
+_WIDE_GAP = 5e-3
+_RARE = 0.5
 
 Counted = list[tuple[AnyPair, int]]
 Directions = tuple[tuple[Direction, Direction], ...]
@@ -105,16 +95,13 @@ class ComposedLoss:
     unbounded: bool = False
     unsampled_mu: float = 0.0
 
-    def epsilon(
-        self, delta: float, decide: float | None = None, *, invert: bool = True
-    ) -> Interval:
+    def epsilon(self, delta: float, decide: float | None = None) -> Interval:
         """Bounds on epsilon at ``delta``.
 
         Args:
             delta: in (0, 1).
             decide: a budget. Bounds on the same side of it are close enough: an upper
                 bound up to it ends the search, without a lower one.
-            invert: whether the transform may be inverted; by convolutions only if not.
         """
         if self.unbounded:
             return Interval(math.inf, math.inf)
@@ -130,18 +117,25 @@ class ComposedLoss:
         if self.unsampled_mu:
             lower = pairs.gaussian_epsilon(self.unsampled_mu, delta)[0]
 
-        # By the inverted transform, where that is faster or closer.
-        inverted = _UNBOUNDED
-        if invert:
-            inverted = _inverted(self.directions, None, delta, self.tolerance)
-        if inverted.gap <= max(_CLOSE_GAP, self.tolerance):
-            return Interval(inverted.lower, inverted.upper)
-        if decide is not None and not inverted.lower <= decide < inverted.upper:
-            return Interval(inverted.lower, inverted.upper)
+        interval = _between(self.directions, delta, self.tolerance, lower, decide)
+        if decide is not None and not interval.lower <= decide < interval.upper:
+            return interval
 
-        lower = max(lower, inverted.lower)
-        composed = _between(self.directions, delta, self.tolerance, lower, decide)
-        return Interval(composed.lower, min(inverted.upper, composed.upper))
+        # Where a client hardly ever takes part, another plan may serve better.
+        is_apart = interval.upper - interval.lower > _WIDE_GAP * interval.upper
+        rounds = min(above.participations for above, _ in self.directions)
+        if is_apart and rounds < _RARE:
+            second = _between(
+                self.directions,
+                delta,
+                self.tolerance,
+                interval.lower,
+                decide,
+                is_gentle=True,
+            )
+            upper = min(interval.upper, second.upper)
+            return Interval(min(second.lower, upper), upper)
+        return interval
 
     def estimate(
         self, delta: float, plan: EvaluationPlan | None = None
@@ -183,15 +177,6 @@ class ComposedLoss:
         for above in _distinct(self.directions):
             bound = _chernoff_delta(above, epsilon)
             candidates.append(_Refined(above, bound, 1.0, near=bound))
-        upper = _worst(candidates).upper
-
-        # By the inverted transform, where that is faster or closer.
-        if upper >= _LEAST_RESOLVED and epsilon > 0:
-            near = min(upper, 0.5)
-            inverted = _inverted(self.directions, epsilon, near, tolerance)
-            if inverted.gap <= _MET * tolerance:
-                return Interval(inverted.lower, inverted.upper)
-
         lower = 0.0
         for _ in range(3 * _REFINEMENTS):
             worst = _worst(candidates)
@@ -264,6 +249,8 @@ def _between(
     tolerance: float,
     lower: float = 0.0,
     decide: float | None = None,
+    *,
+    is_gentle: bool = False,
 ) -> Interval:
     """Bounds on epsilon: the worst direction is composed ever more finely.
 
@@ -279,21 +266,22 @@ def _between(
         tolerance: gap of the bounds over the upper one, to aim at.
         lower: a lower bound on epsilon that is proven already.
         decide: a budget; bounds on the same side of it end the search.
+        is_gentle: whether plans are those for a client that hardly ever takes part.
     """
+    planned = partial(_plan, delta=delta, tolerance=tolerance, is_gentle=is_gentle)
     equal = tuple((above, Direction(above.pairs, False)) for above, _ in directions)
     if equal != directions and all(
         _nearly_equal(above, below) for above, below in directions
     ):
-        upper = _between(equal, delta, tolerance).upper
+        upper = _between(equal, delta, tolerance, is_gentle=is_gentle).upper
         lower = max(
-            _epsilon(below, delta, _plan(below, delta, tolerance), 1.0)
-            for _, below in directions
+            _epsilon(below, delta, planned(below), 1.0) for _, below in directions
         )
         return Interval(min(lower, upper), upper)
 
     # An upper bound of each direction; the first one probably spends most.
     distinct = _distinct(directions)
-    plan = _plan(distinct[0], delta, tolerance)
+    plan = planned(distinct[0])
     candidates = []
     for above in distinct:
         scale = 1.0 if above == distinct[0] else _LESSER_SCALE
@@ -306,7 +294,7 @@ def _between(
             break
 
         # A direction that turns out to be the worst gets a plan of its own first.
-        plan = _plan(worst.direction, delta, tolerance)
+        plan = planned(worst.direction)
         if worst.scale == _LESSER_SCALE:
             worst.scale = 1.0
             bound = _epsilon(worst.direction, delta, plan, 1.0)
@@ -318,8 +306,7 @@ def _between(
             break
         for above, below in directions:
             if above == worst.direction:
-                below_plan = _plan(below, delta, tolerance)
-                bound = _epsilon(below, delta, below_plan, worst.scale)
+                bound = _epsilon(below, delta, planned(below), worst.scale)
                 lower = max(lower, bound)
         if decide is not None and lower > decide:
             break
@@ -352,83 +339,6 @@ def _can_close(direction: Direction, directions: Directions) -> bool:
     return any(direction.pairs == below.pairs for _, below in directions)
 
 
-class _Inverted(NamedTuple):
-    """Bounds by the inverted transform, and their gap over the upper one."""
-
-    lower: float
-    upper: float
-    gap: float
-
-
-_UNBOUNDED = _Inverted(0.0, math.inf, 1.0)
-
-
-def _inverted(
-    directions: Directions, epsilon: float | None, delta: float, tolerance: float
-) -> _Inverted:
-    """Bounds by inverting the transform, where convolutions are slow or lose digits.
-
-    On epsilon at ``delta``; or on delta near it, where an epsilon is passed. Where the
-    pairs from above and from below are not the same, the gap is the larger of both.
-    """
-    # Each set of pairs is inverted as if it were attained.
-    if any(above.pairs != below.pairs for above, below in directions):
-        upper_pairs = tuple((above, above) for above in _distinct(directions))
-        below_directions = dict.fromkeys(below for _, below in directions)
-        lower_pairs = tuple((below, below) for below in below_directions)
-        from_above = _inverted(upper_pairs, epsilon, delta, tolerance)
-        from_below = _inverted(lower_pairs, epsilon, delta, tolerance)
-        return _Inverted(
-            min(from_below.lower, from_above.upper),
-            from_above.upper,
-            max(from_above.gap, from_below.gap),
-        )
-
-    questions = []
-    for above, _ in directions:
-        question = _question(above, delta)
-        if question is None:
-            return _UNBOUNDED
-        questions.append(question)
-    if epsilon is not None:
-        lower, upper = inversion.deltas(tuple(questions), epsilon, tolerance, _EFFORT)
-    else:
-        lowers, uppers = inversion.bounds(tuple(questions), tolerance, _EFFORT)
-        lower = float(lowers[0])
-        upper = float(uppers[0])
-    gap = 1 - lower / upper if upper > 0 else 0.0
-    return _Inverted(lower, upper, gap)
-
-
-def _question(direction: Direction, delta: float) -> inversion.Questions | None:
-    """What to ask of the inverted transform; None where convolutions are better."""
-    gaussian = []
-    for pair, count in direction.pairs:
-        if not isinstance(pair, Pair):
-            return None
-        gaussian.append((pair, count))
-    if direction.rounds == 1:
-        return None
-    sampled = [(pair, count) for pair, count in gaussian if not _unsampled(pair)]
-
-    is_rare = False
-    if len(sampled) == len(gaussian):
-        small_ratios = all(pair.ratio < _SMALL_RATIO for pair, _ in sampled)
-        participations = sum(count * pair.ratio for pair, count in sampled)
-        is_rare = small_ratios and participations < _SELDOM
-    is_slow = len(sampled) >= _MANY_KINDS or direction.rounds >= _MANY_ROUNDS
-    if not is_rare and not is_slow:
-        return None
-
-    parts = []
-    for pair, count in sampled:
-        shift = np.array([pair.shift])
-        ratio = np.array([pair.ratio])
-        parts.append(moments.Equal(pair.kind, shift, ratio, np.array([float(count)])))
-    unsampled_mu = np.array([_mu(direction.pairs)])
-    return inversion.Questions(tuple(parts), unsampled_mu, np.array([delta]))
-
-
 def _nearly_equal(above: Direction, below: Direction) -> bool:
     """Whether the Gaussian pairs differ in their shifts by ``_SAME_SHIFT`` at most."""
     if len(above.pairs) != len(below.pairs):
@@ -445,10 +355,12 @@ def _nearly_equal(above: Direction, below: Direction) -> bool:
     return True
 
 
-def _plan(direction: Direction, delta: float, tolerance: float) -> EvaluationPlan:
+def _plan(
+    direction: Direction, delta: float, tolerance: float, *, is_gentle: bool = False
+) -> EvaluationPlan:
     """The plan of a direction, which the bounds from above and from below share."""
     above = Direction(direction.pairs, from_above=True)
-    return evaluation_plan(above, delta, tolerance)
+    return evaluation_plan(above, delta, tolerance, is_gentle=is_gentle)
 
 
 def _parts(direction: Direction, plan: EvaluationPlan, scale: float) -> list[Part]:

@@ -218,8 +218,8 @@ def _priced(parts: list[power.Part], places: Array, tilt: float, quiet: float) -
     count = power.fast_length(
         math.ceil(min(float(high.min()), rounds * last)) - first + 4
     )
-    circle, error = power.powered(
-        (one.index[0] % count, weighted, float(rounds)), count
+    circle, error = power.convolved(
+        [(one.index[0] % count, weighted, float(rounds))], count
     )
     exponent = tilt * (middle - first - np.arange(float(count)))
     found = np.roll(circle, -(first % count)) * np.exp(np.minimum(exponent, 690.0))

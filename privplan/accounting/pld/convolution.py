@@ -4,7 +4,7 @@ The masses of a lattice are multiplied by ``exp(tilt * loss)`` before the transf
 divided by it afterwards. At the tilt where Chernoff's bound on delta is tightest the
 masses that decide delta are of order one in the transform, so that rounding stays small
 beside a delta of 1e-15 and a window of a few standard deviations suffices. Every
-rounding error is bounded and added.
+error is bounded and added: see ``error_terms``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.accounting.pld import error_terms
 from privplan.accounting.pld.lattice import Lattice
-from privplan.accounting.pld.pairs import UNIT, Array
+from privplan.accounting.pld.pairs import Array
 
 Placed = tuple[NDArray[np.int64], Array, float]
 """Places modulo the number of points, masses that sum to one, how often to convolve."""
@@ -28,17 +29,19 @@ Placed = tuple[NDArray[np.int64], Array, float]
 Part = tuple[Lattice, NDArray[np.float64]]
 """Lattices of a kind, how often each is composed."""
 
-FFT_UNITS = 6.0  # the constant of an FFT's rounding error, in units per stage
-FADED = -80.0  # log of what a product of transforms must exceed to be kept
 MOST_POINTS = 1 << 21  # longest circle, 16 MB for each of its arrays
-ALIASED = 1e-12  # tilted mass that may lie outside the window on either side
 
-# Expected draws away from place 0, up to which these are transformed alone.
-_MAX_MOVES = 30.0
+# Expected moves away from the places where rounds stay, up to which these are
+# transformed alone: e^moves must not overflow.
+_MAX_MOVES = 300.0
+# Least mass that stays, so that what moves is a quarter of it at most.
+_LEAST_STAYING = 0.8
 # Largest exponent of a weight, so that sums of weighted masses stay finite.
 _LARGEST_WEIGHT = 300.0
 # Log of how far the bound on delta at the chosen tilt may be above the best one.
 _FORGONE = 4.0
+# Log of an error over delta that a gentle tilt may leave.
+_NEGLIGIBLE_ERROR = -12.0
 # Exponentials that stay in the processor's cache, for a block of tilts.
 _CACHED_VALUES = 1 << 15
 # Shares of a window's exponent that are tried for heavy tails.
@@ -55,17 +58,15 @@ _DISCOUNTED_LOSSES = 400.0
 def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     """Circular convolution of all the rounds, and a bound on the 2-norm of its error.
 
-    Each output of a transform of N points is a sum through ``log2 N`` stages, so its
-    error is at most ``e = c u log2 N`` times the sum of the absolute inputs, which is 1
-    (Higham 2002, chapter 24; ``c`` is ``2 FFT_UNITS``, ``u`` the unit of rounding).
-    Replacing factors one by one, a product of powers ``prod s_i^n_i`` is off by at most
-    ``sum_i n_i e / m_i`` times ``prod m_i^n_i`` with ``m_i = max(|s_i|, e) + e``; so it
-    is for the rounding of logarithms and angles, which the constant includes.
-    Frequencies whose product is below ``e^-80`` are dropped. Parseval turns the errors
-    into one of the masses.
+    Powers of transforms are multiplied, or of their small parts where nearly all mass
+    stays at one place. Frequencies whose product is below ``e^-80`` are dropped.
     """
+    laws = list(rounds)
+    conditioned = _conditioned(laws, points)
+    if conditioned is not None:
+        return conditioned
     product = _Product(points)
-    for places, masses, count in rounds:
+    for places, masses, count in laws:
         circle = np.asarray(np.bincount(places, masses, points), dtype=np.float64)
         product.multiply(circle, count)
     return product.transformed()
@@ -84,7 +85,7 @@ class _Product:
 
     def __init__(self, points: int) -> None:
         self._points = points
-        self._unit = 2 * FFT_UNITS * UNIT * math.log2(points)
+        self._unit = error_terms.transform_unit(points)
         frequencies = points // 2 + 1
         self.alive = np.arange(frequencies)
         self.log_size = np.zeros(frequencies)
@@ -100,7 +101,7 @@ class _Product:
         self.log_size += 0.5 * count * np.log(np.maximum(squares, unit**2))
 
         # Drop what has faded: later rounds need not be computed there.
-        lasting = self.log_size > FADED
+        lasting = self.log_size > error_terms.FADED
         if not lasting.all():
             self.alive = self.alive[lasting]
             self.log_size = self.log_size[lasting]
@@ -127,38 +128,52 @@ class _Product:
         power[self.alive] = self.values * turn
         masses = np.fft.irfft(power, self._points)
 
-        # e^(2 doubt) turns |s_i| into m_i. All but two frequencies count twice, which
-        # is the factor of 2; then come the error of the transform back, and the
-        # frequencies that were dropped.
-        errors = self.doubt * np.exp(np.minimum(self.log_size, 0.0) + 2 * self.doubt)
-        norm = math.sqrt(2 * float((errors**2).sum()) / self._points)
-        norm += self._unit * float(np.linalg.norm(masses)) + 2 * math.exp(FADED)
+        norm = error_terms.product_error(
+            self.log_size, self.doubt, masses, self._points
+        )
         return masses, norm
 
 
-def powered(law: Placed, points: int) -> tuple[Array, float]:
-    """As ``convolved`` for one law, whose first place is 0; closer where few leave it.
+def _conditioned(laws: Sequence[Placed], points: int) -> tuple[Array, float] | None:
+    """As ``convolved``, where nearly all mass of each round stays at one place.
 
-    The rounding of the mass that stays at 0 would hide the others, so that only these
-    are transformed: with ``r`` their transform over the mass ``m`` that stays, the n-th
-    power is ``m^n (1 + ((1 + r)^n - 1))``.
+    So it is where a client hardly ever takes part. The rounding of the mass that stays
+    would hide the others, so that only these are transformed: with ``r_i`` their
+    transform over the mass ``m_i`` that stays, the product of the n_i-th powers is
+
+        prod m_i^n_i (1 + expm1(sum_i n_i log(1 + r_i)))
+
+    and its first term 1 is the chance that no round leaves its place. None where mass
+    does move.
     """
-    places, masses, count = law
-    stays = float(masses[0])
-    moves = count * float(masses[1:].sum())
-    if moves > _MAX_MOVES or stays < 0.5:
-        return convolved([law], points)
-    ratio = np.fft.rfft(np.bincount(places[1:], masses[1:], points)) / stays
+    moves = 0.0
+    log_stays = 0.0
+    start = 0
+    power = np.zeros(points // 2 + 1, dtype=np.complex128)
+    for places, masses, count in laws:
+        stay = int(masses.argmax())
+        stays = float(masses[stay])
+        moved = masses / stays
+        moved[stay] = 0.0
+        moves += count * float(moved.sum())
+        if stays < _LEAST_STAYING or moves > _MAX_MOVES:
+            return None
+        log_stays += count * math.log(stays)
+        start += int(count) * int(places[stay])
 
-    # log(1 + x + i y); numpy's complex log1p loses digits.
-    x = ratio.real
-    y = ratio.imag
-    log_size = count * np.log1p(2 * x + x * x + y * y) / 2
-    power = np.expm1(log_size + 1j * count * np.arctan2(y, 1 + x))
-    total = np.fft.irfft(power, points)
+        # log(1 + x + i y); numpy's complex log1p loses digits.
+        ratio = np.fft.rfft(
+            np.bincount((places - places[stay]) % points, moved, points)
+        )
+        x = ratio.real
+        y = ratio.imag
+        power += 0.5 * count * np.log1p(2 * x + x * x + y * y)
+        power += 1j * count * np.arctan2(y, 1 + x)
+
+    total = np.fft.irfft(np.expm1(power), points)
     total[0] += 1
-    error = moves * (2 * FFT_UNITS * math.log2(points) + 16) * UNIT
-    return stays**count * total, error
+    circle = math.exp(log_stays) * np.roll(total, start % points)
+    return circle, error_terms.moved_error(moves, points)
 
 
 def _fast_lengths() -> Iterator[int]:
@@ -249,6 +264,19 @@ def best_tilt(parts: Sequence[Part], log_inverse_delta: float) -> float:
     if close.all():
         return float(tilts[0])
     return float(tilts[best - int(np.argmin(close[::-1])) + 1])
+
+
+def gentle_tilt(parts: Sequence[Part], epsilon: float, delta: float) -> float:
+    """The smallest tilt by which errors are far below ``delta`` near an epsilon.
+
+    They are about ``ALIASED e^(K(t) - t epsilon) / t`` at the tilt t.
+    """
+    octave = round(-math.log2(tilted_moments(parts, 0.0).spread))
+    tilts = 2.0 ** np.arange(octave - 20, octave + 10.25, 0.5)
+    log_errors = cumulants(parts, tilts) - tilts * epsilon - np.log(tilts)
+    log_errors += math.log(error_terms.ALIASED / delta)
+    enough = max(float(log_errors.min()), _NEGLIGIBLE_ERROR)
+    return float(tilts[np.argmax(log_errors <= enough)])
 
 
 @dataclass(frozen=True)
@@ -404,14 +432,10 @@ def suffix_deltas(masses: Array, step: float) -> Array:
 def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     """Compose the lattices at one tilt; None when the window would be too large.
 
-    The errors that ``Composed`` carries:
-
-    - ``outside``: mass above the window, infinite losses, and what lower bounds take
-      off.
-    - ``error``: what wraps around the window, tilted mass of at most twice ``ALIASED``;
-      the rounding of the transforms, by the bound of ``convolved``; and that of the
-      tilts, of sums and of weights, relative to delta.
-    - ``blur``: the rounding of the losses.
+    The errors that ``Composed`` carries are those of ``error_terms``: ``outside`` has
+    the mass above the window, infinite losses and what lower bounds take off;
+    ``error`` the rounding of transforms, tilts and sums and what wraps around;
+    ``blur`` the rounding of the losses.
     """
     step = parts[0][0].step
     window = _window(parts, tilt, 2 * step)
@@ -433,8 +457,9 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     overflows = exponent[0] > _LARGEST_WEIGHT
     weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT) if overflows else exponent)
     values = suffix_deltas(masses * weights, step)
-    rounding = _weighted_error(error, tilt, step) * weights
-    rounding += (sums.drift + 4 * points * UNIT) * np.abs(values)
+    error = error_terms.spread_error(error, tilt, step)
+    rounding = (error + error_terms.wrapped_error(tilt)) * weights
+    rounding += (sums.drift + error_terms.sum_rounding(points)) * np.abs(values)
     if overflows:
         rounding[exponent > _LARGEST_WEIGHT] = math.inf
     return Composed(losses, values, rounding, window.missed + sums.infinite, sums.blur)
@@ -446,10 +471,9 @@ class _Sums(NamedTuple):
     Attributes:
         offset: loss of index 0.
         infinite: mass of infinite losses, and what lower bounds take off delta.
-        blur: rounding of the losses, eight units of the largest of each round.
+        blur: rounding of the losses.
         log_scale: log of the factor of the tilted masses.
-        drift: relative error of the tilts: a factor ``e^(tilt loss)`` is off by as many
-            units as its exponent, and by eight for the sums and logarithms of its row.
+        drift: relative error by the rounding of tilts.
     """
 
     offset: float
@@ -465,13 +489,15 @@ def _sums(parts: Sequence[Part], tilt: float) -> _Sums:
         float(counts @ (lattices.infinite + lattices.slack))
         for lattices, counts in parts
     )
-    largest = sum(float(counts @ _largest(lattices)) for lattices, counts in parts)
     log_scale = 0.0
     drift = 0.0
+    blur = 0.0
     for lattices, counts in parts:
+        largest = _largest(lattices)
         log_scale += float(counts @ tilted_masses(lattices, tilt)[1][:, 0])
-        drift += float(counts @ (tilt * _largest(lattices) + 8.0)) * UNIT
-    return _Sums(offset, infinite, 8 * UNIT * largest, log_scale, drift)
+        drift += error_terms.tilt_drift(counts, tilt, largest)
+        blur += error_terms.loss_blur(counts, largest)
+    return _Sums(offset, infinite, blur, log_scale, drift)
 
 
 def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]:
@@ -480,25 +506,6 @@ def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]
         weights = tilted_masses(lattices, tilt)[0]
         for row, count in enumerate(counts):
             yield lattices.index[row] % points, weights[row], float(count)
-
-
-def _weighted_error(error: float, tilt: float, step: float) -> float:
-    """What the errors of the tilted masses add to delta, before it is untilted.
-
-    The rounding error of 2-norm ``error`` is multiplied, at a distance x above a loss,
-    by ``e^(-tilt x) (1 - e^-x)``, which is at most ``e^(-tilt x) min(1, x)``. By Cauchy
-    and Schwarz that adds ``error`` times the 2-norm of these weights at most: with
-    ``r = e^(-2 tilt step)`` the sum of ``r^k`` is ``1 / (1 - r)``, and that of
-    ``k^2 r^k`` is ``r (1 + r) / (1 - r)^3``.
-
-    Mass that wraps around is multiplied by their maximum, ``1 / (e tilt)`` or 1.
-    """
-    decay = math.exp(-2 * tilt * step)
-    gap = -math.expm1(-2 * tilt * step)
-    norm_of_ones = 1 / math.sqrt(gap)
-    norm_of_losses = step * math.sqrt(decay * (1 + decay) / gap) / gap
-    wrapped = 2 * ALIASED * min(1.0, 1 / (math.e * tilt))
-    return error * min(norm_of_ones, norm_of_losses) + wrapped
 
 
 class _Window(NamedTuple):
@@ -511,7 +518,7 @@ class _Window(NamedTuple):
 
 def _window(parts: Sequence[Part], tilt: float, least_width: float) -> _Window:
     """Ends of the losses by the best of a few Chernoff bounds."""
-    quiet = -math.log(ALIASED)
+    quiet = -math.log(error_terms.ALIASED)
     lowest = sum(float(counts @ lattices.losses[:, 0]) for lattices, counts in parts)
     highest = sum(float(counts @ lattices.losses[:, -1]) for lattices, counts in parts)
 
@@ -525,11 +532,9 @@ def _window(parts: Sequence[Part], tilt: float, least_width: float) -> _Window:
     rises_down = values[1 + len(up) :] - base
     top = _chernoff_end(parts, tilt, base, rises_up, up)
     bottom = _chernoff_end(parts, tilt, base, rises_down, -up)
-
-    # Tilted mass m above the top stands for e^(K(tilt) - tilt top) m, or less.
     if top >= highest:
         return _Window(max(bottom, lowest), highest + least_width, 0.0)
-    missed = math.exp(min(0.0, base - quiet - tilt * top))
+    missed = error_terms.mass_above(base, tilt, top)
     return _Window(max(bottom, lowest), max(top, bottom + least_width), missed)
 
 
@@ -548,7 +553,7 @@ def _chernoff_end(
         rises: ``K(tilt + p) - K(tilt)`` for each of the ``pulls``.
         pulls: exponents p of one sign; the first, a small one, tells the mean.
     """
-    quiet = -math.log(ALIASED)
+    quiet = -math.log(error_terms.ALIASED)
     sign = 1.0 if pulls[0] > 0 else -1.0
     mean = float(rises[0] / pulls[0])
     ends = (rises[1:] + quiet) / pulls[1:]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from privplan.accounting.pld.convolution import (
     Part,
     best_tilt,
     cumulant,
+    gentle_tilt,
     tilted_moments,
 )
 from privplan.accounting.pld.lattice import (
@@ -61,6 +63,8 @@ _LEAST_STEP = 1e-6
 _DENSE_DEVIATIONS = 2.5
 # How much wider points stand beyond, per step and deviation.
 _SPREAD_OUT = 0.4
+# Halvings of a range, which leave less than 1e-6 of it.
+_BISECTIONS = 20
 # Deviations of the composed loss for which the longest circle must suffice.
 _WINDOW_DEVIATIONS = 30
 
@@ -81,6 +85,14 @@ class Direction:
     def rounds(self) -> int:
         """Number of rounds."""
         return sum(count for _, count in self.pairs)
+
+    @property
+    def participations(self) -> float:
+        """Expected rounds in which the client takes part; of other pairs all rounds."""
+        expected = 0.0
+        for pair, count in self.pairs:
+            expected += count * (pair.ratio if isinstance(pair, Pair) else 1.0)
+        return expected
 
     def parts(self, step: float, tail: float, spacing: Spacing = EVEN) -> list[Part]:
         """The lattices of at most ``_CHUNK`` pairs each.
@@ -183,28 +195,33 @@ class EvaluationPlan:
 
 @lru_cache(maxsize=64)
 def evaluation_plan(
-    direction: Direction, delta: float, tolerance: float
+    direction: Direction, delta: float, tolerance: float, *, is_gentle: bool = False
 ) -> EvaluationPlan:
-    """Plan to evaluate epsilon at ``delta`` within a relative ``tolerance``."""
+    """Plan to evaluate epsilon at ``delta`` within a relative ``tolerance``.
+
+    Args:
+        direction: what is composed.
+        delta: in (0, 1).
+        tolerance: of epsilon, relative.
+        is_gentle: for a client that hardly ever takes part. Delta may then be small
+            since losses are few rather than large, and a tilt by which large losses
+            count more would hide all others.
+    """
     delta = max(delta, _LEAST_PLANNED_DELTA)
     rounds = direction.rounds
     parts = coarse_parts(direction, 1e-4 * delta / rounds)
-    tilt = best_tilt(parts, math.log(1 / delta))
-    moments = tilted_moments(parts, tilt)
+    focus = _gentle_focus(parts, delta) if is_gentle else _focus(parts, delta)
+    moments = tilted_moments(parts, focus.tilt)
     spread = moments.spread
-
-    # Saddle point: delta is about exp(K(t) - t epsilon) / (t (1 + t) sqrt(2 pi) spread)
-    # at tilt t, with K the cumulant.
-    prefactor = math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread)
-    epsilon = cumulant(parts, tilt) + math.log(1 / delta) - max(prefactor, 0.0)
-    epsilon /= tilt
 
     # How much the variance of all rounds may change: a change dv of it moves epsilon
     # by (1 + tilt) dv / 2, since the mean moves with it.
-    tolerated = _LATTICE_SHARE * tolerance * max(epsilon, _LEAST_EPSILON_SHARE * spread)
-    max_change = tolerated / (1 + tilt)
-    tail = min(_TAIL_SHARE * tolerance * tilt * max(epsilon, spread), _MAX_TAIL)
-    tail = tail * delta / rounds
+    tolerated = (
+        _LATTICE_SHARE * tolerance * max(focus.epsilon, _LEAST_EPSILON_SHARE * spread)
+    )
+    max_change = tolerated / (1 + focus.tilt)
+    tail_share = _TAIL_SHARE * tolerance * focus.tilt * max(focus.epsilon, spread)
+    tail = min(tail_share, _MAX_TAIL) * delta / rounds
 
     untilted = tilted_moments(parts, 0.0).spread
     typical = max(spread, _LEAST_DEVIATION_SHARE * untilted) / math.sqrt(rounds)
@@ -216,7 +233,56 @@ def evaluation_plan(
         high=float(moments.means.max() + _DENSE_DEVIATIONS * typical),
         growth=_SPREAD_OUT * step / typical,
     )
-    return EvaluationPlan(tilt, step, tail, spacing, spread)
+    return EvaluationPlan(focus.tilt, step, tail, spacing, spread)
+
+
+class _Focus(NamedTuple):
+    """Where an evaluation is to be sharp.
+
+    Attributes:
+        tilt: of the composition.
+        epsilon: at the delta that is asked for, about.
+    """
+
+    tilt: float
+    epsilon: float
+
+
+def _gentle_focus(parts: list[Part], delta: float) -> _Focus:
+    """The smallest tilt that serves a delta which one loss decides."""
+    epsilon = _epsilon_of_one_loss(parts, delta)
+    return _Focus(gentle_tilt(parts, epsilon, delta), epsilon)
+
+
+def _focus(parts: list[Part], delta: float) -> _Focus:
+    """The tilt for a delta, and the epsilon near it."""
+    # Saddle point: delta is about exp(K(t) - t epsilon) / (t (1 + t) sqrt(2 pi) spread)
+    # at tilt t, with K the cumulant.
+    tilt = best_tilt(parts, math.log(1 / delta))
+    spread = tilted_moments(parts, tilt).spread
+    prefactor = math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread)
+    log_inverse = cumulant(parts, tilt) + math.log(1 / delta) - max(prefactor, 0.0)
+    return _Focus(tilt, log_inverse / tilt)
+
+
+def _epsilon_of_one_loss(parts: list[Part], delta: float) -> float:
+    """Epsilon where losses are so rare that one decides, about; no bound.
+
+    Delta is then the sum of the rounds' deltas ``E[(1 - exp(epsilon - loss))+]``.
+    """
+    low = 0.0
+    high = max(float(lattices.losses.max()) for lattices, _ in parts)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        spent = 0.0
+        for lattices, counts in parts:
+            gains = -np.expm1(np.minimum(middle - lattices.losses, 0.0))
+            spent += float(counts @ (lattices.masses * gains).sum(axis=1))
+        if spent > delta:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _planned_step(

@@ -326,7 +326,7 @@ def _connect(
     masses[:, 1:] += np.maximum(from_low + low_error, 0.0) / -np.expm1(-gaps)
     masses[:, :-1] += np.maximum(high_error - from_high, 0.0) / np.expm1(gaps)
 
-    mass_below, mass_above = _tails(rows, bounds)
+    mass_below, mass_above = tails(rows, bounds)
     if below:
         masses[:, 0] += mass_below
     if not above:
@@ -334,7 +334,7 @@ def _connect(
     return masses, mass_above
 
 
-def _tails(rows: Rows, bounds: Array) -> tuple[Array, Array]:
+def tails(rows: Rows, bounds: Array) -> tuple[Array, Array]:
     """Mass of P below the first and above the last bound, rounded up, (rows,) each."""
     # Axes: without and with the shift; below and above; rows; ends of the interval.
     count = len(bounds)
