@@ -60,7 +60,9 @@ POISSON = ("poisson", "cyclic_poisson")
 ALLOCATED = ("random_allocation", "cyclic_allocation")
 IN_TURNS = (*OF_PERSONS[2:], *ALLOCATED, "cyclic_poisson")
 OF_ONE_RUN = ("pld", "rdp")  # accountants of guarantees over one run's releases
-LEAST_ALLOCATED = 0.25  # noise multiplier below which a client's round counts as public
+# Noise multipliers outside of which a client's round counts as public.
+LEAST_ALLOCATED = 0.25
+MOST_ALLOCATED = 1e4
 PERSONS = r"(?: \(up to (\d+) (?:client|record)s of one person\))?"
 LAW = re.compile(r"([a-z_]+)(?::(\d+))?(?::(\d+))?" + PERSONS)
 
@@ -445,7 +447,7 @@ def of_everybody(
     if (
         law[1] in ALLOCATED
         and moved == 1
-        and rounds.noise_multiplier >= LEAST_ALLOCATED
+        and LEAST_ALLOCATED <= rounds.noise_multiplier <= MOST_ALLOCATED
     ):
         block = int(law[3] or law[2])
         allocation = Allocation(arb(rounds.noise_multiplier), block, level)

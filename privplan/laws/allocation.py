@@ -25,6 +25,9 @@ NAME = "random_allocation"
 # Noise multiplier below which rounds count as known: the pairs of a block are made for
 # more noise than that.
 _LOWEST_NOISE = 0.25
+# The largest noise multiplier of a calibration. Above it a block costs next to nothing,
+# and its loss is lost in rounding: its round counts as known, too.
+_HIGHEST_NOISE = 1e4
 _OPEN: tuple[Use, ...] = ("plain sums", "secure-discrete", "canaries", "a guard")
 
 
@@ -113,13 +116,14 @@ class RandomAllocation(base.Law):
     ) -> DominatingPairs:
         """The pairs of a block.
 
-        Under replace-one and with little noise: from above as if the round were known
-        (joint convexity), from below what one round tells.
+        Under replace-one, with little noise and with very much: from above as if the
+        round were known (joint convexity), from below what one round tells.
         """
         from privplan.accounting.pld.allocation import allocation_pairs
 
         is_replacement = relation == Relation.REPLACE_ONE
-        if not is_replacement and shift * _LOWEST_NOISE <= 1:
+        is_covered = _LOWEST_NOISE <= 1 / shift <= _HIGHEST_NOISE
+        if not is_replacement and is_covered:
             return allocation_pairs(1 / shift, self.block)
         chance = 1 / self.block
         if is_replacement:
