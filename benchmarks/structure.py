@@ -45,7 +45,7 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values names registry files limits processes visible proof",
+    "errors values names registry files limits processes threads visible proof",
     "laws accounting",
     "spec plan record configuration ledger evidence releases streams discrete_gaussian",
     "planning proven",

@@ -25,6 +25,7 @@ from privplan.planning.search import allocate
 from privplan.spec.grouping import MOST_GROUPS, groupings, read_budgets
 from privplan.spec.planning import is_objective, objective_names
 from privplan.spec.spec import Spec
+from privplan.threads import one_product_thread
 
 # Factor on a budget for what more of it buys.
 _STEP = 1.1
@@ -75,6 +76,7 @@ class _Variation(NamedTuple):
     scale: float = 1.0
 
 
+@one_product_thread()
 def frontier(
     spec: Spec, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[FrontierPoint]:

@@ -34,12 +34,14 @@ from privplan.planning.published import (
 from privplan.planning.recipe import with_server
 from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
+from privplan.threads import one_product_thread
 
 Floats = NDArray[np.float64]
 _log = logging.getLogger(__name__)
 
 
 @checked_call
+@one_product_thread()
 def solve(
     spec: Spec | Mapping[str, Any] | Path | str, *, second_opinion: bool | None = None
 ) -> Plan:
