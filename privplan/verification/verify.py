@@ -19,6 +19,7 @@ from privplan.proven import finding_on_run
 from privplan.record import LEDGER, PLAN, RunRecord, run_folder
 from privplan.registry import points
 from privplan.streams import NoiseKey
+from privplan.threads import one_product_thread
 from privplan.verification.checks.check import CHECKS, run_checks
 from privplan.verification.checks.replay import claimed_rounds
 from privplan.verification.promise import require_certified
@@ -175,6 +176,7 @@ def _executed_again(
         return None, str(error).splitlines()[0]
 
 
+@one_product_thread()
 def _verdict_of(run: Run, not_executed: str) -> Verdict:
     """The verdict on a run by all checks; epsilon follows from the ledger only.
 
