@@ -74,6 +74,14 @@ def breaches(composed, losses, masses, *, sign, places=None):
     return wrong
 
 
+def breaches_of_both(parts, tilt, losses, masses, *, places):
+    """Where the bounds of a composition from above and from below are wrong."""
+    composed = convolution.compose_at(parts, tilt)
+    return sum(
+        breaches(composed, losses, masses, sign=sign, places=places) for sign in (1, -1)
+    )
+
+
 def without(monkeypatch, *names):
     """Leave terms out."""
     for name in names:
@@ -82,6 +90,16 @@ def without(monkeypatch, *names):
 
 BELL = [math.exp(-((k - 6) ** 2) / 6) for k in range(13)]
 BELL = [mass / math.fsum(BELL) for mass in BELL]
+
+
+def window_place(monkeypatch, sign, spared_term):
+    """A narrow window, without a term that bounds of that sign do not need."""
+    monkeypatch.setattr(error_terms, "ALIASED", 1e-2)
+    without(monkeypatch, spared_term)
+    masses = exact_masses(BELL, 8)
+    losses = [mp.mpf(0.1) * k for k in range(len(masses))]
+    composed = convolution.compose_at(parts_of(0.1, BELL, 8), 1.0)
+    return breaches(composed, losses, masses, sign=sign)
 
 
 @pytest.mark.parametrize(
@@ -94,17 +112,10 @@ BELL = [mass / math.fsum(BELL) for mass in BELL]
     ],
 )
 def test_mass_outside_of_the_window_counts(monkeypatch, sign, term, other_term):
-    monkeypatch.setattr(error_terms, "ALIASED", 1e-2)
-    without(monkeypatch, other_term)
     with mp.workdps(DIGITS):
-        masses = exact_masses(BELL, 8)
-        losses = [mp.mpf(0.1) * k for k in range(len(masses))]
-        parts = parts_of(0.1, BELL, 8)
-        composed = convolution.compose_at(parts, 1.0)
-        assert breaches(composed, losses, masses, sign=sign) == 0
+        assert window_place(monkeypatch, sign, other_term) == 0
         without(monkeypatch, term)
-        composed = convolution.compose_at(parts, 1.0)
-        assert breaches(composed, losses, masses, sign=sign) > 0
+        assert window_place(monkeypatch, sign, other_term) > 0
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -139,44 +150,26 @@ def rare_moves(count):
     return masses, exact
 
 
-def test_drift_of_tilts_counts(monkeypatch):
+def drift_place(monkeypatch):
     """A million rounds, the mass of each of which is off by a unit alike."""
     without(monkeypatch, "wrapped_error", "sum_rounding", "loss_blur")
-    with mp.workdps(DIGITS):
-        masses, exact = rare_moves(1_000_000)
-        losses = [mp.mpf(0.5) * 2 * moves for moves in range(len(exact))]
-        parts = parts_of(0.5, masses, 1_000_000)
-        for is_left_out in (False, True):
-            if is_left_out:
-                without(monkeypatch, "tilt_drift")
-            composed = convolution.compose_at(parts, 1.0)
-            wrong = [
-                breaches(composed, losses, exact, sign=sign, places=range(4))
-                for sign in (1, -1)
-            ]
-            assert (sum(wrong) > 0) == is_left_out
+    masses, exact = rare_moves(1_000_000)
+    losses = [mp.mpf(0.5) * 2 * moves for moves in range(len(exact))]
+    parts = parts_of(0.5, masses, 1_000_000)
+    return breaches_of_both(parts, 1.0, losses, exact, places=range(4))
 
 
-def test_rounding_of_rare_moves_counts(monkeypatch):
+def moves_place(monkeypatch):
     """A hundred rounds in which next to nothing moves."""
     monkeypatch.setattr(error_terms, "ALIASED", 1e-25)
     without(monkeypatch, "sum_rounding", "tilt_drift", "loss_blur")
-    with mp.workdps(DIGITS):
-        masses, exact = rare_moves(100)
-        losses = [mp.mpf(0.5) * 2 * moves for moves in range(len(exact))]
-        parts = parts_of(0.5, masses, 100)
-        for is_left_out in (False, True):
-            if is_left_out:
-                without(monkeypatch, "moved_error")
-            composed = convolution.compose_at(parts, 0.2)
-            wrong = [
-                breaches(composed, losses, exact, sign=sign, places=range(12))
-                for sign in (1, -1)
-            ]
-            assert (sum(wrong) > 0) == is_left_out
+    masses, exact = rare_moves(100)
+    losses = [mp.mpf(0.5) * 2 * moves for moves in range(len(exact))]
+    parts = parts_of(0.5, masses, 100)
+    return breaches_of_both(parts, 0.2, losses, exact, places=range(12))
 
 
-def test_rounding_of_sums_counts(monkeypatch):
+def sums_place(monkeypatch):
     """Five thousand equal masses, from a transform that is exact."""
 
     def placed(laws, points):
@@ -186,39 +179,34 @@ def test_rounding_of_sums_counts(monkeypatch):
     monkeypatch.setattr(convolution, "convolved", placed)
     without(monkeypatch, "wrapped_error")
     count = 5_000
-    masses = [1 / count] * count
-    with mp.workdps(DIGITS):
-        losses = [mp.mpf(1e-3) * k for k in range(count)]
-        exact = [mp.mpf(1 / count)] * count
-        for is_left_out in (False, True):
-            if is_left_out:
-                without(monkeypatch, "sum_rounding")
-            composed = convolution.compose_at(parts_of(1e-3, masses, 1), 1e-3)
-            wrong = [
-                breaches(
-                    composed, losses, exact, sign=sign, places=range(1005, 5000, 1000)
-                )
-                for sign in (1, -1)
-            ]
-            assert (sum(wrong) > 0) == is_left_out
+    losses = [mp.mpf(1e-3) * k for k in range(count)]
+    exact = [mp.mpf(1 / count)] * count
+    parts = parts_of(1e-3, [1 / count] * count, 1)
+    return breaches_of_both(parts, 1e-3, losses, exact, places=range(1005, 5000, 1000))
 
 
-def test_rounding_of_losses_counts(monkeypatch):
+def losses_place(monkeypatch):
     """Losses of 750 that are told apart by a millionth."""
-    masses = [0.5, 0.5]
+    exact = exact_masses([0.5, 0.5], 3)
+    losses = [3 * mp.mpf(250.1) + mp.mpf(1e-6) * k for k in range(len(exact))]
+    parts = parts_of(1e-6, [0.5, 0.5], 3, offset=250.1)
+    return breaches_of_both(parts, 1e4, losses, exact, places=range(3))
+
+
+@pytest.mark.parametrize(
+    ("term", "place"),
+    [
+        ("tilt_drift", drift_place),
+        ("moved_error", moves_place),
+        ("sum_rounding", sums_place),
+        ("loss_blur", losses_place),
+    ],
+)
+def test_rounding_counts(monkeypatch, term, place):
     with mp.workdps(DIGITS):
-        exact = exact_masses(masses, 3)
-        losses = [3 * mp.mpf(250.1) + mp.mpf(1e-6) * k for k in range(len(exact))]
-        parts = parts_of(1e-6, masses, 3, offset=250.1)
-        for is_left_out in (False, True):
-            if is_left_out:
-                without(monkeypatch, "loss_blur")
-            composed = convolution.compose_at(parts, 1e4)
-            wrong = [
-                breaches(composed, losses, exact, sign=sign, places=range(3))
-                for sign in (1, -1)
-            ]
-            assert (sum(wrong) > 0) == is_left_out
+        assert place(monkeypatch) == 0
+        without(monkeypatch, term)
+        assert place(monkeypatch) > 0
 
 
 def exact_divergence(shift, ratio, epsilon):
