@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import simulate
 from simulate.local.sgd import local_sgd
-from simulate.models.fast import Compiled
+from simulate.models.compiled import Compiled
 from simulate.models.own import OwnModel
 
 

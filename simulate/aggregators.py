@@ -17,7 +17,7 @@ from torch.nn.functional import softshrink
 from privplan.plan import Clipping, GroupPlan, Plan
 from privplan.planning import factors
 from simulate.components import Aggregator, Received, State
-from simulate.models.network import EMBEDDING, Hypernetwork
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM, count_scale, keep_largest
 

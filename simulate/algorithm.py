@@ -25,16 +25,13 @@ from simulate.components import (
 )
 from simulate.local.sgd import batch_sgd, plain_sgd
 from simulate.mechanisms import unprotected
-from simulate.models.network import (
+from simulate.models.hypernetwork import (
     EMBEDDING,
     Hypernetwork,
-    Model,
-    body_size,
     fresh_embedding,
-    join_head,
-    split_head,
     spreads,
 )
+from simulate.models.network import Model, body_size, join_head, split_head
 from simulate.server import add
 
 # --- Who takes part in a round: by the plan's sampling law, or in turns. -------------------------
@@ -148,7 +145,9 @@ def client_hypernetwork(hidden: int) -> Split:
 
     def dimension(model: Model) -> int:
         network = of_body(model)
-        return network.parameters + EMBEDDING + model.parameters - network.made
+        return (
+            network.parameters + EMBEDDING + model.parameters - network.generated_size
+        )
 
     def start(model: Model, generator: torch.Generator) -> Tensor:
         standard = model.initial(generator)
@@ -219,7 +218,7 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
             network.parameters
             + population * EMBEDDING
             + model.parameters
-            - network.made
+            - network.generated_size
         )
 
     return Split(

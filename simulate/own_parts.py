@@ -14,9 +14,10 @@ from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition, seated
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import DATASETS, load
-from simulate.models.network import Model, started
+from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
+from simulate.models.start import started
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 
 

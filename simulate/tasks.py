@@ -23,7 +23,7 @@ from privplan.plan import Plan
 from privplan.streams import Purpose, stream
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.user_code import error_line
-from simulate.models.network import CROSS_ENTROPY, Loss, Objective, fitted
+from simulate.models.objective import CROSS_ENTROPY, Loss, Objective, fitted
 
 IGNORED = (
     -100

@@ -29,7 +29,7 @@ from simulate.cli.replay import OPTIONS, given_again
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress
-from simulate.models.fast import Compiled
+from simulate.models.compiled import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
 from simulate.replay.model import final_vector

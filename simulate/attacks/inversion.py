@@ -146,15 +146,15 @@ def body_gradient(view: View) -> Body:
     lengths = [
         sizes.hidden * sizes.embedding,
         sizes.hidden,
-        sizes.made * sizes.hidden,
-        sizes.made,
+        sizes.generated_size * sizes.hidden,
+        sizes.generated_size,
     ]
     _, _, heads, own = torch.split(view.parameters, lengths)
     moved = view.update / (-view.learning_rate * view.steps)
     to_layer, to_offsets, to_heads, gradient = torch.split(moved, lengths)
     inner = ratio(to_layer.view(sizes.hidden, sizes.embedding), to_offsets)
-    fit = ratio(to_heads.view(sizes.made, sizes.hidden), gradient)
-    body = heads.view(sizes.made, sizes.hidden) @ fit.inputs + own
+    fit = ratio(to_heads.view(sizes.generated_size, sizes.hidden), gradient)
+    body = heads.view(sizes.generated_size, sizes.hidden) @ fit.inputs + own
     head = torch.zeros(view.model.head.stop - view.model.head.start, device=body.device)
     as_parameters = replace(
         view,

@@ -18,13 +18,8 @@ from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, run_round
 from simulate.engine.round import released_coordinates
-from simulate.models.network import (
-    EMBEDDING,
-    Hypernetwork,
-    Model,
-    body_size,
-    split_head,
-)
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
+from simulate.models.network import Model, body_size, split_head
 from simulate.runs.ledger_writer import LedgerWriter
 
 Kind = Literal["parameters", "hypernetwork", "nothing"]

@@ -10,6 +10,7 @@ import click
 
 from privplan.cli import in_section, render
 from privplan.cli.render import refuse_options
+from privplan.errors import InputError
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,
@@ -104,7 +105,6 @@ def command(
     With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted
     membership attack resumes with the same command.
     """
-    from privplan.errors import InputError
     from simulate.attacks import report
 
     names = _attack_names(attacks)
@@ -209,7 +209,6 @@ def _show(
 
 def _attack_names(text: str) -> tuple[str, ...]:
     """Registered names of the chosen attacks, and ``membership``."""
-    from privplan.errors import InputError
     from simulate.attacks.view import ATTACKS
 
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -227,8 +226,6 @@ def _attack_names(text: str) -> tuple[str, ...]:
 
 def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...]:
     """Numbers above 0 from text with commas between."""
-    from privplan.errors import InputError
-
     numbers = []
     for word in text.split(","):
         try:
@@ -251,7 +248,6 @@ def _of_plan(
     options: dict[str, Any],
 ) -> _Target:
     """Plan and choices of the command line, names of the algorithms, and the data."""
-    from privplan.errors import InputError
     from simulate.algorithms.registry import ALGORITHMS
     from simulate.data.registry import load
 

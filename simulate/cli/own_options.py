@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli.render import refuse_options
+from privplan.errors import InputError
 from simulate.cli.options import together
 
 if TYPE_CHECKING:
@@ -149,7 +150,6 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
 
 def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     """The data that ``--data`` or an argument names, read as its options say."""
-    from privplan.errors import InputError
     from simulate.data.own_files import DataOptions
     from simulate.data.sources import load_own
 
@@ -167,8 +167,6 @@ def own_model_of(
     source: str | None, arguments: str | None, *, fix: bool = False
 ) -> OwnModel | None:
     """The user's model that ``--model`` names; None without."""
-    from privplan.errors import InputError
-
     if source is None:
         if arguments is not None:
             raise InputError.one("model-args", "is only for --model", arguments)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import SuggestingGroup, in_section, render
+from privplan.errors import InputError
 from simulate.cli.options import (
     DATA_DIR,
     DOWNLOAD,
@@ -79,7 +80,6 @@ def pilot(
     dissimilarity of gradients go under planning, each with its interval. The same seed
     gives the same file.
     """
-    from privplan.errors import InputError
     from privplan.files import load_yaml, read_text, refuse_overwriting, write_text
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
@@ -280,7 +280,6 @@ def forecast(
 
     The same command resumes an interrupted sweep; with more --runs it goes on.
     """
-    from privplan.errors import InputError
     from privplan.files import refuse_overwriting
     from privplan.forecast.model import Forecaster
     from privplan.spec.spec import Spec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import in_section
+from privplan.cli import in_section, render
 from privplan.cli.judging import NOISE_KEY
 from simulate.cli.options import DATA_DIR, SEED
 from simulate.cli.own_options import own_of, own_options
@@ -40,7 +40,6 @@ def execute(
     Raises:
         MissingDataError: where what a comparison needs is missing.
     """
-    from privplan.cli import render
     from privplan.errors import InputError, MissingDataError
     from privplan.verification.verify import SELECTION, STATE
     from simulate.replay.replay import Replay
@@ -137,7 +136,6 @@ def command(
     is not supported, or evidence is missing. For a run on own data or of an own model
     repeat its options.
     """
-    from privplan.cli import render
     from privplan.record import run_folder
     from privplan.verification.verify import number_of_rounds
     from simulate.replay.replay import Replay
@@ -168,8 +166,6 @@ def command(
 
 def _show(report: ReplayReport) -> None:
     """Print what was compared, and the first differences."""
-    from privplan.cli import render
-
     columns = ("comparison", "compared", "differ", "largest deviation")
     rows = [
         (

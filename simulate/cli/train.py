@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import WITNESSING, in_section
+from privplan.cli import WITNESSING, in_section, render
 from privplan.cli.render import refuse_options
 from simulate.cli.options import (
     JOBS,
@@ -49,7 +49,6 @@ def _list_algorithms(
     """Print what can be trained, and end."""
     if form is None:
         return
-    from privplan.cli import render
     from simulate.algorithms.registry import ALGORITHMS
 
     entries = [entry for _, entry in ALGORITHMS.items()]
@@ -170,7 +169,6 @@ def simulate_command(
 
 def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     """Train, and show the result."""
-    from privplan.cli import render
     from privplan.plan import Plan
     from privplan.record import ACCURACY, PLAN
     from simulate.runs.records import PLOT
@@ -284,7 +282,6 @@ def compare_command(
     records; all then spend the same epsilon. On own data it says before and after what
     all runs spend together.
     """
-    from privplan.cli import render
     from privplan.errors import InputError
     from simulate.cli import comparison as steps
     from simulate.runs.compare import LATEX, PLOT, TABLE

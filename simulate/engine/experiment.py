@@ -24,7 +24,8 @@ from simulate.data.augmentation import augmentation_faults
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.personal import personal_test_records
-from simulate.models.network import Model, started
+from simulate.models.network import Model
+from simulate.models.start import started
 from simulate.parallel import SINGLE_PROCESS, Ranks
 from simulate.postprocessing import initial_vector
 from simulate.tasks import Metric

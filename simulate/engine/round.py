@@ -22,7 +22,7 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.engine.experiment import Experiment
 from simulate.local.sgd import PADDING
-from simulate.models.network import SEED_BITS, with_seeds
+from simulate.models.objective import SEED_BITS, with_seeds
 from simulate.parallel import rank_slice
 from simulate.postprocessing import public_coordinates
 

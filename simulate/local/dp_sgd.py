@@ -24,7 +24,8 @@ from simulate.components import (
 )
 from simulate.local.sgd import PADDING, pixels
 from simulate.mechanisms import RecordNoise
-from simulate.models.network import CROSS_ENTROPY, Model
+from simulate.models.network import Model
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.norms import factors
 from simulate.parallel import by_chunk
 

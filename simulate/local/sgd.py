@@ -12,15 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from simulate.components import ClientBatch, LocalResult, LocalRule, Split
-from simulate.models.network import (
-    CROSS_ENTROPY,
-    EMBEDDING,
-    Hypernetwork,
-    Model,
-    body_size,
-    join_head,
-    split_head,
-)
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
+from simulate.models.network import Model, body_size, join_head, split_head
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.parallel import by_chunk, over_chunks
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM

@@ -18,14 +18,9 @@ from torch.func import functional_call, grad, vmap
 
 from privplan.errors import InputError
 from simulate.data.user_code import error_line
-from simulate.models.network import (
-    CROSS_ENTROPY,
-    Objective,
-    Packed,
-    SeededRandomness,
-    Shapes,
-    without_seeds,
-)
+from simulate.models.network import Packed, Shapes
+from simulate.models.objective import CROSS_ENTROPY, Objective, without_seeds
+from simulate.models.randomness import SeededRandomness
 from simulate.norms import factors
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from privplan.streams import Purpose, stream
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import batches, participants
 from simulate.local.sgd import PADDING, gradients
-from simulate.models.network import CROSS_ENTROPY
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.proxy.estimators import (
     Estimate,
     dissimilarity,

@@ -20,8 +20,9 @@ from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.releases import StoredReleases, stored_releases
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
-from simulate.models.network import Model, started
+from simulate.models.network import Model
 from simulate.models.registry import model as registered
+from simulate.models.start import started
 from simulate.postprocessing import (
     ModelState,
     RoundReleases,

@@ -59,9 +59,8 @@ class EvidenceWriter:
             stored=expected_bytes(experiment) <= MOST_BYTES,
         )
         lines = _written(folder, plan.digest, header, done)
-        if (
-            len(lines) < done
-        ):  # the evidence of rounds that are done is lost, with their releases
+        # The evidence of rounds that are done is lost, with their releases.
+        if len(lines) < done:
             header = header.model_copy(update={"stored": False})
             lines = [line for line in lines if line.round <= done]
         self._stores = header.stored

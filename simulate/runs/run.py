@@ -15,7 +15,7 @@ from privplan.ledger import Witness
 from privplan.record import PLAN, RunRecord
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, train
-from simulate.models.network import keep
+from simulate.models.start import keep
 from simulate.parallel import (
     SINGLE_PROCESS,
     EndedByRankError,

@@ -17,7 +17,7 @@ from privplan.report import tables
 from privplan.spec.spec import Spec
 from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
-from simulate.models.network import Objective
+from simulate.models.objective import Objective
 from simulate.models.own import OwnModel
 from simulate.own_parts import OwnParts
 from simulate.replay.replay import Replay

@@ -15,7 +15,7 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round
-from simulate.models.fast import Chain
+from simulate.models.chain import Chain
 from simulate.models.layers import Linear
 from simulate.runs.ledger_writer import MemoryLedger
 

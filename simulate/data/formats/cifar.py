@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from privplan.errors import InputError
-from simulate.data.formats.images import LARGEST_PIXEL, SIDE, ImageDataset, Part
+from simulate.data.formats.images import SIDE, ImageDataset, Part, of_pixels
 from simulate.data.locations import Archive, Location
 from simulate.data.pickles import read_pickle
 from simulate.data.reading import one_line_errors, whole_numbers
@@ -86,8 +86,8 @@ DATASETS.register(
             (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"), ""
         ),
         CLASSES,
-        mean=(0.4914 * LARGEST_PIXEL, 0.4822 * LARGEST_PIXEL, 0.4465 * LARGEST_PIXEL),
-        std=(0.2470 * LARGEST_PIXEL, 0.2435 * LARGEST_PIXEL, 0.2616 * LARGEST_PIXEL),
+        mean=of_pixels(0.4914, 0.4822, 0.4465),
+        std=of_pixels(0.2470, 0.2435, 0.2616),
         archive=Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
             "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
@@ -103,8 +103,8 @@ DATASETS.register(
         cifar_100,
         dict.fromkeys(("train", "test", "meta"), ""),
         fine_labels,
-        mean=(0.5071 * LARGEST_PIXEL, 0.4865 * LARGEST_PIXEL, 0.4409 * LARGEST_PIXEL),
-        std=(0.2673 * LARGEST_PIXEL, 0.2564 * LARGEST_PIXEL, 0.2762 * LARGEST_PIXEL),
+        mean=of_pixels(0.5071, 0.4865, 0.4409),
+        std=of_pixels(0.2673, 0.2564, 0.2762),
         archive=Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
             "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",

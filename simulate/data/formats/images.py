@@ -16,7 +16,7 @@ from simulate.data.locations import Archive, Location, fetch_archive, find, loca
 Part = tuple[np.ndarray, np.ndarray]
 """Images [n, channels, height, width], uint8, and labels [n]."""
 SIDE = 32  # height and width of colour images
-LARGEST_PIXEL = 255  # published means and deviations are shares of it
+LARGEST_PIXEL = 255
 DIGITS = tuple(string.digits)
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 """The 62 classes of EMNIST and FEMNIST."""
@@ -74,3 +74,8 @@ class ImageDataset:
             self.mean,
             self.std,
         )
+
+
+def of_pixels(*shares: float) -> tuple[float, ...]:
+    """Means or deviations in pixel values, which are published as shares."""
+    return tuple(share * LARGEST_PIXEL for share in shares)

@@ -19,10 +19,10 @@ from privplan.errors import InputError
 from privplan.limits import most_unpacked
 from simulate.data.formats.images import (
     DIGITS,
-    LARGEST_PIXEL,
     SIDE,
     ImageDataset,
     Part,
+    of_pixels,
 )
 from simulate.data.locations import Location
 from simulate.data.reading import one_line_errors, read_unpacked, whole_numbers
@@ -97,8 +97,8 @@ DATASETS.register(
             ),
         },
         DIGITS,
-        mean=(0.4377 * LARGEST_PIXEL, 0.4438 * LARGEST_PIXEL, 0.4728 * LARGEST_PIXEL),
-        std=(0.1980 * LARGEST_PIXEL, 0.2010 * LARGEST_PIXEL, 0.1970 * LARGEST_PIXEL),
+        mean=of_pixels(0.4377, 0.4438, 0.4728),
+        std=of_pixels(0.1980, 0.2010, 0.1970),
         address="https://ufldl.stanford.edu/housenumbers/",
     ),
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 from simulate.components import LocalRule
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
-from simulate.models.network import Hypernetwork
+from simulate.models.hypernetwork import Hypernetwork
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import small
 from tests.simulate.algorithms.references import personal

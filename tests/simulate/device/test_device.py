@@ -14,7 +14,7 @@ from simulate.engine.loop import initial_state, run_round
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, local_sgd
 from simulate.models import modular
-from simulate.models.network import Objective
+from simulate.models.objective import Objective
 from simulate.models.registry import model
 from simulate.runs import checkpoint
 from simulate.runs.checkpoint import load

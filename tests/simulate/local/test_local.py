@@ -23,8 +23,8 @@ from simulate.local import dp_sgd as per_record
 from simulate.local import sgd
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, gradients, local_sgd
-from simulate.models import fast, modular
-from simulate.models.fast import Chain
+from simulate.models import chain, modular
+from simulate.models.chain import Chain
 from simulate.models.layers import Conv, Linear, Pool, Relu
 from simulate.models.registry import MODELS, model
 
@@ -141,8 +141,8 @@ def test_gradients_are_those_of_autograd(name):
     "name", ["cnn-2", "cnn-digits", pytest.param("lstm:x6", marks=pytest.mark.slow)]
 )
 def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
-    monkeypatch.setattr(fast, "CHUNK_CLIENTS", 4)
-    monkeypatch.setattr(fast, "CHUNK_OF_FEW", 4)
+    monkeypatch.setattr(chain, "CHUNK_CLIENTS", 4)
+    monkeypatch.setattr(chain, "CHUNK_OF_FEW", 4)
     network = model(name)
     x, y = records(network, 18, 2, 3)
     theta = network.initial(generator())

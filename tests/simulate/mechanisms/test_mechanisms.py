@@ -88,8 +88,8 @@ def test_only_the_mechanisms_draw_normal_noise():
         "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
         "engine/loop.py",  # names the stream; subtracts what a client says that it drew
         "mechanisms.py",
-        "models/network.py",  # dropout of a user's module
-        "models/own.py",  # made-up records on which a user's module is tried
+        "models/own_checks.py",  # made-up records on which a user's module is tried
+        "models/randomness.py",  # dropout of a user's module
         # Directions in which a pilot looks; nothing is protected by them.
         "proxy/observation.py",
         "replay/clients.py",  # draws a run's noise again, to compare

@@ -1,6 +1,5 @@
-"""The user's module: fast kernels, dropout from streams of clients, repairs, frozen parts."""
+"""The user's module: fast kernels, dropout by streams, repairs, frozen parts."""
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +17,11 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import _gradients_whole, gradients, local_sgd
-from simulate.models.fast import Compiled, compiled
+from simulate.models.compiled import Compiled, compiled
 from simulate.models.modular import Modular
-from simulate.models.network import SeededRandomness, with_seeds
+from simulate.models.objective import with_seeds
 from simulate.models.own import OwnModel
+from simulate.models.randomness import SeededRandomness
 from simulate.tasks import objective_of
 from tests.simulate.own_runs import SPEC, Net, data
 
@@ -31,7 +31,8 @@ class Dropped(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.first = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 2)
         self.drop = nn.Dropout(0.5)
 
     def forward(self, x):
@@ -40,10 +41,9 @@ class Dropped(nn.Module):
 
 
 def dropped():
-    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    model = OwnModel(Dropped, {}, "Dropped").model(
-        "m", simulate.Data(x, y).prepared(())[0]
-    )
+    x = np.random.default_rng(0).normal(size=(30, 4))
+    dataset, _ = simulate.Data(x, np.arange(30) % 2).prepared(())
+    model = OwnModel(Dropped, {}, "Dropped").model("m", dataset)
     assert isinstance(model, Modular)
     assert model.stochastic
     return model
@@ -54,13 +54,13 @@ def seeded_batches(clients, steps):
     x = torch.randn(clients, steps, 5, 4, generator=generator)
     y = torch.randint(0, 2, x.shape[:3], generator=generator)
     y[0, 0, 3:] = -1
-    return x, with_seeds(
-        y, torch.randint(0, 2**31, (clients, steps), generator=generator)
-    )
+    seeds = torch.randint(0, 2**31, (clients, steps), generator=generator)
+    return x, with_seeds(y, seeds)
 
 
 def test_dropout_follows_the_seed_of_the_client_s_step():
-    model, (x, y) = dropped(), seeded_batches(1, 1)
+    model = dropped()
+    x, y = seeded_batches(1, 1)
     theta = model.initial(torch.Generator().manual_seed(0))
     module = model.module().train()
     nn.utils.vector_to_parameters(theta, module.parameters())
@@ -68,42 +68,42 @@ def test_dropout_follows_the_seed_of_the_client_s_step():
         logits = module(x[0, 0, :3])
     functional.cross_entropy(logits, y[0, 0, :3] & 1).backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
-    torch.testing.assert_close(
-        gradients(model, theta[None], x[:, 0], y[:, 0])[0], expected
-    )
+    [gradient] = gradients(model, theta[None], x[:, 0], y[:, 0])
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort():
-    model, (x, y) = dropped(), seeded_batches(6, 3)
+    model = dropped()
+    x, y = seeded_batches(6, 3)
     theta = model.initial(torch.Generator().manual_seed(0))
-    one = local_sgd(model, theta, x, y, learning_rate=0.1, workers=1)
+    updates = local_sgd(model, theta, x, y, learning_rate=0.1, workers=1)
     torch.rand(7)  # the generator of the process is not used
-    assert torch.equal(local_sgd(model, theta, x, y, learning_rate=0.1, workers=3), one)
-    assert torch.equal(
-        local_sgd(model, theta, x[2:4], y[2:4], learning_rate=0.1), one[2:4]
-    )
+    again = local_sgd(model, theta, x, y, learning_rate=0.1, workers=3)
+    assert torch.equal(again, updates)
+    of_two = local_sgd(model, theta, x[2:4], y[2:4], learning_rate=0.1)
+    assert torch.equal(of_two, updates[2:4])
     plain = torch.where(y >= 0, y & (2**32 - 1), y)
     without = local_sgd(model, theta, x, plain, learning_rate=0.1)
-    assert not torch.equal(without, one)  # other seeds, other masks
+    assert not torch.equal(without, updates)  # other seeds, other masks
 
 
 def test_dropout_of_records_that_are_protected_one_by_one():
-    model, (x, y) = dropped(), seeded_batches(3, 1)
+    model = dropped()
+    x, y = seeded_batches(3, 1)
     thetas = model.initial(torch.Generator().manual_seed(0)).repeat(3, 1)
-    start, records = (model, thetas, x[:, 0], y[:, 0]), {"clipping_norm": 0.1}
-    sums = [clipped_sums(*start, **records, workers=n) for n in (1, 2)]
-    assert torch.equal(sums[0].total, sums[1].total)
-    assert (sums[0].total.norm(dim=1) <= 0.1 * 5 + 1e-5).all()
-    same = clipped_sums(
-        model, thetas[:1], x[:1, :1, :1].expand(1, 1, 4, 4)[:, 0], y[:1, 0, :1].expand(1, 4),
-        clipping_norm=1e9,
-    )  # fmt: skip
-    single = clipped_sums(
-        model, thetas[:1], x[:1, 0, :1], y[:1, 0, :1], clipping_norm=1e9
-    )
-    assert not torch.allclose(
-        same.total, 4 * single.total
-    )  # a mask of its own per record
+    batch = (model, thetas, x[:, 0], y[:, 0])
+    sums = clipped_sums(*batch, clipping_norm=0.1, workers=1).total
+    by_threads = clipped_sums(*batch, clipping_norm=0.1, workers=2).total
+    assert torch.equal(sums, by_threads)
+    assert (sums.norm(dim=1) <= 0.1 * 5 + 1e-5).all()
+
+    # Of one record four times, each has a mask of its own.
+    record = x[:1, 0, :1]
+    label = y[:1, 0, :1]
+    repeated = (record.expand(1, 4, 4), label.expand(1, 4))
+    same = clipped_sums(model, thetas[:1], *repeated, clipping_norm=1e9)
+    single = clipped_sums(model, thetas[:1], record, label, clipping_norm=1e9)
+    assert not torch.allclose(same.total, 4 * single.total)
 
 
 def test_fix_replaces_batch_normalisation_and_keeps_its_scale():
@@ -120,9 +120,8 @@ def test_fix_replaces_batch_normalisation_and_keeps_its_scale():
     assert isinstance(module[1], nn.GroupNorm)
     assert module[1].num_groups == 3
     assert (module[1].weight == 2).all()
-    odd = OwnModel(
-        lambda: nn.Sequential(nn.BatchNorm1d(50)), {}, "odd", fix=True
-    ).fresh()
+    flat = nn.Sequential(nn.BatchNorm1d(50))
+    odd = OwnModel(flat, {}, "odd", fix=True).fresh()
     assert odd[0].num_groups == 25
     assert odd(torch.randn(1, 50)).isfinite().all()
 
@@ -141,26 +140,27 @@ class Tied(Net):
 
 def test_frozen_parameters_stay_on_the_server():
     dataset, _ = data().prepared(_groups())
-    own = OwnModel(Tied, {}, "Tied")
-    model = own.model("m", dataset)
-    assert own.parameters() == model.parameters == 6 + 14
+    own_model = OwnModel(Tied, {}, "Tied")
+    model = own_model.model("m", dataset)
+    assert own_model.parameters() == model.parameters == 6 + 14
     assert [name for name, _ in model.shapes] == ["scale", "last.weight", "last.bias"]
     module = Tied()
     module.load_state_dict(model.export().state_dict())
     theta = model.initial(torch.Generator().manual_seed(4))
-    nn.utils.vector_to_parameters(
-        theta, [p for p in module.parameters() if p.requires_grad]
-    )
+    trainable = [part for part in module.parameters() if part.requires_grad]
+    nn.utils.vector_to_parameters(theta, trainable)
     torch.testing.assert_close(
         model.logits(theta, dataset.test_x), module(dataset.test_x)
     )
-    changed = copy.deepcopy(own.fresh())
-    assert OwnModel(changed, {}, "a").digest() == OwnModel(changed, {}, "b").digest()
+
+
+def test_frozen_parameters_are_in_the_digest():
+    module = OwnModel(Tied, {}, "Tied").fresh()
+    before = OwnModel(module, {}, "a").digest()
+    assert before == OwnModel(module, {}, "b").digest()
     with torch.no_grad():
-        changed.first.weight += 1
-    assert (
-        OwnModel(changed, {}, "a").digest() != OwnModel(own.fresh(), {}, "a").digest()
-    )
+        module.first.weight += 1
+    assert OwnModel(module, {}, "a").digest() != before
 
 
 def _groups():
@@ -172,9 +172,8 @@ def test_only_adapters_of_a_peft_model_are_parameters():
 
     def build():
         base = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        return peft.get_peft_model(
-            base, peft.LoraConfig(r=2, target_modules=["0", "2"])
-        )
+        config = peft.LoraConfig(r=2, target_modules=["0", "2"])
+        return peft.get_peft_model(base, config)
 
     dataset, _ = data().prepared(_groups())
     model = OwnModel(build, {}, "build").model("m", dataset)
@@ -191,16 +190,14 @@ def test_gradients_of_other_losses_are_those_of_autograd(whole):
     theta = model.initial(torch.Generator().manual_seed(0))
     rows = torch.tensor([[0, 3, 5], [1, 2, -1]])
     inputs = dataset.train_x[rows.clamp(min=0)]
-    found = (_gradients_whole if whole else gradients)(
-        model, theta.repeat(2, 1), inputs, rows
-    )
+    gradients_of = _gradients_whole if whole else gradients
+    _, gradient = gradients_of(model, theta.repeat(2, 1), inputs, rows)
     module = model.module()
     nn.utils.vector_to_parameters(theta, module.parameters())
-    nn.HuberLoss()(
-        module(dataset.train_x[[1, 2]]), dataset.train_x[[1, 2]][:, :2]
-    ).backward()
+    records = dataset.train_x[[1, 2]]
+    nn.HuberLoss()(module(records), records[:, :2]).backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
-    torch.testing.assert_close(found[1], expected)
+    torch.testing.assert_close(gradient, expected)
 
 
 CLASSES = 3
@@ -210,7 +207,8 @@ CLASSES = 3
 def architectures(draw):
     """A random sequence of layers, and the shape of its records."""
     flat = draw(st.booleans())
-    channels, side = draw(st.integers(1, 3)), draw(st.integers(6, 11))
+    channels = draw(st.integers(1, 3))
+    side = draw(st.integers(6, 11))
     shape: tuple[int, ...] = (channels, side, side)
     parts: list[nn.Module] = []
     if flat:
@@ -218,10 +216,12 @@ def architectures(draw):
     while not flat and len(parts) < 6 and draw(st.booleans()):
         kind = draw(st.sampled_from(["conv", "pool", "relu", "leaky"]))
         if kind == "conv":
-            size, padding = draw(st.integers(1, min(3, side))), draw(st.integers(0, 1))
+            size = draw(st.integers(1, min(3, side)))
+            padding = draw(st.integers(0, 1))
             outputs = draw(st.integers(1, 4))
             parts.append(nn.Conv2d(channels, outputs, size, padding=padding))
-            channels, side = outputs, side + 2 * padding - size + 1
+            channels = outputs
+            side += 2 * padding - size + 1
         elif kind == "pool" and side >= 2:
             parts.append(nn.MaxPool2d(2))
             side //= 2
@@ -249,10 +249,10 @@ def random_records(shape, clients, steps, batch):
 def test_random_architectures_give_the_results_of_the_general_path(case):
     module, shape = case
     x, y = random_records(shape, clients=3, steps=2, batch=4)
-    own = simulate.Data(
-        x.flatten(0, 2), y.flatten().clamp(min=0), classes=range(CLASSES)
-    )
-    fast = OwnModel(module, {}, "module").model("module", own.prepared(())[0])
+    labels = y.flatten().clamp(min=0)
+    own_data = simulate.Data(x.flatten(0, 2), labels, classes=range(CLASSES))
+    dataset, _ = own_data.prepared(())
+    fast = OwnModel(module, {}, "module").model("module", dataset)
     assert isinstance(fast, Compiled)
     general = replace(fast.source, channels_last=False)
     theta = fast.initial(torch.Generator())
@@ -260,15 +260,18 @@ def test_random_architectures_give_the_results_of_the_general_path(case):
     assert fast.shapes == general.shapes
     options = {"learning_rate": 0.1, "momentum": 0.5}
     expected = local_sgd(general, theta, x, y, **options)
-    found = local_sgd(fast, theta, x, y, **options)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    updates = local_sgd(fast, theta, x, y, **options)
+    torch.testing.assert_close(updates, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(
         fast.logits(theta, x[0, 0]), module(x[0, 0]), rtol=1e-5, atol=1e-5
     )
-    sums, norms = fast.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)
-    total, lengths = general.clipped_sum(theta, x[1, 0], y[1, 0], 0.5)
-    torch.testing.assert_close(sums, total, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(norms, lengths, rtol=1e-5, atol=1e-5)
+    batch = (theta, x[1, 0], y[1, 0])
+    torch.testing.assert_close(
+        fast.clipped_sum(*batch, 0.5),
+        general.clipped_sum(*batch, 0.5),
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 class _Scaled(nn.Sequential):

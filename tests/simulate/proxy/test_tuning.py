@@ -18,7 +18,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import fields_digest
 from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import algorithm
-from simulate.models.network import save
+from simulate.models.start import save
 from simulate.proxy import search as tuning
 from simulate.proxy.candidate import Candidate, default_candidate, space
 from simulate.proxy.training import Setting, smaller

@@ -12,7 +12,7 @@ from simulate.algorithm import head, whole
 from simulate.engine.loop import one_core
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd, alternating, hypernetwork_sgd
-from simulate.models.network import EMBEDDING, Hypernetwork
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
 from tests.simulate import small
 from tests.simulate.case import Case, after, backwards, having, slower, without_momentum
