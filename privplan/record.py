@@ -15,6 +15,7 @@ from privplan.configuration import configuration_faults
 from privplan.errors import Fault, InputError
 from privplan.files import read_json, write_text
 from privplan.limits import refuse_strange
+from privplan.public_data import is_public
 from privplan.values import (
     Checked,
     Count,
@@ -343,6 +344,11 @@ class RunRecord(Checked):
         return str(self.configuration.get(METRIC, ACCURACY))
 
     @property
+    def is_on_own_data(self) -> bool:
+        """Whether the data are no registered public ones, whatever the run says."""
+        return bool(self.configuration.get("own_data")) or not is_public(self.dataset)
+
+    @property
     def scores_are_of_members(self) -> bool:
         """Whether scores may be of clients' own records: a release that no budget pays for.
 
@@ -350,10 +356,9 @@ class RunRecord(Checked):
         them out. Scores on registered public data, and on test records of people who are no
         clients, as the user said, may be shown.
         """
-        own_data = bool(self.configuration.get("own_data"))
         return (
             self.seed is not None
-            and own_data
+            and self.is_on_own_data
             and self.configuration.get("test") != "others"
         )
 

@@ -67,6 +67,9 @@ class OwnParts:
         """The data set of a run, and the records of each client."""
         assigned: ClientPartition | None = None
         if self.data is not None:
+            if not record.is_on_own_data:
+                rule = "must be left out for a run on a registered data set"
+                raise InputError.one("data", rule, record.dataset)
             data, assigned = self.data.prepared(plan.groups)
         elif record.dataset not in DATASETS and "own_model" in record.configuration:
             rule = "must be given again for a run on own data, with --data"

@@ -56,7 +56,7 @@ def of_run(record: RunRecord) -> list[str]:
 
 def is_own_data(record: RunRecord) -> bool:
     """Whether the run's data are no registered public ones."""
-    return bool(record.configuration.get("own_data"))
+    return record.is_on_own_data
 
 
 def has_own_model(record: RunRecord) -> bool:

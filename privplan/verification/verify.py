@@ -214,7 +214,7 @@ def _verdict_of(run: Run, not_executed: str) -> Verdict:
         accuracy_by_class=record.accuracy_by_class,
         metric=record.metric,
         not_finite=record.accuracy is None and scored_badly,
-        own_data=bool(record.configuration.get("own_data")),
+        own_data=record.is_on_own_data,
         own_model="own_model" in record.configuration,
         tuned=bool(record.configuration.get("tuned")),
         plan_digest=run.plan.digest,

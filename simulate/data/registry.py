@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from privplan.errors import InputError, did_you_mean
+from privplan.public_data import ALIASES, GROUP
 from privplan.registry import Registry, function_of
 from simulate.data.dataset import Dataset
 from simulate.data.locations import data_folder
@@ -27,20 +27,12 @@ class Loader(Protocol):
 
 DATASETS: Registry[Loader] = Registry(
     "dataset",
-    "privplan.datasets",
+    GROUP,
     "simulate.data.formats",
     function_of("the data folder and of download"),
 )
 _log = logging.getLogger(__name__)
 _COUNT_DIGITS = 9  # of a number of records
-ALIASES = MappingProxyType(
-    {
-        "fmnist": "fashion-mnist",
-        "fashionmnist": "fashion-mnist",
-        "cifar10": "cifar-10",
-        "cifar100": "cifar-100",
-    }
-)
 
 
 def whole(name: str) -> str:
