@@ -77,6 +77,8 @@ class PublishedVerdict(Value):
 
     Attributes:
         plan: digest of the plan, to be compared with the approved one.
+        approved: whether the publisher compared it with the plan that was approved. Else
+            its names and numbers are whatever the trainer wrote.
         unit: whom the budgets protect.
         level: ``executed`` where all rounds were executed again and agree, and the
             model is the one that the verifier trained: no bit of it was chosen by
@@ -107,6 +109,7 @@ class PublishedVerdict(Value):
     model: Literal["all", "shared", "none"]
     initial: Literal["seed", "plan", "module"] | None = None
     tuned: bool = False
+    approved: bool = False
     privplan: Label  # version that made the bundle
     groups: Annotated[tuple[GroupPromise, ...], AfterValidator(Named)]
 
@@ -125,7 +128,10 @@ class PublishedVerdict(Value):
             f"{promise.accountant})"
             for promise in self.groups
         )
-        return f"kept, {checked}: {self.algorithm} under plan {self.plan[:12]}; {spent}"
+        plan = f"plan {self.plan[:12]}"
+        if not self.approved:
+            plan += " (not compared with an approved one)"
+        return f"kept, {checked}: {self.algorithm} under {plan}; {spent}"
 
 
 class PublishedCertificate(Value):

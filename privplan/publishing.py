@@ -40,6 +40,10 @@ from privplan.verification.run import Run
 from privplan.verification.verdict import GroupVerdict, Verdict
 from privplan.verification.verify import SELECTION, STATE, judge, load_run
 
+NOT_APPROVED = (
+    "the plan is as the run has it, names and numbers too: give the one that was approved "
+    "before training (--plan), or read plan.json before others do"
+)
 DEPLOYMENT = (
     "a deployment's model is not in its folder: only plan, certificate and verdict"
 )
@@ -141,12 +145,16 @@ def bundle_of(
     notes = (
         [verdict.not_executed] if verdict.not_executed and str(rounds) != "0" else []
     )
+    # Judging broke the run of another plan than the approved one.
+    is_approved = plan is not None
+    if not is_approved:
+        notes.append(NOT_APPROVED)
     model = None
     if loaded.record.seed is None:
         notes.append(DEPLOYMENT)
     else:
         model = _computed_model(loaded, chosen)
-    return _bundle(loaded, verdict, model), tuple(notes)
+    return _bundle(loaded, verdict, model, is_approved), tuple(notes)
 
 
 def _selection_seed(run: Run) -> int:
@@ -183,7 +191,9 @@ def _computed_model(run: Run, options: Mapping[str, Any]) -> PublishedModel:
     return cast(PublishedModel, chapter.published_model(run.folder, options))
 
 
-def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
+def _bundle(
+    run: Run, verdict: Verdict, model: PublishedModel | None, is_approved: bool
+) -> Bundle:
     """The bundle of a run that was judged."""
     plan = run.plan
     record = run.record
@@ -204,6 +214,7 @@ def _bundle(run: Run, verdict: Verdict, model: PublishedModel | None) -> Bundle:
         model="none" if model is None else model.kind,
         initial=None if model is None else model.initial,
         tuned=bool(record.configuration.get("tuned")),
+        approved=is_approved,
         privplan=version("privplan"),
         groups=tuple(promises),
     )

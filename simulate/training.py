@@ -141,10 +141,14 @@ class TrainedRun(Shown):
             BrokenRunError: when the verdict is broken.
             UnverifiedRunError: when it is unverified, or the run is a rehearsal on own data.
         """
+        # A method with a plan of its own executes another one than it was given.
+        given = self._request.plan
+        is_executed = Plan.load(self.folder).digest == given.digest
         published = publish(
             self,
             folder,
             rounds=rounds,
+            plan=given if is_executed else None,
             options={OPTIONS: given_again(self._request)},
             noise_key=self._request.noise_key_file,
         )

@@ -82,7 +82,8 @@ class OpenRound:
         self._summands: dict[str, dict[int, Summand]] = {name: {} for name in drawn}
         self._clients: dict[str, set[int]] = {name: set() for name in drawn}
         self._totals = {name: GroupTotal() for name in drawn}
-        self._length: int | None = None  # of an update (d)
+        # The plan's, not the first update's: one client would decide for all others.
+        self._length = plan.spec.model.parameters  # of an update (d)
 
     def add(self, group: str, client: int, update: np.ndarray) -> None:
         """Clip, scale and keep one client's update [d], whatever the client did itself.
@@ -94,10 +95,11 @@ class OpenRound:
 
         Raises:
             InputError: when the law did not draw the client, the update has another
-                length than others, or it is a second one where only the sum is kept.
+                length than the plan's model, or it is a second one where only the sum
+                is kept.
         """
         self._plan.group(group)
-        position = operator.index(client)
+        position = _position(client)
         if position not in self._drawn[group]:
             rule = f"must be a client of {group} that was drawn in round {self.round}"
             raise InputError.one("client", rule, position)
@@ -105,10 +107,10 @@ class OpenRound:
             rule = "must send one update a round; without resends only the sum is kept"
             raise InputError.one("client", rule, position)
         summand = self._summand(group, update)
-        if self._length is None:
-            self._length = summand.vector.size
         if summand.vector.size != self._length:
-            rule = f"must have {self._length} numbers"
+            rule = (
+                f"must have {self._length} numbers, the parameters of the plan's model"
+            )
             raise InputError.one("update", rule, summand.vector.size)
         self._clients[group].add(position)
         if self._resends:
@@ -133,10 +135,28 @@ class OpenRound:
 
     def _summand(self, group: str, update: np.ndarray) -> Summand:
         """The update of a client of the group as it enters the sum."""
-        raw = np.asarray(update, dtype=np.float64).ravel()
+        raw = _real_numbers(update)
         norm = float(np.linalg.norm(raw))
         finite = math.isfinite(norm)
         planned = self._plan.group(group)
         bound = planned.clipping_norm or self._plan.spec.clipping_norm
         vector = clip(raw, bound) * planned.scale
         return Summand(vector, finite, shortened=finite and norm > bound)
+
+
+def _position(client: object) -> int:
+    """The position of a client, which must be a whole number."""
+    try:
+        return operator.index(client)  # type: ignore[arg-type]
+    except TypeError:
+        rule = "must be a whole number, the client's position in its group"
+        raise InputError.one("client", rule, client) from None
+
+
+def _real_numbers(update: object) -> np.ndarray:
+    """The numbers of an update [d], float64, whatever its shape."""
+    array = np.asarray(update)
+    if array.dtype.kind not in "fiub":
+        rule = "must be an array of real numbers"
+        raise InputError.one("update", rule, f"an array of {array.dtype}")
+    return array.astype(np.float64).ravel()

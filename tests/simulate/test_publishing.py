@@ -12,7 +12,7 @@ import torch
 import privplan
 import simulate
 from privplan.bundle import MODEL, Bundle, model_bytes, read_model
-from privplan.errors import InputError, UnverifiedRunError
+from privplan.errors import BrokenRunError, InputError, UnverifiedRunError
 from privplan.guard.guard import Guard
 from privplan.plan import Plan
 from privplan.publishing import publish
@@ -104,6 +104,25 @@ def test_no_bit_of_the_model_is_the_trainers_choice(
     assert recorded.verdict.level == "recorded"
     model = _contents(tmp_path / "bundle")[MODEL]
     assert _contents(tmp_path / "recorded")[MODEL] != model
+
+
+def test_a_plan_that_nobody_approved_is_named(run, short_plan, tmp_path):
+    """Its warnings, names and last digits are whatever the trainer wrote."""
+    short_plan.save(tmp_path / "plan.json")
+    words = ("publish", run, "--rounds", 0)
+    done = privplan_command(*words, "-o", tmp_path / "one")
+    assert "give the one that was approved before training (--plan)" in done.stderr
+    assert "(not compared with an approved one)" in done.stdout
+    done = privplan_command(
+        *words, "--plan", tmp_path / "plan.json", "-o", tmp_path / "two"
+    )
+    assert "approved" not in done.output
+    assert Bundle.load(tmp_path / "two").verdict.approved
+
+    fields = short_plan.spec.model_dump(mode="json", exclude_none=True)
+    other = privplan.solve({**fields, "name": "patient 7 is ill"})
+    with pytest.raises(BrokenRunError):
+        publish(run, tmp_path / "three", rounds=0, plan=other)
 
 
 def test_the_rounds_that_are_executed_again_are_the_same_at_every_call(run, tmp_path):
