@@ -57,8 +57,8 @@ class Data:
             ``test`` is None; 0.2 by default. A client keeps at least one record for
             training.
         classes: names of the classes in the order of the model's outputs; by default
-            all whole numbers up to the largest label, or the sorted names. These count as
-            public: an order read from all records depends on each of them.
+            all whole numbers up to the largest label, or the sorted names. These
+            count as public: an order read from all records depends on each of them.
         name: name of the data in the run's record.
         task: what the labels are: ``multi-class``, ``binary`` (0 or 1), ``multi-label``
             (0 or 1 for each of several labels [n, labels]), ``regression`` (numbers [n]
