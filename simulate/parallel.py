@@ -247,24 +247,65 @@ def on_all_ranks(ranks: Ranks, function: Callable[[], Result]) -> Result:
     raise failure
 
 
+DEVICES = ("auto", "cpu", "cuda")
+"""Kinds of devices; ``cuda:N`` is one GPU of several."""
+
+
+def gpu_count() -> int:
+    """How many GPUs this process sees."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def device_of(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
-    """Returns the device with a given name; ``auto`` selects a GPU when there is one."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "cpu" or (name == "auto" and not count):
+    """The device of a name.
+
+    Args:
+        name: ``cpu``; ``cuda``, or ``cuda:N`` for one GPU of several, counted from 0;
+            ``auto`` for a GPU where there is one.
+        ranks: the processes of the run, each of which has a GPU of its own.
+
+    Raises:
+        InputError: for a device that is not there, or one GPU for several processes.
+    """
+    kind, colon, number = name.partition(":")
+    has_number = kind == "cuda" and number.isdecimal() and number.isascii()
+    if kind not in DEVICES or (colon and not has_number):
+        raise InputError.one("device", "must be auto, cpu, cuda or cuda:N", name)
+    count = gpu_count()
+    if kind == "cpu" or (kind == "auto" and not count):
         return torch.device("cpu")
     if not count:
-        raise InputError.one(
-            "device", "must be cpu or auto where no GPU is found", name
-        )
-    if ranks.size == 1:
+        rule = "must be cpu or auto where no GPU is found"
+        raise InputError.one("device", rule, name)
+    if colon and ranks.size > 1:
+        rule = "must be cuda where each process has a GPU of its own"
+        raise InputError.one("device", rule, name)
+    if colon and int(number) >= count:
+        rule = f"must be one of {count} GPUs, cuda:0 to cuda:{count - 1}"
+        raise InputError.one("device", rule, name)
+    if ranks.size == 1 and not colon:
         return torch.device("cuda")
-    if ranks.local >= count:
+    index = int(number) if colon else ranks.local
+    if index >= count:
         rule = (
             f"must be cpu where {count} GPUs are found for more processes of a machine"
         )
         raise InputError.one("device", rule, name)
-    torch.cuda.set_device(ranks.local)
-    return torch.device("cuda", ranks.local)
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def device_of_job(name: str, job: int) -> str:
+    """The device of one of several jobs at a time: job i has GPU i modulo their number.
+
+    Args:
+        name: of the device that was asked for; one of several GPUs stays.
+        job: the number of the job, from 0.
+    """
+    count = gpu_count()
+    if name not in ("auto", "cuda") or count < 2:
+        return name
+    return f"cuda:{job % count}"
 
 
 @contextmanager

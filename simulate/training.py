@@ -198,7 +198,7 @@ def train(
         folder: the run folder.
         partition: partition of records that do not name clients, such as ``dirichlet:0.3``.
         hyperparameters: values that differ from the algorithm's defaults, by name.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu``, ``cuda`` or, one GPU of several, ``cuda:N``.
         canaries: audit canaries per group, in addition to the plan's clients.
         report: called after each round with the number of completed rounds and of all rounds.
         loss: function of outputs and targets to their mean loss, or a module; the task's own when

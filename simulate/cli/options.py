@@ -136,9 +136,10 @@ data_options = together(
     DOWNLOAD,
     click.option(
         "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
+        metavar="auto|cpu|cuda|cuda:N",
         default="auto",
         show_default=True,
+        help="cuda:N is one GPU of several. With --jobs each run has the next one.",
     ),
     click.option(
         "--partition",

@@ -19,6 +19,7 @@ from privplan.report.plots import comparison_panels
 from privplan.report.style import FORMATS, picture
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.schemes import scheme
+from simulate.parallel import device_of_job
 from simulate.runs.recipes import WITH_RECIPE, WITHOUT_RECIPE, protects_records
 from simulate.runs.request import Request, prepare
 from simulate.runs.rows import ComparisonRow, results_csv, row_of
@@ -123,6 +124,9 @@ def compare(
     for name in algorithms:
         for seed in seeds:
             items[f"{name}/{seed}"] = request_for(bases[name], name, seed)
+    if jobs > 1:
+        for job, (key, request) in enumerate(items.items()):
+            items[key] = replace(request, device=device_of_job(base.device, job))
     rows: dict[str, ComparisonRow] = {}
     runs_left = Counter(key.rpartition("/")[0] for key in items)
     rounds_done = 0

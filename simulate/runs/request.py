@@ -50,7 +50,7 @@ class Request:
         dataset: name of the data set, unless ``own_data`` stands in for it.
         folder: the run folder.
         seed: of partition, cohorts, training and seeded noise.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda or cuda:N.
         partition: of the records over clients, such as dirichlet:0.3.
         hyperparameters: those that differ from the algorithm's defaults.
         data_dir: of the data; PRIVPLAN_DATA or the user's cache when None.

@@ -9,6 +9,7 @@ public or proxy data: choosing by private records is a release of its own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from privplan.spec.training import without_recipe
 from privplan.values import digest
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.engine.loop import evaluate, one_core
+from simulate.parallel import device_of_job
 from simulate.runs.compare import TUNING, compare, require_comparison_folder
 from simulate.runs.request import Request, prepare
 from simulate.runs.rows import ComparisonRow
@@ -117,8 +119,13 @@ def tune(
             raise InputError.one("metric", rule, metric.name)
         spaces[name] = SearchSpace(ALGORITHMS.get(name), fixed.values)
 
+    job = itertools.count()
+
     def trial(name: str, key: str, params: dict[str, Any]) -> tuple[Request, Point]:
-        return requests[name], spaces[name].point(params)
+        request = requests[name]
+        if jobs > 1:
+            request = replace(request, device=device_of_job(request.device, next(job)))
+        return request, spaces[name].point(params)
 
     tried_by_name = search(
         base.folder / TUNING,

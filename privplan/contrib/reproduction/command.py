@@ -69,7 +69,7 @@ _OF_RUNS = ("rows", "seeds", "jobs", "data_dir", "download", "device")
     help="Folder with data sets.  [PRIVPLAN_DATA]",
 )
 @click.option("--download", is_flag=True, help="Fetch missing data sets.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option("--device", metavar="auto|cpu|cuda|cuda:N", default="auto")
 @click.option(
     "--format",
     "form",
