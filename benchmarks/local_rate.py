@@ -41,7 +41,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import UNIT
 from simulate.data.formats.leaf import sliding_windows, split_windows
 from simulate.data.registry import load
-from simulate.engine.round import ABSENT, schedule
+from simulate.engine.batches import ABSENT, schedule
 
 PACKAGES = ("numpy", "scipy", "sklearn", "torch", "sympy", "pandas", "networkx")
 """Packages whose docstrings are read where they are installed, beside the standard library."""

@@ -184,8 +184,9 @@ def components_page() -> str:
              "Split", "Transform")  # fmt: skip
     modules = [
         import_module(f"simulate.{name}")
-        for name in ("algorithm", "local.sgd", "local.dp_sgd", "transforms", "mechanisms",
-                     "aggregators", "server")
+        for name in ("samplers", "splits", "personalisations", "local.sgd", "local.dp_sgd",
+                     "transforms", "mechanisms", "aggregators", "client_aggregators",
+                     "projections", "server")
     ]  # fmt: skip
     rows = [
         f"| {kind} | `{module.__name__}.{name}{_call(found)}` | {_cell(_first_line(found))} |"

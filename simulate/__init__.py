@@ -1,6 +1,7 @@
 """Federated training under a plan, in PyTorch: one engine, many algorithms.
 
-The public names load on first use, so that importing the package does not import PyTorch.
+The public names load on first use, so that importing the package does not import
+PyTorch.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ import sys
 from importlib import import_module
 
 _WHERE = {
-    "Callback": "simulate.tracking", "Data": "simulate.data.own", "TrainedRun": "simulate.training",
-    "Comparison": "simulate.training", "compare": "simulate.training", "train": "simulate.training",
-}  # fmt: skip
+    "Callback": "simulate.tracking",
+    "Comparison": "simulate.training",
+    "Data": "simulate.data.own",
+    "TrainedRun": "simulate.training",
+    "compare": "simulate.training",
+    "train": "simulate.training",
+}
 
 __all__ = sorted(_WHERE)
 

@@ -1,4 +1,4 @@
-"""``python -m simulate``: ``privplan simulate``, to be spread over processes by ``torchrun``."""
+"""``python -m simulate``: ``privplan simulate``, for processes that torchrun starts."""
 
 import sys
 

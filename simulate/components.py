@@ -1,8 +1,9 @@
 """The eight components of an algorithm, as values that hold pure functions.
 
-Vectors are float32 tensors. ``d`` is the length of the global vector, ``k`` the number of
-released coordinates in a round (``d`` unless a split or a mask selects fewer), ``K`` a number of
-clients, ``p`` the length of a personal vector, ``D`` the number of parameters of the model.
+Vectors are float32 tensors. ``d`` is the length of the global vector, ``k`` the number
+of released coordinates in a round (``d`` unless a split or a mask selects fewer), ``K``
+a number of clients, ``p`` the length of a personal vector, ``D`` the number of
+parameters of the model.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ State = Mapping[str, Tensor]
 class Sampler:
     """Selects the participants of a round."""
 
-    # the law that ``draw`` executes; it is written into the ledger. None for a public schedule,
-    # which amplifies no privacy and so suits record-level releases only
+    # the law that ``draw`` executes; it is written into the ledger. None for a public
+    # schedule, which amplifies no privacy and so suits record-level releases only
     law: SamplingLaw | None
-    # (generator, clients in the group, ratio, round) to sorted positions in 0..clients-1
+    # (generator, clients in the group, ratio, round) to sorted positions in
+    # 0..clients-1
     draw: Callable[[np.random.Generator, int, float, int], np.ndarray]
     # (clients in the group, planned ratio) to the ratio that is executed
     ratio: Callable[[int, float], float]
@@ -39,19 +41,20 @@ class Sampler:
 
 @dataclass(frozen=True)
 class Split:
-    """Which parameters are shared, which are personal, and the model that a client uses."""
+    """Which parameters are shared or personal, and the model that a client uses."""
 
     name: str  # for messages and records
     dimension: Callable[[Model], int]  # model to the length d of the global vector
     # (model, generator) to a fresh global vector [d]
     start: Callable[[Model, torch.Generator], Tensor]
-    # model to the sorted coordinates of the global vector that may leave a client [k]; None for all
+    # model to the sorted coordinates of the global vector that may leave a client [k];
+    # None for all
     shared: Callable[[Model], Tensor | None]
-    # (model, first global vector [d]) to the first personal vector [p], the same for every client;
-    # None without personal vectors
+    # (model, first global vector [d]) to the first personal vector [p], the same for
+    # every client; None without personal vectors
     personal: Callable[[Model, Tensor], Tensor | None]
-    # (model, global vector [d], personal vectors [K, p] or None, clients [K]) to the parameters of
-    # the model that the clients use, one set for all or one per client
+    # (model, global vector [d], personal vectors [K, p] or None, clients [K]) to the
+    # parameters of the model that the clients use, one set for all or one per client
     use: Callable[[Model, Tensor, Tensor | None, np.ndarray], Tensor]
 
 
@@ -61,9 +64,8 @@ class ClientBatch:
 
     model: Model
     theta: Tensor  # global vector [d]
-    personal: (
-        Tensor | None
-    )  # the clients' personal vectors [K, p]; None without personal vectors
+    # the clients' personal vectors [K, p]; None without personal vectors
+    personal: Tensor | None
     x: Tensor  # their mini-batches [K, steps, B, ...]
     y: Tensor  # labels [K, steps, B], -1 for a padding row
     learning_rate: float  # step size of this round
@@ -82,23 +84,17 @@ class ClientBatch:
 class RecordNoiseEvidence:
     """Per-client evidence of locally drawn DP-SGD noise, shape [K]."""
 
-    noise_std: (
-        np.ndarray
-    )  # standard deviation of the noise on each step's sum of records
-    bound: (
-        np.ndarray
-    )  # proven bound on the norm of one record's contribution to such a sum
+    noise_std: np.ndarray  # of the noise on each step's sum of records
+    bound: np.ndarray  # proven, on the norm of one record's part of such a sum
     noise_sum_squares: np.ndarray  # sum of squares of the noise that was drawn
     noise_state: tuple[str, ...]  # hash of the generator's state before the first draw
     drawn: np.ndarray  # coordinates that were drawn, over all steps
     steps: np.ndarray  # steps taken
     records: np.ndarray  # number of records of the client
-    taken: np.ndarray  # records in the batches, over all steps
+    batch_records: np.ndarray  # records in the batches, over all steps
     largest_norm: np.ndarray  # largest norm of a clipped gradient
     clipped: np.ndarray  # number of clipped records
-    excluded: (
-        np.ndarray
-    )  # number of records whose gradient was not finite, which add nothing
+    excluded: np.ndarray  # records whose gradient was not finite, which add nothing
 
 
 @dataclass(frozen=True)
@@ -124,18 +120,18 @@ class LocalRule:
     # whether mini-batches are Poisson samples of a client's records, for the group's
     # ``record_sampling_ratio`` and ``steps``; else shuffled epochs
     poisson: bool = False
-    # whether ``train`` reads nothing of ``ClientBatch.group``, so that clients of several groups
-    # may be trained in one batch, which saves time with many groups
+    # whether ``train`` reads nothing of ``ClientBatch.group``, so that clients of
+    # several groups may be trained in one batch, which saves time with many groups
     across_groups: bool = False
-    # number of noisy steps in a round to the factor with which each step, and so its noise, is in
-    # the update that is sent; 0 for a step on personal parameters. Momentum acts on the steps with
-    # a factor. None for 1 in all steps
+    # number of noisy steps in a round to the factor with which each step, and so its
+    # noise, is in the update that is sent; 0 for a step on personal parameters.
+    # Momentum acts on the steps with a factor. None for 1 in all steps
     sent_noise: Callable[[int], Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)
 class TransformContext:
-    """Input of a transform besides the update: only public values and the client's group."""
+    """Input of a transform besides the update: public values and the client's group."""
 
     round: int  # from 1
     theta: Tensor  # global model [d]
@@ -150,12 +146,13 @@ class Transform:
     """Changes each client's update before it is summed."""
 
     name: str  # for messages and records
-    # (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or None)
+    # (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or
+    # None)
     apply: Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
     # (L2 bound on an update before, group) to the bound after; None without a bound
     bound: Callable[[float | None, GroupPlan], float | None]
-    # (generator, model dimension) to the sorted coordinates that are released; it has no access to
-    # data, so noise is needed only there. None releases all
+    # (generator, model dimension) to the sorted coordinates that are released; it has
+    # no access to data, so noise is needed only there. None releases all
     public_mask: Callable[[np.random.Generator, int], Tensor] | None = None
     extra: int = 0  # coordinates that ``apply`` appends, such as a count
 
@@ -168,22 +165,18 @@ class GroupSum:
     total: Tensor  # sum of the transformed updates [k], float64
     sampling: SamplingLaw  # as executed
     ratio: float  # as executed
-    participants: tuple[
-        int, ...
-    ]  # positions in the group of those who took part [cohort]
+    # positions in the group of those who took part [cohort]
+    participants: tuple[int, ...]
     bound: float | None  # proven bound on each summand's norm; None without a bound
     largest_norm: float  # largest norm of a summand
     clipped: int  # number of clipped updates
     excluded: int  # number of updates that were not finite and added zero
-    canaries: int = (
-        0  # number of audit canaries in the sum, in addition to the participants
-    )
-    others: Tensor | None = (
-        None  # the sum without the canaries [k]; None in a run without canaries
-    )
-    grid: float | None = (
-        None  # step of the grid that the sum is on; None without a grid
-    )
+    # number of audit canaries in the sum, in addition to the participants
+    canaries: int = 0
+    # the sum without the canaries [k]; None in a run without canaries
+    without_canaries: Tensor | None = None
+    # step of the grid that the sum is on; None without a grid
+    grid: float | None = None
 
 
 @dataclass(frozen=True)
@@ -197,9 +190,8 @@ class ClientUpdate:
     norm: float  # its length
     # Evidence of locally drawn noise, shape [1]; None without such noise.
     noise_evidence: RecordNoiseEvidence | None
-    excluded: bool = (
-        False  # whether the update was not finite, so that the client sends zero
-    )
+    # whether the update was not finite, so that the client sends zero
+    excluded: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,7 +208,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Received:
-    """A release as the server receives it: nothing of its ledger line but what the plan says."""
+    """A release as the server receives it: without what only its ledger line says."""
 
     round: int  # from 1
     vector: Tensor  # the released vector [k], float32
@@ -239,12 +231,12 @@ class Mechanism:
     release: Callable[
         [int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]
     ]
-    # (round, update, weight of its group) to the release of one client; None if only sums are
-    # released
+    # (round, update, weight of its group) to the release of one client; None if only
+    # sums are released
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
-    # (round, its sums, earlier sums [groups, B - 1, d], the latest first) to what is released
-    # instead of each sum. The loop keeps the sums, and measures releases against the mixture that
-    # the plan names
+    # (round, its sums, earlier sums [groups, B - 1, d], the latest first) to what is
+    # released instead of each sum. The loop keeps the sums, and measures releases
+    # against the mixture that the plan names
     mix: Callable[[int, Sequence[GroupSum], Tensor], tuple[GroupSum, ...]] = (
         lambda _, sums, past: tuple(sums)
     )
@@ -268,9 +260,8 @@ class Server:
     """Applies a step to the global vector."""
 
     name: str  # for messages and records
-    start: Callable[
-        [Tensor], State
-    ]  # first global vector [d] to the server's first state
+    # first global vector [d] to the server's first state
+    start: Callable[[Tensor], State]
     # (global vector [d], step [d], state) to (global vector [d], state)
     step: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
     # (global vector [d], state) to the vector that is evaluated and released [d]
@@ -283,6 +274,6 @@ class Personalisation:
 
     name: str  # for messages and records
     per_client: bool  # whether each client is evaluated on its own test records
-    # (parameters that the split returns [D] or [K, D], batch of the clients' own records) to the
-    # parameters that are used, [D] or [K, D]
+    # (parameters that the split returns [D] or [K, D], batch of the clients' own
+    # records) to the parameters that are used, [D] or [K, D]
     deploy: Callable[[Tensor, ClientBatch], Tensor]

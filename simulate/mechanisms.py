@@ -1,4 +1,4 @@
-"""How updates leave the clients: the only package that draws privacy noise."""
+"""How updates leave the clients: the only module that draws privacy noise."""
 
 from __future__ import annotations
 
@@ -16,18 +16,27 @@ from privplan.record import GroupShare, ReleaseRecord
 from privplan.streams import SecureStream, fingerprint
 from simulate.components import ClientUpdate, GroupSum, Mechanism, Noise, Released
 
-# --- Gaussian noise on secure sums: one sum per group, or one joint sum of all groups. -----------
-# The noise is drawn on the sum, with the planned standard deviation whatever the cohort's
-# realised size: clients who each add a share of variance C^2 sigma^2 / r would add up to it only
-# when exactly r of them report. The stream is named by the run's seed, so that a run can be
-# repeated and replayed: two runs with one seed share their noise, and whoever knows the seed
-# knows the noise. With a secret key (``privplan.streams``) the stream is that of the key.
-# Sums on a grid get discrete Gaussian noise (``privplan.discrete_gaussian``), whose exact
-# sampling leaves nothing to find in the last digits.
+# Steps of a grid up to which sums of floating-point numbers are exact.
+EXACT = 2.0**53
+
+# --- Gaussian noise on secure sums: one sum per group, or one joint sum of all groups.
+# The noise is drawn on the sum, with the planned standard deviation whatever the
+# cohort's realised size: clients who each add a share of variance C^2 sigma^2 / r would
+# add up to it only when exactly r of them report. The stream is named by the run's
+# seed, so that a run can be repeated and replayed: two runs with one seed share their
+# noise, and whoever knows the seed knows the noise. With a secret key
+# (``privplan.streams``) the stream is that of the key. Sums on a grid get discrete
+# Gaussian noise (``privplan.discrete_gaussian``), whose exact sampling leaves nothing
+# to find in the last digits.
 
 
 def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
-    """The evidence of a group's sum; ``weights`` has the factor on each group's sum by name."""
+    """The evidence of a group's sum.
+
+    Args:
+        part: the sum.
+        weights: the factor on each group's sum, by name of the group.
+    """
     return GroupShare(
         group=part.group.name,
         clients=part.group.clients,
@@ -45,7 +54,10 @@ def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
 
 
 def gaussian_per_group() -> Mechanism:
-    """One noisy sum per group, with standard deviation sigma_m times the bound of its clients."""
+    """One noisy sum per group.
+
+    Its standard deviation is sigma_m times the bound on the group's updates.
+    """
 
     def release(
         round_: int,
@@ -62,7 +74,10 @@ def gaussian_per_group() -> Mechanism:
 
 
 def gaussian_joint() -> Mechanism:
-    """One noisy sum of all groups, with noise enough for every group's multiplier and bound."""
+    """One noisy sum of all groups, with noise enough for each of them.
+
+    Its standard deviation is the largest noise multiplier times bound of any group.
+    """
 
     def release(
         round_: int,
@@ -83,6 +98,15 @@ def _released(
     weights: Mapping[str, float],
     generator: np.random.Generator,
 ) -> Released:
+    """A total [k] with noise, whose standard deviation suffices for all its sums.
+
+    Args:
+        round_: from 1.
+        sums: what is in the total.
+        total: the sum of them.
+        weights: the factor on each group's sum, by name of the group.
+        generator: of the noise.
+    """
     std = 0.0
     for part in sums:
         if part.bound is None:
@@ -90,17 +114,29 @@ def _released(
                 "mechanism", "needs updates with a proven bound", part.group.name
             )
         std = max(std, part.group.noise_multiplier * part.bound)
-    state, grid = fingerprint(generator), sums[0].grid
+
+    # The state before the draw is what a replay begins with.
+    state = fingerprint(generator)
+    grid = sums[0].grid
     if grid is None:
-        family, drawn = "gaussian", generator.standard_normal(total.numel()) * std
+        family = "gaussian"
+        drawn = generator.standard_normal(total.numel()) * std
     else:
-        family, scale = "discrete_gaussian", scale_for(std)
-        drawn, std = _on_grid(total, sums, grid, scale, generator), scale * grid
+        family = "discrete_gaussian"
+        scale = scale_for(std)
+        drawn = _on_grid(total, sums, grid, scale, generator)
+        std = scale * grid
+
     record = ReleaseRecord(
-        round=round_, family=family, noise_std=std, grid=grid, dimension=total.numel(),
-        noise_sum_squares=float(np.square(drawn).sum()), noise_state=state,
+        round=round_,
+        family=family,
+        noise_std=std,
+        grid=grid,
+        dimension=total.numel(),
+        noise_sum_squares=float(np.square(drawn).sum()),
+        noise_state=state,
         shares=tuple(share(part, weights) for part in sums),
-    )  # fmt: skip
+    )
     vector = (total + torch.from_numpy(drawn).to(total.device)).float()
     return Released(vector, record, tuple(part.group for part in sums))
 
@@ -112,68 +148,85 @@ def _on_grid(
     scale: float,
     generator: object,
 ) -> np.ndarray:
-    """Discrete Gaussian noise [k] for a sum, whose addition must be exact on its grid."""
+    """Discrete Gaussian noise [k] for a sum, whose addition must be exact on its grid.
+
+    Args:
+        total: the sum [k].
+        sums: what is in it.
+        grid: the step of all of them.
+        scale: of the noise, in steps.
+        generator: must be secure.
+    """
     if not isinstance(generator, SecureStream):
         raise InputError.one(
             "noise", "must be secure to be discrete", type(generator).__name__
         )
     drawn = discrete_gaussian(generator, scale, total.numel())
-    most = (
-        float(total.abs().max()) / grid + float(np.abs(drawn).max())
-        if len(drawn)
-        else 0.0
-    )
     steps = total / grid
-    if any(part.grid != grid for part in sums) or not bool(
-        (steps == steps.trunc()).all()
-    ):
+    is_on_grid = bool((steps == steps.trunc()).all())
+    if any(part.grid != grid for part in sums) or not is_on_grid:
         raise InputError.one("mechanism", "needs sums on one grid", grid)
-    if most >= EXACT:
+    largest = 0.0
+    if len(drawn):
+        largest = float(total.abs().max()) / grid + float(np.abs(drawn).max())
+    if largest >= EXACT:
         rule = f"must have sums below {EXACT:g} steps of the grid"
-        raise InputError.one("mechanism", rule, most)
+        raise InputError.one("mechanism", rule, largest)
     return drawn * grid
 
 
-EXACT = 2.0**53  # steps of a grid up to which sums of floating-point numbers are exact
-
-
-# --- Clients who send for themselves: what each sends is a release of its own. -------------------
+# --- Clients who send for themselves: what each sends is a release of its own. --------
 
 
 def exposed_by_client() -> Mechanism:
-    """Each client sends its update as it is: epsilon is infinite, and the ledger says so."""
+    """Each client sends its update as it is.
+
+    Epsilon is infinite, and the ledger says so.
+    """
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
-        record = _without_noise(
-            round_, "none", (_share(update, weight, SamplingLaw.FULL, 1.0),)
-        )
+        sent = _share(update, weight, SamplingLaw.FULL, 1.0)
+        record = _without_noise(round_, "none", (sent,))
         return Released(update.vector, record, (update.group,), update.client)
 
     return Mechanism("clients send in the clear", False, False, _no_sums, alone)
 
 
 def noised_by_client() -> Mechanism:
-    """Each client sends what its DP-SGD made; the ledger books a release per noisy step."""
+    """Each client sends what its DP-SGD made.
+
+    The ledger books a release per noisy step.
+    """
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
-        spent = update.noise_evidence
-        if spent is None:
+        evidence = update.noise_evidence
+        if evidence is None:
             rule = "must follow a local rule that draws noise on every step, such as dp_sgd"
             raise InputError.one("algorithm.mechanism", rule, update.group.name)
+
+        # What is sampled, clipped and protected are the records within a client.
         ratio = update.group.record_sampling_ratio
         law = SamplingLaw.POISSON.of_person(update.group.contributions, "record")
         sent = _share(update, weight, law, 1.0 if ratio is None else ratio)
         of_records = {
-            "cohort": int(spent.taken[0]), "records": int(spent.records[0]),
-            "clip_bound": float(spent.bound[0]), "largest_norm": float(spent.largest_norm[0]),
-            "clipped": int(spent.clipped[0]), "excluded": int(spent.excluded[0]) + sent.excluded,
-        }  # fmt: skip
+            "cohort": int(evidence.batch_records[0]),
+            "records": int(evidence.records[0]),
+            "clip_bound": float(evidence.bound[0]),
+            "largest_norm": float(evidence.largest_norm[0]),
+            "clipped": int(evidence.clipped[0]),
+            "excluded": int(evidence.excluded[0]) + sent.excluded,
+        }
         record = ReleaseRecord(
-            round=round_, unit="record", family="gaussian", steps=int(spent.steps[0]),
-            noise_std=float(spent.noise_std[0]), dimension=int(spent.drawn[0]),
-            noise_sum_squares=float(spent.noise_sum_squares[0]), noise_state=spent.noise_state[0],
+            round=round_,
+            unit="record",
+            family="gaussian",
+            steps=int(evidence.steps[0]),
+            noise_std=float(evidence.noise_std[0]),
+            dimension=int(evidence.drawn[0]),
+            noise_sum_squares=float(evidence.noise_sum_squares[0]),
+            noise_state=evidence.noise_state[0],
             shares=(sent.model_copy(update=of_records),),
-        )  # fmt: skip
+        )
         return Released(update.vector, record, (update.group,), update.client)
 
     return Mechanism("clients send what DP-SGD made", True, False, _no_sums, alone)
@@ -186,6 +239,7 @@ def _no_sums(*arguments: object) -> tuple[Released, ...]:
 def _share(
     update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float
 ) -> GroupShare:
+    """The evidence of one client's update."""
     return GroupShare(
         group=update.group.name,
         clients=update.group.clients,
@@ -201,21 +255,27 @@ def _share(
     )
 
 
-# --- The noise of DP-SGD: drawn by a client at each local step, on the sum of its records. -------
+# --- The noise of DP-SGD: a client draws it at each step, on the sum of its records. --
 
 
 @dataclass
 class RecordNoise:
-    """One client's source of noise in a round, and the evidence of what it drew."""
+    """One client's source of noise in a round, and the evidence of what it drew.
+
+    Attributes:
+        generator: of the noise.
+        std: per coordinate, on the sum of clipped gradients of records.
+        sent: coordinates that may leave the client; None for all. Only the noise on
+            these is evidence.
+        state: hash of the generator's state before the first draw.
+        squares: sum of squares of the noise so far.
+        drawn: number of coordinates so far.
+    """
 
     generator: np.random.Generator
-    std: float  # per coordinate, on the sum of clipped gradients of records
-    sent: np.ndarray | None = (
-        None  # coordinates that may leave the client; None for all
-    )
-    state: str = field(
-        init=False
-    )  # hash of the generator's state before the first draw
+    std: float
+    sent: np.ndarray | None = None
+    state: str = field(init=False)
     squares: float = 0.0
     drawn: int = 0
 
@@ -224,23 +284,27 @@ class RecordNoise:
 
     def like(self, sums: Tensor) -> Tensor:
         """Fresh noise for one step [d], as float32 on the device of the sums."""
-        found = self.generator.standard_normal(len(sums)) * self.std
-        shown = found if self.sent is None else found[self.sent]
-        self.squares += float(np.square(shown).sum())
-        self.drawn += len(shown)
-        return torch.from_numpy(found).to(sums.device).float()
+        noise = self.generator.standard_normal(len(sums)) * self.std
+        of_sent = noise if self.sent is None else noise[self.sent]
+        self.squares += float(np.square(of_sent).sum())
+        self.drawn += len(of_sent)
+        return torch.from_numpy(noise).to(sums.device).float()
 
 
-# --- Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing (epsilon 0). ----
+# --- Without noise: a clear sum (epsilon infinite), or nothing (epsilon 0). ----------
 
 
 def _without_noise(
     round_: int, family: str, shares: tuple[GroupShare, ...]
 ) -> ReleaseRecord:
     return ReleaseRecord(
-        round=round_, family=family, noise_std=0.0, dimension=0, noise_sum_squares=0.0,
+        round=round_,
+        family=family,
+        noise_std=0.0,
+        dimension=0,
+        noise_sum_squares=0.0,
         shares=shares,
-    )  # fmt: skip
+    )
 
 
 def unprotected() -> Mechanism:
@@ -252,11 +316,11 @@ def unprotected() -> Mechanism:
         weights: Mapping[str, float],
         noise: Noise,
     ) -> tuple[Released, ...]:
-        record = _without_noise(
-            round_, "none", tuple(share(part, weights) for part in sums)
-        )
+        shares = tuple(share(part, weights) for part in sums)
+        record = _without_noise(round_, "none", shares)
+        groups = tuple(part.group for part in sums)
         total = torch.stack([part.total for part in sums]).sum(0)
-        return (Released(total.float(), record, tuple(part.group for part in sums)),)
+        return (Released(total.float(), record, groups),)
 
     return Mechanism("secure sum, no noise", False, True, release)
 
@@ -274,19 +338,18 @@ def silent() -> Mechanism:
         if sent:
             rule = "must not be silent where a split shares parameters"
             raise InputError.one("algorithm.mechanism", rule, sent)
-        record = _without_noise(
-            round_, "silent", tuple(share(part, weights) for part in sums)
-        )
-        return (
-            Released(sums[0].total.float(), record, tuple(part.group for part in sums)),
-        )
+        shares = tuple(share(part, weights) for part in sums)
+        record = _without_noise(round_, "silent", shares)
+        groups = tuple(part.group for part in sums)
+        return (Released(sums[0].total.float(), record, groups),)
 
     return Mechanism("silent", False, True, release)
 
 
-# --- Mixing of a round's sums with earlier ones, which makes the server's noise correlated. ------
-# See ``privplan.laws.correlated``. The trusted aggregator keeps the last B - 1 sums of each group;
-# what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums again.
+# --- Mixing of a round's sums with earlier ones: correlated noise at the server. ------
+# See ``privplan.laws.correlated``. The trusted aggregator keeps the last B - 1 sums of
+# each group; what it adds noise to is the mixture, and ``simulate.aggregators`` solves
+# for the sums again.
 
 
 def mixed_sums(
@@ -294,16 +357,26 @@ def mixed_sums(
 ) -> Mechanism:
     """The mechanism, applied to c_0 x_t + ... + c_{B-1} x_{t-B+1} for each group.
 
-    The factors on one sum, in the mixtures of B rounds, must have norm 1 at most, so that a client
-    who is in one of B consecutive sums moves the releases by no more than its bound in all.
+    The factors on one sum, in the mixtures of B rounds, must have norm 1 at most, so
+    that a client who is in one of B consecutive sums moves the releases by no more than
+    its bound in all.
+
+    Args:
+        inner: releases the mixtures.
+        mixture: a round, from 1, to the factors c_0, ..., c_{B-1}.
     """
 
     def mix(
         round_: int, sums: Sequence[GroupSum], past: Tensor
     ) -> tuple[GroupSum, ...]:
-        now, factors = torch.stack([part.total for part in sums]), mixture(round_)
-        weights = torch.tensor(factors[1:], dtype=now.dtype, device=now.device)
-        totals = factors[0] * now + torch.einsum("b,gbd->gd", weights, past.to(now))
+        current = torch.stack([part.total for part in sums])
+        factors = mixture(round_)
+        past_factors = torch.tensor(
+            factors[1:], dtype=current.dtype, device=current.device
+        )
+        # b: rounds back, g: group, d: coordinate.
+        of_past = torch.einsum("b,gbd->gd", past_factors, past.to(current))
+        totals = factors[0] * current + of_past
         return tuple(
             replace(part, total=row) for part, row in zip(sums, totals, strict=True)
         )

@@ -1,4 +1,4 @@
-"""Norms and sums of updates in double precision, and clipping factors in single precision."""
+"""Norms and sums of updates in double precision, clipping factors in single."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-BLOCK_VALUES = (
-    2**17
-)  # values that a CPU converts to double at a time: 1 MB, which fits caches
+# Values that a CPU converts to double at a time: 1 MB, which fits caches.
+BLOCK_VALUES = 2**17
+# A norm is shortened to this share of a bound before it is rounded to a grid, so that
+# rounding cannot break the bound.
+BELOW_BOUND = 1 - 2.0**-30
 
 
 def norms(updates: Tensor) -> Tensor:
-    """The L2 norm of each update."""
-    found = [
-        torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)
-    ]
-    return found[0] if len(found) == 1 else torch.cat(found)
+    """The L2 norm of each update [K, k]: [K], float64."""
+    blocks = _double_blocks(updates)
+    of_blocks = [torch.linalg.vector_norm(block, dim=1) for block in blocks]
+    return of_blocks[0] if len(of_blocks) == 1 else torch.cat(of_blocks)
 
 
 class Measured:
@@ -25,16 +26,17 @@ class Measured:
 
     def __init__(self, updates: Tensor) -> None:
         self.norms = norms(updates)
-        self._updates, self._version = updates, updates._version
+        self._updates = updates
+        self._version = updates._version  # PyTorch counts changes in place
 
     def norms_of(self, updates: Tensor) -> Tensor:
-        """The norms of updates [K], float64: measured anew unless they are these, unchanged."""
+        """The norms of updates [K], float64: those measured, if nothing changed."""
         same = updates is self._updates and updates._version == self._version
         return self.norms if same else norms(updates)
 
 
 def add_sum(total: Tensor, updates: Tensor) -> None:
-    """Add the sum of the updates to a total."""
+    """Add the sum of the updates [K, k] to a total [k], float64."""
     if updates.device.type == "cpu" and updates.shape[1] > BLOCK_VALUES:
         for row in updates:  # a sum over one row would only copy it
             parts = (torch.split(whole, BLOCK_VALUES) for whole in (total, row))
@@ -48,13 +50,22 @@ def add_sum(total: Tensor, updates: Tensor) -> None:
 def add_grid_sum(
     total: Tensor, updates: Tensor, lengths: Tensor, bound: float, grid: float
 ) -> None:
-    """Add the sum of the updates to a total, each rounded towards zero to a grid (exact).
+    """Add the sum of updates to a total, each rounded towards zero to a grid.
 
-    Rounding towards zero lengthens no update, and sums of fewer than 2^53 steps are exact, so one
-    client moves the total by a whole number of steps in each coordinate and by ``bound`` at most.
+    Rounding towards zero lengthens no update, and sums of fewer than 2^53 steps are
+    exact, so one client moves the total by a whole number of steps in each coordinate
+    and by ``bound`` at most.
+
+    Args:
+        total: of all updates so far [k], float64.
+        updates: to add [K, k].
+        lengths: their norms [K].
+        bound: on the norm of what is added for one update.
+        grid: the step.
     """
-    most = bound * (1 - 2.0**-30)
-    factor, done = torch.where(lengths > most, most / lengths, 1.0), 0
+    longest = bound * BELOW_BOUND
+    factor = torch.where(lengths > longest, longest / lengths, 1.0)
+    done = 0  # updates that were added
     for block in _double_blocks(updates):
         block = block * factor[done : done + len(block), None]
         done += len(block)
@@ -73,10 +84,10 @@ def _double_blocks(updates: Tensor) -> Iterator[Tensor]:
 
 
 ROUNDING = 2.0**-22
-"""Relative margin on a factor in single precision, so that rounding cannot break a bound.
+"""Relative margin on a factor in single precision: rounding cannot break a bound.
 
-Multiplying a vector by a factor in single precision moves its norm by at most 2^-24 for the
-factor and 2^-24 for the products, relatively; the margin is twice both together.
+Multiplying a vector by a factor in single precision moves its norm by at most 2^-24 for
+the factor and 2^-24 for the products, relatively; the margin is twice both together.
 """
 
 
@@ -87,9 +98,11 @@ def factors(norms: Tensor, bound: float) -> Tensor:
 
 
 def single(factor: Tensor) -> Tensor:
-    """Factors in single precision, rounded down where they are subnormal and lose digits."""
+    """Factors in single precision, rounded down where they are subnormal.
+
+    A subnormal number has fewer digits than the margin is made for.
+    """
     rounded = factor.float()
     subnormal = rounded < torch.finfo(torch.float32).tiny
-    return torch.where(
-        subnormal, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded
-    )
+    below = torch.nextafter(rounded, torch.zeros_like(rounded))
+    return torch.where(subnormal, below, rounded)

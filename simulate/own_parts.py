@@ -1,4 +1,4 @@
-"""The user's own data, model, loss and metric, given to a command, or again to a replay."""
+"""The user's own data, model, loss and metric, as a command or a replay gets them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class RunParts:
 
 @dataclass(frozen=True)
 class OwnParts:
-    """What a run on own data or an own model is given; nothing is imported from a run folder."""
+    """What a run on own data or an own model is given.
+
+    Nothing is imported from a run folder.
+    """
 
     data: Data | None = None  # None for a registered data set
     model: OwnModel | None = None  # None for a registered one
@@ -48,7 +51,17 @@ class OwnParts:
     def parts_of(
         self, record: RunRecord, plan: Plan, data_dir: Path | None, folder: Path
     ) -> RunParts:
-        """The data set, the records of each client, the model and the metric of a run."""
+        """The data set, the clients' records, the model and the metric of a run.
+
+        Args:
+            record: of the run.
+            plan: that it executed.
+            data_dir: folder of data sets; PRIVPLAN_DATA when None.
+            folder: the run folder, which holds initial parameters.
+
+        Raises:
+            InputError: when something is not what the run had.
+        """
         task = str(record.configuration.get("task", self.task))
         if self.data is not None and self.task != task:
             rule = f"must be that of the run, with --task {task} beside --data"
@@ -78,13 +91,23 @@ class OwnParts:
             data = load(record.dataset, data_dir)
         expected = record.configuration.get("data")
         if data.digest != expected:
-            read = ", read with the options it had (--features, --statistics, --test, --test-share)"
-            rule = f"must be the data of the run{read * (assigned is not None)}, digest {expected}"
+            # Own data are another data set where they are read in another way.
+            options = ""
+            if assigned is not None:
+                options = (
+                    ", read with the options it had "
+                    "(--features, --statistics, --test, --test-share)"
+                )
+            rule = f"must be the data of the run{options}, digest {expected}"
             raise InputError.one("dataset", rule, data.digest)
         if assigned is None:
-            chosen, labels = scheme(record.partition), data.train_labels.numpy()
-            seed = record.simulation_seed
-            assigned = partition(chosen, labels, plan.groups, seed, data.train_people)
+            assigned = partition(
+                scheme(record.partition),
+                data.train_labels.numpy(),
+                plan.groups,
+                record.simulation_seed,
+                data.train_people,
+            )
         return data, seated(assigned, plan)
 
     def model_of(self, record: RunRecord, data: Dataset) -> Model:
@@ -104,14 +127,12 @@ class OwnParts:
 
     def metric_of(self, record: RunRecord) -> Metric | None:
         """The run's metric; None for the accuracy of classification."""
-        metric = (
-            None
-            if is_accuracy(self.task, self.metric)
-            else metric_of(self.task, self.metric)
-        )
-        found = ACCURACY if metric is None else metric.name
-        if self.data is not None and found != record.metric:
-            raise InputError.one(
-                "metric", f"must be {record.metric}, as in the run", found
-            )
+        metric = None
+        name = ACCURACY
+        if not is_accuracy(self.task, self.metric):
+            metric = metric_of(self.task, self.metric)
+            name = metric.name
+        if self.data is not None and name != record.metric:
+            rule = f"must be {record.metric}, as in the run"
+            raise InputError.one("metric", rule, name)
         return metric

@@ -21,16 +21,16 @@ from torch import Tensor
 
 from privplan.errors import InputError, PrivplanError
 
-# --- Chunks of clients computed by threads; results do not depend on the number of threads. ------
-# One thread computes a chunk on one core. The chunks depend on the model and the batch, never on
-# the machine, so the results are equal bit for bit on any number of cores.
+# --- Chunks of clients computed by threads; their number changes no result. -----------
+# One thread computes a chunk on one core. The chunks depend on the model and the batch,
+# never on the machine, so the results are equal bit for bit on any number of cores.
 
 Result = TypeVar("Result")
 _thread = threading.local()
 
 
 def _initialise_thread() -> None:
-    """Limit a new thread to one core and disable autograd; both settings are per thread."""
+    """Limit a new thread to one core and disable autograd, as each thread must."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     _thread.works_on_chunks = True
@@ -38,13 +38,12 @@ def _initialise_thread() -> None:
 
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Threads that live to the end: to start one takes longer than a chunk of a small model."""
+    """Threads that live to the end: to start one may take longer than a chunk."""
     return ThreadPoolExecutor(workers, "chunks", _initialise_thread)
 
 
-os.register_at_fork(
-    after_in_child=_pool.cache_clear
-)  # threads do not live on in a forked process
+# Threads do not live on in a forked process.
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def over_chunks(
@@ -53,9 +52,16 @@ def over_chunks(
     size: int,
     workers: int | None = None,
 ) -> Tensor:
-    """Returns the concatenated results of a function on consecutive chunks of clients."""
-    found = by_chunk(function, clients, size, workers)
-    return found[0] if len(found) == 1 else torch.cat(found)
+    """The concatenated results of a function on consecutive chunks of clients.
+
+    Args:
+        function: clients of a chunk to a result [K, ...].
+        clients: number of all of them.
+        size: clients of a chunk.
+        workers: number of threads; those of PyTorch when None.
+    """
+    results = by_chunk(function, clients, size, workers)
+    return results[0] if len(results) == 1 else torch.cat(results)
 
 
 def by_chunk(
@@ -64,15 +70,17 @@ def by_chunk(
     size: int,
     workers: int | None = None,
 ) -> list[Result]:
-    """Results on chunks of clients; by the calling thread with one worker or within one."""
+    """Results of a function on consecutive chunks of clients, as ``over_chunks``.
+
+    With one worker, or within one, the calling thread computes them.
+    """
     threads = torch.get_num_threads()
     workers = threads if workers is None else workers
     if workers < 1:
         raise InputError.one("workers", "must be at least 1", workers)
     chunks = [slice(start, start + size) for start in range(0, clients, size)]
-    torch.set_num_threads(
-        1
-    )  # idle threads of PyTorch's pool would spin beside the workers
+    # Idle threads of PyTorch's pool would spin beside the workers.
+    torch.set_num_threads(1)
     try:
         if min(workers, len(chunks)) == 1 or hasattr(_thread, "works_on_chunks"):
             with torch.no_grad():
@@ -84,7 +92,7 @@ def by_chunk(
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Limit single operations to one core: threads work on clients, idle ones would only spin."""
+    """Limit single operations to one core: threads work on clients instead."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -93,17 +101,17 @@ def one_core() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-# --- Distributed runs: processes, collective operations, and the device of a process. ------------
-# The processes (ranks) are started by ``torchrun``; without it there is one. Every rank prepares
-# the same run and draws the same cohort and the same noise, because random streams are identified
-# by name; each rank trains only its share of the participants. Only rank 0, the main rank, writes
-# files, and its global model is broadcast to the others after every step.
+# --- Distributed runs: processes, collective operations, and the device of a process. -
+# The processes (ranks) are started by ``torchrun``; without it there is one. Every rank
+# prepares the same run and draws the same cohort and the same noise, because random
+# streams are identified by name; each rank trains only its share of the participants.
+# Only rank 0, the main rank, writes files, and its global model is broadcast to the
+# others after every step.
 
 Item = TypeVar("Item")
 
-TIMEOUT = timedelta(
-    minutes=10
-)  # for ranks that do not answer in a collective operation
+# For ranks that do not answer in a collective operation.
+TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ SINGLE_PROCESS = Ranks()
 
 
 class LostRankError(PrivplanError):
-    """Another process of the run ended or stopped answering, so the run cannot continue."""
+    """Another process of the run ended or stopped answering, so the run must end."""
 
     def __init__(self, saved: str = "") -> None:
         prefix = f"{saved}; " if saved else ""
@@ -144,8 +152,11 @@ class EndedByRankError(PrivplanError):
 @contextmanager
 def process_group(cuda: bool) -> Iterator[Ranks]:
     """Join the process group that ``torchrun`` started until the block ends."""
-    variables = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
-    ranks = Ranks(*(int(os.environ.get(*one)) for one in variables))
+    ranks = Ranks(
+        rank=int(os.environ.get("RANK", "0")),
+        size=int(os.environ.get("WORLD_SIZE", "1")),
+        local=int(os.environ.get("LOCAL_RANK", "0")),
+    )
     if ranks.size == 1:
         yield ranks
         return
@@ -163,14 +174,21 @@ def process_group(cuda: bool) -> Iterator[Ranks]:
 
 
 def _end_after(agent: int) -> None:
-    """End this rank, which holds the run's folder, soon after the agent that started it."""
+    """End this rank, which holds the run's folder, soon after the agent it is of."""
     while os.getppid() == agent:
         time.sleep(0.2)
     os._exit(1)
 
 
 def rank_slice(ranks: Ranks, count: int, turn: int = 0) -> slice:
-    """Returns this rank's slice of ``count`` items; sizes of the slices differ by at most one."""
+    """This rank's slice of ``count`` items; sizes of slices differ by at most one.
+
+    Args:
+        ranks: of the run.
+        count: number of items.
+        turn: by how many ranks the slices are shifted, so that no rank always has the
+            larger one.
+    """
     place = (ranks.rank + turn) % ranks.size
     return slice(count * place // ranks.size, count * (place + 1) // ranks.size)
 
@@ -195,7 +213,7 @@ def _all_reduce(ranks: Ranks, values: Tensor, how: Any) -> Tensor:
 
 
 def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> list[Item]:
-    """Returns the items of all ranks, in the order of the ranks."""
+    """The items of all ranks, in the order of the ranks."""
     if ranks.size == 1:
         return list(items)
     content = io.BytesIO()
@@ -203,24 +221,21 @@ def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> lis
     contents: list[bytes] = [b""] * ranks.size
     with _lost_rank_errors():
         dist.all_gather_object(contents, content.getvalue())
-    parts = (
-        torch.load(io.BytesIO(p), map_location=device, weights_only=False)
-        for p in contents
-    )
-    return [item for part in parts for item in part]
+    of_all: list[Item] = []
+    for part in contents:
+        of_all += torch.load(io.BytesIO(part), map_location=device, weights_only=False)
+    return of_all
 
 
 def broadcast_state(
     ranks: Ranks, theta: Tensor, state: Mapping[str, Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns rank 0's vector and state on every rank."""
+    """Rank 0's vector and state, on every rank."""
     if ranks.size == 1:
         return theta, dict(state)
     names = sorted(state)
-    vectors = [
-        value.contiguous().clone()
-        for value in (theta, *(state[name] for name in names))
-    ]
+    values = [theta, *(state[name] for name in names)]
+    vectors = [value.contiguous().clone() for value in values]
     with _lost_rank_errors():
         for vector in vectors:
             dist.broadcast(vector, src=0)
@@ -228,7 +243,7 @@ def broadcast_state(
 
 
 def on_all_ranks(ranks: Ranks, function: Callable[[], Result]) -> Result:
-    """Returns the result of ``function``, unless it fails on any rank; then all ranks end."""
+    """The result of a function, unless it fails on any rank: then all ranks end."""
     if ranks.size == 1:
         return function()
     failures: list[tuple[str, int]] = []
@@ -310,11 +325,12 @@ def device_of_job(name: str, job: int) -> str:
 
 @contextmanager
 def _lost_rank_errors() -> Iterator[None]:
-    """Converts errors of collective operations into LostRankError."""
+    """Convert errors of collective operations into LostRankError."""
     try:
         yield
     except RuntimeError:  # broken connections and timeouts, whatever the backend
-        _ignore_sigterm()  # torchrun is about to end this rank, which must save its state first
+        # torchrun is about to end this rank, which must save its state first
+        _ignore_sigterm()
         raise LostRankError from None
 
 
@@ -325,7 +341,7 @@ def _ignore_sigterm() -> None:
 
 @contextmanager
 def _raise_on_sigterm() -> Iterator[None]:
-    """Raises LostRankError on SIGTERM, by which ``torchrun`` ends the remaining ranks."""
+    """Raise LostRankError on SIGTERM, by which ``torchrun`` ends remaining ranks."""
 
     def stop(number: int, frame: object) -> None:
         _ignore_sigterm()

@@ -1,7 +1,8 @@
-"""Tasks: what records are labelled with, the loss of training, and the metric of a model.
+"""Tasks: what records are labelled with, the loss of training, the metric.
 
-The metric is computed on the outputs of all test records and names the score of the run. After
-which rounds a run is evaluated, and on which test records, is known before it begins.
+The metric is computed on the outputs of all test records and names the score of the
+run. After which rounds a run is evaluated, and on which test records, is known before
+it begins.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from simulate.data.partition.clients import ClientPartition
 from simulate.data.user_code import error_line
 from simulate.models.objective import CROSS_ENTROPY, Loss, Objective, fitted
 
-IGNORED = (
-    -100
-)  # target of a token that is not predicted, such as padding; PyTorch's default
+# Target of a token that is not predicted, such as padding; PyTorch's default.
+IGNORED = -100
 MULTI_CLASS = "multi-class"
 ACCURACY = "accuracy"
 
@@ -37,9 +37,8 @@ class Metric:
     """A measure of a model on test records."""
 
     name: str  # in records, verdicts and plots
-    compute: Callable[
-        [Tensor, Tensor], Any
-    ]  # (outputs [n, ...], targets [n, ...]) to a number
+    # (outputs [n, ...], targets [n, ...]) to a number
+    compute: Callable[[Tensor, Tensor], Any]
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
         """The metric of some records."""
@@ -50,23 +49,26 @@ class Metric:
             raise InputError.one("metric", rule, error_line(error)) from None
 
 
+Function = Callable[[Tensor, Tensor], Tensor]
+"""(outputs [n, ...], targets [n, ...]) to a number."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A kind of prediction."""
 
     name: str  # on the command line
     loss: Loss  # mean loss of records
-    metrics: Mapping[
-        str, Callable[[Tensor, Tensor], Tensor]
-    ]  # by name, the default first
+    metrics: Mapping[str, Function]  # by name, the default first
 
 
 def _token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean over records of the mean cross-entropy of their tokens."""
-    each = functional.cross_entropy(
+    losses = functional.cross_entropy(
         outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none"
     ).view(targets.shape)
-    return (each.sum(1) / (targets != IGNORED).sum(1).clamp(min=1)).mean()
+    tokens = (targets != IGNORED).sum(1).clamp(min=1)
+    return (losses.sum(1) / tokens).mean()
 
 
 def _class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -79,12 +81,10 @@ def _label_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _f1(outputs: Tensor, targets: Tensor) -> Tensor:
     """F1 of the positive labels, counted over all records and labels; 0 without any."""
-    predicted, true = outputs > 0, targets > 0.5
-    return (
-        2
-        * (predicted & true).sum().double()
-        / (predicted.sum() + true.sum()).clamp(min=1)
-    )
+    predicted = outputs > 0
+    true = targets > 0.5
+    hits = (predicted & true).sum().double()
+    return 2 * hits / (predicted.sum() + true.sum()).clamp(min=1)
 
 
 def _rmse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -111,26 +111,16 @@ def _perplexity(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 BINARY = functional.binary_cross_entropy_with_logits
-TASKS: Mapping[str, Task] = MappingProxyType(
-    {
-        task.name: task
-        for task in (
-            Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
-            Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
-            Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
-            Task(
-                "regression",
-                functional.mse_loss,
-                {"rmse": _rmse, "mae": _mae, "r2": _r2},
-            ),
-            Task(
-                "next-token",
-                _token_loss,
-                {"perplexity": _perplexity, ACCURACY: _token_accuracy},
-            ),
-        )
-    }
+_REGRESSION: dict[str, Function] = {"rmse": _rmse, "mae": _mae, "r2": _r2}
+_TOKENS: dict[str, Function] = {"perplexity": _perplexity, ACCURACY: _token_accuracy}
+_TASKS = (
+    Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
+    Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
+    Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
+    Task("regression", functional.mse_loss, _REGRESSION),
+    Task("next-token", _token_loss, _TOKENS),
 )
+TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in _TASKS})
 """The tasks by name."""
 
 
@@ -143,25 +133,33 @@ def task_of(name: str) -> Task:
 
 def objective_of(task: str, loss: Any, targets: Tensor | None) -> Objective:
     """The loss of a run over a data set's targets."""
+    if loss is None and targets is None:
+        return CROSS_ENTROPY
     if loss is None:
-        return (
-            CROSS_ENTROPY if targets is None else Objective(task_of(task).loss, targets)
-        )
+        return Objective(task_of(task).loss, targets)
     return Objective(_called("loss", loss), targets)
 
 
 def metric_of(task: str, metric: Any) -> Metric:
-    """The metric of a run."""
-    known = task_of(task).metrics
+    """The metric of a run.
+
+    Args:
+        task: its name.
+        metric: a name, a function of outputs and targets, or an object that accumulates
+            as those of ``torchmetrics`` do; the task's first when None.
+
+    Raises:
+        InputError: for an unknown name, or for what cannot be called.
+    """
+    of_task = task_of(task).metrics
     if metric is None:
-        metric = next(iter(known))
+        metric = next(iter(of_task))
     if isinstance(metric, str):
-        if metric not in known:
-            rule = (
-                f"must be one of {', '.join(known)} for {task}, or package.module:name"
-            )
+        if metric not in of_task:
+            names = ", ".join(of_task)
+            rule = f"must be one of {names} for {task}, or package.module:name"
             raise InputError.one("metric", rule, metric)
-        return Metric(metric, known[metric])
+        return Metric(metric, of_task[metric])
     label = getattr(metric, "__name__", None) or type(metric).__name__
     function = _called("metric", metric)
     if not (hasattr(function, "update") and hasattr(function, "compute")):
@@ -178,14 +176,15 @@ def metric_of(task: str, metric: Any) -> Metric:
 
 
 def is_accuracy(task: str, metric: Any) -> bool:
-    """Whether a metric is the accuracy of classes (``==`` of libraries may be overloaded)."""
-    return task == MULTI_CLASS and (
-        metric is None or (isinstance(metric, str) and metric == ACCURACY)
-    )
+    """Whether a metric is the accuracy of classes."""
+    if task != MULTI_CLASS:
+        return False
+    # Libraries may overload ``==`` of their objects.
+    return metric is None or (isinstance(metric, str) and metric == ACCURACY)
 
 
 def _called(field: str, value: Any) -> Callable[[Tensor, Tensor], Any]:
-    """A function of outputs and targets; classes of modules are built without arguments."""
+    """A function of outputs and targets; a class of modules is built first."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         try:
             value = value()
@@ -217,9 +216,10 @@ def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
         raise InputError.one(
             "data.y", f"must be numbers for {task}", type(y).__name__
         ) from None
-    wanted = 2 if task == "multi-label" else 1
-    if targets.ndim != wanted and not (task == "regression" and targets.ndim == 2):
-        shape = "[records, labels]" if wanted == 2 else "[records]"
+    dimensions = 2 if task == "multi-label" else 1
+    is_vector_regression = task == "regression" and targets.ndim == 2
+    if targets.ndim != dimensions and not is_vector_regression:
+        shape = "[records, labels]" if dimensions == 2 else "[records]"
         raise InputError.one(
             "data.y", f"must have shape {shape} for {task}", tuple(targets.shape)
         )
@@ -248,63 +248,92 @@ def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
     return records, targets.to(torch.int64)
 
 
-# --- After which rounds a run is evaluated, and on which test records. ---------------------------
+# --- After which rounds a run is evaluated, and on which test records. ----------------
 
-EVALUATION_SHARE = (
-    0.12  # largest time of evaluation during training, as a share of that
-)
-TRAINING_COST = 3  # cost of a training step on one record, in forward passes
-LEAST_EVALUATIONS = 5  # least number of evaluations in a run that has as many rounds
-LEAST_RECORDS = (
-    1000  # test records in an evaluation during training, where there are as many
-)
-EVALUATED_RECORDS = (
-    10_000  # most test records of the global model's evaluations in training
-)
+# Largest time of evaluation during training, as a share of that.
+EVALUATION_SHARE = 0.12
+# Cost of a training step on one record, in forward passes.
+TRAINING_COST = 3
+# Least number of evaluations, in a run that has as many rounds.
+MIN_EVALUATIONS = 5
+# Test records in an evaluation during training, where there are as many.
+MIN_RECORDS = 1000
+# Most test records of the global model's evaluations in training.
+EVALUATED_RECORDS = 10_000
 
 
 def records_within_share(
-    rounds: int, every: int, cohort: float, images: int, test_records: int
+    rounds: int, interval: int, cohort: float, images: int, test_records: int
 ) -> int:
-    """Test records of each evaluation before the last, so that all keep EVALUATION_SHARE."""
-    before_last = max(1, (rounds - 1) // every)
+    """Test records of an evaluation, so that all together keep EVALUATION_SHARE.
+
+    Args:
+        rounds: of the run.
+        interval: rounds between two evaluations.
+        cohort: expected number of participants.
+        images: records that a participant trains on in a round.
+        test_records: all of them, which the last evaluation uses.
+    """
+    before_last = max(1, (rounds - 1) // interval)
     share = EVALUATION_SHARE * TRAINING_COST * cohort * images * rounds
-    return max(LEAST_RECORDS, int((share - test_records) / before_last))
+    return max(MIN_RECORDS, int((share - test_records) / before_last))
 
 
 def evaluation_schedule(
     plan: Plan,
     partition: ClientPartition,
     test_records: int,
-    most: int = EVALUATED_RECORDS,
+    max_records: int = EVALUATED_RECORDS,
 ) -> tuple[int, int]:
-    """Number of rounds between two evaluations of a run, and of test records in each."""
+    """Rounds between two evaluations of a run, and test records in each.
+
+    Args:
+        plan: of the run.
+        partition: records of the clients.
+        test_records: number of all of them.
+        max_records: in an evaluation before the last.
+    """
+    local = plan.spec.local
+    rounds = plan.spec.rounds
     records = partition.sizes(np.concatenate(partition.members)).mean()
-    images = round(plan.spec.local.steps * min(plan.spec.local.batch_size, records))
+    images = round(local.steps * min(local.batch_size, records))
     cohort = sum(group.expected_cohort for group in plan.groups)
-    rounds, round_cost = plan.spec.rounds, TRAINING_COST * cohort * images
-    needed = math.ceil(min(test_records, most) / (EVALUATION_SHARE * round_cost))
-    every = max(1, min(needed, rounds // LEAST_EVALUATIONS))
-    return every, min(
-        records_within_share(rounds, every, cohort, images, test_records), most
-    )
+
+    # Rounds without evaluation keep the share of time, as far as enough others remain.
+    round_cost = TRAINING_COST * cohort * images
+    evaluation_cost = min(test_records, max_records)
+    rounds_of_share = math.ceil(evaluation_cost / (EVALUATION_SHARE * round_cost))
+    interval = max(1, min(rounds_of_share, rounds // MIN_EVALUATIONS))
+    within_share = records_within_share(rounds, interval, cohort, images, test_records)
+    return interval, min(within_share, max_records)
 
 
-def evaluated_rows(seed: int, test_records: int, most: int) -> np.ndarray | None:
-    """Indices of ``most`` test records, sorted; None for all if there are no more."""
-    if test_records <= most:
+def evaluated_rows(seed: int, test_records: int, max_records: int) -> np.ndarray | None:
+    """Indices of some test records, sorted; None for all.
+
+    Args:
+        seed: of the run, which draws them.
+        test_records: number of all of them.
+        max_records: how many are evaluated, if there are more.
+    """
+    if test_records <= max_records:
         return None
-    return np.sort(stream(seed, Purpose.EVALUATION, 1).permutation(test_records)[:most])
+    order = stream(seed, Purpose.EVALUATION, 1).permutation(test_records)
+    return np.sort(order[:max_records])
 
 
 def evaluations(
     plan: Plan, partition: ClientPartition, test_records: int, seed: int
 ) -> dict[int, np.ndarray]:
-    """Test records of each evaluation of a global model, by round; all after the last round."""
-    every, most = evaluation_schedule(plan, partition, test_records)
-    total, everything = plan.spec.rounds, np.arange(test_records)
-    rows = evaluated_rows(seed, test_records, most)
-    before = dict.fromkeys(
-        range(every, total, every), everything if rows is None else rows
-    )
-    return {**before, total: everything}
+    """Indices of the test records of each evaluation of a global model, by round.
+
+    After the last round all are evaluated.
+    """
+    interval, max_records = evaluation_schedule(plan, partition, test_records)
+    rounds = plan.spec.rounds
+    all_rows = np.arange(test_records)
+    rows = evaluated_rows(seed, test_records, max_records)
+    if rows is None:
+        rows = all_rows
+    before_last = dict.fromkeys(range(interval, rounds, interval), rows)
+    return {**before_last, rounds: all_rows}

@@ -45,11 +45,10 @@ from simulate.tracking import Callback
 class TrainedRun(Shown):
     """A finished run and what it reached."""
 
-    record: RunRecord  # the run's record
+    record: RunRecord
     folder: Path  # the run folder
-    reused: (
-        bool  # whether the folder held the finished run, so that nothing was trained
-    )
+    # whether the folder held the finished run, so that nothing was trained
+    reused: bool
     _experiment: Experiment = field(repr=False)
     _request: Request = field(repr=False)
     # The state of training after the last round; None where the run was reused.
@@ -72,9 +71,9 @@ class TrainedRun(Shown):
 
     @property
     def score(self) -> float:
-        """The metric on the test records, such as accuracy in [0, 1]; NaN if not finite."""
-        found = self.record.accuracy
-        return math.nan if found is None else float(found)
+        """The metric on the test records; NaN if not finite."""
+        accuracy = self.record.accuracy
+        return math.nan if accuracy is None else float(accuracy)
 
     @property
     def by_group(self) -> dict[str, float]:
@@ -83,7 +82,7 @@ class TrainedRun(Shown):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The verdict of ``privplan verify``, with rounds executed again from what was given."""
+        """The verdict of ``privplan verify``, with rounds executed again."""
         return judge(
             load_run(self.folder), options={OPTIONS: given_again(self._request)}
         )
@@ -91,13 +90,13 @@ class TrainedRun(Shown):
     def model(self) -> nn.Module:
         """The trained global model as a PyTorch module on the CPU, in evaluation mode.
 
-        It is computed from the releases in the run folder, as a verifier computes it. A run whose
-        releases are too large to be stored hands out the model that it has in memory, with a
-        warning that nothing has verified it.
+        It is computed from the releases in the run folder, as a verifier computes it. A
+        run whose releases are too large to be stored hands out the model that it has in
+        memory, with a warning that nothing has verified it.
 
         Raises:
-            InputError: when the algorithm trains one model per client, or the releases are not in
-                the folder of a run that was finished before.
+            InputError: when the algorithm trains one model per client, or the releases
+                are not in the folder of a run that was finished before.
         """
         experiment = self._experiment
         algorithm = experiment.algorithm
@@ -105,19 +104,21 @@ class TrainedRun(Shown):
             rule = "must train one global model; this one trains a model per client"
             raise InputError.one("algorithm", rule, algorithm.name)
         released = self._released()
-        theta = algorithm.split.use(
-            experiment.model, released, None, np.arange(0)
-        ).cpu()
+        theta = algorithm.split.use(experiment.model, released, None, np.arange(0))
+        theta = theta.cpu()
+
+        # An own module goes back to the user as it was given, without what training
+        # put around it.
         trained = experiment.model
         general = trained.source if isinstance(trained, Compiled) else trained
         export = general.export if isinstance(general, Modular) else None
-        module, begin = (export or trained.module)().cpu(), 0
+        module = (export or trained.module)().cpu()
+        begin = 0
         for name, shape in trained.shapes:
             parameter = module.get_parameter(name)
-            parameter.data = (
-                theta[begin : begin + parameter.numel()].view(shape).clone()
-            )
-            begin += parameter.numel()
+            end = begin + parameter.numel()
+            parameter.data = theta[begin:end].view(shape).clone()
+            begin = end
         return module.eval()
 
     def _released(self) -> Tensor:
@@ -134,21 +135,22 @@ class TrainedRun(Shown):
     def publish(self, folder: Path | str, *, rounds: int | str = "all") -> Bundle:
         """Write what may be published of the run into a new folder, and return it.
 
-        Plan, certificate, verdict and model, each computed from the run's releases, after so many
-        rounds were executed again.
+        Plan, certificate, verdict and model, each computed from the run's releases,
+        after so many rounds were executed again.
 
         Raises:
             BrokenRunError: when the verdict is broken.
-            UnverifiedRunError: when it is unverified, or the run is a rehearsal on own data.
+            UnverifiedRunError: when it is unverified, or the run is a rehearsal on own
+                data.
         """
         # A method with a plan of its own executes another one than it was given.
-        given = self._request.plan
-        is_executed = Plan.load(self.folder).digest == given.digest
+        requested = self._request.plan
+        is_executed = self.plan.digest == requested.digest
         published = publish(
             self,
             folder,
             rounds=rounds,
-            plan=given if is_executed else None,
+            plan=requested if is_executed else None,
             options={OPTIONS: given_again(self._request)},
             noise_key=self._request.noise_key_file,
         )
@@ -181,56 +183,73 @@ def train(
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
 
-    An interrupted run resumes when called again with the same arguments and folder, to the same
-    result; a finished one is returned without training. Cohorts and noise are of a secret key,
-    in a file beside the folder (``run.key``): whoever has it can remove the noise.
+    An interrupted run resumes when called again with the same arguments and folder, to
+    the same result; a finished one is returned without training. Cohorts and noise are
+    of a secret key, in a file beside the folder (``run.key``): whoever has it can
+    remove the noise.
 
     Args:
         plan: the solved plan or the path of its file.
         data: own records; numbers of clients per group must be the plan's.
         dataset: instead, the name of a data set, such as ``digits``, which is built in.
         data_dir: folder of data sets; PRIVPLAN_DATA when None.
-        model: a class or function that returns the module, or a module to start from; the
-            registered model that the plan names when None.
+        model: a class or function that returns the module, or a module to start from;
+            the registered model that the plan names when None.
         model_args: keyword arguments of the class or function.
         algorithm: name of a registered algorithm.
         seed: the run's seed, 0 or more.
         folder: the run folder.
-        partition: partition of records that do not name clients, such as ``dirichlet:0.3``.
+        partition: partition of records that do not name clients, such as
+            ``dirichlet:0.3``.
         hyperparameters: values that differ from the algorithm's defaults, by name.
         device: ``auto``, ``cpu``, ``cuda`` or, one GPU of several, ``cuda:N``.
         canaries: audit canaries per group, in addition to the plan's clients.
-        report: called after each round with the number of completed rounds and of all rounds.
-        loss: function of outputs and targets to their mean loss, or a module; the task's own when
-            None.
-        metric: name of one of the task's metrics, a function of outputs and targets, or a
-            ``torchmetrics.Metric``; the task's first when None.
+        report: called after each round with the number of completed rounds and of all
+            rounds.
+        loss: function of outputs and targets to their mean loss, or a module; the
+            task's own when None.
+        metric: name of one of the task's metrics, a function of outputs and targets, or
+            a ``torchmetrics.Metric``; the task's first when None.
         fix: whether group normalisation replaces batch normalisation.
         callbacks: see ``simulate.Callback``.
         track: names of trackers: ``tensorboard``, ``mlflow``, ``wandb``.
-        noise: ``secure``, ``secure-discrete`` or, for rehearsals that everybody who has the seed
-            can undo, ``seeded``; secure for own data and seeded for a data set when None.
+        noise: ``secure``, ``secure-discrete`` or, for rehearsals that everybody who has
+            the seed can undo, ``seeded``; secure for own data and seeded for a data set
+            when None.
 
     >>> run = simulate.train(plan, dataset="digits", seed=1, folder="trained")
     >>> run.verdict.outcome, 0 < run.score < 1
     ('kept', True)
     """
-    source, solved = _source(data, dataset), Plan.load(plan)
+    source = _source(data, dataset)
+    solved = Plan.load(plan)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
-    own = None
+    own_model = None
     if model is not None:
         if not (callable(model) or isinstance(model, nn.Module)):
             rule = "must be a torch.nn.Module, or a class or function that returns one"
             raise InputError.one("model", rule, type(model).__name__)
         name = getattr(model, "__qualname__", type(model).__name__)
-        own = OwnModel(model, model_args or {}, name, fix)
+        own_model = OwnModel(model, model_args or {}, name, fix)
     request = Request(
-        solved, algorithm, source, Path(folder), seed, device, partition,
-        Hyperparameters(values=dict(hyperparameters or {})),
-        None if data_dir is None else Path(data_dir), canaries=canaries, own_data=data,
-        own_model=own, loss=loss, metric=metric, track=tuple(track), noise=noise,
-    )  # fmt: skip
+        plan=solved,
+        algorithm=algorithm,
+        dataset=source,
+        folder=Path(folder),
+        seed=seed,
+        device=device,
+        partition=partition,
+        hyperparameters=Hyperparameters(values=dict(hyperparameters or {})),
+        data_dir=None if data_dir is None else Path(data_dir),
+        canaries=canaries,
+        own_data=data,
+        own_model=own_model,
+        loss=loss,
+        metric=metric,
+        track=tuple(track),
+        noise=noise,
+    )
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(
@@ -245,8 +264,10 @@ def _source(data: Data | None, dataset: str | None) -> str:
     if isinstance(dataset, str) and data is None:
         return dataset
     rule = "must be data=simulate.Data(...), or dataset= with a name such as 'digits'"
-    both = data is not None and dataset is not None
-    raise InputError.one("train", rule, "both" if both else type(data).__name__)
+    kind = type(data).__name__
+    if data is not None and dataset is not None:
+        kind = "both"
+    raise InputError.one("train", rule, kind)
 
 
 class Comparison(Shown, tuple[ComparisonRow, ...]):
@@ -255,7 +276,9 @@ class Comparison(Shown, tuple[ComparisonRow, ...]):
     def view(self) -> View:
         """What is shown of it."""
         table = printed_table("Comparison", self)
-        lines = [line for row in self for line in row.plain()]
+        lines: list[dict[str, object]] = []
+        for row in self:
+            lines += row.plain()
         return View(table[0], table, lines, lambda: comparison_panels(self))
 
 
@@ -271,11 +294,12 @@ def compare(
     jobs: int = 1,
     **options: Any,
 ) -> Comparison:
-    """Train several algorithms under one plan with several seeds; finished runs are reused.
+    """Train several algorithms under one plan with several seeds.
 
-    ``seeds`` are counted from 0, or named. One row per algorithm has ``mean`` and ``deviation`` of
-    the score and ``spent(group)``; ``to_frame()`` has a line per seed and group. ``options`` are
-    those of ``train``: ``partition``, ``device``, ``canaries``.
+    Finished runs are reused. ``seeds`` are counted from 0, or named. One row per
+    algorithm has ``mean`` and ``deviation`` of the score and ``spent(group)``;
+    ``to_frame()`` has a line per seed and group. ``options`` are those of ``train``:
+    ``partition``, ``device``, ``canaries``.
 
     >>> found = simulate.compare(plan, ["planned", "FedAvg"], seeds=1)
     >>> [row.algorithm for row in found]

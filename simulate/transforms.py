@@ -1,8 +1,9 @@
 """Transforms of each client's update before it is summed.
 
-Clipping to a fixed or an adaptive norm (G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy,
-Differentially Private Learning with Adaptive Clipping, NeurIPS 2021), scaling per group, the shift
-of DP-FedPGN, random masks drawn without data, and sparsification by magnitude.
+Clipping to a fixed or an adaptive norm (G. Andrew, O. Thakkar, H. B. McMahan, S.
+Ramaswamy, Differentially Private Learning with Adaptive Clipping, NeurIPS 2021),
+scaling per group, the shift of DP-FedPGN, random masks drawn without data, and
+sparsification by magnitude.
 """
 
 from __future__ import annotations
@@ -24,25 +25,30 @@ def _unchanged(before: float | None, group: GroupPlan) -> float | None:
 
 
 def plan_clip(plan: Plan) -> Transform:
-    """Clip to the plan's clipping norm: fixed, each group's own, or by a private quantile."""
+    """Clip to the plan's norm: fixed, each group's own, or by a private quantile."""
     norm = plan.spec.clipping_norm
     if plan.clipping is not None:
         return adaptive_clip(plan.clipping, norm)
-    own = any(group.clipping_norm is not None for group in plan.groups)
-    return own_clip(norm) if own else clip(norm)
+    if any(group.clipping_norm is not None for group in plan.groups):
+        return own_clip(norm)
+    return clip(norm)
 
 
 def clip(norm: float) -> Transform:
     """Scale each update by min(1, norm / its own norm).
 
-    An update within the bound is not changed, bit for bit. The norm of a clipped update is within
-    a relative distance of 5e-7 of the bound, never above it.
+    An update within the bound is not changed, bit for bit. The norm of a clipped update
+    is within a relative distance of 5e-7 of the bound, never above it.
     """
     return _clip_to("clip", lambda group: norm)
 
 
 def own_clip(norm: float) -> Transform:
-    """Clip each group's updates to the group's clipping norm, as in individualised privacy."""
+    """Clip each group's updates to its own norm, as in individualised privacy.
+
+    Args:
+        norm: of the groups that have none.
+    """
     return _clip_to("own_clip", lambda group: group.clipping_norm or norm)
 
 
@@ -66,47 +72,57 @@ def shortened(
     """Updates [K, k] clipped to a norm, and whether each was clipped [K]."""
     lengths = norms(updates) if measured is None else measured.norms_of(updates)
     long = lengths > norm
-    return updates * single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))[
-        :, None
-    ], long
+    factors = single(torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0))
+    return updates * factors[:, None], long
 
 
-NORM = (
-    "clipping_norm"  # key of the current clipping norm, a scalar, in the server's state
-)
+# Key of the current clipping norm, a scalar, in the server's state.
+NORM = "clipping_norm"
 
 
 def count_scale(clipping: Clipping) -> float:
-    """Factor on the count's coordinate, in clipping norms, by which one noise serves both."""
+    """Factor on the count's coordinate, in clipping norms.
+
+    With it, noise of one size serves the update and the count.
+    """
     return clipping.update_noise_multiplier / clipping.count_noise_multiplier
 
 
 def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
-    """Clip to the norm C of the round, divide by C, and append the scaled count coordinate.
+    """Clip to the norm C of the round, divide by C, and append the scaled count.
 
-    The result has d + 1 coordinates: clip_C(update) / C, and ``count_scale`` times (the indicator
-    of |update| <= C minus 1/2). C is part of the server's state and depends only on earlier
-    releases. The clients of a group with its own clipping norm C_m have C C_m / C_1 for C, and
-    the result is multiplied by C_m / C_1.
+    The result has d + 1 coordinates: clip_C(update) / C, and ``count_scale`` times (the
+    indicator of |update| <= C minus 1/2). C is part of the server's state and depends
+    only on earlier releases. The clients of a group with its own clipping norm C_m have
+    C C_m / C_1 for C, and the result is multiplied by C_m / C_1.
+
+    Args:
+        clipping: how C follows the quantile.
+        first: C_1, the plan's clipping norm.
     """
     scale_of_count = count_scale(clipping)
 
     def share(group: GroupPlan) -> float:
-        own = group.clipping_norm
-        return 1.0 if own is None or first is None else own / first
+        if group.clipping_norm is None or first is None:
+            return 1.0
+        return group.clipping_norm / first
 
     def apply(
         updates: Tensor, context: TransformContext
     ) -> tuple[Tensor, Tensor | None]:
-        own = share(context.group)
-        norm = context.server[NORM].to(updates.device) * own
+        group_share = share(context.group)
+        norm = context.server[NORM].to(updates.device) * group_share
         norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
         long = norms > norm
+
+        # Factors and products are rounded down, so that rounding breaks no bound.
         factor = (1 - ROUNDING) / torch.where(long, norms, norm)
         indicator = torch.where(long, -0.5, 0.5) * scale_of_count * (1 - ROUNDING)
         unit = updates * factor.to(updates.dtype)[:, None]
         sent = torch.cat([unit, indicator.to(updates.dtype)[:, None]], 1)
-        return (sent if own == 1 else sent * (own * (1 - ROUNDING))), long
+        if group_share != 1:
+            sent = sent * (group_share * (1 - ROUNDING))
+        return sent, long
 
     return Transform(
         "following_clip",
@@ -139,7 +155,9 @@ def scale() -> Transform:
         updates: Tensor, context: TransformContext
     ) -> tuple[Tensor, Tensor | None]:
         factor = context.group.scale
-        return (updates if factor == 1 else updates * (factor * (1 - ROUNDING))), None
+        if factor != 1:
+            updates = updates * (factor * (1 - ROUNDING))
+        return updates, None
 
     def bound(before: float | None, group: GroupPlan) -> float | None:
         return None if before is None else before * group.scale
@@ -150,8 +168,8 @@ def scale() -> Transform:
 def shift(share: float, decay: float) -> Transform:
     """Subtract ``share`` times the round's pseudo-gradient step (DP-FedPGN, line 11).
 
-    The vector depends only on earlier releases and is equal for all clients, so it has no privacy
-    cost. It may increase an update's norm, so clipping must follow.
+    The vector depends only on earlier releases and is equal for all clients, so it has
+    no privacy cost. It may increase an update's norm, so clipping must follow.
     """
 
     def apply(
@@ -163,7 +181,10 @@ def shift(share: float, decay: float) -> Transform:
 
 
 def sparsify(fraction: float) -> Transform:
-    """Keep each update's largest coordinates; data choose them, so all are released and noised."""
+    """Keep each update's largest coordinates.
+
+    Data choose them, so all coordinates are released, and all have noise.
+    """
 
     def apply(
         updates: Tensor, context: TransformContext

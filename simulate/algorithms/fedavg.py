@@ -1,43 +1,34 @@
 """Federated averaging, with and without privacy, and training at each client only.
 
-H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agueera y Arcas, Communication-Efficient
-Learning of Deep Networks from Decentralized Data, AISTATS 2017.
-H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, Learning Differentially Private Recurrent Language
-Models, ICLR 2018.
+H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agueera y Arcas,
+Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, Learning Differentially Private Recurrent
+Language Models, ICLR 2018.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from privplan.plan import Plan
-from privplan.planning.baselines import by_record, unprotected
-from simulate.aggregators import (
-    as_planned,
-    at_plan_norm,
-    by_noise,
-    by_norm,
-    client_mean,
-    mean,
-)
-from simulate.algorithm import Algorithm, compose, fine_tuned, own, private, rotation
+from privplan.planning.baselines import unprotected
+from simulate.aggregators import at_plan_norm, mean
+from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.registry import (
     Hyperparameter,
     Hyperparameters,
     from_spec,
     no_server,
     of_clients,
-    of_records,
     register,
     without_privacy,
 )
-from simulate.components import Aggregator, LocalRule, Personalisation, Split
-from simulate.local.dp_sgd import dp_sgd
 from simulate.local.sgd import blur, private_sgd
-from simulate.mechanisms import gaussian_joint, noised_by_client, silent
+from simulate.mechanisms import gaussian_joint, silent
+from simulate.personalisations import fine_tuned, own_model
 from simulate.recipe import NotExecuted, Recipe
 from simulate.server import laplacian
+from simulate.splits import private
 from simulate.transforms import plan_clip, random_mask, sparsify
 
 
@@ -57,8 +48,8 @@ def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
     Source: AISTATS 2017; called P-FedAvg in the comparison of GDPFed+.
     Released: per round, the exact sum of the cohort's updates, so epsilon is infinite.
-    Deviations: the cohort is drawn by the plan's law with the same ratio for all clients, and the
-        sum is divided by the expected cohort, not by the realised one.
+    Deviations: the cohort is drawn by the plan's law with the same ratio for all
+        clients, and the sum is divided by the expected cohort, not by the realised one.
     """
     transforms = (plan_clip(plan),) if hyperparameters["clipped"] else ()
     return compose("FedAvg", plan, transforms=transforms)
@@ -73,11 +64,11 @@ def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging under one budget, the strictest, for all clients.
 
     Source: ICLR 2018; Algorithm 2 of GDPFed+.
-    Released: per round, one noisy sum of the cohort's clipped updates, with the noise multiplier
-        that the strictest group needs.
-    Deviations: the sum is divided by the expected cohort; noise is drawn on the sum, as secure
-        aggregation would reveal it, not in shares at the clients; the cohort is drawn by the
-        plan's law.
+    Released: per round, one noisy sum of the cohort's clipped updates, with the noise
+        multiplier that the strictest group needs.
+    Deviations: the sum is divided by the expected cohort; noise is drawn on the sum, as
+        secure aggregation would reveal it, not in shares at the clients; the cohort is
+        drawn by the plan's law.
     """
     return compose(
         "DP-FedAvg",
@@ -124,8 +115,8 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
     Source: the lower end of the comparisons of DP2-FedSAM and HyperFL ("Local").
     Released: nothing, so epsilon is 0 for all clients.
-    Deviations: a client trains in the rounds in which the plan's law draws it, as often as under
-        the other algorithms; it keeps its parameters between them.
+    Deviations: a client trains in the rounds in which the plan's law draws it, as often
+        as under the other algorithms; it keeps its parameters between them.
     """
     return compose(
         "Local-only",
@@ -133,13 +124,14 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         split=private(),
         local=private_sgd(),
         mechanism=silent(),
-        personalisation=own(),
+        personalisation=own_model(),
     )
 
 
-# --- DP-FedAvg-LS: DP-FedAvg with Laplacian smoothing at the server. -----------------------------
-# Z. Liang, B. Wang, Q. Gu, S. Osher, Y. Yao, Differentially Private Federated Learning with
-# Laplacian Smoothing, Applied and Computational Harmonic Analysis, 2024; baseline of DP-FedPGN.
+# --- DP-FedAvg-LS: DP-FedAvg with Laplacian smoothing at the server. ------------------
+# Z. Liang, B. Wang, Q. Gu, S. Osher, Y. Yao, Differentially Private Federated Learning
+# with Laplacian Smoothing, Applied and Computational Harmonic Analysis, 2024; baseline
+# of DP-FedPGN.
 
 SMOOTHING = Hyperparameter(
     0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6
@@ -156,20 +148,18 @@ SMOOTHING = Hyperparameter(
 def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a smoothed step.
 
-    Released: as DP-FedAvg; smoothing is a function of the noisy sum, so it costs no privacy.
-    Deviations: as DP-FedAvg. Neighbours are adjacent parameters in the flat vector, tensor after
-        tensor.
+    Released: as DP-FedAvg; smoothing is a function of the noisy sum, so it costs no
+        privacy.
+    Deviations: as DP-FedAvg. Neighbours are adjacent parameters in the flat vector,
+        tensor after tensor.
     """
-    return replace(
-        dp_fedavg(plan, hyperparameters), server=laplacian(hyperparameters["smoothing"])
-    )
+    server = laplacian(hyperparameters["smoothing"])
+    return replace(dp_fedavg(plan, hyperparameters), server=server)
 
 
-# -------------------------------------------------------------------------------------------------
-# DP-FedAvg with bounded local update regularisation (BLUR) and local update sparsification (LUS).
-#
-# A. Cheng, P. Wang, X. S. Zhang, J. Cheng, Differentially Private Federated Learning with Local
-# Regularization and Sparsification, CVPR 2022; baseline of DP-FedPGN.
+# --- BLUR and LUS: bounded local update regularisation, local update sparsification. --
+# A. Cheng, P. Wang, X. S. Zhang, J. Cheng, Differentially Private Federated Learning
+# with Local Regularization and Sparsification, CVPR 2022; baseline of DP-FedPGN.
 
 PENALTY = {
     "price": Hyperparameter(
@@ -179,7 +169,7 @@ PENALTY = {
         1.0, "norm without penalty, over the clipping norm", high=1e6
     ),
 }
-KEPT = Hyperparameter(
+FRACTION_SENT = Hyperparameter(
     0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0
 )
 
@@ -193,8 +183,8 @@ KEPT = Hyperparameter(
 def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a local penalty on updates longer than a radius.
 
-    Deviations: as DP-FedAvg. At each local step the penalty is half of ``price`` times the excess
-        of the local change's squared norm over the squared radius.
+    Deviations: as DP-FedAvg. At each local step the penalty is half of ``price`` times
+        the excess of the local change's squared norm over the squared radius.
     """
     norm = None if plan.clipping is not None else plan.spec.clipping_norm
     local = blur(hyperparameters["price"], hyperparameters["radius"], norm)
@@ -205,29 +195,29 @@ def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     "DP-FedAvg-BLUR+LUS",
     released="one noisy sum of sparse, clipped updates per round",
     source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
-    hyperparameters={**PENALTY, "kept": KEPT},
+    hyperparameters={**PENALTY, "kept": FRACTION_SENT},
     recipe=NotExecuted("rounding decides which coordinates its clients select"),
 )
 def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg-BLUR whose clients send their largest coordinates only.
 
-    Released: per round, one noisy sum of the cohort's sparse, clipped updates. The coordinates that
-        a client selects depend on its data, so the noise covers all coordinates: sparsification
-        leaves more of the clipping norm to the selected ones, and saves no noise.
+    Released: per round, one noisy sum of the cohort's sparse, clipped updates. The
+        coordinates that a client selects depend on its data, so the noise covers all
+        coordinates: sparsification leaves more of the clipping norm to the selected
+        ones, and saves no noise.
     Deviations: as DP-FedAvg-BLUR. Coordinates are ranked by absolute value.
     """
     dense = dp_fedavg_blur(plan, hyperparameters)
-    return replace(
-        dense, transforms=(sparsify(hyperparameters["kept"]), *dense.transforms)
-    )
+    transforms = (sparsify(hyperparameters["kept"]), *dense.transforms)
+    return replace(dense, transforms=transforms)
 
 
-# --- Fed-SMP: DP-FedAvg on a random subset of the coordinates, drawn anew in each round. ---------
-# R. Hu, Y. Guo, Y. Gong, Federated Learning with Sparsified Model Perturbation: Improving Accuracy
-# under Client-Level Differential Privacy, IEEE Transactions on Mobile Computing, 2023; baseline of
-# DP-FedPGN.
+# --- Fed-SMP: DP-FedAvg on random coordinates, drawn anew in each round. --------------
+# R. Hu, Y. Guo, Y. Gong, Federated Learning with Sparsified Model Perturbation:
+# Improving Accuracy under Client-Level Differential Privacy, IEEE Transactions on
+# Mobile Computing, 2023; baseline of DP-FedPGN.
 
-KEPT_BY_MASK = Hyperparameter(
+FRACTION_OF_MASK = Hyperparameter(
     0.4, "fraction of the coordinates that are released", 1e-9, 1.0
 )
 
@@ -236,129 +226,20 @@ KEPT_BY_MASK = Hyperparameter(
     "Fed-SMP",
     released="one noisy sum of masked, clipped updates per round",
     source="Hu, Guo, Gong, IEEE Transactions on Mobile Computing, 2023",
-    hyperparameters={"kept": KEPT_BY_MASK},
+    hyperparameters={"kept": FRACTION_OF_MASK},
     recipe=Recipe("joint", masked=True),
 )
 def fed_smp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg behind a random public mask.
 
     Source: the paper's variant with a random mask.
-    Released: per round, one noisy sum of the cohort's masked and clipped updates. The mask does
-        not depend on data, so the coordinates outside it are not released and get no noise.
-    Deviations: as DP-FedAvg. The variant that selects the largest coordinates on public data is
-        not implemented: a simulation of private clients has none. The released coordinates are
-        not scaled by the inverse of the fraction.
+    Released: per round, one noisy sum of the cohort's masked and clipped updates. The
+        mask does not depend on data, so the coordinates outside it are not released and
+        get no noise.
+    Deviations: as DP-FedAvg. The variant that selects the largest coordinates on public
+        data is not implemented: a simulation of private clients has none. The released
+        coordinates are not scaled by the inverse of the fraction.
     """
     plain = dp_fedavg(plan, hyperparameters)
-    return replace(
-        plain, transforms=(random_mask(hyperparameters["kept"]), *plain.transforms)
-    )
-
-
-# --- DPFedAvg: DP-SGD at each client, and the mean of their updates weighted by records. ---------
-# M. Noble, A. Bellet, A. Dieuleveut, Differentially Private Federated Learning on Heterogeneous
-# Data, AISTATS 2022; as Robust-HDP compares with it.
-
-
-def record_level(
-    plan: Plan,
-    aggregator: Aggregator,
-    *,
-    local: LocalRule | None = None,
-    split: Split | None = None,
-    personalisation: Personalisation | None = None,
-) -> Algorithm:
-    """DP-SGD at each client, whose updates are released one by one.
-
-    Clients take turns by a public schedule where the cohort is smaller than the population.
-    """
-    return compose(
-        "record level", plan, sampler=rotation(), split=split,
-        local=local or dp_sgd(plan.spec.clipping_norm), mechanism=noised_by_client(),
-        aggregator=aggregator, personalisation=personalisation,
-    )  # fmt: skip
-
-
-@of_records(
-    "DPFedAvg",
-    plan=partial(by_record, weights="population"),
-    source="Noble, Bellet, Dieuleveut, AISTATS 2022",
-)
-def dpfedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """DP-SGD at each client, weighted by records.
-
-    Source: AISTATS 2022, in the form of Robust-HDP's comparison.
-    Released: per round, the update of each participant, made by DP-SGD on its own records with the
-        noise that its own budget needs.
-    Deviations: no control variates; clients take turns by a public schedule where the cohort is
-        smaller than the population.
-    """
-    return record_level(plan, client_mean("by records", as_planned))
-
-
-# --- Robust-HDP: DP-SGD at each client, weighted by noise that the server estimates or knows. ----
-# S. Malekmohammadi, Y. Yu, Y. Cao, Noise-Aware Algorithm for Heterogeneous Differentially Private
-# Federated Learning, ICML 2024.
-
-ROWS = Hyperparameter(
-    2000,
-    "rows p' of a random sub-matrix (Section 3.6; 200000 in the paper)",
-    low=2,
-    integer=True,
-)
-MATRICES = Hyperparameter(
-    1, "number Q of sub-matrices, whose estimates are averaged", 1, 1e4, True
-)
-
-
-@of_records(
-    "Robust-HDP",
-    plan=partial(by_record, weights="inverse_variance"),
-    source="Malekmohammadi, Yu, Cao, ICML 2024",
-    hyperparameters={"rows": ROWS, "matrices": MATRICES},
-)
-def robust_hdp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """DP-SGD at each client, weighted by the inverse of its estimated noise.
-
-    Robust principal component analysis splits the updates into a low-rank part and noise.
-
-    Source: Algorithm 1 and Eq. 8.
-    Deviations: clients take turns by a public schedule where the cohort is smaller than the
-        population. Robust PCA sees 2,000 random rows by default and at most 200 clients at a time
-        (``noise_estimates``): on synthetic updates of 200 clients whose signal and noise are of one
-        size the noise of the mean is 0.2% of the oracle's variance above it, 0.1% with all rows.
-    """
-    rows, matrices = int(hyperparameters["rows"]), int(hyperparameters["matrices"])
-    return record_level(
-        plan, client_mean("by estimated noise", by_noise(rows, matrices))
-    )
-
-
-@of_records(
-    "Robust-HDP-norms",
-    plan=partial(by_record, weights="inverse_variance"),
-    source="ablation of Robust-HDP: Malekmohammadi, Yu, Cao, ICML 2024",
-)
-def robust_hdp_norms(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """Robust-HDP without Robust PCA: weights by the inverse squared norm of each update.
-
-    Source: this project; shows what Robust PCA adds. Where the noise is much larger than the
-        common signal, as in the paper's range of budgets, the two have nearly the same weights.
-    Deviations: clients take turns by a public schedule where the cohort is smaller than the
-        population.
-    """
-    return record_level(plan, client_mean("by norm", by_norm))
-
-
-@of_records(
-    "Robust-HDP-oracle",
-    plan=partial(by_record, weights="inverse_variance"),
-    source="Malekmohammadi, Yu, Cao, ICML 2024, Eq. 8",
-)
-def robust_hdp_oracle(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """Robust-HDP with the exact weights instead of estimates: the least noise in the mean.
-
-    Source: Eq. 8 with the variances of Eq. 3 and Eq. 7.
-    Deviations: as Robust-HDP.
-    """
-    return record_level(plan, client_mean("by noise", as_planned))
+    transforms = (random_mask(hyperparameters["kept"]), *plain.transforms)
+    return replace(plain, transforms=transforms)

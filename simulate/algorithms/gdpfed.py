@@ -1,34 +1,30 @@
-"""GDPFed, GDPFed-op and GDPFed+: noise per privacy group, with optimised sampling ratios.
+"""GDPFed, GDPFed-op and GDPFed+: noise per group, with optimised sampling ratios.
 
-GDPFed+, Sparsification-Amplified Group-wise Differentially Private Federated Learning with
-Optimal Client Sampling.
+GDPFed+, Sparsification-Amplified Group-wise Differentially Private Federated Learning
+with Optimal Client Sampling.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 from privplan.plan import Plan
 from privplan.planning import baselines
 from privplan.planning.baselines import time_adaptive as adaptive_plan
 from simulate import aggregators
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.fedavg import dp_fedavg, record_level
+from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import (
-    Hyperparameter,
     Hyperparameters,
     as_given,
     from_spec,
     of_clients,
     of_groups,
-    of_records,
     own_if_joint,
     poisson,
     register,
 )
 from simulate.components import Aggregator
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums
-from simulate.recipe import Recipe, of_client_updates, of_group_sums
+from simulate.recipe import Recipe, of_group_sums
 from simulate.transforms import plan_clip, scale
 
 
@@ -41,19 +37,20 @@ from simulate.transforms import plan_clip, scale
 def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A noise multiplier for each privacy group and the same sampling ratio for all.
 
-    Source: Section 3; with aggregation ``paper`` the weights of Algorithm 1 as printed, with
-        ``mean`` the weighted mean of the groups' means.
-    Deviations: noise is drawn on each sum with its planned standard deviation, whatever the
-        realised cohort, not in shares that fall short when fewer clients report; the cohort is
-        drawn by the plan's law.
+    Source: Section 3; with aggregation ``paper`` the weights of Algorithm 1 as printed,
+        with ``mean`` the weighted mean of the groups' means.
+    Deviations: noise is drawn on each sum with its planned standard deviation, whatever
+        the realised cohort, not in shares that fall short when fewer clients report;
+        the cohort is drawn by the plan's law.
     """
     return with_aggregator(plan, weighted(hyperparameters))
 
 
 def weighted(hyperparameters: Hyperparameters) -> Aggregator:
     """The weights as printed, or those of the mean of the groups' means."""
-    paper = hyperparameters.aggregation == "paper"
-    return aggregators.literal() if paper else aggregators.normalised()
+    if hyperparameters.aggregation == "paper":
+        return aggregators.literal()
+    return aggregators.normalised()
 
 
 def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
@@ -94,18 +91,20 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Under a plan with one sum of all groups, it plans the spec by Problem 1 itself.
 
     Source: Algorithms 1 and 3.
-    Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy. Where the
-        clipping norm follows a quantile, the counts are not among the coordinates it selects.
+    Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy.
+        Where the clipping norm follows a quantile, the counts are not among the
+        coordinates it selects.
     Deviations: as GDPFed. The fractions of coordinates are the plan's.
     """
     return with_aggregator(plan, aggregators.top_k(weighted(hyperparameters)))
 
 
-# --- planned: executes a given plan, with one sum per group or one joint sum of all groups. ------
-# The joint sum is u = sum_m s_m sum_i clip_C(Delta_i) + N(0, C^2 s^2), where s_m is the plan's
-# scale of group m and s = s_m sigma_m. A client of group m changes u by at most s_m C, so the
-# noise multiplier that protects it is sigma_m. It generalises the Scale method of F. Boenisch et
-# al., Have it your way: Individualized Privacy Assignment for DP-SGD, NeurIPS 2023.
+# --- planned: executes a given plan, with one sum per group or one joint sum. ---------
+# The joint sum is u = sum_m s_m sum_i clip_C(Delta_i) + N(0, C^2 s^2), where s_m is the
+# plan's scale of group m and s = s_m sigma_m. A client of group m changes u by at most
+# s_m C, so the noise multiplier that protects it is sigma_m. It generalises the Scale
+# method of F. Boenisch et al., Have it your way: Individualized Privacy Assignment for
+# DP-SGD, NeurIPS 2023.
 
 
 def _as_planned(plan: Plan, aggregation: str) -> Recipe:
@@ -130,19 +129,21 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     The weights on the groups' mean updates add up to 1.
 
     Source: this project.
-    Released: per round, one noisy sum per group, or one noisy sum of all groups. Where the plan's
-        clipping norm follows a private quantile, the sum has one more coordinate, the number of
-        updates within the norm. Where the sampling law mixes rounds, these are sums of
-        sums, and the server solves for the sum of the round.
+    Released: per round, one noisy sum per group, or one noisy sum of all groups. Where
+        the plan's clipping norm follows a private quantile, the sum has one more
+        coordinate, the number of updates within the norm. Where the sampling law mixes
+        rounds, these are sums of sums, and the server solves for the sum of the round.
     Deviations: none.
     """
-    joint, factors = plan.release == "joint", plan.spec.mixture_of
-    mechanism = gaussian_joint() if joint else gaussian_per_group()
-    aggregator = aggregators.at_plan_norm(
-        aggregators.mean() if joint else aggregators.top_k(aggregators.normalised()),
-        plan,
-    )
+    if plan.release == "joint":
+        mechanism = gaussian_joint()
+        aggregator = aggregators.mean()
+    else:
+        mechanism = gaussian_per_group()
+        aggregator = aggregators.top_k(aggregators.normalised())
+    aggregator = aggregators.at_plan_norm(aggregator, plan)
     if len(plan.spec.mixture) > 1:
+        factors = plan.spec.mixture_of
         mechanism = mixed_sums(mechanism, factors)
         aggregator = aggregators.unmixed(aggregator, factors)
     return compose(
@@ -154,9 +155,10 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     )
 
 
-# --- IDP-FedAvg: one noisy sum with a clipping norm or a sampling ratio per group. ---------------
-# F. Boenisch, C. Muehl, A. Dziedzic, R. Rinberg, N. Papernot, Have it your way: Individualized
-# Privacy Assignment for DP-SGD, NeurIPS 2023; for clients as in GDPFed+, Appendix B.2.
+# --- IDP-FedAvg: one noisy sum with a clipping norm or a sampling ratio per group. ----
+# F. Boenisch, C. Muehl, A. Dziedzic, R. Rinberg, N. Papernot, Have it your way:
+# Individualized Privacy Assignment for DP-SGD, NeurIPS 2023; for clients as in GDPFed+,
+# Appendix B.2.
 
 
 @of_clients(
@@ -169,10 +171,10 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """One noisy sum of updates that are clipped to the bounds of their groups.
 
-    Released: per round, one noisy sum of the cohort's updates, each clipped to the bound of its
-        group: the looser the budget, the larger the bound.
-    Deviations: as DP-FedAvg. The original protects records. The weights of the groups follow from
-        the sum; GDPFed+ multiplies with other ones.
+    Released: per round, one noisy sum of the cohort's updates, each clipped to the
+        bound of its group: the looser the budget, the larger the bound.
+    Deviations: as DP-FedAvg. The original protects records. The weights of the groups
+        follow from the sum; GDPFed+ multiplies with other ones.
     """
     return dp_fedavg(plan, hyperparameters)
 
@@ -189,16 +191,16 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with the sampling ratio of each group that uses its budget up.
 
-    Released: per round, one noisy sum of the cohort's clipped updates, with the same noise for all
-        groups.
+    Released: per round, one noisy sum of the cohort's clipped updates, with the same
+        noise for all groups.
     Deviations: as IDP-FedAvg-Scale. The ratios are found with the spec's accountant.
     """
     return dp_fedavg(plan, hyperparameters)
 
 
-# --- Time-adaptive HDPFL: groups participate less in early rounds and spend more in later ones. --
-# S. Kiani, N. Kulkarni, A. Dziedzic, S. Draper, F. Boenisch, Differentially private federated
-# learning with time-adaptive privacy spending, ICLR 2025.
+# --- Time-adaptive HDPFL: groups take part less early, and spend more later. ----------
+# S. Kiani, N. Kulkarni, A. Dziedzic, S. Draper, F. Boenisch, Differentially private
+# federated learning with time-adaptive privacy spending, ICLR 2025.
 
 
 @of_clients(
@@ -213,104 +215,10 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
 def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with sampling ratios per group and round.
 
-    Deviations: as DP-FedAvg. The original tunes the saving rounds and ratios by hand; here each
-        group saves in the first half of the rounds, at half of its later ratio. The sum is divided
-        by the expected cohort averaged over the rounds, so that a client has the same weight in
-        each round and saving rounds take shorter steps.
+    Deviations: as DP-FedAvg. The original tunes the saving rounds and ratios by hand;
+        here each group saves in the first half of the rounds, at half of its later
+        ratio. The sum is divided by the expected cohort averaged over the rounds, so
+        that a client has the same weight in each round and saving rounds take shorter
+        steps.
     """
     return dp_fedavg(plan, hyperparameters)
-
-
-# --- Projected federated averaging (PFA) and its baselines WeiAvg and minimum epsilon. -----------
-# J. Liu, J. Lou, L. Xiong, J. Liu, X. Meng, Projected Federated Averaging with Heterogeneous
-# Differential Privacy, VLDB 2022.
-
-DIRECTIONS = Hyperparameter(
-    1,
-    "public sums that span the subspace; 1 in Robust-HDP",
-    low=1,
-    high=100,
-    integer=True,
-)
-
-
-def _projected(plan: Plan, aggregation: str) -> Recipe:
-    """Sums of groups, or under a record-level plan the clients' own updates."""
-    if plan.unit == "record":
-        return of_client_updates(plan, aggregation)
-    return of_group_sums(plan, aggregation)
-
-
-def _by_epsilon(plan: Plan, aggregation: str) -> Recipe:
-    """The same, with weights in proportion to epsilon."""
-    if plan.unit == "record":
-        return of_client_updates(plan, aggregation)
-    return Recipe("per_group", "by epsilon")
-
-
-@of_groups(
-    "PFA",
-    plan=partial(baselines.either, weights="epsilon"),
-    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
-    hyperparameters={"directions": DIRECTIONS},
-    record_level=True,
-    recipe=_projected,
-)
-def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """GDPFed whose strictest group's sum is projected onto the releases of the loosest group.
-
-    Source: VLDB 2022; at the level of clients as in GDPFed+, Appendix B.2: the loosest group is
-        public, the strictest one is projected, the groups between are used unchanged.
-    Released: as GDPFed; the projection is a function of the noisy sums, so it costs no privacy.
-        Under a record-level plan, as the original: each participant's update, noised by DP-SGD.
-    Deviations: as GDPFed, with its plan and weights. The original finds the public subspace in
-        single updates of public clients; secure sums reveal none, so the last noisy public sums
-        span it here. Under a record-level plan the public clients are the upper of two clusters of
-        the participants' budgets (2-means); the original does not fix the clustering.
-    """
-    directions = int(hyperparameters["directions"])
-    if plan.spec.unit == "record":
-        return record_level(plan, aggregators.projected_clients(directions))
-    return with_aggregator(
-        plan, aggregators.projected(weighted(hyperparameters), directions)
-    )
-
-
-@of_groups(
-    "WeiAvg",
-    plan=partial(baselines.either, weights="epsilon"),
-    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
-    record_level=True,
-    recipe=_by_epsilon,
-)
-def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """GDPFed with weights of the clients in proportion to epsilon.
-
-    Source: VLDB 2022, baseline of PFA; Algorithm 2 of Robust-HDP.
-    Released: as GDPFed. Under a record-level plan, as the original: each participant's update,
-        noised by DP-SGD.
-    Deviations: as GDPFed. The original protects records; under a client-level plan the noise is
-        on each group's sum.
-    """
-    if plan.spec.unit == "record":
-        return record_level(
-            plan, aggregators.client_mean("by epsilon", aggregators.as_planned)
-        )
-    return with_aggregator(plan, aggregators.by_epsilon())
-
-
-@of_records(
-    "minimum-epsilon",
-    plan=partial(baselines.by_record, weights="population", strict=True),
-    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
-)
-def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
-    """DPFedAvg under the strictest budget for all clients.
-
-    Released: as DPFedAvg, with the noise that the strictest budget needs.
-    Deviations: clients take turns by a public schedule where the cohort is smaller than the
-        population.
-    """
-    return record_level(
-        plan, aggregators.client_mean("by records", aggregators.as_planned)
-    )

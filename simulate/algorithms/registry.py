@@ -1,7 +1,7 @@
 """Registry of the algorithms, and the algorithm that executes a given plan.
 
-An algorithm is a function from a plan and hyperparameters to components, registered where it is
-defined::
+An algorithm is a function from a plan and hyperparameters to components, registered
+where it is defined::
 
     @register(
         "Mine",
@@ -13,8 +13,8 @@ defined::
     )
     def mine(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm: ...
 
-Other distributions name such a function in the entry-point group ``privplan.algorithms``, under the
-name with which it is registered.
+Other distributions name such a function in the entry-point group
+``privplan.algorithms``, under the name with which it is registered.
 """
 
 from __future__ import annotations
@@ -44,15 +44,20 @@ from simulate.recipe import (
 )
 from simulate.server import server_of
 
-# --- Registered algorithms: their hyperparameters, their requirements, and what they release. ----
+# Entry-point group of algorithms from other distributions.
+GROUP = "privplan.algorithms"
+
+# --- Registered algorithms: hyperparameters, requirements, and what they release. -----
 
 Aggregation = Literal["paper", "mean"]
 Unit = Literal["client", "record", "none"]
 
-Records = Mapping[str, int]  # fewest records of a client, by name of its group
+Records = Mapping[str, int]
+"""Fewest records of a client, by name of its group."""
 ExecutedPlan = Callable[[Plan, Records], Plan]
-"""(given plan, records of the clients) to the plan that an algorithm executes for its spec."""
-Requirement = Callable[[Plan], Fault | None]  # the rule that a plan breaks, if any
+"""(given plan, records of the clients) to the plan that an algorithm executes."""
+Requirement = Callable[[Plan], Fault | None]
+"""A plan to the rule that it breaks, if any."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class Hyperparameters:
         return self.values[name]
 
 
-Build = Callable[[Plan, Hyperparameters], Algorithm]  # from an executed plan
+Build = Callable[[Plan, Hyperparameters], Algorithm]
+"""(executed plan, hyperparameters) to the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,8 @@ class Hyperparameter:
     def fault(self, name: str, value: float) -> Fault | None:
         """The rule that a value breaks; None when it is allowed."""
         if not self.low <= value <= self.high:
-            return Fault(
-                f"set.{name}", f"must be in [{self.low:g}, {self.high:g}]", value
-            )
+            rule = f"must be in [{self.low:g}, {self.high:g}]"
+            return Fault(f"set.{name}", rule, value)
         if self.integer and not float(value).is_integer():
             return Fault(f"set.{name}", "must be a whole number", value)
         return None
@@ -105,15 +110,16 @@ class AlgorithmEntry:
     source: str  # where it was published: authors, venue, year
     # Hyperparameters by name.
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
-    requires: tuple[
-        Requirement, ...
-    ] = ()  # requirements on a plan besides its unit of privacy
-    # Whether a plan with unit ``record`` is executed at the level of records by an algorithm with
-    # unit ``client``.
+    # Requirements on a plan besides its unit of privacy.
+    requires: tuple[Requirement, ...] = ()
+    # Whether a plan with unit ``record`` is executed at the level of records by an
+    # algorithm with unit ``client``.
     record_level: bool = False
-    # Whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level of clients.
+    # Whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level
+    # of clients.
     scaled: bool = False
-    mixes: bool = False  # whether it releases the mixtures of sums that a sampling law may ask for
+    # whether it releases the mixtures of sums that a sampling law may ask for
+    mixes: bool = False
     # How a replay executes what precedes its releases, by plan and aggregation.
     recipe: RecipeOf = NO_RECIPE
 
@@ -127,9 +133,9 @@ class AlgorithmEntry:
 
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
-        return (
-            "record" if self.record_level and plan.spec.unit == "record" else self.unit
-        )
+        if self.record_level and plan.spec.unit == "record":
+            return "record"
+        return self.unit
 
     def executes(self, plan: Plan) -> bool:
         """Whether the algorithm executes a plan unchanged, with the plan's recipe."""
@@ -142,47 +148,68 @@ class AlgorithmEntry:
         return self.scaled and plan.spec.unit == "client"
 
     def unmet_requirement(self, plan: Plan) -> Fault | None:
-        """The first requirement that a plan does not meet; None when it can be executed."""
+        """The first requirement that a plan does not meet; None for a sound plan."""
         if plan.spec.unit == "record" and self.unit_under(plan) != "record":
             return Fault("plan.unit", "must be client", "record")
         excluded = plan.spec.excludes_use("plain sums")
         if excluded is not None and not self.mixes:
             return Fault("plan.sampling", excluded, plan.spec.laws)
-        return next((fault for rule in self.requires if (fault := rule(plan))), None)
+        for requirement in self.requires:
+            fault = requirement(plan)
+            if fault:
+                return fault
+        return None
 
     def complete(self, chosen: Hyperparameters) -> Hyperparameters:
-        """Values of all hyperparameters: those chosen, and defaults for the others."""
+        """Values of all hyperparameters: those chosen, and defaults for the others.
+
+        Raises:
+            InputError: for unknown names and values out of range, all at once.
+        """
         faults: list[Fault] = []
         for name, value in chosen.values.items():
-            known = self.hyperparameters.get(name)
-            names = f"be one of {', '.join(self.hyperparameters)} for {self.name}"
-            if not self.hyperparameters:
-                names = f"be left out for {self.name}, which has no hyperparameters"
-            rule = f"must {names}{did_you_mean(name, self.hyperparameters)}"
-            fault = (
-                Fault("set", rule, name) if known is None else known.fault(name, value)
-            )
-            faults += [] if fault is None else [fault]
+            hyperparameter = self.hyperparameters.get(name)
+            if hyperparameter is None:
+                fault: Fault | None = self._unknown(name)
+            else:
+                fault = hyperparameter.fault(name, value)
+            if fault is not None:
+                faults.append(fault)
         if faults:
             raise InputError(faults)
-        defaults = {name: known.default for name, known in self.hyperparameters.items()}
-        return Hyperparameters(chosen.aggregation, {**defaults, **chosen.values})
+        values = {name: item.default for name, item in self.hyperparameters.items()}
+        return Hyperparameters(chosen.aggregation, {**values, **chosen.values})
+
+    def _unknown(self, name: str) -> Fault:
+        """That the algorithm has no hyperparameter of a name."""
+        rule = f"must be one of {', '.join(self.hyperparameters)} for {self.name}"
+        if not self.hyperparameters:
+            rule = f"must be left out for {self.name}, which has no hyperparameters"
+        hint = did_you_mean(name, self.hyperparameters)
+        return Fault("set", f"{rule}{hint}", name)
 
 
 def poisson(plan: Plan) -> Fault | None:
-    """Requires Poisson sampling: ratios differ between groups under one noise multiplier."""
+    """Requires Poisson sampling.
+
+    Ratios differ between groups under one noise multiplier.
+    """
     if plan.spec.plain_laws == (SamplingLaw.POISSON,):
         return None
     return Fault("plan.sampling", "must be poisson", plan.spec.laws)
 
 
 def no_server(plan: Plan) -> Fault | None:
-    """Requires a plan without server optimiser, unless its recipe decided one: it has its own."""
+    """Requires a plan without server optimiser: the algorithm has a server of its own.
+
+    What the plan's recipe decided is no wish of the user.
+    """
     decided = () if plan.spec.recipe is None else plan.spec.recipe.decides
     for name in ("server", "averaging"):
-        if getattr(plan.spec, name) is not None and name not in decided:
-            found = getattr(plan.spec, name).model_dump(mode="json")
-            return Fault(f"plan.{name}", "must be left out", found)
+        choice = getattr(plan.spec, name)
+        if choice is not None and name not in decided:
+            value = choice.model_dump(mode="json")
+            return Fault(f"plan.{name}", "must be left out", value)
     return None
 
 
@@ -193,12 +220,7 @@ def per_group(plan: Plan) -> Fault | None:
     return Fault("plan.release", "must be per_group", plan.release)
 
 
-# --- Registry of the algorithms, and the algorithm that executes a given plan. -------------------
-
-GROUP = (
-    "privplan.algorithms"  # entry-point group of algorithms from other distributions
-)
-
+# --- Registry of the algorithms, and the algorithm that executes a given plan. --------
 
 _BY_FUNCTION: dict[Build, AlgorithmEntry] = {}
 
@@ -206,12 +228,16 @@ _BY_FUNCTION: dict[Build, AlgorithmEntry] = {}
 def _from_entry_point(component: object) -> AlgorithmEntry:
     """The entry that ``@register`` made for a function of another distribution."""
     # Loading the entry point has imported the module and so registered its functions.
-    found = next((one for made, one in _BY_FUNCTION.items() if made is component), None)
-    if found is None:
+    # A component of any kind may come here, also one that has no hash.
+    entries = [
+        entry for function, entry in _BY_FUNCTION.items() if function is component
+    ]
+    if not entries:
         raise TypeError("the function must be decorated with @register")
-    if found.name not in points(GROUP).names:
-        raise TypeError(f"the entry point must have the registered name, {found.name}")
-    return found
+    [entry] = entries
+    if entry.name not in points(GROUP).names:
+        raise TypeError(f"the entry point must have the registered name, {entry.name}")
+    return entry
 
 
 ALGORITHMS: Registry[AlgorithmEntry] = Registry(
@@ -240,9 +266,10 @@ def register(
 ) -> Callable[[Build], Build]:
     """A decorator that registers a function as an algorithm and returns it unchanged.
 
-    The arguments are the attributes of ``AlgorithmEntry``; ``from_spec`` and ``as_given`` make the
-    usual values of ``plan``. A ``recipe`` is a function, or one value for every plan; without one
-    a run is kept as recorded, since no replay can execute it again.
+    The arguments are the attributes of ``AlgorithmEntry``; ``from_spec`` and
+    ``as_given`` make the usual values of ``plan``. A ``recipe`` is a function, or one
+    value for every plan; without one a run is kept as recorded, since no replay can
+    execute it again.
     """
     of_plan = always(recipe) if isinstance(recipe, Recipe | NotExecuted) else recipe
 
@@ -278,7 +305,7 @@ def as_given(plan: Plan, records: Records) -> Plan:
 
 
 def own_if_joint(plan: Plan, records: Records) -> Plan:
-    """Executes a plan with a sum per group unchanged; plans Problem 1 instead of others."""
+    """Executes a plan with a sum per group unchanged, else the spec by Problem 1."""
     return plan if plan.release == "per_group" else published(plan.spec)
 
 
@@ -290,7 +317,7 @@ of_clients = partial(
     unit="client",
     released="one noisy sum of clipped updates per round",
 )
-"""Registers a method of one noisy sum; without a plan of its own under the strictest budget."""
+"""Registers a method of one noisy sum, for all clients under the strictest budget."""
 of_groups = partial(
     register,
     unit="client",
@@ -317,10 +344,11 @@ def executable(plan: Plan) -> list[str]:
 
 
 def not_executable(plan: Plan) -> dict[str, list[str]]:
-    """Names of the algorithms that cannot execute a plan, by the requirement it does not meet."""
+    """Names of the algorithms that cannot execute a plan, by what it does not meet."""
     names: dict[str, list[str]] = {}
     for name, entry in ALGORITHMS.items():
-        if fault := entry.unmet_requirement(plan):
+        fault = entry.unmet_requirement(plan)
+        if fault:
             names.setdefault(str(fault), []).append(name)
     return names
 
@@ -333,21 +361,31 @@ def algorithm(
 ) -> Algorithm:
     """The algorithm of a name, with the plan that it executes for a given plan.
 
-    ``records`` is the smallest number of records that a client of each group holds, for
-    algorithms that protect records; one record when not given.
+    Args:
+        name: of the algorithm.
+        plan: the given plan.
+        hyperparameters: that differ from the defaults.
+        records: the smallest number of records that a client of each group has, for
+            algorithms that protect records; 1 when None.
+
+    Raises:
+        InputError: when the algorithm cannot execute the plan.
+        InfeasibleError: when no plan of the algorithm keeps the budgets.
     """
     entry = ALGORITHMS.get(name)
-    if fault := entry.unmet_requirement(plan):
-        others = "planned executes every client-level plan"
+    fault = entry.unmet_requirement(plan)
+    if fault:
+        alternative = "planned executes every client-level plan"
         if plan.unit == "record":
-            others = f"record-level plans are executed by {', '.join(executable(plan))}"
-        raise InputError.one(
-            fault.field, f"{fault.rule} for {entry.name}; {others}", fault.found
-        )
+            names = ", ".join(executable(plan))
+            alternative = f"record-level plans are executed by {names}"
+        rule = f"{fault.rule} for {entry.name}; {alternative}"
+        raise InputError.one(fault.field, rule, fault.found)
     values = entry.complete(hyperparameters or Hyperparameters())
-    held = records or {group.name: 1 for group in plan.groups}
+    if not records:
+        records = {group.name: 1 for group in plan.groups}
     try:
-        executed = _executed(entry, plan.to_json(), tuple(held.items()))
+        executed = _executed(entry, plan.to_json(), tuple(records.items()))
     except InfeasibleError as error:
         raise InfeasibleError(f"{entry.name}: {error}") from None
     return entry.build(executed, values)

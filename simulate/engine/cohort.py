@@ -1,8 +1,8 @@
-"""The clients' side of a round: local training, transforms, and what leaves the clients.
+"""The clients' side of a round: local training, transforms, and what leaves clients.
 
-Secure aggregation is modelled by its result: an algorithm with sums receives one sum per group.
-Updates of single clients leave this module only where the algorithm's clients send their own
-releases.
+Secure aggregation is modelled by its result: an algorithm with sums receives one sum
+per group. Updates of single clients leave this module only where the algorithm's
+clients send their own releases.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from privplan.accounting.release import SamplingLaw
 from privplan.plan import GroupPlan
 from simulate.algorithm import extra_coordinates, groups_in_round, sensitivity_bound
 from simulate.components import ClientUpdate, GroupSum, TransformContext
+from simulate.engine.chunks import TrainedChunk, rows_of, trained_chunks
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import (
     CHUNK_CLIENTS,
     PersonalState,
     RoundContext,
     positions,
-    rows_of,
-    trained_chunks,
 )
 from simulate.norms import Measured, add_grid_sum, add_sum, norms
-from simulate.parallel import all_gather, all_reduce_max, all_reduce_sum
+from simulate.parallel import Ranks, all_gather, all_reduce_max, all_reduce_sum
 
 
 @dataclass
@@ -41,7 +40,7 @@ class _PartialSum:
     largest_norm: Tensor
     counts: Tensor  # clipped updates, and updates that were not finite [2]
     canaries: int = 0  # those that take part, over all ranks
-    others: Tensor | None = None  # the total without the canaries [k]
+    without_canaries: Tensor | None = None  # the total before they are added [k]
 
 
 class _Transformed(NamedTuple):
@@ -56,109 +55,128 @@ class _Transformed(NamedTuple):
 def group_sums(
     experiment: Experiment, context: RoundContext
 ) -> tuple[tuple[GroupSum, ...], PersonalState]:
-    """Train a round's cohort and sum its updates."""
-    groups = groups_in_round(experiment.algorithm, context.round)
-    coordinates = context.released_coordinates
-    size = experiment.dimension if coordinates is None else len(coordinates)
-    size += extra_coordinates(experiment.algorithm)
+    """Train a round's cohort and sum its updates, one sum for each group."""
     drawn = positions(experiment, context.round)
-    sums = [
-        _PartialSum(
-            total=torch.zeros(size, dtype=torch.float64, device=experiment.device),
-            participants=tuple(found.tolist()),
-            largest_norm=torch.zeros((), dtype=torch.float64, device=experiment.device),
-            counts=torch.zeros(2, dtype=torch.int64, device=experiment.device),
-        )
-        for found in drawn
-    ]
+    sums = [_empty_sum(experiment, context, cohort) for cohort in drawn]
     personal: list[tuple[np.ndarray, Tensor]] = []
     for trained in trained_chunks(experiment, context, drawn):
         chunk = trained.chunk
-        if trained.result.personal is not None:
-            personal.append((chunk.clients, trained.result.personal))
-        _add(
-            sums[chunk.index], trained.result.updates, experiment, context, chunk.group
-        )
+        result = trained.result
+        if result.personal is not None:
+            personal.append((chunk.clients, result.personal))
+        partial = sums[chunk.index]
+        _add(partial, result.updates, experiment, context, chunk.group)
+
+    groups = groups_in_round(experiment.algorithm, context.round)
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
-    counts = all_reduce_sum(
-        experiment.ranks, torch.stack([part.counts for part in sums])
-    )
-    largest = all_reduce_max(
-        experiment.ranks, torch.stack([part.largest_norm for part in sums])
-    )
-    measured = torch.cat([counts.double(), largest[:, None]], 1).tolist()
+
+    evidence = _evidence(experiment.ranks, sums)
     totals = tuple(
         _reduced(experiment, context.round, *of_group)
-        for of_group in zip(groups, sums, measured, strict=True)
+        for of_group in zip(groups, sums, evidence, strict=True)
     )
     return totals, _from_all_ranks(experiment, _personal_vectors(personal))
+
+
+def _evidence(ranks: Ranks, sums: Sequence[_PartialSum]) -> list[list[float]]:
+    """Clipped updates, excluded ones and the largest norm of each sum, of all ranks.
+
+    They come from the device in one copy.
+    """
+    counts = all_reduce_sum(ranks, torch.stack([part.counts for part in sums]))
+    norms = torch.stack([part.largest_norm for part in sums])
+    largest = all_reduce_max(ranks, norms)
+    evidence: list[list[float]] = torch.cat(
+        [counts.double(), largest[:, None]], 1
+    ).tolist()
+    return evidence
+
+
+def _empty_sum(
+    experiment: Experiment, context: RoundContext, cohort: np.ndarray
+) -> _PartialSum:
+    """The sum of a group before any update, with the positions of its participants."""
+    coordinates = context.released_coordinates
+    size = experiment.dimension if coordinates is None else len(coordinates)
+    size += extra_coordinates(experiment.algorithm)
+    device = experiment.device
+    return _PartialSum(
+        total=torch.zeros(size, dtype=torch.float64, device=device),
+        participants=tuple(cohort.tolist()),
+        largest_norm=torch.zeros((), dtype=torch.float64, device=device),
+        counts=torch.zeros(2, dtype=torch.int64, device=device),
+    )
 
 
 def client_updates(
     experiment: Experiment, context: RoundContext
 ) -> tuple[tuple[ClientUpdate, ...], PersonalState]:
     """Train a round's cohort whose clients send their own releases."""
+    drawn = positions(experiment, context.round)
     personal: list[tuple[np.ndarray, Tensor]] = []
     sent: list[ClientUpdate] = []
-    for trained in trained_chunks(
-        experiment, context, positions(experiment, context.round)
-    ):
-        chunk = trained.chunk
+    for trained in trained_chunks(experiment, context, drawn):
         if trained.result.personal is not None:
-            personal.append((chunk.clients, trained.result.personal))
-        transformed = _transformed(
-            trained.result.updates, experiment, context, chunk.group
-        )
-        rows = transformed.updates
-        lengths = torch.stack([row.double().norm() for row in rows])
-        measured = torch.stack([lengths, transformed.finite.double()], 1).tolist()
-        for row, (client, position) in enumerate(
-            zip(chunk.clients, chunk.positions, strict=True)
-        ):
-            sent.append(
-                ClientUpdate(
-                    group=chunk.group,
-                    client=int(client),
-                    position=int(position),
-                    vector=rows[row].clone(),
-                    norm=measured[row][0],
-                    noise_evidence=rows_of(
-                        trained.result, slice(row, row + 1)
-                    ).noise_evidence,
-                    excluded=not measured[row][1],
-                )
+            personal.append((trained.chunk.clients, trained.result.personal))
+        sent += _sent_by(trained, experiment, context)
+
+    # In the order of the plan's groups, whichever rank trained a client.
+    of_all = all_gather(experiment.ranks, sent, experiment.device)
+    groups = experiment.algorithm.plan.groups
+    places = {group.name: index for index, group in enumerate(groups)}
+    of_all.sort(key=lambda update: (places[update.group.name], update.position))
+    return tuple(of_all), _from_all_ranks(experiment, _personal_vectors(personal))
+
+
+def _sent_by(
+    trained: TrainedChunk, experiment: Experiment, context: RoundContext
+) -> list[ClientUpdate]:
+    """The updates of a chunk's clients, as each sends its own."""
+    chunk = trained.chunk
+    updates = trained.result.updates
+    transformed = _transformed(updates, experiment, context, chunk.group)
+    lengths = torch.stack([row.double().norm() for row in transformed.updates])
+    finite = transformed.finite.double()
+    evidence = torch.stack([lengths, finite], 1).tolist()
+    sent = []
+    for row, (norm, is_finite) in enumerate(evidence):
+        of_client = rows_of(trained.result, slice(row, row + 1))
+        sent.append(
+            ClientUpdate(
+                group=chunk.group,
+                client=int(chunk.clients[row]),
+                position=int(chunk.positions[row]),
+                vector=transformed.updates[row].clone(),
+                norm=norm,
+                noise_evidence=of_client.noise_evidence,
+                excluded=not is_finite,
             )
-    updates_of_all = all_gather(experiment.ranks, sent, experiment.device)
-    order = {
-        group.name: index
-        for index, group in enumerate(experiment.algorithm.plan.groups)
-    }
-    updates_of_all.sort(key=lambda update: (order[update.group.name], update.position))
-    return tuple(updates_of_all), _from_all_ranks(
-        experiment, _personal_vectors(personal)
-    )
+        )
+    return sent
 
 
 def _personal_vectors(chunks: Sequence[tuple[np.ndarray, Tensor]]) -> PersonalState:
     """Personal vectors by number of the client, in one copy from the device."""
     if not chunks:
         return {}
-    clients = np.concatenate([found for found, _ in chunks])
-    rows = torch.cat([found for _, found in chunks]).cpu()
+    clients = np.concatenate([numbers for numbers, _ in chunks])
+    rows = torch.cat([vectors for _, vectors in chunks]).cpu()
     return {int(client): row.clone() for client, row in zip(clients, rows, strict=True)}
 
 
 def _from_all_ranks(experiment: Experiment, personal: PersonalState) -> PersonalState:
     """Personal vectors of the participants of all ranks, by number of the client."""
-    parts = all_gather(experiment.ranks, [personal], torch.device("cpu"))
-    return {client: row for part in parts for client, row in part.items()}
+    of_all: dict[int, Tensor] = {}
+    for part in all_gather(experiment.ranks, [personal], torch.device("cpu")):
+        of_all.update(part)
+    return of_all
 
 
 def _transformed(
     updates: Tensor, experiment: Experiment, sent: RoundContext, group: GroupPlan
 ) -> _Transformed:
-    """Apply every transform to what may leave the clients, with zero where it is not finite."""
+    """Apply every transform to what may leave the clients [K, d]."""
     if sent.released_coordinates is not None:
         updates = updates.index_select(1, sent.released_coordinates)
     measured = Measured(updates)
@@ -169,14 +187,17 @@ def _transformed(
     for transform in experiment.algorithm.transforms:
         updates, touched = transform.apply(updates, context)
         clipped = clipped if touched is None else clipped | touched
-    lengths = norms(updates)  # measured anew, whatever the transforms say that they did
+
+    # Norms are measured anew, whatever the transforms say that they did.
+    lengths = norms(updates)
     finite = finite_before & lengths.isfinite()
     lengths = torch.where(finite, lengths, 0.0)
     return _Transformed(_without(updates, finite), lengths, clipped & finite, finite)
 
 
 def _without(updates: Tensor, finite: Tensor) -> Tensor:
-    """The updates with zeros in rows that are not finite; no copy on a CPU where all rows are."""
+    """The updates [K, k] with zeros in rows that are not finite [K]."""
+    # To ask a GPU would take longer than the copy.
     whole = updates.device.type == "cpu" and bool(finite.all())
     return updates if whole else torch.where(finite[:, None], updates, 0.0)
 
@@ -197,9 +218,8 @@ def _add(
         bound = sensitivity_bound(experiment.algorithm, group) or 0.0
         add_grid_sum(partial.total, transformed.updates, transformed.norms, bound, grid)
     partial.largest_norm = torch.maximum(partial.largest_norm, transformed.norms.max())
-    partial.counts += torch.stack(
-        [transformed.clipped.sum(), (~transformed.finite).sum()]
-    )
+    excluded = (~transformed.finite).sum()
+    partial.counts += torch.stack([transformed.clipped.sum(), excluded])
 
 
 def _add_canaries(
@@ -209,27 +229,30 @@ def _add_canaries(
     experiment: Experiment,
     context: RoundContext,
 ) -> None:
-    """Add the group's canaries to its sum, once over all ranks, by the clients' transforms."""
-    if experiment.canary is None:
+    """Add a group's canaries to its sum, through the clients' transforms.
+
+    One rank adds them, for all ranks.
+
+    Args:
+        partial: the group's sum of this rank.
+        index: of the group in the plan.
+        group: as in this round.
+        experiment: the run.
+        context: what clients receive.
+    """
+    canary = experiment.canary
+    if canary is None:
         return
-    sending = experiment.canary.sending(
-        experiment.algorithm, index, group, context.round
-    )
-    partial.canaries, partial.others = len(sending), partial.total.clone()
-    norm = group.clipping_norm or experiment.algorithm.plan.spec.clipping_norm
+    sending = canary.sending(experiment.algorithm, index, group, context.round)
+    partial.canaries = len(sending)
+    partial.without_canaries = partial.total.clone()
     if not experiment.ranks.is_main:
         return
+    norm = group.clipping_norm or experiment.algorithm.plan.spec.clipping_norm
     for first in range(0, len(sending), CHUNK_CLIENTS):
-        rows = experiment.canary.updates(
-            index, sending[first : first + CHUNK_CLIENTS], norm
-        )
-        _add(
-            partial,
-            torch.from_numpy(rows).to(experiment.device),
-            experiment,
-            context,
-            group,
-        )
+        chunk = sending[first : first + CHUNK_CLIENTS]
+        rows = torch.from_numpy(canary.updates(index, chunk, norm))
+        _add(partial, rows.to(experiment.device), experiment, context, group)
 
 
 def _reduced(
@@ -237,24 +260,33 @@ def _reduced(
     round_: int,
     group: GroupPlan,
     partial: _PartialSum,
-    measured: Sequence[float],
+    evidence: Sequence[float],
 ) -> GroupSum:
-    """The group's sum over all ranks, with its clipped and excluded updates and largest norm."""
-    sampler, ranks = experiment.algorithm.sampler_of(group), experiment.ranks
-    clipped, excluded, largest = measured
+    """The group's sum over all ranks.
+
+    Args:
+        experiment: the run.
+        round_: from 1.
+        group: as in this round.
+        partial: the group's sum of this rank.
+        evidence: clipped updates, excluded updates and the largest norm, of all ranks.
+    """
+    clipped, excluded, largest_norm = evidence
+    without_canaries = partial.without_canaries
+    if without_canaries is not None:
+        without_canaries = all_reduce_sum(experiment.ranks, without_canaries)
+    sampler = experiment.algorithm.sampler_of(group)
     return GroupSum(
         group=group,
-        total=all_reduce_sum(ranks, partial.total),
+        total=all_reduce_sum(experiment.ranks, partial.total),
         sampling=(sampler.law or SamplingLaw.FULL).of_person(group.contributions),
         ratio=sampler.ratio(group.clients, group.sampling_ratio),
         participants=partial.participants,
         bound=sensitivity_bound(experiment.algorithm, group),
-        largest_norm=largest,
+        largest_norm=largest_norm,
         clipped=int(clipped),
         excluded=int(excluded),
         canaries=partial.canaries,
-        others=None
-        if partial.others is None
-        else all_reduce_sum(ranks, partial.others),
+        without_canaries=without_canaries,
         grid=experiment.grid(round_, group),
     )

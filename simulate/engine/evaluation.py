@@ -1,4 +1,4 @@
-"""Test accuracy of the global model (by class and privacy group) and of personal models."""
+"""Test accuracy of the global model, by class and group, and of personal models."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from simulate.models.network import Model
 from simulate.parallel import over_chunks
 from simulate.tasks import Metric, finite_or_none
 
-BATCH_RECORDS = 250  # test records per chunk of a thread
-CHUNK_CLIENTS = 64  # clients that are evaluated in one chunk
+# Test records in a chunk of a thread, and clients in a chunk of personal models.
+BATCH_RECORDS = 250
+CHUNK_CLIENTS = 64
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class AccuracyMeasures:
 
     @property
     def accuracy(self) -> float:
-        """The score, or the share of correct predictions; for personal models a mean."""
+        """The score or share of correct predictions; of personal models their mean."""
         if self.score is not None:
             return self.score
         if self.personal is not None:
@@ -63,7 +64,16 @@ def measure(
     rows: Tensor | None = None,
     metric: Metric | None = None,
 ) -> AccuracyMeasures:
-    """Accuracy and loss of parameters [d] on test records."""
+    """Accuracy and loss of parameters [d] on test records.
+
+    Args:
+        model: of the parameters.
+        theta: the parameters [d].
+        data: with the test records.
+        workers: number of threads.
+        rows: indices of the test records; None for all.
+        metric: of the run; None for the accuracy of classification.
+    """
     labels = data.test_y if rows is None else data.test_y[rows]
 
     def logits_of(part: slice) -> Tensor:
@@ -76,9 +86,8 @@ def measure(
             return _scored(model, metric, logits, data, rows)
         loss = float(functional.cross_entropy(logits.double(), labels))
     classes = len(data.classes)
-    correct = torch.bincount(
-        labels[logits.argmax(1) == labels], minlength=classes
-    ).numpy()
+    hits = labels[logits.argmax(1) == labels]
+    correct = torch.bincount(hits, minlength=classes).numpy()
     total = torch.bincount(labels, minlength=classes).numpy()
     return AccuracyMeasures(correct, total, finite_or_none(loss))
 
@@ -86,136 +95,167 @@ def measure(
 def _scored(
     model: Model, metric: Metric, outputs: Tensor, data: Dataset, rows: Tensor | None
 ) -> AccuracyMeasures:
-    """The metric on the outputs of test records, of all and of each group where that is known."""
+    """The metric on the outputs of all test records, and of each group's.
+
+    Test records need not name a group.
+    """
     labels = data.test_y if rows is None else data.test_y[rows]
     targets = model.objective.targets_of(labels)
     groups = data.test_groups
     if groups is not None and rows is not None:
         groups = groups[rows.numpy()]
-    own = (
-        {}
-        if groups is None
-        else {str(name): groups == name for name in np.unique(groups)}
-    )
-    scores = {
-        name: metric(outputs[torch.from_numpy(rows)], targets[torch.from_numpy(rows)])
-        for name, rows in own.items()
-    }
-    loss, nothing = (
-        finite_or_none(float(model.objective(outputs, labels))),
-        np.zeros(0, np.int64),
-    )
+    scores = {}
+    if groups is not None:
+        for name in np.unique(groups):
+            in_group = torch.from_numpy(groups == name)
+            scores[str(name)] = metric(outputs[in_group], targets[in_group])
+    no_counts = np.zeros(0, np.int64)
     return AccuracyMeasures(
-        nothing, nothing, loss, score=metric(outputs, targets), score_by_group=scores
+        correct=no_counts,
+        total=no_counts,
+        loss=finite_or_none(float(model.objective(outputs, labels))),
+        score=metric(outputs, targets),
+        score_by_group=scores,
     )
 
 
 def by_group(
     measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """The accuracy per group: of personal models a mean, else by class with the group's shares."""
+    """The accuracy per group.
+
+    That of personal models is a mean; that of a global model weighs the classes by the
+    group's shares of them.
+
+    Args:
+        measured: all measures.
+        shares: of each class in the training records, by name of the group [classes].
+    """
     if measured.score_by_group is not None:
         return dict(measured.score_by_group)
     if measured.personal_by_group is not None:
         return dict(measured.personal_by_group)
-    known, result = measured.total > 0, {}
+    is_tested = measured.total > 0
+    accuracies = measured.by_class[is_tested]
+    result = {}
     for name, share in shares.items():
-        weights = share[known]
-        mean = (
-            np.average(measured.by_class[known], weights=weights)
-            if weights.sum()
-            else 0.0
-        )
+        weights = share[is_tested]
+        mean = np.average(accuracies, weights=weights) if weights.sum() else 0.0
         result[name] = float(mean)
     return result
 
 
-class _Score(NamedTuple):
-    """Counts of some clients' models, one row per client [K, classes], losses and scores [K]."""
+class _ChunkScores(NamedTuple):
+    """Counts, losses and scores of the personal models of some clients."""
 
-    correct: np.ndarray
-    total: np.ndarray
-    loss: np.ndarray
-    score: np.ndarray
+    correct: np.ndarray  # correct predictions per class, one row per client
+    total: np.ndarray  # test records per class, one row per client
+    loss: np.ndarray  # [K]
+    score: np.ndarray  # the run's metric [K]; empty for accuracy
 
 
 def evaluate_personal(
-    experiment: Experiment, context: RoundContext, most: int
+    experiment: Experiment, context: RoundContext, max_clients: int
 ) -> AccuracyMeasures:
-    """Accuracy of personal models on each client's own test records."""
-    chosen = stream(experiment.seed, Purpose.EVALUATION).permutation(
-        experiment.clients
-    )[:most]
-    chosen = np.sort(chosen)
-    groups, scores, clients = experiment.algorithm.plan.groups, [], []
+    """Accuracy of personal models on each client's own test records.
+
+    Args:
+        experiment: the run.
+        context: what clients would receive.
+        max_clients: how many are evaluated at most, the same ones each time.
+    """
+    order = stream(experiment.seed, Purpose.EVALUATION).permutation(experiment.clients)
+    chosen = np.sort(order[:max_clients])
+    groups = experiment.algorithm.plan.groups
+    scores = []
+    names: list[str] = []  # of the group of each client
     for group, members in zip(groups, experiment.partition.members, strict=True):
         evaluated = np.intersect1d(np.asarray(members), chosen)
         for first in range(0, len(evaluated), CHUNK_CLIENTS):
-            part = evaluated[first : first + CHUNK_CLIENTS]
-            scores.append(_score(experiment, context, group, part))
-            clients.append((group.name, len(part)))
-    return _combined(scores, clients)
+            clients = evaluated[first : first + CHUNK_CLIENTS]
+            scores.append(_score(experiment, context, group, clients))
+            names += [group.name] * len(clients)
+    return _combined(scores, names)
 
 
 def _score(
     experiment: Experiment, context: RoundContext, group: GroupPlan, clients: np.ndarray
-) -> _Score:
-    """Evaluate the personal models of clients of one group on their own test records."""
-    algorithm, model, data = experiment.algorithm, experiment.model, experiment.data
-    batch = client_batch(
-        experiment, context, group, clients, round_=experiment.rounds + 1
+) -> _ChunkScores:
+    """Evaluate the personal models of clients of one group on their test records."""
+    algorithm = experiment.algorithm
+    round_ = experiment.rounds + 1  # names streams that no training has used
+    batch = client_batch(experiment, context, group, clients, round_=round_)
+    thetas = algorithm.split.use(
+        experiment.model, context.theta, batch.personal, clients
     )
-    thetas = algorithm.split.use(model, context.theta, batch.personal, clients)
     thetas = algorithm.personalisation.deploy(thetas, batch).expand(len(clients), -1)
-    correct, total, losses, scores = [], [], [], []
+    of_clients = []
     with torch.no_grad():
         for theta, client in zip(thetas, clients, strict=True):
-            chosen = torch.from_numpy(experiment.own_test(int(client)))
-            classes = len(data.classes)
-            labels, metric = data.test_y[chosen], experiment.metric
-            logits = model.logits(
-                theta, data.inputs(data.test_x[chosen].to(theta.device))
-            ).cpu()
-            if metric is not None:
-                targets = model.objective.targets_of(labels)
-                scores.append(metric(logits, targets) if len(labels) else np.nan)
-                losses.append(
-                    float(model.objective(logits, labels)) if len(labels) else np.nan
-                )
-                continue
-            hits = labels[logits.argmax(1) == labels]
-            correct.append(np.bincount(hits.numpy(), minlength=classes))
-            total.append(np.bincount(labels.numpy(), minlength=classes))
-            losses.append(float(functional.cross_entropy(logits.double(), labels)))
-    if scores:
-        correct = total = [np.zeros(1, np.int64)] * len(scores)
-    return _Score(
-        np.stack(correct), np.stack(total), np.asarray(losses), np.asarray(scores)
+            of_clients.append(_score_of_client(experiment, theta, int(client)))
+    return _ChunkScores(
+        correct=np.stack([scores.correct for scores in of_clients]),
+        total=np.stack([scores.total for scores in of_clients]),
+        loss=np.concatenate([scores.loss for scores in of_clients]),
+        score=np.concatenate([scores.score for scores in of_clients]),
     )
 
 
-def _combined(scores: list[_Score], clients: list[tuple[str, int]]) -> AccuracyMeasures:
-    correct = np.concatenate([score.correct for score in scores])
-    total = np.concatenate([score.total for score in scores])
-    with np.errstate(invalid="ignore"):
-        personal = correct.sum(1) / total.sum(
-            1
-        )  # NaN for a client without test records
-    own = np.concatenate([score.score for score in scores])
-    personal = own if own.size else personal
-    names = np.repeat([name for name, _ in clients], [count for _, count in clients])
+def _score_of_client(
+    experiment: Experiment, theta: Tensor, client: int
+) -> _ChunkScores:
+    """Evaluate the parameters [D] of one client; NaN without test records."""
+    model = experiment.model
+    data = experiment.data
+    rows = torch.from_numpy(experiment.own_test(client))
+    labels = data.test_y[rows]
+    inputs = data.inputs(data.test_x[rows].to(theta.device))
+    logits = model.logits(theta, inputs).cpu()
+    if experiment.metric is not None:
+        score = np.nan
+        loss = np.nan
+        if len(labels):
+            score = experiment.metric(logits, model.objective.targets_of(labels))
+            loss = float(model.objective(logits, labels))
+        no_counts = np.zeros(1, np.int64)
+        return _ChunkScores(
+            no_counts, no_counts, np.asarray([loss]), np.asarray([score])
+        )
+    classes = len(data.classes)
+    hits = labels[logits.argmax(1) == labels]
+    loss = float(functional.cross_entropy(logits.double(), labels))
+    return _ChunkScores(
+        correct=np.bincount(hits.numpy(), minlength=classes),
+        total=np.bincount(labels.numpy(), minlength=classes),
+        loss=np.asarray([loss]),
+        score=np.zeros(0),
+    )
+
+
+def _combined(scores: list[_ChunkScores], names: list[str]) -> AccuracyMeasures:
+    """The measures of all clients, of which ``names`` has the groups."""
+    correct = np.concatenate([chunk.correct for chunk in scores])
+    total = np.concatenate([chunk.total for chunk in scores])
+    metric_scores = np.concatenate([chunk.score for chunk in scores])
+    has_metric = bool(metric_scores.size)
+    if has_metric:
+        of_clients = metric_scores
+    else:
+        # NaN for a client without test records.
+        with np.errstate(invalid="ignore"):
+            of_clients = correct.sum(1) / total.sum(1)
+    mean = float(np.nanmean(of_clients))
     by_group = {
-        str(name): float(np.nanmean(personal[names == name])) for name, _ in clients
+        name: float(np.nanmean(of_clients[np.array(names) == name]))
+        for name in dict.fromkeys(names)
     }
-    loss = finite_or_none(
-        float(np.nanmean(np.concatenate([score.loss for score in scores])))
-    )
+    losses = np.concatenate([chunk.loss for chunk in scores])
     return AccuracyMeasures(
-        correct.sum(0),
-        total.sum(0),
-        loss,
-        personal=float(np.nanmean(personal)),
+        correct=correct.sum(0),
+        total=total.sum(0),
+        loss=finite_or_none(float(np.nanmean(losses))),
+        personal=mean,
         personal_by_group=by_group,
-        score=float(np.nanmean(personal)) if own.size else None,
-        score_by_group=by_group if own.size else None,
+        score=mean if has_metric else None,
+        score_by_group=by_group if has_metric else None,
     )

@@ -33,7 +33,26 @@ from simulate.tasks import Metric
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that a run's result depends on; model, data and partition match the plan."""
+    """Everything that a run's result depends on.
+
+    Attributes:
+        algorithm: with the plan.
+        model: as planned.
+        data: training and test records.
+        partition: which records each client has.
+        seed: of the streams.
+        device: where models are trained.
+        workers: number of threads; no result depends on it.
+        ranks: processes of the run; results depend on them by rounding only.
+        canaries: per group, in addition to the plan's clients.
+        metric: of the run; None for the accuracy of classification.
+        key: secret of cohorts, noise and Poisson batches; None for those of the seed.
+        discrete: whether sums and their noise are on a grid.
+
+    Raises:
+        InputError: when model, data or partition do not match the plan, with all faults
+            at once.
+    """
 
     algorithm: Algorithm
     model: Model
@@ -41,70 +60,85 @@ class Experiment:
     partition: ClientPartition
     seed: int
     device: torch.device
-    workers: int = field(
-        default_factory=torch.get_num_threads
-    )  # no result depends on it
-    ranks: Ranks = SINGLE_PROCESS  # results depend on it by rounding only
-    canaries: int = 0  # per group, in addition to the plan's clients
-    metric: Metric | None = None  # None for the accuracy of classification
-    key: NoiseKey | None = (
-        None  # secret of cohorts, noise and Poisson batches, not the seed's
-    )
-    discrete: bool = False  # whether sums and their noise are on a grid
+    workers: int = field(default_factory=torch.get_num_threads)
+    ranks: Ranks = SINGLE_PROCESS
+    canaries: int = 0
+    metric: Metric | None = None
+    key: NoiseKey | None = None
+    discrete: bool = False
 
     def __post_init__(self) -> None:
-        planned = self.algorithm.plan.spec.model
-        faults = []
-        if self.model.name != planned.name:
-            faults.append(
-                Fault("model.name", f"must be {planned.name}", self.model.name)
-            )
-        if self.model.parameters != planned.parameters:
-            rule = f"must be {self.model.parameters} for {self.model.name}"
-            faults.append(Fault("model.parameters", rule, planned.parameters))
-        if self.model.input_shape != self.data.shape:
-            shapes = self.model.input_shape, self.data.shape
-            shape, found = ("x".join(map(str, one)) for one in shapes)
-            rule = f"must have images of shape {shape} for {self.model.name}"
-            faults.append(Fault("dataset", rule, f"{self.data.name} with {found}"))
-        if self.model.stochastic and self.device.type != "cpu":
-            rule = "must be cpu for a module with dropout or other random numbers"
-            faults.append(Fault("device", rule, self.device.type))
-        if self.model.classes < len(self.data.classes):
-            rule = f"must have at most the {self.model.classes} classes of {self.model.name}"
-            faults.append(Fault("dataset", rule, len(self.data.classes)))
-        if self.local.augmentation is not None:
-            faults += augmentation_faults(self.local.augmentation, self.data)
-        for group, members in zip(
-            self.algorithm.plan.groups, self.partition.members, strict=False
-        ):
-            if group.records is not None:
-                fewest = min(
-                    len(self.partition.records(int(client))) for client in members
-                )
-                if fewest < group.records:
-                    rule = f"must leave each client of {group.name} {group.records} records"
-                    faults.append(Fault("partition", rule, fewest))
-        try:
-            _ = self._initialised
-        except InputError as error:
-            faults += error.faults
-        sizes = [len(part) for part in self.partition.members]
-        if sizes != [group.clients for group in self.algorithm.plan.groups]:
-            faults.append(
-                Fault("partition", "must have the plan's clients in each group", sizes)
-            )
-        mechanism = self.algorithm.mechanism
-        if self.discrete and not (mechanism.noisy and mechanism.release_client is None):
-            rule = "must not be secure-discrete without noise on sums"
-            faults.append(Fault("noise", rule, self.algorithm.name))
-        excluded = self.algorithm.plan.spec.excludes_use("secure-discrete")
-        if self.discrete and excluded is not None:
-            faults.append(Fault("noise", excluded, "secure-discrete"))
+        faults = [
+            *self._model_faults(),
+            *self._data_faults(),
+            *self._partition_faults(),
+            *self._noise_faults(),
+        ]
         if faults:
             raise InputError(faults)
         if self.canaries:
             canary_clients.check_canaries(self.algorithm, self.canaries, self.dimension)
+
+    def _model_faults(self) -> Iterator[Fault]:
+        """What of the model differs from the plan, or suits not data and device."""
+        planned = self.algorithm.plan.spec.model
+        model = self.model
+        if model.name != planned.name:
+            yield Fault("model.name", f"must be {planned.name}", model.name)
+        if model.parameters != planned.parameters:
+            rule = f"must be {model.parameters} for {model.name}"
+            yield Fault("model.parameters", rule, planned.parameters)
+        if model.input_shape != self.data.shape:
+            expected = "x".join(map(str, model.input_shape))
+            shape = "x".join(map(str, self.data.shape))
+            rule = f"must have images of shape {expected} for {model.name}"
+            yield Fault("dataset", rule, f"{self.data.name} with {shape}")
+        if model.stochastic and self.device.type != "cpu":
+            rule = "must be cpu for a module with dropout or other random numbers"
+            yield Fault("device", rule, self.device.type)
+
+    def _data_faults(self) -> Iterator[Fault]:
+        """What the data lack for the model, local training and the plan's groups."""
+        if self.model.classes < len(self.data.classes):
+            rule = (
+                f"must have at most the {self.model.classes} classes "
+                f"of {self.model.name}"
+            )
+            yield Fault("dataset", rule, len(self.data.classes))
+        if self.local.augmentation is not None:
+            yield from augmentation_faults(self.local.augmentation, self.data)
+        groups = self.algorithm.plan.groups
+        for group, members in zip(groups, self.partition.members, strict=False):
+            if group.records is None:
+                continue
+            fewest = min(len(self.partition.records(int(client))) for client in members)
+            if fewest < group.records:
+                rule = f"must leave each client of {group.name} {group.records} records"
+                yield Fault("partition", rule, fewest)
+
+    def _partition_faults(self) -> Iterator[Fault]:
+        """Faults of the initial parameters, and of the numbers of clients."""
+        try:
+            _ = self._initialised
+        except InputError as error:
+            yield from error.faults
+        sizes = [len(members) for members in self.partition.members]
+        if sizes != [group.clients for group in self.algorithm.plan.groups]:
+            yield Fault(
+                "partition", "must have the plan's clients in each group", sizes
+            )
+
+    def _noise_faults(self) -> Iterator[Fault]:
+        """What rules out noise on a grid."""
+        if not self.discrete:
+            return
+        mechanism = self.algorithm.mechanism
+        if not mechanism.noisy or mechanism.release_client is not None:
+            rule = "must not be secure-discrete without noise on sums"
+            yield Fault("noise", rule, self.algorithm.name)
+        excluded = self.algorithm.plan.spec.excludes_use("secure-discrete")
+        if excluded is not None:
+            yield Fault("noise", excluded, "secure-discrete")
 
     @property
     def local(self) -> LocalTraining:
@@ -113,7 +147,7 @@ class Experiment:
 
     @cached_property
     def batch_rows(self) -> int:
-        """Rows of a mini-batch: the batch size, or the records of the largest client if fewer."""
+        """Rows of a mini-batch: the batch size, or the most records of a client."""
         largest = self.partition.sizes(np.concatenate(self.partition.members)).max()
         return max(1, min(self.local.batch_size, int(largest)))
 
@@ -124,7 +158,7 @@ class Experiment:
 
     @cached_property
     def layer_lengths(self) -> tuple[int, ...]:
-        """Lengths of the model's layers if the global vector is the model's; else empty."""
+        """Lengths of the model's layers; empty if the global vector is another one."""
         lengths = tuple(math.prod(shape) for _, shape in self.model.shapes)
         return lengths if sum(lengths) == self.dimension else ()
 
@@ -135,13 +169,16 @@ class Experiment:
 
     @cached_property
     def placed(self) -> tuple[Tensor, Tensor]:
-        """Training records and labels, on the device where half of its free memory has room."""
-        x, y = self.data.train_x, self.data.train_y
-        if (
-            self.device.type == "cuda"
-            and x.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2
-        ):
-            return x, y
+        """Training records and labels, on the device if they fit.
+
+        They may take half of its free memory.
+        """
+        x = self.data.train_x
+        y = self.data.train_y
+        if self.device.type == "cuda":
+            free_bytes, _ = torch.cuda.mem_get_info(self.device)
+            if x.nbytes > free_bytes / 2:
+                return x, y
         return x.to(self.device), y.to(self.device)
 
     @cached_property
@@ -151,7 +188,7 @@ class Experiment:
 
     @cached_property
     def personal_start(self) -> Tensor | None:
-        """Personal vector before a client's first round [p]; None without personal state."""
+        """Personal vector before a client's first round [p]; None without one."""
         return self.algorithm.split.personal(self.model, self.start)
 
     @cached_property
@@ -179,27 +216,30 @@ class Experiment:
         return self.algorithm.plan.spec_digest
 
     def private_seed(self, group: str = "") -> int:
-        """The seed of what a key draws in a run with secure noise; other specs have other ones."""
+        """The seed of what a key draws in a run with secure noise.
+
+        Another spec has another one.
+        """
         return private_seed(self.seed, self._digest, group)
 
     def private_stream(
         self, purpose: Purpose, *indices: int, group: str = ""
     ) -> np.random.Generator:
-        """The stream of a cohort, of noise or of a Poisson batch: of the key, or of the seed."""
+        """The stream of a cohort, noise or a Poisson batch: by key, or by seed."""
         if self.key is None:
             return stream(self.private_seed(group), purpose, *indices)
         return cast(np.random.Generator, self.key.stream(int(purpose), *indices))
 
     def grid(self, round_: int, group: GroupPlan) -> float | None:
-        """Step of the grid of the release that has a group's sum; None without a grid."""
+        """Grid step of the release with a group's sum; None without a grid."""
         if not self.discrete:
             return None
-        own = [group]
+        groups = [group]
         if self.algorithm.mechanism.joint:
-            own = list(groups_in_round(self.algorithm, round_))
-        bounds = [sensitivity_bound(self.algorithm, one) or 0.0 for one in own]
+            groups = list(groups_in_round(self.algorithm, round_))
         stds = [
-            one.noise_multiplier * bound for one, bound in zip(own, bounds, strict=True)
+            member.noise_multiplier * (sensitivity_bound(self.algorithm, member) or 0.0)
+            for member in groups
         ]
         return grid_of(max(stds))
 
@@ -210,8 +250,10 @@ class Experiment:
     def own_test(self, client: int) -> np.ndarray:
         """Indices of the test records of a client's personal model; drawn once."""
         if client not in self._own_tests:
-            found = personal_test_records(self.data, self.partition, client, self.seed)
-            self._own_tests[client] = found
+            records = personal_test_records(
+                self.data, self.partition, client, self.seed
+            )
+            self._own_tests[client] = records
         return self._own_tests[client]
 
     @cached_property
@@ -219,48 +261,58 @@ class Experiment:
         return {}
 
     def label_shares(self) -> dict[str, np.ndarray]:
-        """Share of each class among the training records of each group, by name of the group."""
-        labels, classes = self.data.train_labels.numpy(), len(self.data.classes)
-        count, members = self.partition.label_distribution, self.partition.members
-        groups = zip(self.algorithm.plan.groups, members, strict=True)
+        """Shares of the classes in each group's training records, by group's name."""
+        labels = self.data.train_labels.numpy()
+        classes = len(self.data.classes)
+        groups = self.algorithm.plan.groups
+        partition = self.partition
         return {
-            group.name: count(clients, labels, classes) for group, clients in groups
+            group.name: partition.label_distribution(members, labels, classes)
+            for group, members in zip(groups, partition.members, strict=True)
         }
 
     def label_skew(self) -> float:
-        """``Coverage.skew`` of the clients' labels by pairs of records, without bias for few."""
-        labels, partition = self.data.train_labels.numpy(), self.partition
-        classes, excess, pairs = len(self.data.classes), 0.0, 0.0
-        for members in partition.members:
-            alike = float(
-                (partition.label_distribution(members, labels, classes) ** 2).sum()
-            )
+        """``Coverage.skew`` of the clients' labels: 0 for mixed ones, 1 for one class.
+
+        It compares the share of pairs of records with one label, within a client and
+        within its group. Pairs without repetition have no bias for few records.
+        """
+        labels = self.data.train_labels.numpy()
+        classes = len(self.data.classes)
+        excess = 0.0
+        clients = 0
+        for members in self.partition.members:
+            shares = self.partition.label_distribution(members, labels, classes)
+            alike_in_group = float((shares**2).sum())
+            if alike_in_group >= 1:
+                continue  # a single class, in which no client can be skewed
             for client in members:
-                counts = np.bincount(
-                    labels[partition.records(int(client))], minlength=classes
-                )
+                records = self.partition.records(int(client))
+                counts = np.bincount(labels[records], minlength=classes)
                 number = counts.sum()
-                if number > 1 and alike < 1:
-                    same = float(
-                        (counts * (counts - 1)).sum() / (number * (number - 1))
-                    )
-                    excess += (same - alike) / (1 - alike)
-                    pairs += 1
-        return min(max(excess / pairs, 0.0), 1.0) if pairs else 0.0
+                if number > 1:
+                    pairs = number * (number - 1)
+                    alike = float((counts * (counts - 1)).sum() / pairs)
+                    excess += (alike - alike_in_group) / (1 - alike_in_group)
+                    clients += 1
+        return min(max(excess / clients, 0.0), 1.0) if clients else 0.0
 
 
-# --- Precision and repeatability of matrix products and convolutions on GPUs. --------------------
+# --- Precision and repeatability of matrix products and convolutions on GPUs. ---------
 
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Until the block ends, on GPUs: the same bits each time, and no TF32 with its 10 bits."""
-    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, convolution.allow_tf32, convolution.deterministic
-    matmul.allow_tf32 = convolution.allow_tf32 = False
-    convolution.deterministic = (
-        True  # else a resumed run would differ from the ledger so far
-    )
+    """Until the block ends, on GPUs: the same bits each time, and no TF32.
+
+    TF32 has 10 bits. With other bits a resumed run would differ from its ledger so far.
+    """
+    matmul = torch.backends.cuda.matmul
+    convolution = torch.backends.cudnn
+    before = (matmul.allow_tf32, convolution.allow_tf32, convolution.deterministic)
+    matmul.allow_tf32 = False
+    convolution.allow_tf32 = False
+    convolution.deterministic = True
     try:
         yield
     finally:

@@ -1,29 +1,27 @@
-"""The training loop: one round after another, each booked in the ledger before it is used."""
+"""The training loop: each round is booked in the ledger before it is used."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.errors import InputError
-from privplan.evidence.measurement import measure_noise
 from privplan.evidence.rounds import vector_digest
 from privplan.ledger import Witness
-from privplan.record import Executed, Mask, Residual, RoundMetrics
-from privplan.streams import Purpose, mask_digest, stream
+from privplan.record import RoundMetrics
+from privplan.streams import Purpose
 from simulate import audit as traces
 from simulate import postprocessing
-from simulate.algorithm import extra_coordinates, weights
+from simulate.algorithm import weights
 from simulate.components import GroupSum, Released, State
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, measure
 from simulate.engine.experiment import Experiment, exact_products
+from simulate.engine.measurements import measure_client_releases, measure_releases
 from simulate.engine.round import (
     PersonalState,
     RoundContext,
@@ -38,42 +36,69 @@ from simulate.tasks import EVALUATED_RECORDS, evaluated_rows, finite_or_none
 from simulate.tasks import evaluation_schedule as schedule_of
 
 _log = logging.getLogger(__name__)
-EVALUATED_CLIENTS = (
-    100  # most clients whose personal models are evaluated during training
-)
+# Most clients whose personal models are evaluated during training.
+EVALUATED_CLIENTS = 100
+# Key of the last sums [groups, B - 1, d] in the mechanism's state, the latest first.
+PAST = "past_sums"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """State of training after a round: everything that the next round depends on."""
+    """State of training after a round: everything that the next round depends on.
 
-    round: int  # completed rounds
-    theta: Tensor  # global vector [d]
+    Attributes:
+        round: completed rounds.
+        theta: the global vector [d].
+        server: the state of aggregator and server.
+        personal: personal vectors by number of the client.
+        metrics: evaluations so far.
+        chain: hash of the last ledger line whose release is used in ``theta``.
+        canary_scores: log-likelihood ratios [M, canaries per group].
+        mechanism: the state of the mechanism.
+        releases: what the round released, in the order of the ledger; the next round
+            does not depend on it.
+        measures: the evaluation on all test records; the next round does not depend on
+            it.
+    """
+
+    round: int
+    theta: Tensor
     server: State
     personal: PersonalState
-    metrics: tuple[RoundMetrics, ...]  # evaluations so far
-    chain: str  # hash of the last ledger line whose release is used in ``theta``
-    canary_scores: np.ndarray | None = (
-        None  # log-likelihood ratios [M, canaries per group]
-    )
+    metrics: tuple[RoundMetrics, ...]
+    chain: str
+    canary_scores: np.ndarray | None = None
     mechanism: State = field(default_factory=dict)
-    # What the round released, in the order of the ledger, and the evaluation on all test records;
-    # the next round depends on neither.
     releases: tuple[Tensor, ...] = ()
     measures: AccuracyMeasures | None = None
 
 
 def initial_state(experiment: Experiment) -> Progress:
     """State of training before the first round."""
-    theta, algorithm = experiment.start.to(experiment.device), experiment.algorithm
-    server = postprocessing.initial_state(algorithm, theta).server
-    scores = (
-        None if experiment.canary is None else traces.initial_scores(experiment.canary)
+    algorithm = experiment.algorithm
+    plan = algorithm.plan
+    theta = experiment.start.to(experiment.device)
+    canary_scores = None
+    if experiment.canary is not None:
+        canary_scores = traces.initial_scores(experiment.canary)
+
+    # Correlated noise needs the sums of the rounds before: zero before the first one.
+    mechanism: State = {}
+    bands = len(plan.spec.mixture)
+    if bands > 1:
+        shape = (len(plan.groups), bands - 1, len(theta))
+        mechanism = {PAST: theta.new_zeros(shape, dtype=torch.float64)}
+
+    return Progress(
+        round=0,
+        theta=theta,
+        server=postprocessing.initial_state(algorithm, theta).server,
+        personal={},
+        metrics=(),
+        chain=plan.digest,
+        canary_scores=canary_scores,
+        mechanism=mechanism,
     )
-    groups, bands = len(algorithm.plan.groups), len(algorithm.plan.spec.mixture)
-    past = theta.new_zeros(groups, bands - 1, len(theta), dtype=torch.float64)
-    state = {PAST: past} if bands > 1 else {}
-    return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores, state)
 
 
 def run_round(
@@ -82,40 +107,64 @@ def run_round(
     ledger: LedgerWriter,
     witness: Witness | None = None,
 ) -> Progress:
-    """Run one round: sample, train, sum, release, write to the ledger, then take the step."""
-    round_, algorithm = progress.round + 1, experiment.algorithm
+    """Run one round: sample, train, sum, release, book it, then take the step."""
+    round_ = progress.round + 1
+    algorithm = experiment.algorithm
     coordinates = released_coordinates(experiment, round_)
     context = RoundContext(
         round_, progress.theta, progress.server, coordinates, progress.personal
     )
     if witness is not None:
-        names = [group.name for group in algorithm.plan.groups]
-        drawn = [found.tolist() for found in positions(experiment, round_)]
-        witness.cohort(
-            round_, dict(zip(names, drawn, strict=True)), _digest(progress.theta)
-        )
-    releases, personal, score_changes, state = _release(
-        experiment, context, progress.mechanism
-    )
-    measured = [release.noise for release in releases if release.noise is not None]
-    ledger.append([release.record for release in releases], measured)
-    if witness is not None:
-        witness.release(round_, [_digest(one.vector) for one in releases], ledger.chain)
-    scores = (
-        None
-        if progress.canary_scores is None
-        else progress.canary_scores + score_changes
-    )
+        _show_cohort(witness, experiment, progress, round_)
+    released = _release(experiment, context, progress.mechanism)
+
+    # The ledger has the release before anything is computed from it.
+    vectors = _booked(released.releases, round_, ledger, witness)
+    canary_scores = progress.canary_scores
+    if canary_scores is not None:
+        canary_scores = canary_scores + released.score_changes
     before = ModelState(progress.round, progress.theta, progress.server)
-    after = postprocessing.step(
-        algorithm, before, _for_server(round_, releases), coordinates
-    )
+    for_server = _for_server(round_, released.releases)
+    after = postprocessing.step(algorithm, before, for_server, coordinates)
     theta, server = broadcast_state(experiment.ranks, after.theta, after.server)
-    all_personal = {**progress.personal, **personal}
     return Progress(
-        round_, theta, server, all_personal, progress.metrics, ledger.chain, scores, state,
-        tuple(release.vector for release in releases),
-    )  # fmt: skip
+        round=round_,
+        theta=theta,
+        server=server,
+        personal={**progress.personal, **released.personal},
+        metrics=progress.metrics,
+        chain=ledger.chain,
+        canary_scores=canary_scores,
+        mechanism=released.mechanism,
+        releases=vectors,
+    )
+
+
+def _show_cohort(
+    witness: Witness, experiment: Experiment, progress: Progress, round_: int
+) -> None:
+    """Show the witness who takes part in a round, and the model before it."""
+    groups = experiment.algorithm.plan.groups
+    cohort = {
+        group.name: chosen.tolist()
+        for group, chosen in zip(groups, positions(experiment, round_), strict=True)
+    }
+    witness.cohort(round_, cohort, _digest(progress.theta))
+
+
+def _booked(
+    releases: Sequence[Released],
+    round_: int,
+    ledger: LedgerWriter,
+    witness: Witness | None,
+) -> tuple[Tensor, ...]:
+    """The released vectors of a round, once the ledger and the witness have them."""
+    noise = [release.noise for release in releases if release.noise is not None]
+    ledger.append([release.record for release in releases], noise)
+    vectors = tuple(release.vector for release in releases)
+    if witness is not None:
+        witness.release(round_, [_digest(vector) for vector in vectors], ledger.chain)
+    return vectors
 
 
 def _for_server(round_: int, releases: Sequence[Released]) -> RoundReleases:
@@ -132,56 +181,85 @@ def _digest(vector: Tensor) -> str:
     return vector_digest(vector.detach().cpu().numpy())
 
 
+@dataclass(frozen=True)
+class _ReleasedRound:
+    """What a round releases, and what it leaves for the next one."""
+
+    releases: tuple[Released, ...]
+    personal: PersonalState  # of the participants
+    score_changes: np.ndarray | float  # of the canaries [M, canaries per group]
+    mechanism: State
+
+
 def _release(
     experiment: Experiment, context: RoundContext, state: State
-) -> tuple[tuple[Released, ...], PersonalState, np.ndarray | float, State]:
-    """A round's releases, personal vectors, canary score changes, and mechanism state."""
-    algorithm, factors = (
-        experiment.algorithm,
-        weights(experiment.algorithm, context.round),
+) -> _ReleasedRound:
+    """Train a round's cohort and release its sums, or the updates of its clients."""
+    factors = weights(experiment.algorithm, context.round)
+    release_client = experiment.algorithm.mechanism.release_client
+    if release_client is None:
+        return _release_sums(experiment, context, state, factors)
+    updates, personal = client_updates(experiment, context)
+    sent = tuple(
+        release_client(context.round, update, factors[update.group.name])
+        for update in updates
     )
-    release_client = algorithm.mechanism.release_client
-    if release_client is not None:
-        updates, personal = client_updates(experiment, context)
-        sent = (
-            release_client(context.round, one, factors[one.group.name])
-            for one in updates
-        )
-        measured = measure_client_releases(experiment, context.round, tuple(sent))
-        return measured, personal, 0.0, state
+    measured = measure_client_releases(experiment, context.round, sent)
+    return _ReleasedRound(measured, personal, 0.0, state)
+
+
+def _release_sums(
+    experiment: Experiment,
+    context: RoundContext,
+    state: State,
+    factors: Mapping[str, float],
+) -> _ReleasedRound:
+    """Train a round's cohort and release its sums, one for each group or for all."""
+    algorithm = experiment.algorithm
     sums, personal = group_sums(experiment, context)
+
+    # What the plan says that is released of each group, without noise.
+    planned = list(sums)
+    past = state.get(PAST)
+    if past is not None:
+        # The mechanism mixes the sums with earlier ones by its own factors; the release
+        # is measured against the mixture that the plan names.
+        planned = _planned_mixtures(experiment, context.round, sums, past)
+        totals = torch.stack([part.total for part in sums])[:, None]
+        state = {PAST: torch.cat([totals, past[:, :-1].to(totals)], 1)}
+        sums = algorithm.mechanism.mix(context.round, sums, past)
 
     def noise(index: int) -> np.random.Generator:
         return experiment.private_stream(Purpose.NOISE, context.round, index)
 
-    mechanism, totals = algorithm.mechanism, [part.total for part in sums]
-    if (past := state.get(PAST)) is not None:
-        given = algorithm.plan.spec.mixture_of(context.round)
-        mixed = [
-            _mixture(given, now, *old) for now, old in zip(totals, past, strict=True)
-        ]
-        kept = torch.cat([torch.stack(totals)[:, None], past[:, :-1].to(totals[0])], 1)
-        sums, totals = mechanism.mix(context.round, sums, past), mixed
-        state = {PAST: kept}
-    releases = mechanism.release(context.round, sums, factors, noise)
+    releases = algorithm.mechanism.release(context.round, sums, factors, noise)
     coordinates = context.released_coordinates
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates
     )
-    planned = [
-        replace(part, total=total) for part, total in zip(sums, totals, strict=True)
+    layers = experiment.layer_lengths
+    measured = measure_releases(releases, planned, coordinates, layers)
+    return _ReleasedRound(measured, personal, score_changes, state)
+
+
+def _planned_mixtures(
+    experiment: Experiment, round_: int, sums: Sequence[GroupSum], past: Tensor
+) -> list[GroupSum]:
+    """The plan's mixtures of groups' sums with their past ones [groups, B - 1, d]."""
+    factors = experiment.algorithm.plan.spec.mixture_of(round_)
+    return [
+        replace(part, total=_mixture(factors, part.total, *earlier))
+        for part, earlier in zip(sums, past, strict=True)
     ]
-    measured = measure_releases(
-        releases, planned, coordinates, experiment.layer_lengths
-    )
-    return measured, personal, score_changes, state
-
-
-PAST = "past_sums"  # key of the last sums [groups, B - 1, d] in the mechanism's state
 
 
 def _mixture(factors: Sequence[float], *sums: Tensor) -> Tensor:
-    """What the plan releases of a group, without noise, from its sums, the latest first."""
+    """What the plan releases of a group, without noise.
+
+    Args:
+        factors: on the sums.
+        sums: of the group [d], the latest first.
+    """
     pairs = zip(factors, sums, strict=True)
     return torch.stack([factor * total.to(sums[0]) for factor, total in pairs]).sum(0)
 
@@ -189,45 +267,69 @@ def _mixture(factors: Sequence[float], *sums: Tensor) -> Tensor:
 def evaluate_if_due(
     experiment: Experiment,
     progress: Progress,
-    every: int,
+    interval: int,
     records: int = EVALUATED_RECORDS,
 ) -> Progress:
-    """Add an evaluation to the metrics every ``every`` rounds and after the last round.
+    """Add an evaluation to the metrics, if one is due.
 
-    Of many clients or test records the same ones, drawn by the run's seed, are evaluated each time
-    but the last. Only the main rank evaluates, because it alone writes the metrics.
+    It is due every ``interval`` rounds and after the last round. Of many clients or
+    test records the same ones, drawn by the run's seed, are evaluated each time but the
+    last. Only the main rank evaluates, because it alone writes the metrics.
+
+    Args:
+        experiment: the run.
+        progress: after a round.
+        interval: number of rounds between two evaluations.
+        records: most test records in an evaluation.
     """
-    last = progress.round == experiment.rounds
-    if not ((progress.round % every == 0 or last) and experiment.ranks.is_main):
+    is_last = progress.round == experiment.rounds
+    is_due = progress.round % interval == 0 or is_last
+    if not (is_due and experiment.ranks.is_main):
         return progress
-    rows = None if last else evaluation_rows(experiment, records)
+    rows = None if is_last else evaluation_rows(experiment, records)
     measures = evaluate(experiment, progress, EVALUATED_CLIENTS, rows)
     score = finite_or_none(measures.accuracy)
     point = RoundMetrics(round=progress.round, accuracy=score, loss=measures.loss)
     _log.info("round %d of %d: score %s", progress.round, experiment.rounds, score)
-    own = experiment.algorithm.personalisation.per_client
-    complete = experiment.clients <= EVALUATED_CLIENTS if own else rows is None
-    metrics = (*progress.metrics, point)
-    return replace(progress, metrics=metrics, measures=measures if complete else None)
+
+    # Only measures of all clients, or of all test records, serve as the final ones.
+    is_complete = rows is None
+    if experiment.algorithm.personalisation.per_client:
+        is_complete = experiment.clients <= EVALUATED_CLIENTS
+    return replace(
+        progress,
+        metrics=(*progress.metrics, point),
+        measures=measures if is_complete else None,
+    )
 
 
 def evaluation_rows(
     experiment: Experiment, records: int = EVALUATED_RECORDS
 ) -> Tensor | None:
-    """Indices of ``records`` test records, sorted; None for all if there are no more."""
+    """Indices of ``records`` test records, sorted; None if there are no more."""
     rows = evaluated_rows(experiment.seed, len(experiment.data.test_y), records)
     return None if rows is None else torch.from_numpy(rows)
 
 
 def evaluate(
-    experiment: Experiment, progress: Progress, most: int, rows: Tensor | None = None
+    experiment: Experiment,
+    progress: Progress,
+    max_clients: int,
+    rows: Tensor | None = None,
 ) -> AccuracyMeasures:
-    """Accuracy of the global model, or the clients' mean accuracy of their personal models."""
+    """Accuracy of the global model, or the mean one of the clients' personal models.
+
+    Args:
+        experiment: the run.
+        progress: after a round.
+        max_clients: of personal models, how many are evaluated at most.
+        rows: for a global model, indices of the test records; None for all.
+    """
     round_ = max(progress.round, 1)
     released = experiment.algorithm.server.released(progress.theta, progress.server)
     context = RoundContext(round_, released, progress.server, None, progress.personal)
     if experiment.algorithm.personalisation.per_client:
-        return evaluate_personal(experiment, context, most)
+        return evaluate_personal(experiment, context, max_clients)
     model = experiment.model
     theta = experiment.algorithm.split.use(model, released, None, np.arange(0))
     return measure(
@@ -242,146 +344,28 @@ def train(
     after: Callable[[Progress], None] = lambda progress: None,
     witness: Witness | None = None,
 ) -> Progress:
-    """Train until the plan's last round; ``after`` is called after each."""
+    """Train until the plan's last round.
+
+    Args:
+        experiment: the run.
+        ledger: takes the lines of each round.
+        progress: where training goes on; None for its beginning.
+        after: is called after each round.
+        witness: sees each cohort and each release, if there is one.
+    """
     progress = progress or initial_state(experiment)
-    every, records = evaluation_schedule(experiment)
+    interval, records = evaluation_schedule(experiment)
     with one_core(), exact_products():
         while progress.round < experiment.rounds:
             progress = run_round(experiment, progress, ledger, witness)
             _log.debug("round %d: %d releases", progress.round, len(progress.releases))
-            progress = evaluate_if_due(experiment, progress, every, records)
+            progress = evaluate_if_due(experiment, progress, interval, records)
             after(progress)
     return progress
 
 
 def evaluation_schedule(experiment: Experiment) -> tuple[int, int]:
-    """Number of rounds between two evaluations of a run, and of test records in each."""
-    plan, total = experiment.algorithm.plan, len(experiment.data.test_y)
-    return schedule_of(plan, experiment.partition, total, EVALUATED_RECORDS)
-
-
-# --- Measurements of releases, independent of the algorithm's components. ------------------------
-
-
-def executed(experiment: Experiment) -> Executed:
-    """Properties that the algorithm declares before it has access to any data."""
-    algorithm, dimension = experiment.algorithm, experiment.dimension
-    shared, extra = (
-        algorithm.split.shared(experiment.model),
-        extra_coordinates(algorithm),
-    )
-    masks = []
-    for index, transform in enumerate(algorithm.transforms):
-        if transform.public_mask is not None:
-            generator = stream(experiment.seed, Purpose.SUPPORT, 1, index)
-            size = len(transform.public_mask(generator, dimension))
-            masks.append(Mask(index=index, name=transform.name, size=size))
-    return Executed(
-        aggregator=algorithm.aggregator.name,
-        coordinates=dimension + extra,
-        shared=(dimension if shared is None else len(shared)) + extra,
-        masks=tuple(masks),
-        appended=extra if masks else 0,
-    )
-
-
-def measure_releases(
-    releases: Sequence[Released],
-    sums: Sequence[GroupSum],
-    coordinates: Tensor | None,
-    layers: Sequence[int] = (),
-) -> tuple[Released, ...]:
-    """Releases with the residual and the noise that the loop measured.
-
-    All numbers of a round come from the device in one copy, and all vectors in another.
-    """
-    digest = "" if coordinates is None else mask_digest(coordinates.cpu().numpy())
-    totals = {part.group.name: part.total for part in sums}
-    noisy = [
-        index for index, release in enumerate(releases) if release.record.noise.noisy
-    ]
-    if not noisy:
-        return tuple(releases)
-    differences, numbers = list[Tensor](), list[Tensor]()
-    for index in noisy:
-        record = releases[index].record
-        total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
-        difference = releases[index].vector.double() - total
-        differences.append(difference)
-        numbers += [difference.square().sum(), total.norm(), difference @ total]
-    measures = torch.stack(numbers).view(-1, 3).tolist()
-    if differences[0].device.type != "cpu":
-        differences = list(torch.stack(differences).cpu())
-    result = list(releases)
-    each = zip(noisy, differences, measures, strict=True)
-    for index, difference, (squares, length, product) in each:
-        record = releases[index].record
-        if not math.isfinite(squares):
-            rule = f"must release finite numbers, as round {record.round} did not"
-            groups = ", ".join(share.group for share in record.shares)
-            raise InputError.one("mechanism", rule, groups)
-        along = product / length if length > 0 else None
-        changes = {
-            "support": digest,
-            "residual": Residual(sum_squares=squares, along_sum=along),
-        }
-        measured = None
-        if record.noise.normal and record.noise_std > 0:
-            measured = measure_noise(
-                difference.numpy(),
-                record.noise_std,
-                round_=record.round,
-                index=index,
-                sum_norm=length,
-                layers=layers if sum(layers) == len(difference) else (),
-            )
-        changed = record.model_copy(update=changes)
-        result[index] = replace(releases[index], record=changed, noise=measured)
-    return tuple(result)
-
-
-def measure_client_releases(
-    experiment: Experiment, round_: int, releases: tuple[Released, ...]
-) -> tuple[Released, ...]:
-    """Clients' releases with residuals after subtracting their noise, which is generated again.
-
-    The numbers of all clients come from the device in one copy.
-    """
-    rests = [
-        _squares_without_noise(experiment, round_, release) for release in releases
-    ]
-    if not (known := [rest for rest in rests if rest is not None]):
-        return releases
-    found, result = iter(torch.stack(known).tolist()), []
-    for release, rest in zip(releases, rests, strict=True):
-        sent, squares = (0.0, 0.0) if rest is None else next(found)
-        if sent:  # else the update was not finite, so the client sent zero
-            residual = Residual(sum_squares=squares, along_sum=None)
-            record = release.record.model_copy(update={"residual": residual})
-            release = replace(release, record=record)
-        result.append(release)
-    return tuple(result)
-
-
-def _squares_without_noise(
-    experiment: Experiment, round_: int, release: Released
-) -> Tensor | None:
-    """Whether a client's release is not zero, and its sum of squares without its noise [2]."""
-    [group], client = release.groups, release.client
-    batch = group.record_batch
-    if release.record.unit != "record" or batch is None or client is None:
-        return None
-    steps = release.vector.double() * -(batch / experiment.learning_rate(round_))
-    # The planned noise of the client's steps, as its momentum sends it, all together [d].
-    std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
-    source = experiment.private_stream(Purpose.RECORD_NOISE, round_, client)
-    speed = total = np.zeros(experiment.dimension)
-    taken, sent = group.steps or 0, experiment.algorithm.local.sent_noise
-    for factor in [1.0] * taken if sent is None else sent(taken):
-        drawn = std * source.standard_normal(experiment.dimension)
-        speed = experiment.local.momentum * speed + drawn * (factor != 0)
-        total = total + factor * speed
-    again = torch.from_numpy(total)
-    shared = experiment.algorithm.split.shared(experiment.model)
-    difference = steps - (again if shared is None else again[shared]).to(steps)
-    return torch.stack([release.vector.any().double(), difference.square().sum()])
+    """Rounds between two evaluations of a run, and test records in each."""
+    plan = experiment.algorithm.plan
+    records = len(experiment.data.test_y)
+    return schedule_of(plan, experiment.partition, records, EVALUATED_RECORDS)

@@ -1,10 +1,11 @@
-"""Mini-batch SGD of all clients of a cohort at once, and the gradients of their mini-batches."""
+"""Mini-batch SGD of all clients of a cohort at once, and local rules made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from simulate.parallel import by_chunk, over_chunks
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM
 
-PADDING = -1  # label of a padding row (a client with fewer records than the batch)
+# Label of a padding row, where a client has fewer records than the batch.
+PADDING = -1
 
 
 def pixels(x: Tensor) -> Tensor:
@@ -30,7 +32,19 @@ def pixels(x: Tensor) -> Tensor:
 def gradients(
     model: Model, thetas: Tensor, x: Tensor, y: Tensor, *, workers: int | None = None
 ) -> Tensor:
-    """Gradient of each client's mean cross-entropy over the unpadded rows of its mini-batch."""
+    """Gradient of each client's mean loss over the unpadded rows of its mini-batch.
+
+    Args:
+        model: of the parameters.
+        thetas: parameters of each client [K, d].
+        x: records [K, B, ...].
+        y: labels [K, B], ``PADDING`` for a padding row.
+        workers: number of threads, on which no result depends; those of PyTorch when
+            None.
+
+    Returns:
+        Gradients [K, d].
+    """
     thetas = thetas.detach()
     if len(y) == 0:
         return thetas.clone()
@@ -50,7 +64,15 @@ def gradients_at(
     y: Tensor,
     rows: Sequence[int] | None = None,
 ) -> Tensor:
-    """As ``gradients``, without checks, for the clients of one chunk; ``rows`` are no padding."""
+    """As ``gradients``, without checks, for the clients of one chunk.
+
+    Args:
+        model: of the parameters.
+        thetas: parameters [K, d].
+        x: records, as float32 [K, B, ...].
+        y: labels [K, B].
+        rows: how many rows of each mini-batch are no padding; counted when None.
+    """
     if thetas.device.type != "cpu":
         return _gradients_whole(model, thetas, x, y, rows)
     return model.unpack(model.packed_gradients(model.pack(thetas), x, y), len(y))
@@ -66,7 +88,21 @@ def local_sgd(
     momentum: float = 0.0,
     workers: int | None = None,
 ) -> Tensor:
-    """Updates after local SGD; steps without records change nothing, nor does the thread count."""
+    """Updates of local SGD; a step without records changes nothing.
+
+    Args:
+        model: of the parameters.
+        theta: first parameters [d] or [K, d].
+        x: mini-batches [K, steps, B, ...].
+        y: labels [K, steps, B], ``PADDING`` for a padding row.
+        learning_rate: of each step.
+        momentum: of the steps that have records.
+        workers: number of threads, on which no result depends; those of PyTorch when
+            None.
+
+    Returns:
+        Movements from the first parameters [K, d].
+    """
     starts = theta.detach().expand(len(y), -1)
     if len(y) == 0:
         return starts.clone()
@@ -83,12 +119,14 @@ def local_sgd(
 
 def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
     """The updates [K, d] of ``local_sgd`` on a round's mini-batches."""
-    rates = {
-        "learning_rate": rate_factor * batch.learning_rate,
-        "momentum": batch.momentum,
-    }
     return local_sgd(
-        batch.model, start, batch.x, batch.y, **rates, workers=batch.workers
+        batch.model,
+        start,
+        batch.x,
+        batch.y,
+        learning_rate=rate_factor * batch.learning_rate,
+        momentum=batch.momentum,
+        workers=batch.workers,
     )
 
 
@@ -103,18 +141,16 @@ def _descend_chunk(
     """Updates [K, d] of the clients of one chunk, on one core."""
     clients, steps = y.shape[:2]
     packed = model.pack(starts)
-    values = [tensor for part in packed for tensor in part]
+    values = list(chain.from_iterable(packed))
     speeds = [torch.zeros_like(value) for value in values] if momentum else []
     for step in range(steps):
         gradient = model.packed_gradients(packed, pixels(x[:, step]), y[:, step])
-        slopes = [tensor for part in gradient for tensor in part]
+        slopes = list(chain.from_iterable(gradient))
         if momentum:
-            idle, pairs = (
-                (y[:, step] == PADDING).all(1),
-                zip(speeds, slopes, strict=True),
-            )
+            idle = (y[:, step] == PADDING).all(1)
             slopes = [
-                _accelerate(speed, slope, momentum, idle) for speed, slope in pairs
+                _accelerate(speed, slope, momentum, idle)
+                for speed, slope in zip(speeds, slopes, strict=True)
             ]
         for value, slope in zip(values, slopes, strict=True):
             value.add_(slope, alpha=-learning_rate)
@@ -122,7 +158,7 @@ def _descend_chunk(
 
 
 def _accelerate(speed: Tensor, slope: Tensor, momentum: float, idle: Tensor) -> Tensor:
-    """Advance the momentum buffer in place and return the step; idle clients take none."""
+    """Advance the momentum buffer in place; returns the step, 0 for idle clients."""
     if not idle.any():
         return speed.mul_(momentum).add_(slope)
     resting = idle.repeat_interleave(len(speed) // len(idle))
@@ -143,10 +179,11 @@ def _gradients_whole(
     with torch.enable_grad():
         logits = model.logits_each(thetas, x)
         if model.objective is not CROSS_ENTROPY:
-            loss, sizes = 0 * logits.sum(), _unpadded(y) if rows is None else rows
-            for own, labels, n in zip(logits, y, sizes, strict=True):
-                if n:  # padding stands at the end
-                    loss = loss + model.objective(own[:n], labels[:n])
+            sizes = _unpadded(y) if rows is None else rows
+            loss = 0 * logits.sum()  # has a gradient, also without records
+            for outputs, labels, size in zip(logits, y, sizes, strict=True):
+                if size:  # padding stands at the end
+                    loss = loss + model.objective(outputs[:size], labels[:size])
             return torch.autograd.grad(loss, thetas)[0]
         losses = functional.cross_entropy(
             logits.flatten(0, 1), y.flatten(), ignore_index=PADDING, reduction="none"
@@ -162,30 +199,42 @@ def _unpadded(y: Tensor) -> list[Any]:
     return counts
 
 
-# --- Local descent along a modified gradient: SAM, DP-FedPGN's penalty and BLUR. -----------------
-# P. Foret, A. Kleiner, H. Mobahi, B. Neyshabur, Sharpness-Aware Minimization for Efficiently
-# Improving Generalization, ICLR 2021; DP-FedPGN, Algorithm 1, whose local steps penalise the norm
-# of the global gradient; bounded local update regularisation (BLUR), a penalty on an update's
-# norm beyond a bound.
+# --- Local descent along a modified gradient: SAM, DP-FedPGN's penalty and BLUR. ------
+# P. Foret, A. Kleiner, H. Mobahi, B. Neyshabur, Sharpness-Aware Minimization for
+# Efficiently Improving Generalization, ICLR 2021; DP-FedPGN, Algorithm 1, whose local
+# steps penalise the norm of the global gradient; bounded local update regularisation
+# (BLUR), a penalty on an update's norm beyond a bound.
 
-Gradient = Callable[
-    [Tensor], Tensor
-]  # parameters [K, d] to the clients' gradients [K, d]
+Gradient = Callable[[Tensor], Tensor]
+"""Parameters [K, d] to the clients' gradients [K, d]."""
 
 Direction = Callable[[Tensor, Tensor, Gradient], Tensor]
-"""(parameters [K, d], starts [K, d], gradient) to the direction that a step subtracts [K, d]."""
+"""(parameters, starts, gradient) to what a step subtracts, all [K, d]."""
 
 
 def descend(
     batch: ClientBatch, start: Tensor, direction: Direction, drift: Tensor | None = None
 ) -> Tensor:
-    """Updates of steps against a direction, with PyTorch's momentum; only drift without records."""
+    """Updates [K, d] of steps against a direction, with PyTorch's momentum.
+
+    Args:
+        batch: models and mini-batches of the clients.
+        start: first parameters [d] or [K, d].
+        direction: of each step.
+        drift: is added in each step [d], also in one without records.
+    """
     starts = start.detach().expand(len(batch.y), -1)
 
     def chunk_updates(rows: slice) -> Tensor:
-        given = batch.model, starts[rows], batch.x[rows], batch.y[rows]
         return _descend_whole(
-            *given, batch.learning_rate, batch.momentum, direction, drift
+            batch.model,
+            starts[rows],
+            batch.x[rows],
+            batch.y[rows],
+            batch.learning_rate,
+            batch.momentum,
+            direction,
+            drift,
         )
 
     if start.device.type != "cpu":
@@ -204,19 +253,21 @@ def _descend_whole(
     direction: Direction | None = None,
     drift: Tensor | None = None,
 ) -> Tensor:
-    """Updates [K, d] in one batch; the host waits once at most, to count rows for an own loss."""
-    thetas, speed = starts.clone(), torch.zeros_like(starts)
-    counted = None if model.objective is CROSS_ENTROPY else _unpadded(y.transpose(0, 1))
+    """Updates [K, d] in one batch, against a direction or the gradient.
+
+    The host waits for a device once at most: to count rows for an own loss.
+    """
+    direction = direction or plain
+    thetas = starts.clone()
+    speed = torch.zeros_like(starts)
+    rows_by_step: list[Any] | None = None
+    if model.objective is not CROSS_ENTROPY:
+        rows_by_step = _unpadded(y.transpose(0, 1))
     for step in range(y.shape[1]):
-        rows = counted and counted[step]
-        gradient = partial(
-            gradients_at, model, x=pixels(x[:, step]), y=y[:, step], rows=rows
-        )
-        slope = (
-            gradient(thetas)
-            if direction is None
-            else direction(thetas, starts, gradient)
-        )
+        rows = rows_by_step and rows_by_step[step]
+        inputs = pixels(x[:, step])
+        gradient = partial(gradients_at, model, x=inputs, y=y[:, step], rows=rows)
+        slope = direction(thetas, starts, gradient)
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         speed = torch.where(active, momentum * speed + slope, speed)
         thetas.sub_(learning_rate * speed * active)
@@ -248,9 +299,9 @@ def sam(rho: float) -> LocalRule:
 def pgn(rho: float, beta: float, decay: float) -> LocalRule:
     """Each step subtracts beta grad F_i(theta + rho g / ||g||) + (1 - beta) g.
 
-    g is the global pseudo-gradient, equal for all clients and steps of a round; if it is zero, the
-    gradient is taken at theta. Momentum acts only on the client's gradient, so that the movement
-    along g in K steps is public.
+    g is the global pseudo-gradient, equal for all clients and steps of a round; if it
+    is zero, the gradient is taken at theta. Momentum acts only on the client's
+    gradient, so that the movement along g in K steps is public.
     """
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -268,7 +319,15 @@ def pgn(rho: float, beta: float, decay: float) -> LocalRule:
 
 
 def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
-    """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - (radius norm)^2)."""
+    """SGD on the loss plus a penalty on a long change.
+
+    The penalty is (price / 2) max(0, ||theta - start||^2 - (radius norm)^2).
+
+    Args:
+        price: of the penalty.
+        radius: without penalty, in clipping norms.
+        norm: the clipping norm; None for that of the server's state.
+    """
 
     def train(batch: ClientBatch) -> LocalResult:
         free = radius * (float(batch.server[NORM]) if norm is None else norm)
@@ -284,14 +343,16 @@ def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
     return LocalRule("blur", train, across_groups=True)
 
 
-# --- Local SGD: plain, and the rules of clients with personal parameters (heads, offsets, models) -
+# --- Local SGD: plain, and of clients with personal heads, offsets or models. ---------
 
 
 def plain_sgd() -> LocalRule:
     """Plain mini-batch SGD from the global model."""
-    return LocalRule(
-        "sgd", lambda one: LocalResult(batch_sgd(one, one.theta)), across_groups=True
-    )
+
+    def train(batch: ClientBatch) -> LocalResult:
+        return LocalResult(batch_sgd(batch, batch.theta))
+
+    return LocalRule("sgd", train, across_groups=True)
 
 
 def private_sgd() -> LocalRule:
@@ -310,17 +371,17 @@ def private_sgd() -> LocalRule:
 def additive_sgd(alpha: float) -> LocalRule:
     """Each step moves the shared and the personal offset along the same gradient.
 
-    The larger of the two step sizes is the learning rate; ``alpha`` is the step size of the shared
-    part divided by that of the personal part: 0 trains only the personal part, infinity only the
-    shared one.
+    The larger of the two step sizes is the learning rate; ``alpha`` is the step size of
+    the shared part divided by that of the personal part: 0 trains only the personal
+    part, infinity only the shared one.
     """
     shared = min(1.0, alpha)
     personal = min(1.0, 1 / alpha) if alpha else 1.0
 
     def train(batch: ClientBatch) -> LocalResult:
-        offset = (
-            torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
-        )
+        offset = batch.personal
+        if offset is None:
+            offset = torch.zeros_like(batch.theta)
         start = (batch.theta + offset).expand(len(batch.clients), -1)
         moved = batch_sgd(batch, start, shared + personal)
         moved /= shared + personal
@@ -330,11 +391,18 @@ def additive_sgd(alpha: float) -> LocalRule:
 
 
 def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> LocalRule:
-    """DP2-FedSAM (lines 5 to 17): plain steps of the head, then SAM that moves only the body."""
+    """DP2-FedSAM (lines 5 to 17): plain steps of the head, then SAM of the body.
+
+    Args:
+        split: with a personal head.
+        rho: radius of SAM; 0 for plain steps.
+        head_rate: factor on the learning rate of the head.
+    """
     of_body = sharpness_aware(rho) if rho else plain
 
     def train(batch: ClientBatch) -> LocalResult:
-        head, in_head = batch.model.head, torch.zeros_like(batch.theta)
+        head = batch.model.head
+        in_head = torch.zeros_like(batch.theta)
         in_head[head] = 1.0
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
         for_head = replace(batch, learning_rate=head_rate * batch.learning_rate)
@@ -342,9 +410,8 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
         updates = descend(batch, with_new_head, within(1 - in_head, of_body))
         return LocalResult(updates, with_new_head[:, head])
 
-    return LocalRule(
-        "alternating, SAM" if rho else "alternating", train, across_groups=True
-    )
+    name = "alternating, SAM" if rho else "alternating"
+    return LocalRule(name, train, across_groups=True)
 
 
 def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
@@ -356,13 +423,13 @@ def within(part: Tensor, direction: Direction) -> Direction:
     """A direction restricted to some coordinates."""
 
     def masked(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
-        return direction(thetas, starts, lambda at: gradient(at) * part)
+        return direction(thetas, starts, lambda point: gradient(point) * part)
 
     return masked
 
 
 def generated_sgd(split: Split) -> LocalRule:
-    """Plain SGD on the whole model that the server generated; a personal head is trained too."""
+    """Plain SGD on the whole model that the server generated, and a personal head."""
 
     def train(batch: ClientBatch) -> LocalResult:
         start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
@@ -375,28 +442,32 @@ def generated_sgd(split: Split) -> LocalRule:
     return LocalRule("sgd from what was made", train, across_groups=True)
 
 
-# --- Local training of HyperFL: first the personal head, then hypernetwork and embedding. --------
+# --- HyperFL: a client trains its head first, then hypernetwork and embedding. --------
 
-CHUNK_VALUES = 2**20  # parameters of hypernetworks per chunk of one core: 4 MB
+# Parameters of hypernetworks per chunk of one core: 4 MB.
+CHUNK_VALUES = 2**20
 
 
 def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRule:
-    """HyperFL (Equations 4 and 5): an epoch for the head, then hypernetwork and embedding."""
+    """HyperFL (Equations 4 and 5): head for an epoch, then hypernetwork and embedding.
+
+    Args:
+        split: of the model.
+        hidden: width of the hypernetwork.
+        head_rate: factor on the learning rate of the head.
+    """
 
     def train(batch: ClientBatch) -> LocalResult:
         network = Hypernetwork(body_size(batch.model), hidden)
         heads = _heads(batch, split, head_rate)
-        personal = (
-            batch.theta[network.parameters :]
-            if batch.personal is None
-            else batch.personal
-        )
+        personal = batch.personal
+        if personal is None:
+            personal = batch.theta[network.parameters :]
         embeddings = personal.expand(len(batch.clients), -1)[:, :EMBEDDING]
 
         def train_rows(rows: slice) -> tuple[Tensor, Tensor]:
-            return _descended(
-                batch, network, rows, embeddings[rows].clone(), heads[rows]
-            )
+            first = embeddings[rows].clone()
+            return _descended(batch, network, rows, first, heads[rows])
 
         size = max(1, CHUNK_VALUES // network.parameters)
         parts = by_chunk(train_rows, len(batch.clients), size, batch.workers)
@@ -407,9 +478,10 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRul
 
 
 def _heads(batch: ClientBatch, split: Split, head_rate: float) -> Tensor:
-    """The clients' heads after one epoch over their records with a fixed body [K, head]."""
+    """The clients' heads after one epoch over their records, the body fixed."""
     in_head = torch.zeros(batch.model.parameters, device=batch.theta.device)
     in_head[batch.model.head] = 1.0
+    # Steps after the first epoch have padding only. Minus twice: rounded up.
     batches = -(-torch.from_numpy(batch.records) // batch.y.shape[2])
     later = torch.arange(batch.y.shape[1])[None, :, None] >= batches[:, None, None]
     first = replace(
@@ -419,9 +491,9 @@ def _heads(batch: ClientBatch, split: Split, head_rate: float) -> Tensor:
     )
     start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
     start = start.expand(len(batch.clients), -1)
-    return split_head(
-        batch.model, start + descend(first, start, within(in_head, plain))
-    )[1]
+    moved = start + descend(first, start, within(in_head, plain))
+    _, heads = split_head(batch.model, moved)
+    return heads
 
 
 def _descended(
@@ -431,28 +503,44 @@ def _descended(
     embeddings: Tensor,
     heads: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Updates [K, d] and embeddings [K, E] of some clients; changes ``embeddings`` in place."""
-    model, x, y, rate = batch.model, batch.x[rows], batch.y[rows], batch.learning_rate
-    ends = batch.theta.repeat(len(y), 1)
-    weights = ends[:, : network.parameters]
+    """SGD of hypernetwork and embedding through the generated bodies.
+
+    Args:
+        batch: of all clients.
+        network: the hypernetwork.
+        rows: the clients that are trained.
+        embeddings: of these clients [K, E]; changed in place.
+        heads: of these clients, fixed [K, head].
+
+    Returns:
+        Updates [K, d] and embeddings [K, E].
+    """
+    model = batch.model
+    labels = batch.y[rows]
+    ends = batch.theta.repeat(len(labels), 1)
+    weights = ends[:, : network.parameters]  # a view: steps move ``ends``
+
+    # ``pull_back`` adds the slope by the weights in place: to their momentum, or where
+    # there is none to the weights, times minus the learning rate.
     speed = torch.zeros_like(weights) if batch.momentum else weights
-    speeds = torch.zeros_like(embeddings)
-    for step in range(y.shape[1]):
-        thetas = join_head(
-            model, network.generated(weights, embeddings[:, None])[:, 0], heads
-        )
-        slopes, _ = split_head(
-            model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step])
-        )
-        active = (y[:, step] != PADDING).any(1, keepdim=True)
+    factor = 1.0 if batch.momentum else -batch.learning_rate
+    embedding_speed = torch.zeros_like(embeddings)
+    for step in range(labels.shape[1]):
+        y = labels[:, step]
+        active = (y != PADDING).any(1, keepdim=True)
+        generated = network.generated(weights, embeddings[:, None])[:, 0]
+        thetas = join_head(model, generated, heads)
+        x = pixels(batch.x[rows][:, step])
+        slopes, _ = split_head(model, gradients_at(model, thetas, x, y))
         if batch.momentum:
             speed.mul_(torch.where(active, batch.momentum, 1.0))
-        factor = 1.0 if batch.momentum else -rate
-        embedding_slopes = network.pull_back(
+        slope = network.pull_back(
             weights, embeddings[:, None], slopes[:, None], speed, factor
         )[:, 0]
         if batch.momentum:
-            weights.addcmul_(speed, active.to(speed.dtype), value=-rate)
-        speeds = torch.where(active, batch.momentum * speeds + embedding_slopes, speeds)
-        embeddings.sub_(rate * speeds * active)
+            weights.addcmul_(speed, active.to(speed.dtype), value=-batch.learning_rate)
+        embedding_speed = torch.where(
+            active, batch.momentum * embedding_speed + slope, embedding_speed
+        )
+        embeddings.sub_(batch.learning_rate * embedding_speed * active)
     return ends.sub_(batch.theta), embeddings

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from privplan.streams import Purpose, stream
+from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
-from simulate.engine.round import batches, participants
+from simulate.engine.round import participants
 from simulate.local.sgd import PADDING, gradients
 from simulate.models.objective import CROSS_ENTROPY
 from simulate.proxy.estimators import (

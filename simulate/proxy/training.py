@@ -126,7 +126,7 @@ def trained(
         experiment = replace(prepare(request), algorithm=built, workers=1)
     end = to_the_end(experiment)
     with one_core():
-        return experiment, evaluate(experiment, end, most=_EVALUATED_CLIENTS)
+        return experiment, evaluate(experiment, end, max_clients=_EVALUATED_CLIENTS)
 
 
 def loaded(setting: Setting) -> Dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from privplan.plan import Plan
 from privplan.record import RunRecord
 from simulate.aggregators import WEIGHT
 from simulate.algorithm import Algorithm
@@ -21,7 +20,6 @@ class ModelScores:
 
     Args:
         comparisons: takes what agrees and differs.
-        plan: that the run executed.
         record: of the run.
         world: what the run starts from.
         algorithm: of the run.
@@ -30,13 +28,11 @@ class ModelScores:
     def __init__(
         self,
         comparisons: Comparisons,
-        plan: Plan,
         record: RunRecord,
         world: World,
         algorithm: Algorithm,
     ) -> None:
         self._comparisons = comparisons
-        self._plan = plan
         self._record = record
         self._world = world
         self._algorithm = algorithm
@@ -44,7 +40,7 @@ class ModelScores:
         parts = world.parts
         # Test records of each round after which the model is evaluated.
         self._due = evaluations(
-            plan, parts.partition, len(parts.data.test_y), world.seed
+            world.plan, parts.partition, len(parts.data.test_y), world.seed
         )
         claimed_rounds = sorted(self._claimed_points)
         comparisons.equal(0, "evaluated rounds", claimed_rounds, [*self._due])
@@ -54,7 +50,7 @@ class ModelScores:
 
         Models that each client keeps are not stored, so no score of theirs is compared.
         """
-        is_last = state.round == self._plan.spec.rounds
+        is_last = state.round == self._world.plan.spec.rounds
         if is_last:
             self._compare_weights(state)
         if self._comparisons.claimed or state.round not in self._due:
@@ -62,7 +58,7 @@ class ModelScores:
 
         theta = state.released(self._algorithm)
         rows = self._due[state.round]
-        scores = scores_of(self._world.parts, self._plan, theta, rows)
+        scores = scores_of(self._world.parts, self._world.plan, theta, rows)
         if not scores.shown:
             share = (
                 f"{scores.ties:.0%} of the test records are ties of the model's outputs"
@@ -95,7 +91,7 @@ class ModelScores:
         """Compare the groups' mean weights, where the server gets them from updates."""
         computed = {
             group.name: (float(state.server[WEIGHT + group.name]) / state.round, 0.0)
-            for group in self._plan.groups
+            for group in self._world.plan.groups
             if WEIGHT + group.name in state.server
         }
         recorded = dict(self._record.weights)

@@ -400,7 +400,7 @@ class Replay:
         self._compare_initial(torch.from_numpy(stored.initial().copy()), first)
 
         starts: dict[int, ModelState] = {}
-        scores = ModelScores(self.comparisons, self.plan, self.record, world, algorithm)
+        scores = ModelScores(self.comparisons, self.record, world, algorithm)
         try:
             for state in models_after(algorithm, model, world.seed, first, noted()):
                 if state.round + 1 in to_execute:
@@ -432,7 +432,7 @@ class Replay:
         The replayed releases take the place of those that the run did not store: the
         models, and the scores that are compared, are the verifier's own.
         """
-        scores = ModelScores(self.comparisons, self.plan, self.record, world, algorithm)
+        scores = ModelScores(self.comparisons, self.record, world, algorithm)
         trained: list[int] = []
         for executed in self._rounds_in_turn(world, algorithm, last, lines):
             round_ = executed.state.round

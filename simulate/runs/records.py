@@ -22,7 +22,8 @@ from simulate.aggregators import WEIGHT
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.evaluation import AccuracyMeasures, by_group
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate, executed, one_core
+from simulate.engine.loop import Progress, evaluate, one_core
+from simulate.engine.measurements import executed
 from simulate.runs.request import Request
 from simulate.tasks import MULTI_CLASS, finite_or_none
 
@@ -131,7 +132,7 @@ def write_finished(
     measures = end.measures
     if measures is None:
         with one_core():
-            measures = evaluate(experiment, end, most=FINAL_CLIENTS)
+            measures = evaluate(experiment, end, max_clients=FINAL_CLIENTS)
     # The last point of the curve gets the final score, which may be of more clients
     # than those that were evaluated while the run trained.
     score = finite_or_none(measures.accuracy)

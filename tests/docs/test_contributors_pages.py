@@ -171,7 +171,7 @@ def test_privacy_noise_is_drawn_where_the_page_says():
     draws = {"simulate/mechanisms.py", "privplan/guard/rounds.py"}
     compares = {
         "privplan/verification/checks/regenerated_noise.py",
-        "simulate/engine/loop.py",
+        "simulate/engine/measurements.py",
     }
     for path in draws:
         assert f"`{path}`" in PAGES[0].read_text(encoding="utf-8")

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from privplan.accounting.release import SamplingLaw
-from simulate.algorithm import by_law
 from simulate.components import Released
 from simulate.engine.experiment import Experiment
+from simulate.samplers import by_law
 from tests.sabotage.fault import Fault, released, with_components
 
 

@@ -11,9 +11,10 @@ from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.spec import Spec
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
+from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
-from simulate.engine.round import batches, participants
+from simulate.engine.round import participants
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger

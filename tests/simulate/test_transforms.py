@@ -18,7 +18,8 @@ from privplan.verification.verify import judge, load_run
 from simulate.algorithm import compose
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import TransformContext
-from simulate.engine.loop import executed, initial_state, run_round
+from simulate.engine.loop import initial_state, run_round
+from simulate.engine.measurements import executed
 from simulate.mechanisms import gaussian_joint
 from simulate.norms import BLOCK_VALUES, Measured, add_sum
 from simulate.replay.model import final_vector

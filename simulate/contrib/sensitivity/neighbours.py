@@ -30,10 +30,10 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import (
     Progress,
     evaluate_if_due,
-    executed,
     one_core,
     run_round,
 )
+from simulate.engine.measurements import executed
 from simulate.engine.round import released_coordinates
 from simulate.runs.ledger_writer import MemoryLedger
 

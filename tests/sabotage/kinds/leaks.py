@@ -16,7 +16,7 @@ from tests.sabotage.kinds.distribution import standard
 from tests.sabotage.kinds.rounds import CLEAR, TURNS, WHY, mixed_by, stepping
 from tests.sabotage.own_noise import DP_SGD
 
-ENGINE = importlib.import_module("simulate.engine.round")
+ENGINE = importlib.import_module("simulate.engine.batches")
 POISSON = ENGINE.poisson_schedule
 
 

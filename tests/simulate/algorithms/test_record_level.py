@@ -17,16 +17,16 @@ from privplan.planning.solver import solve
 from privplan.releases import stored_releases
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
-from simulate import aggregators
-from simulate.algorithm import rotation
-from simulate.algorithms.fedavg import record_level
+from simulate import client_aggregators, projections
+from simulate.algorithms.record_level import record_level
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
+from simulate.engine.batches import batches
 from simulate.engine.cohort import client_updates
 from simulate.engine.loop import initial_state, run_round
-from simulate.engine.round import batches
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from simulate.samplers import rotation
 from tests.simulate.algorithms.references.records import (
     common_signal,
     context_of,
@@ -245,7 +245,7 @@ def test_a_client_whose_update_was_not_finite_does_not_count():
     draw = np.random.default_rng(3)
     sent = [released(list(draw.normal(size=50) * std), 1.0) for std in (1.0, 2.0, 3.0)]
     silent = released([0.0] * 50, 1.0)
-    rule = aggregators.client_mean("by estimated noise", aggregators.by_noise(50))
+    rule = client_aggregators.client_mean("by estimated noise", client_aggregators.by_noise(50))
     expected, _ = rule.combine(sent, torch.zeros(50), {})
     found, _ = rule.combine([*sent[:1], silent, *sent[1:]], torch.zeros(50), {})
     assert expected.isfinite().all()
@@ -256,10 +256,10 @@ def test_a_client_whose_update_was_not_finite_does_not_count():
 
 def test_pfa_projects_private_clients_onto_public_ones():
     sent = [released([2.0, 0.0, 0.0], 3.0), released([1.0, 4.0, 5.0], 1.0)]
-    step, _ = aggregators.projected_clients(1).combine(sent, torch.zeros(3), {})
+    step, _ = projections.projected_clients(1).combine(sent, torch.zeros(3), {})
     expected = (3.0 * np.array([2.0, 0, 0]) + 1.0 * np.array([1.0, 0, 0])) / 4.0
     np.testing.assert_allclose(step.numpy(), expected, rtol=1e-6)
-    plain, _ = aggregators.client_mean("mean", aggregators.as_planned).combine(
+    plain, _ = client_aggregators.client_mean("mean", client_aggregators.as_planned).combine(
         sent, torch.zeros(3), {}
     )
     np.testing.assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
@@ -268,7 +268,7 @@ def test_pfa_projects_private_clients_onto_public_ones():
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
 def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
     """No other interval split has a smaller sum of squares, by brute force with NumPy."""
-    least, values = aggregators.public_from(epsilons), np.array(epsilons)
+    least, values = projections.public_from(epsilons), np.array(epsilons)
 
     def cost(edge):
         parts = [values[values < edge], values[values >= edge]]
@@ -286,7 +286,7 @@ def test_pfa_with_budgets_that_all_differ_has_several_public_clients():
         released([1.0, 2.0, 5.0], 1.0), released([2.0, 1.0, 7.0], 1.2),
         released([4.0, 0.0, 0.0], 3.0), released([0.0, 2.0, 0.0], 3.3),
     ]  # fmt: skip
-    step, _ = aggregators.projected_clients(2).combine(sent, torch.zeros(3), {})
+    step, _ = projections.projected_clients(2).combine(sent, torch.zeros(3), {})
     expected = np.array([1 * 1 + 1.2 * 2 + 3 * 4, 1 * 2 + 1.2 * 1 + 3.3 * 2, 0.0]) / 8.5
     np.testing.assert_allclose(step.numpy(), expected, atol=1e-5)
 
@@ -301,8 +301,8 @@ def excess(weights, variances):
 def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong():
     """Raw norms give the cleanest clients too little: their norm is mostly the common signal."""
     updates, variances = common_signal(60, 1.0)
-    raw = excess(aggregators.by_norm(updates, []), variances)
-    found = excess(aggregators.by_noise(2000)(updates, []), variances)
+    raw = excess(client_aggregators.by_norm(updates, []), variances)
+    found = excess(client_aggregators.by_noise(2000)(updates, []), variances)
     assert raw > 0.3
     assert found < 0.1 * raw
 
@@ -310,4 +310,4 @@ def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong():
 def test_blocks_of_clients_are_on_one_scale():
     """More clients than one decomposition has: weights stay those of one matrix within 5%."""
     updates, variances = common_signal(240, 0.5)
-    assert excess(1 / aggregators.noise_estimates(updates, 1000), variances) < 0.05
+    assert excess(1 / client_aggregators.noise_estimates(updates, 1000), variances) < 0.05

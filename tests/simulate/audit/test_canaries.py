@@ -11,11 +11,11 @@ from privplan.auditing import AUDIT, VIEWS
 from privplan.errors import InputError
 from privplan.ledger import read_ledger
 from privplan.verification.verify import judge, load_run
-from simulate.algorithm import by_law
 from simulate.algorithms.registry import algorithm
 from simulate.audit import check_canaries, directions, make_canaries
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from simulate.samplers import by_law
 from tests.command import refused
 from tests.simulate.conftest import interrupt
 

@@ -18,9 +18,9 @@ from simulate.components import LocalResult, LocalRule
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine import loop
+from simulate.engine.batches import ABSENT, batches, schedule
 from simulate.engine.evaluation import AccuracyMeasures, by_group, measure
 from simulate.engine.loop import initial_state, run_round, train
-from simulate.engine.round import ABSENT, batches, schedule
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger

@@ -25,7 +25,7 @@ from privplan.record import LEDGER
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
 from simulate.aggregators import literal, mean, unmixed
-from simulate.algorithm import by_law, compose
+from simulate.algorithm import compose
 from simulate.algorithms import gdpfed
 from simulate.components import GroupSum, Received, Released, Transform
 from simulate.mechanisms import (
@@ -36,6 +36,7 @@ from simulate.mechanisms import (
 )
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from simulate.samplers import by_law
 from simulate.transforms import clip
 from tests.simulate import tiny
 from tests.simulate.conftest import interrupt
@@ -83,19 +84,22 @@ def test_only_the_mechanisms_draw_normal_noise():
             r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text()
         )
     ]
-    assert sorted(drawing) == [
-        "attacks/inversion.py",  # images on which an attacker scales its search
-        "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
-        "engine/loop.py",  # names the stream; subtracts what a client says that it drew
-        "mechanisms.py",
-        "models/own_checks.py",  # made-up records on which a user's module is tried
-        "models/randomness.py",  # dropout of a user's module
-        # Directions in which a pilot looks; nothing is protected by them.
-        "proxy/observation.py",
-        "replay/clients.py",  # draws a run's noise again, to compare
-        "replay/sums.py",  # the same
-        "replay/training.py",  # directions in which a model is rounded
-    ]
+    assert (
+        sorted(drawing)
+        == [
+            "attacks/inversion.py",  # images on which an attacker scales its search
+            "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
+            "engine/loop.py",  # names the stream
+            "engine/measurements.py",  # subtracts what a client says that it drew
+            "mechanisms.py",
+            "models/own_checks.py",  # made-up records on which a user's module is tried
+            "models/randomness.py",  # dropout of a user's module
+            "proxy/observation.py",  # directions in which a pilot looks; they protect nothing
+            "replay/clients.py",  # draws a run's noise again, to compare
+            "replay/sums.py",  # the same
+            "replay/training.py",  # directions in which a model is rounded
+        ]
+    )
 
 
 CLIENTS, RATIO, DRAWS = 400, 0.05, 3000

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from simulate.aggregators import through_hypernetwork
-from simulate.algorithm import head, whole
+from simulate.client_aggregators import through_hypernetwork
 from simulate.engine.loop import one_core
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd, alternating, hypernetwork_sgd
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
+from simulate.splits import head, whole
 from tests.simulate import small
 from tests.simulate.case import Case, after, backwards, having, slower, without_momentum
 

@@ -11,9 +11,8 @@ from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
 from privplan.spec.spec import Spec
 from privplan.streams import Purpose, private_seed, stream
-from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
-from simulate.algorithm import additive, head
 from simulate.algorithms.registry import algorithm
+from simulate.client_aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.components import Received
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
@@ -22,6 +21,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.local.dp_sgd import dp_sgd, head_then_body, noisy_sum
 from simulate.models.registry import model
+from simulate.splits import additive, head
 from tests.simulate import small, tiny
 from tests.simulate.algorithms.references.personal import ALPHA, BODY, HEAD_RATE
 from tests.simulate.case import Case, Mutation, after, having, slower

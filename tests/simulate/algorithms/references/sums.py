@@ -8,11 +8,12 @@ from torch import nn
 
 from privplan.plan import Segment
 from privplan.streams import Purpose, private_seed, stream
-from simulate.aggregators import by_epsilon, literal, mean, normalised, projected
-from simulate.algorithm import fine_tuned, own, shared
+from simulate.aggregators import by_epsilon, literal, mean, normalised
 from simulate.components import LocalRule
 from simulate.engine.round import RoundContext, client_batch, participants
 from simulate.local.sgd import blur, plain_sgd, private_sgd, sam
+from simulate.personalisations import fine_tuned, own_model, shared
+from simulate.projections import projected
 from simulate.server import add, laplacian
 from simulate.transforms import clip, own_clip, random_mask, sparsify
 from tests.simulate import case, small, tiny
@@ -343,7 +344,7 @@ def check_alone(algorithm):
 
 FINE_TUNING: dict[str, case.Mutation] = {
     "no fine-tuning": case.having(personalisation=shared()),
-    "fine-tuning of nothing": case.having(personalisation=own()),
+    "fine-tuning of nothing": case.having(personalisation=own_model()),
     "twice the fine-tuning": case.having(
         personalisation=replace(
             fine_tuned(),

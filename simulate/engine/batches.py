@@ -1,0 +1,127 @@
+"""Mini-batches of clients in a round, drawn from each client's own random stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.streams import NoiseKey, Purpose, streams
+from simulate.data.dataset import Dataset
+from simulate.data.partition.clients import ClientPartition
+from simulate.local.sgd import PADDING
+
+# Index of a padding row.
+ABSENT = -1
+
+
+def schedule(
+    records: np.ndarray, steps: int, size: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Indices of the records in a client's mini-batches, which each epoch shuffles.
+
+    Args:
+        records: of the client.
+        steps: number of mini-batches.
+        size: rows of a mini-batch; those without a record are ``ABSENT``.
+        generator: of the order.
+
+    Returns:
+        Indices [steps, size].
+    """
+    chosen = np.full((steps, size), ABSENT, np.int64)
+    batches_per_epoch = math.ceil(len(records) / size)
+    if batches_per_epoch == 1:
+        # Each step has all records, in an order of its own.
+        filled = chosen[:, : len(records)]
+        filled[:] = records
+        generator.permuted(filled, axis=1, out=filled)
+        return chosen
+    for first in range(0, steps, batches_per_epoch):
+        order = generator.permutation(records)
+        for step in range(first, min(first + batches_per_epoch, steps)):
+            batch = order[(step - first) * size : (step - first + 1) * size]
+            chosen[step, : len(batch)] = batch
+    return chosen
+
+
+def poisson_schedule(
+    records: np.ndarray, steps: int, ratio: float, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Indices of the records in a client's Poisson-sampled mini-batches."""
+    return [records[generator.random(len(records)) < ratio] for _ in range(steps)]
+
+
+def batches(
+    data: Dataset,
+    partition: ClientPartition,
+    clients: np.ndarray,
+    *,
+    seed: int,
+    round_: int,
+    steps: int,
+    size: int,
+    device: torch.device,
+    ratio: float | None = None,
+    key: NoiseKey | None = None,
+    placed: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The mini-batches of several clients, as shuffled epochs or Poisson samples.
+
+    Args:
+        data: all records.
+        partition: which records a client has.
+        clients: their numbers [K].
+        seed: of the streams, unless there is a key.
+        round_: from 1.
+        steps: number of mini-batches of each client.
+        size: rows of a mini-batch of an epoch.
+        device: where the mini-batches are put.
+        ratio: of Poisson samples; None for epochs.
+        key: of the streams.
+        placed: records and labels, for example a copy on the device; those of ``data``
+            when None.
+
+    Returns:
+        Records [K, steps, B, ...] and labels [K, steps, B], ``PADDING`` where a row has
+        no record.
+    """
+    sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
+    if key is not None:
+        sources = (
+            key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients
+        )
+    client_records = [partition.records(int(client)) for client in clients]
+    if ratio is None:
+        rows = np.full((len(clients), steps, size), ABSENT, np.int64)
+        for row, records, source in zip(rows, client_records, sources, strict=True):
+            row[:] = schedule(records, steps, size, source)
+    else:
+        drawn = [
+            poisson_schedule(records, steps, ratio, source)
+            for records, source in zip(client_records, sources, strict=True)
+        ]
+        rows = _filled(drawn, steps)
+
+    x, y = placed or (data.train_x, data.train_y)
+    chosen = torch.from_numpy(rows).to(x.device)
+    safe = chosen.clamp(min=0)
+    inputs = data.inputs(x[safe].to(device))
+    labels = y[safe].masked_fill(chosen == ABSENT, PADDING).to(device)
+    return inputs, labels
+
+
+def _filled(drawn: list[list[np.ndarray]], steps: int) -> np.ndarray:
+    """Indices of records by client and step, as one array with padding rows."""
+    width = 1
+    for of_client in drawn:
+        width = max(width, *map(len, of_client))
+    rows = np.full((len(drawn), steps, width), ABSENT, np.int64)
+    for client, of_client in enumerate(drawn):
+        for step, batch in enumerate(of_client):
+            rows[client, step, : len(batch)] = batch
+    return rows

@@ -1,0 +1,130 @@
+"""Local training of a cohort, in chunks of clients that fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from privplan.plan import GroupPlan
+from simulate.algorithm import groups_in_round
+from simulate.components import LocalResult, RecordNoiseEvidence
+from simulate.engine.experiment import Experiment
+from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
+from simulate.parallel import rank_slice
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Participants of one group."""
+
+    index: int  # of the group in the plan
+    group: GroupPlan  # as in this round
+    clients: np.ndarray  # numbers of the clients [K]
+    positions: np.ndarray  # their positions in the group [K]
+
+
+@dataclass(frozen=True)
+class TrainedChunk:
+    """A chunk, and the result of the local rule."""
+
+    chunk: Chunk
+    result: LocalResult
+
+
+def trained_chunks(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray]
+) -> Iterator[TrainedChunk]:
+    """Train this rank's share of the cohort, one chunk of one group after another.
+
+    Chunks of several small groups are trained in one batch where the local rule reads
+    nothing of the group. The composition of the chunks, and with it every sum, does not
+    depend on that.
+
+    Args:
+        experiment: the run.
+        context: what clients receive.
+        drawn: positions of the participants in each group.
+    """
+    limit = clients_per_chunk(experiment)
+    across_groups = experiment.algorithm.local.across_groups
+    waiting: list[Chunk] = []
+    clients = 0  # in the chunks that wait
+    for chunk in _chunks(experiment, context, drawn, limit):
+        is_full = clients + len(chunk.clients) > limit
+        if waiting and (not across_groups or is_full):
+            yield from _trained(experiment, context, waiting)
+            waiting = []
+            clients = 0
+        waiting.append(chunk)
+        clients += len(chunk.clients)
+    if waiting:
+        yield from _trained(experiment, context, waiting)
+
+
+def _chunks(
+    experiment: Experiment,
+    context: RoundContext,
+    drawn: Sequence[np.ndarray],
+    limit: int,
+) -> Iterator[Chunk]:
+    """This rank's participants of each group, at most ``limit`` at a time."""
+    groups = groups_in_round(experiment.algorithm, context.round)
+    for index, group in enumerate(groups):
+        members = np.asarray(experiment.partition.members[index])
+        cohort = drawn[index]
+        of_rank = cohort[rank_slice(experiment.ranks, len(cohort), turn=index)]
+        for first in range(0, len(of_rank), limit):
+            positions = of_rank[first : first + limit]
+            yield Chunk(index, group, members[positions], positions)
+
+
+def _trained(
+    experiment: Experiment, context: RoundContext, chunks: Sequence[Chunk]
+) -> Iterator[TrainedChunk]:
+    """Train the clients of some chunks in one batch, and cut the result into chunks.
+
+    Where the memory is too small for that, each chunk is trained in halves.
+    """
+    clients = np.concatenate([chunk.clients for chunk in chunks])
+    group = chunks[0].group
+    # A retry within the handler would keep the failed batch in memory.
+    result: LocalResult | None = None
+    try:
+        batch = client_batch(experiment, context, group, clients, round_=context.round)
+        result = experiment.algorithm.local.train(batch)
+    except torch.OutOfMemoryError:
+        if len(clients) < 2:
+            raise
+    if result is None:
+        for chunk in chunks:
+            for half in _halves(chunk):
+                yield from _trained(experiment, context, [half])
+        return
+
+    first = 0
+    for chunk in chunks:
+        rows = slice(first, first + len(chunk.clients))
+        yield TrainedChunk(chunk, result if len(chunks) == 1 else rows_of(result, rows))
+        first = rows.stop
+
+
+def _halves(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk in two, unless it has a single client."""
+    clients = len(chunk.clients)
+    for rows in np.array_split(np.arange(clients), min(2, clients)):
+        yield replace(
+            chunk, clients=chunk.clients[rows], positions=chunk.positions[rows]
+        )
+
+
+def rows_of(result: LocalResult, rows: slice) -> LocalResult:
+    """The result of some of the clients."""
+    personal = None if result.personal is None else result.personal[rows]
+    evidence = result.noise_evidence
+    if evidence is not None:
+        values = {name: value[rows] for name, value in vars(evidence).items()}
+        evidence = RecordNoiseEvidence(**values)
+    return LocalResult(result.updates[rows], personal, evidence)
