@@ -1,4 +1,4 @@
-"""Rounds computed by hand, clients trained in one batch, evaluation, and a million clients."""
+"""Rounds by hand, clients trained in one batch, evaluation, and a million clients."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ STRICT = LOOSE = np.array([6.0, 8.0])
 
 
 def build(name, aggregation="paper", **plan):
-    """An algorithm of the catalogue under a tiny plan, with the local rule of this world."""
+    """An algorithm of the catalogue under a tiny plan, with this world's local rule."""
     algorithm = ALGORITHMS.get(name).build(
         tiny.plan(**plan), Hyperparameters(aggregation)
     )
@@ -45,21 +45,19 @@ def build(name, aggregation="paper", **plan):
 
 
 def test_gdpfed_to_the_letter():
-    plan = (algorithm := build("GDPFed")).plan
+    algorithm = build("GDPFed")
     step, records, _ = one_round(tiny.setting(algorithm))
-    strict, loose = STRICT + noise(plan, 0, 2.0 * 5), LOOSE + noise(plan, 1, 0.5 * 5)
+    strict = STRICT + noise(algorithm.plan, 0, 2.0 * 5)
+    loose = LOOSE + noise(algorithm.plan, 1, 0.5 * 5)
     np.testing.assert_allclose(step, 0.25 / 4 * strict + 0.75 / 4 * loose, rtol=1e-5)
     assert [record.noise_std for record in records] == [10.0, 2.5]
-    assert [share.clipped for record in records for share in record.shares] == [1, 1]
-    assert [share.clip_bound for record in records for share in record.shares] == [
-        5.0,
-        5.0,
-    ]
-    assert [share.factor for record in records for share in record.shares] == [
-        0.0625,
-        0.1875,
-    ]
-    largest = [share.largest_norm for record in records for share in record.shares]
+    shares = []
+    for record in records:
+        shares += record.shares
+    assert [share.clipped for share in shares] == [1, 1]
+    assert [share.clip_bound for share in shares] == [5.0, 5.0]
+    assert [share.factor for share in shares] == [0.0625, 0.1875]
+    largest = [share.largest_norm for share in shares]
     np.testing.assert_allclose(largest, 5.0, rtol=1e-6)
     assert max(largest) <= 5.0
 
@@ -82,9 +80,8 @@ def test_planned_joint_release_scales_the_groups():
 
 def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotected():
     step, records, _ = one_round(tiny.setting(build("FedAvg")))
-    np.testing.assert_allclose(
-        step, np.array([3.0, 4.0]) * (1 + 2 + 1 + 4) / 4, rtol=1e-6
-    )
+    expected = np.array([3.0, 4.0]) * (1 + 2 + 1 + 4) / 4
+    np.testing.assert_allclose(step, expected, rtol=1e-6)
     [record] = records
     assert record.family == "none"
     assert record.release_for(record.shares[0]).noise_multiplier == 0
@@ -92,20 +89,20 @@ def test_fedavg_is_the_mean_over_the_expected_cohort_and_is_booked_as_unprotecte
 
 
 def test_the_learning_rate_decays_per_round():
-    end = train(tiny.setting(build("FedAvg")), MemoryLedger(""))
-    moved = (end.theta - initial_state(tiny.setting(build("FedAvg"))).theta).numpy()
-    np.testing.assert_allclose(
-        moved, np.array([6.0, 8.0]) * (1 + 0.5 + 0.25), rtol=1e-5
-    )
+    setting = tiny.setting(build("FedAvg"))
+    end = train(setting, MemoryLedger(""))
+    movement = (end.theta - initial_state(setting).theta).numpy()
+    expected = np.array([6.0, 8.0]) * (1 + 0.5 + 0.25)
+    np.testing.assert_allclose(movement, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kept", [0.2, 0.5, 0.8, 1.0])
-def test_top_k_against_a_full_sort(kept):
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8, 1.0])
+def test_top_k_against_a_full_sort(fraction):
     vector = torch.from_numpy(np.random.default_rng(0).normal(size=101)).float()
-    order = np.argsort(-np.abs(vector.numpy()))[: round(kept * 101)]
+    order = np.argsort(-np.abs(vector.numpy()))[: round(fraction * 101)]
     expected = np.zeros(101, dtype=np.float32)
     expected[order] = vector.numpy()[order]
-    np.testing.assert_array_equal(keep_largest(vector, kept).numpy(), expected)
+    np.testing.assert_array_equal(keep_largest(vector, fraction).numpy(), expected)
 
 
 def test_clipping_never_exceeds_its_bound():
@@ -126,16 +123,15 @@ def test_releases_that_are_not_finite_are_refused():
     mechanism = run.algorithm.mechanism
 
     def broken(round_, sums, weights, noise):
-        first, *others = mechanism.release(round_, sums, weights, noise)
-        return (replace(first, vector=first.vector * torch.nan), *others)
+        first, *further = mechanism.release(round_, sums, weights, noise)
+        return (replace(first, vector=first.vector * torch.nan), *further)
 
     faulty = with_components(run, mechanism=replace(mechanism, release=broken))
-    with pytest.raises(
-        InputError, match=r"^mechanism: must release finite numbers, as round 1"
-    ):
-        run_round(
-            faulty, initial_state(faulty), MemoryLedger(run.algorithm.plan.digest)
-        )
+    start = initial_state(faulty)
+    ledger = MemoryLedger(run.algorithm.plan.digest)
+    rule = r"^mechanism: must release finite numbers, as round 1"
+    with pytest.raises(InputError, match=rule):
+        run_round(faulty, start, ledger)
 
 
 WIDE = tuple(group.model_copy(update={"clients": 200}) for group in tiny.plan().groups)
@@ -154,7 +150,7 @@ def test_mini_batches_pass_over_the_records():
 
 def test_batches_do_not_depend_on_who_else_is_trained():
     data = load("digits")
-    held = partition(scheme("iid"), data.train_y.numpy(), WIDE, seed=1)
+    records = partition(scheme("iid"), data.train_y.numpy(), WIDE, seed=1)
     shared = {
         "seed": 1,
         "round_": 2,
@@ -162,13 +158,13 @@ def test_batches_do_not_depend_on_who_else_is_trained():
         "size": 4,
         "device": torch.device("cpu"),
     }
-    x, y = batches(data, held, np.array([7, 3, 12]), **shared)
-    alone_x, alone_y = batches(data, held, np.array([3]), **shared)
+    x, y = batches(data, records, np.array([7, 3, 12]), **shared)
+    alone_x, alone_y = batches(data, records, np.array([3]), **shared)
     assert torch.equal(x[1:2], alone_x)
     assert torch.equal(y[1:2], alone_y)
     assert x.shape == (3, 3, 4, 1, 8, 8)
     assert (y == PADDING).any()  # three or four records per client
-    later, _ = batches(data, held, np.array([3]), **{**shared, "round_": 3})
+    later, _ = batches(data, records, np.array([3]), **{**shared, "round_": 3})
     assert not torch.equal(alone_x, later)
 
 
@@ -200,7 +196,7 @@ def watched(local, batches):
 
 
 def three_rounds(setting, local):
-    """Model and chain of the ledger after three rounds, and the batches that were trained."""
+    """Model and chain of the ledger after three rounds, and sizes of the batches."""
     batches: list[int] = []
     algorithm = replace(setting.algorithm, local=watched(local, batches))
     setting = replace(setting, algorithm=algorithm)
@@ -217,14 +213,13 @@ def test_the_groups_of_a_batch_change_no_bit(name):
     local = setting.algorithm.local
     assert local.across_groups
     theta, chain, batches = three_rounds(setting, local)
-    apart, other_chain, more = three_rounds(
-        setting, replace(local, across_groups=False)
-    )
-    assert torch.equal(theta, apart)
-    assert chain == other_chain
+    by_group = replace(local, across_groups=False)
+    theta_by_group, chain_by_group, batches_by_group = three_rounds(setting, by_group)
+    assert torch.equal(theta, theta_by_group)
+    assert chain == chain_by_group
     assert len(batches) == 3
-    assert len(more) == 9
-    assert sum(batches) == sum(more)
+    assert len(batches_by_group) == 9
+    assert sum(batches) == sum(batches_by_group)
 
 
 def test_a_rule_that_reads_the_group_gets_one_group_at_a_time():
@@ -239,47 +234,48 @@ def test_a_rule_that_reads_the_group_gets_one_group_at_a_time():
     assert groups == [group.name for group in setting.algorithm.plan.groups] * 3
 
 
-FOUND = AccuracyMeasures(
+MEASURES = AccuracyMeasures(
     correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0
 )
 
 
 def test_accuracy_overall_by_class_and_of_a_group_on_the_labels_that_it_holds():
-    assert FOUND.accuracy == 13 / 20
-    np.testing.assert_array_equal(FOUND.by_class, [0.8, 0.5, np.nan])
+    assert MEASURES.accuracy == 13 / 20
+    np.testing.assert_array_equal(MEASURES.by_class, [0.8, 0.5, np.nan])
     shares = {
-        "first": [1.0, 0.0, 0.0],
-        "mixed": [0.25, 0.75, 0.0],
-        "absent": [0.0, 0.0, 1.0],
+        "first": np.array([1.0, 0.0, 0.0]),
+        "mixed": np.array([0.25, 0.75, 0.0]),
+        "absent": np.array([0.0, 0.0, 1.0]),
     }
-    shares = {name: np.array(one) for name, one in shares.items()}
     expected = {"first": 0.8, "mixed": 0.25 * 0.8 + 0.75 * 0.5, "absent": 0.0}
-    assert by_group(FOUND, shares) == pytest.approx(expected)
+    assert by_group(MEASURES, shares) == pytest.approx(expected)
 
 
 def test_measuring_against_plain_predictions_on_any_number_of_threads():
-    data, network = load("digits"), model("mlp-digits")
+    data = load("digits")
+    network = model("mlp-digits")
     theta = network.initial(torch.Generator().manual_seed(0))
-    found = measure(network, theta, data)
+    measures = measure(network, theta, data)
     predicted = network.logits(theta, data.inputs(data.test_x)).argmax(1)
     for label in range(10):
         of_class = data.test_y == label
-        assert found.correct[label] == int((predicted[of_class] == label).sum())
-        assert found.total[label] == int(of_class.sum())
+        assert measures.correct[label] == int((predicted[of_class] == label).sum())
+        assert measures.total[label] == int(of_class.sum())
     again = measure(network, theta, data, workers=2)
-    np.testing.assert_array_equal(found.correct, again.correct)
-    assert found.loss == again.loss
+    np.testing.assert_array_equal(measures.correct, again.correct)
+    assert measures.loss == again.loss
 
 
 def test_all_test_records_are_evaluated_in_the_end_only(
     short_plan, tmp_path, monkeypatch
 ):
-    plain = execute(
-        Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)
-    ).record
+    def request(name):
+        return Request(short_plan, "FedAvg", "digits", tmp_path / name, seed=4)
+
+    plain = execute(request("plain")).record
     monkeypatch.setattr(loop, "EVALUATED_RECORDS", 100)
-    asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
-    part, setting = execute(asked).record, prepare(asked)
+    part = execute(request("part")).record
+    setting = prepare(request("part"))
     assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
     assert part.accuracy_by_class == plain.accuracy_by_class
     rows = loop.evaluation_rows(setting, 100)
@@ -287,10 +283,8 @@ def test_all_test_records_are_evaluated_in_the_end_only(
     assert len(rows) == len(rows.unique()) == 100
     assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5), 100))
     theta = loop.train(setting, MemoryLedger(setting.algorithm.plan.digest)).theta
-    assert (
-        part.metrics[-1].accuracy
-        == measure(setting.model, theta, setting.data).accuracy
-    )
+    measures = measure(setting.model, theta, setting.data)
+    assert part.metrics[-1].accuracy == measures.accuracy
     state = replace(loop.initial_state(setting), round=1)
     earlier = loop.evaluate_if_due(setting, state, *loop.evaluation_schedule(setting))
     expected = measure(setting.model, state.theta, setting.data, 1, rows)

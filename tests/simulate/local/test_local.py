@@ -1,7 +1,7 @@
 """Local training and clipped sums of single records, against plain loops of PyTorch.
 
-Each model is trained by its own kernels: clients one after the other on the CPU, and all of them
-at once as on a GPU. Both paths are compared with the plain module.
+Each model is trained by its own kernels: clients one after the other on the CPU, and
+all of them at once as on a GPU. Both paths are compared with the plain module.
 """
 
 import os
@@ -9,6 +9,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -36,9 +37,15 @@ ODD = Chain(
     input_shape=(2, 7, 8),
     classes=4,
     layers=(
-        Conv(2, 3, 3, 1), Relu(0.01), Pool(), Conv(3, 5, 2, 0), Linear(30, 7), Relu(), Linear(7, 4),
+        Conv(2, 3, 3, 1),
+        Relu(0.01),
+        Pool(),
+        Conv(3, 5, 2, 0),
+        Linear(30, 7),
+        Relu(),
+        Linear(7, 4),
     ),
-)  # fmt: skip
+)
 
 
 def generator(seed=0):
@@ -46,8 +53,12 @@ def generator(seed=0):
 
 
 def records(network, *lead):
-    """Records [*lead, ...] and labels: tokens, or images; a chain's have flat areas (ties)."""
-    draw, shape = generator(1), (*lead, *network.input_shape)
+    """Records [*lead, ...] and labels [*lead]: tokens, or images.
+
+    The images of a chain have flat areas, in which maxima are ties.
+    """
+    draw = generator(1)
+    shape = (*lead, *network.input_shape)
     if len(network.input_shape) == 1:
         x = torch.randint(0, network.classes, shape, generator=draw)
     else:
@@ -70,76 +81,86 @@ def gradient(network, theta, x, y):
     return torch.cat([value.grad.flatten() for value in module.parameters()])
 
 
-def close(network, found, expected):
-    """Equal in relative norm; in a deep module rounding moves single activations across zero."""
+def close(network, computed, expected):
+    """Equal in relative norm.
+
+    In a deep module rounding moves single activations across zero.
+    """
     limit = 1e-5 if isinstance(network, Chain) else 1e-3
-    assert float((found - expected).norm()) <= limit * float(expected.norm())
+    assert float((computed - expected).norm()) <= limit * float(expected.norm())
+
+
+def descended(network, theta, x, y, momentum):
+    """The movement [d] of a client with mini-batches, by a plain loop."""
+    now = theta
+    speed = torch.zeros_like(theta)
+    for batch, labels in zip(x, y, strict=True):
+        present = labels != PADDING
+        if present.any():
+            slope = gradient(network, now, batch[present], labels[present])
+            speed = momentum * speed + slope
+            now = now - 0.1 * speed
+    return now - theta
 
 
 @pytest.mark.parametrize(
-    ("name", "momentum"), [*((one, 0.9) for one in [*CHAINS, *SMALL]), (CHAINS[0], 0.0)]
+    ("name", "momentum"), [*product([*CHAINS, *SMALL], [0.9]), (CHAINS[0], 0.0)]
 )
 def test_updates_are_those_of_a_plain_loop(name, momentum):
     """One client has few records, one a step without any, one none at all.
 
-    In double precision for chains: in single, steps with momentum turn a last bit into 6e-5.
+    In double precision for chains: in single, steps with momentum turn a last bit into
+    6e-5.
     """
-    network, clients = model(name), 3
-    x, y = records(network, clients, 2 if name in SMALL else 4, 3)
-    y[0, :, 2:], y[1, 1], y[2] = PADDING, PADDING, PADDING
-    thetas = starts(network, clients)
+    network = model(name)
+    x, y = records(network, 3, 2 if name in SMALL else 4, 3)
+    y[0, :, 2:] = PADDING
+    y[1, 1] = PADDING
+    y[2] = PADDING
+    thetas = starts(network, 3)
     if isinstance(network, Chain):
-        x, thetas = x.double(), thetas.double()
-    kept = thetas.clone()
-    found = local_sgd(network, thetas, x, y, learning_rate=0.1, momentum=momentum)
+        x = x.double()
+        thetas = thetas.double()
+    before = thetas.clone()
+    updates = local_sgd(network, thetas, x, y, learning_rate=0.1, momentum=momentum)
     whole = sgd._descend_whole(network, thetas, x, y, 0.1, momentum)
-    assert torch.equal(thetas, kept)
-    assert not found[2].any()
-    for client in range(clients):
-        after, speed = thetas[client], torch.zeros_like(thetas[client])
-        for batch, labels in zip(x[client], y[client], strict=True):
-            present = labels != PADDING
-            if present.any():
-                speed = momentum * speed + gradient(
-                    network, after, batch[present], labels[present]
-                )
-                after = after - 0.1 * speed
-        close(network, found[client], after - thetas[client])
-        close(network, whole[client], after - thetas[client])
+    assert torch.equal(thetas, before)
+    assert not updates[2].any()
+    for client, theta in enumerate(thetas):
+        expected = descended(network, theta, x[client], y[client], momentum)
+        close(network, updates[client], expected)
+        close(network, whole[client], expected)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=pytest.mark.slow if re.search("resnet-[13][84]", name) else ()
-        )
-        for name in [*CHAINS, *MODULES]
-    ],
-)
+def in_time(name):
+    """A model as a parameter, slow where it is deep."""
+    is_deep = re.search("resnet-[13][84]", name)
+    return pytest.param(name, marks=pytest.mark.slow if is_deep else ())
+
+
+@pytest.mark.parametrize("name", map(in_time, [*CHAINS, *MODULES]))
 def test_gradients_are_those_of_autograd(name):
-    network, clients = (
-        model(f"{name}:3x16x16" if name.startswith("resnet") else name),
-        3,
-    )
-    x, y = records(network, clients, 3)
-    y[1, 2], y[2] = PADDING, PADDING
-    thetas = starts(network, clients)
-    found = gradients(network, thetas, x, y)
+    network = model(f"{name}:3x16x16" if name.startswith("resnet") else name)
+    x, y = records(network, 3, 3)
+    y[1, 2] = PADDING
+    y[2] = PADDING
+    thetas = starts(network, 3)
+    slopes = gradients(network, thetas, x, y)
     whole = sgd._gradients_whole(network, thetas, x, y)
     for client in range(2):
         present = y[client] != PADDING
         expected = gradient(
             network, thetas[client], x[client][present], y[client][present]
         )
-        close(network, found[client], expected)
+        close(network, slopes[client], expected)
         close(network, whole[client], expected)
-    assert not found[2].any()
+    assert not slopes[2].any()
 
 
-@pytest.mark.parametrize(
-    "name", ["cnn-2", "cnn-digits", pytest.param("lstm:x6", marks=pytest.mark.slow)]
-)
+THREADED = ["cnn-2", "cnn-digits", pytest.param("lstm:x6", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("name", THREADED)
 def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(chain, "CHUNK_CLIENTS", 4)
     monkeypatch.setattr(chain, "CHUNK_OF_FEW", 4)
@@ -152,24 +173,23 @@ def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
             network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=number
         )
         assert torch.equal(first, again)
-    sums = [
-        clipped_sums(
-            network,
-            theta.expand(18, -1),
-            x[:, 0],
-            y[:, 0],
-            clipping_norm=0.5,
-            workers=n,
-        )
-        for n in (1, 3)
-    ]
-    assert torch.equal(sums[0].total, sums[1].total)
     assert not first.requires_grad
-    assert not sums[0].total.requires_grad
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_same_sums_whatever_the_number_of_threads(name):
+    network = model(name)
+    x, y = records(network, 18, 3)
+    thetas = network.initial(generator()).expand(18, -1)
+    alone = clipped_sums(network, thetas, x, y, clipping_norm=0.5, workers=1)
+    threaded = clipped_sums(network, thetas, x, y, clipping_norm=0.5, workers=3)
+    assert torch.equal(alone.total, threaded.total)
+    assert not alone.total.requires_grad
 
 
 def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone():
-    before, seen = torch.get_num_threads(), []
+    before = torch.get_num_threads()
+    seen = []
 
     def work(rows):
         seen.append((torch.get_num_threads(), threading.current_thread()))
@@ -190,8 +210,8 @@ def test_a_forked_process_starts_threads_of_its_own():
     threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
     child = os.fork()
     if child == 0:
-        found = threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
-        os._exit(0 if found == [0, 1, 2, 3] else 1)
+        results = threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
+        os._exit(0 if results == [0, 1, 2, 3] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -202,11 +222,18 @@ def clipped(single, norm):
 def cohort(network, size=21):
     """Parameters, records and labels; client 1 has a few records, client 2 none."""
     x, y = records(network, 3, size)
-    y[1, size // 5 :], y[2] = PADDING, PADDING
+    y[1, size // 5 :] = PADDING
+    y[2] = PADDING
     return starts(network, 3), x, y
 
 
 NETWORKS = [*map(model, ["cnn-2", "cnn-digits", "mlp-digits", *SMALL]), ODD]
+
+
+def single_gradients(network, theta, x, y):
+    """The gradients of some records [B, d], each by autograd."""
+    rows = [gradient(network, theta, x[[row]], y[[row]]) for row in range(len(y))]
+    return torch.stack(rows)
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
@@ -215,29 +242,25 @@ def test_clipped_sums_are_those_of_single_gradients(network, monkeypatch):
     size = 5 if network.name in SMALL else 21
     thetas, x, y = cohort(network, size)
     monkeypatch.setattr(modular, "BLOCK_RECORDS", 2)
-    every = [
-        torch.stack(
-            [gradient(network, theta, x[c, [i]], y[c, [i]]) for i in range(count)]
-        )
-        for c, (theta, count) in enumerate(
-            zip(thetas[:2], (size, size // 5), strict=True)
-        )
+    of_clients = [
+        single_gradients(network, thetas[0], x[0], y[0]),
+        single_gradients(network, thetas[1], x[1, : size // 5], y[1, : size // 5]),
     ]
-    bound = float(
-        every[0].norm(dim=1).median() * (1 + 1e-3)
-    )  # half of the records are shortened
-    found = clipped_sums(network, thetas, x, y, clipping_norm=bound)
+    # Half of the records are shortened.
+    bound = float(of_clients[0].norm(dim=1).median() * (1 + 1e-3))
+    sums = clipped_sums(network, thetas, x, y, clipping_norm=bound)
     monkeypatch.setattr(per_record, "BLOCK_VALUES", 5 * 3 * network.parameters)
     whole = per_record._sums_on_device(network, thetas, x, y, bound)
-    for client, single in enumerate(every):
-        for sums in (found, whole):
-            close(network, sums.total[client], clipped(single, bound).sum(0))
-            assert int(sums.clipped[client]) == int((single.norm(dim=1) > bound).sum())
-            largest = float(single.norm(dim=1).clamp(max=bound).max())
-            assert float(sums.largest[client]) == pytest.approx(largest, rel=1e-4)
-    assert 0 < found.clipped[0] < size
-    assert not found.total[2].any()
-    assert not found.excluded.any()
+    for client, single in enumerate(of_clients):
+        norms = single.norm(dim=1)
+        for result in (sums, whole):
+            close(network, result.total[client], clipped(single, bound).sum(0))
+            assert int(result.clipped[client]) == int((norms > bound).sum())
+            largest = float(norms.clamp(max=bound).max())
+            assert float(result.largest[client]) == pytest.approx(largest, rel=1e-4)
+    assert 0 < sums.clipped[0] < size
+    assert not sums.total[2].any()
+    assert not sums.excluded.any()
 
 
 def test_sums_are_those_of_opacus():
@@ -251,13 +274,10 @@ def test_sums_are_those_of_opacus():
 
         hooked = GradSampleModule(plain)
         functional.cross_entropy(hooked(x[0]), y[0]).backward()
-    every = torch.cat(
-        [value.grad_sample.flatten(1) for value in hooked.parameters()], 1
-    )
-    found = clipped_sums(network, thetas[:1], x[:1], y[:1], clipping_norm=1.0)
-    torch.testing.assert_close(
-        found.total[0], clipped(every, 1.0).sum(0), atol=1e-5, rtol=1e-4
-    )
+    samples = [value.grad_sample.flatten(1) for value in hooked.parameters()]
+    expected = clipped(torch.cat(samples, 1), 1.0).sum(0)
+    sums = clipped_sums(network, thetas[:1], x[:1], y[:1], clipping_norm=1.0)
+    torch.testing.assert_close(sums.total[0], expected, atol=1e-5, rtol=1e-4)
 
 
 @settings(max_examples=25, deadline=None)
@@ -273,11 +293,11 @@ def test_no_record_adds_more_than_the_bound(seed, scale, bound, name):
     theta = network.initial(generator(seed % 1000)) * 3
     x = torch.randn(1, 1, *network.input_shape, generator=generator(seed)) * scale
     y = torch.randint(0, 10, (1, 1), generator=generator(seed))
-    found = clipped_sums(network, theta[None], x, y, clipping_norm=bound)
-    norm = float(found.total.double().norm())
+    sums = clipped_sums(network, theta[None], x, y, clipping_norm=bound)
+    norm = float(sums.total.double().norm())
     assert norm <= bound
-    assert float(found.largest) <= bound
-    if found.clipped:
+    assert float(sums.largest) <= bound
+    if sums.clipped:
         assert norm == pytest.approx(bound, rel=1e-6)
 
 
@@ -285,13 +305,14 @@ def test_no_record_adds_more_than_the_bound(seed, scale, bound, name):
 def test_a_gradient_that_is_not_finite_adds_nothing(name):
     network = model(name)
     thetas, x, y = (value[:1] for value in cohort(network, 5))
-    x[0, 1], x[0, 3] = torch.inf, torch.nan
-    found = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
+    x[0, 1] = torch.inf
+    x[0, 3] = torch.nan
+    sums = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
     whole = per_record._sums_on_device(network, thetas, x, y, 0.5)
     y[0, [1, 3]] = PADDING
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
-    assert found.excluded.tolist() == [2]
-    torch.testing.assert_close(found.total, expected.total, atol=1e-6, rtol=1e-4)
+    assert sums.excluded.tolist() == [2]
+    torch.testing.assert_close(sums.total, expected.total, atol=1e-6, rtol=1e-4)
     assert whole.total.isfinite().all()
 
 
@@ -300,9 +321,9 @@ def test_a_module_may_be_used_first_inside_vmap(name):
     thetas = starts(model(name), 1)
     network = model(name)  # nothing of it is built yet
     x, y = records(network, 1, 3)
-    found = per_record._sums_on_device(network, thetas, x, y, 0.1)
+    whole = per_record._sums_on_device(network, thetas, x, y, 0.1)
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.1)
-    torch.testing.assert_close(found.total, expected.total, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(whole.total, expected.total, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
@@ -313,12 +334,10 @@ def test_a_bound_out_of_range_is_refused(bound):
 
 
 def test_a_resnet_is_the_published_one():
-    """Written out once more over a plain list of tensors (He et al. 2016; Wu and He 2018)."""
+    """Written out again over a list of tensors (He et al. 2016; Wu and He 2018)."""
     network = model("resnet-18")
-    theta, x = (
-        network.initial(generator()),
-        torch.rand(2, 3, 32, 32, generator=generator(1)),
-    )
+    theta = network.initial(generator())
+    x = torch.rand(2, 3, 32, 32, generator=generator(1))
     sizes = [torch.Size(shape).numel() for _, shape in network.shapes]
     parts = zip(network.shapes, theta.split(sizes), strict=True)
     tensors: Iterator[Tensor] = iter([part.view(shape) for (_, shape), part in parts])

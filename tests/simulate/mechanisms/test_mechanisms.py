@@ -1,4 +1,4 @@
-"""Components fit each other, samplers keep their laws, and the noise that is drawn is booked."""
+"""Components fit each other, samplers keep their laws, and drawn noise is booked."""
 
 import itertools
 import re
@@ -77,12 +77,11 @@ def test_components_that_do_not_fit_are_refused(parts, message):
 
 
 def test_only_the_mechanisms_draw_normal_noise():
+    draw = re.compile(r"standard_normal|\.normal\(|randn|Purpose\.NOISE")
     drawing = [
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
-        if re.search(
-            r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text()
-        )
+        if draw.search(path.read_text())
     ]
     assert (
         sorted(drawing)
@@ -102,7 +101,15 @@ def test_only_the_mechanisms_draw_normal_noise():
     )
 
 
-CLIENTS, RATIO, DRAWS = 400, 0.05, 3000
+CLIENTS = 400
+RATIO = 0.05
+DRAWS = 3000
+# Probability beyond which a statistic is refused, on both sides: one test in 500,000.
+RARE = 1e-6
+
+
+def is_plausible(probability):
+    return RARE < probability < 1 - RARE
 
 
 def draws(sampler):
@@ -115,23 +122,21 @@ def draws(sampler):
 def test_poisson_sizes_are_binomial_and_every_client_is_as_likely():
     cohorts = draws(by_law(SamplingLaw.POISSON))
     sizes = np.array([len(cohort) for cohort in cohorts])
-    mean, variance = CLIENTS * RATIO, CLIENTS * RATIO * (1 - RATIO)
+    mean = CLIENTS * RATIO
+    variance = mean * (1 - RATIO)
     assert abs(sizes.mean() - mean) < 5 * np.sqrt(variance / DRAWS)
     assert abs(sizes.var() / variance - 1) < 5 * np.sqrt(2 / DRAWS)
     counts = np.bincount(np.concatenate(cohorts), minlength=CLIENTS)
     spread = ((counts - DRAWS * RATIO) ** 2).sum() / (DRAWS * RATIO * (1 - RATIO))
-    assert 1e-6 < stats.chi2.sf(spread, CLIENTS) < 1 - 1e-6
+    assert is_plausible(stats.chi2.sf(spread, CLIENTS))
 
 
 def test_poisson_clients_are_independent():
     present = np.zeros((DRAWS, 2), dtype=bool)
     for index, cohort in enumerate(draws(by_law(SamplingLaw.POISSON))):
         present[index] = np.isin([3, 4], cohort)
-    assert (
-        1e-6
-        < stats.binom.cdf(int(present.all(axis=1).sum()), DRAWS, RATIO**2)
-        < 1 - 1e-6
-    )
+    together = int(present.all(axis=1).sum())
+    assert is_plausible(stats.binom.cdf(together, DRAWS, RATIO**2))
 
 
 def test_fixed_size_is_exact_and_without_replacement():
@@ -143,32 +148,43 @@ def test_fixed_size_is_exact_and_without_replacement():
 
 
 def test_no_two_streams_start_alike():
-    names = [
-        (seed, purpose, *indices)
-        for seed in (0, 1, 2**31)
-        for purpose in Purpose
-        for count in (0, 1, 2)
-        for indices in itertools.product((0, 1, 2, 70000), repeat=count)
-    ]
+    indices = []
+    for count in (0, 1, 2):
+        indices += itertools.product((0, 1, 2, 70000), repeat=count)
+    names = list(itertools.product((0, 1, 2**31), Purpose, indices))
     starts = {
-        name: stream(name[0], name[1], *name[2:]).integers(2**62) for name in names
+        stream(seed, purpose, *numbers).integers(2**62)
+        for seed, purpose, numbers in names
     }
-    assert len(set(starts.values())) == len(names)
+    assert len(starts) == len(names)
 
 
+# Coordinates of a release, and the factors on each group's sum.
 SIZE = 50_000
 WEIGHTS = {"strict": 0.3, "loose": 0.3}
 
 
-def sums(bound=5.0):
+def group_sums(totals, bound=5.0):
+    """The sums of both groups of the tiny plan."""
     return [
         GroupSum(
-            group=group, total=torch.full((SIZE,), 3.0, dtype=torch.float64),
-            sampling=SamplingLaw.FULL, ratio=1.0, participants=(0, 1), bound=bound,
-            largest_norm=4.0, clipped=1, excluded=0,
+            group=group,
+            total=total,
+            sampling=SamplingLaw.FULL,
+            ratio=1.0,
+            participants=(0, 1),
+            bound=bound,
+            largest_norm=4.0,
+            clipped=1,
+            excluded=0,
         )
-        for group in tiny.plan().groups
-    ]  # fmt: skip
+        for group, total in zip(tiny.plan().groups, totals, strict=True)
+    ]
+
+
+def sums(bound=5.0):
+    """Sums whose coordinates are all 3."""
+    return group_sums(torch.full((2, SIZE), 3.0, dtype=torch.float64), bound)
 
 
 def drawn_noise(index):
@@ -181,40 +197,36 @@ def drawn(release, total):
 
 def test_one_release_per_group_with_its_own_deviation():
     releases = gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
-    assert [one.record.noise_std for one in releases] == [10.0, 2.5]
-    for one in releases:
-        values, squares = drawn(one, 3.0), one.record.noise_sum_squares
+    assert [release.record.noise_std for release in releases] == [10.0, 2.5]
+    for release in releases:
+        record = release.record
+        values = drawn(release, 3.0)
+        squares = record.noise_sum_squares
         assert squares == pytest.approx((values**2).sum(), rel=1e-5)
-        assert 1e-6 < stats.chi2.sf(squares / one.record.noise_std**2, SIZE) < 1 - 1e-6
-        assert abs(values.mean()) < 5 * one.record.noise_std / np.sqrt(SIZE)
-        assert one.record.dimension == SIZE
+        assert is_plausible(stats.chi2.sf(squares / record.noise_std**2, SIZE))
+        assert abs(values.mean()) < 5 * record.noise_std / np.sqrt(SIZE)
+        assert record.dimension == SIZE
 
 
 def test_releases_do_not_share_their_noise():
-    one, two = (
-        drawn(release, 3.0)
-        for release in gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
-    )
-    assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(SIZE)
-    assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
+    releases = gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
+    first, second = (drawn(release, 3.0) for release in releases)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(SIZE)
+    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
 
 
 def test_a_joint_release_has_noise_enough_for_every_group():
     parts = sums()
-    parts[1] = replace(
-        parts[1], bound=30.0
-    )  # sigma 0.5 times 30 is more than 2 times 5
+    # Noise multiplier 0.5 times 30 is more than 2 times 5.
+    parts[1] = replace(parts[1], bound=30.0)
     [release] = gaussian_joint().release(1, parts, WEIGHTS, drawn_noise)
-    assert release.record.noise_std == 15.0
-    assert (
-        1e-6
-        < stats.chi2.sf((drawn(release, 6.0) ** 2).sum() / 15.0**2, SIZE)
-        < 1 - 1e-6
-    )
-    for share, group in zip(release.record.shares, tiny.plan().groups, strict=True):
-        assert (
-            release.record.release_for(share).noise_multiplier >= group.noise_multiplier
-        )
+    record = release.record
+    assert record.noise_std == 15.0
+    squares = (drawn(release, 6.0) ** 2).sum()
+    assert is_plausible(stats.chi2.sf(squares / 15.0**2, SIZE))
+    for share, group in zip(record.shares, tiny.plan().groups, strict=True):
+        multiplier = record.release_for(share).noise_multiplier
+        assert multiplier >= group.noise_multiplier
 
 
 def test_without_a_bound_there_is_no_noise_to_draw():
@@ -230,81 +242,104 @@ def test_no_protection_is_booked_as_none():
     assert (record.family, record.noise_std, record.dimension) == ("none", 0, 0)
 
 
-BANDS, ROUNDS, FEW = 3, 8, 40
+BANDS = 3
+ROUNDS = 8
+COORDINATES = 40
 
 
-def group_sums(totals):
-    """Sums of both groups of the tiny plan, [2, FEW]."""
-    return [
-        GroupSum(
-            group=group, total=total, sampling="full", ratio=1.0, participants=(0, 1), bound=5.0,
-            largest_norm=4.0, clipped=1, excluded=0,
+def noise_source(round_, index):
+    """The generator of a release, from its start."""
+    return np.random.default_rng([round_, index])
+
+
+class MixedRounds:
+    """Rounds whose sums are mixed, noised and solved, with 1/4 as factor on each sum.
+
+    Args:
+        joint: whether both groups have one sum.
+    """
+
+    def __init__(self, joint):
+        mixture = partial(CyclicPoisson(BANDS).mixture, 0.5, ROUNDS)
+        inner = gaussian_joint() if joint else gaussian_per_group()
+        self.mechanism = mixed_sums(inner, mixture)
+        self.aggregator = unmixed(mean(), mixture)
+        self.weights = {group.name: 0.25 for group in tiny.plan().groups}
+        self.theta = torch.zeros(COORDINATES)
+        self.server = self.aggregator.start(self.theta)
+
+    def run(self, round_, sums, past):
+        """The step of a round, from 1, and the noise in it.
+
+        Args:
+            round_: from 1.
+            sums: of the groups [2, COORDINATES].
+            past: of the two rounds before, the latest first, [2, 2, COORDINATES].
+        """
+        mixed = self.mechanism.mix(round_, group_sums(sums), past)
+        releases = self.mechanism.release(
+            round_, mixed, self.weights, partial(noise_source, round_)
         )
-        for group, total in zip(tiny.plan().groups, totals, strict=True)
-    ]  # fmt: skip
+        noise = np.zeros(COORDINATES)
+        sent = []
+        for index, release in enumerate(releases):
+            assert isinstance(release, Released)
+            draws = noise_source(round_, index).standard_normal(COORDINATES)
+            noise += 0.25 * draws * release.record.noise_std
+            factor = release.record.shares[0].factor
+            sent.append(Received(round_, release.vector, release.groups, factor))
+        step, self.server = self.aggregator.combine(sent, self.theta, self.server)
+        return step.numpy(), noise
+
+
+def mixing_matrix():
+    """C of the mixture, whose columns have norm 1 [ROUNDS, ROUNDS]."""
+    series, rows = factors(BANDS, 0.5, ROUNDS)
+    column = np.pad(series, (0, ROUNDS - BANDS))
+    matrix = rows[:, None] * toeplitz(column, np.zeros(ROUNDS))
+    return matrix / np.linalg.norm(matrix, axis=0)
 
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_server_has_the_sums_and_the_solved_noise(joint):
     """Each step is that of the sums, plus C^{-1} of independent draws."""
-    mixture = partial(CyclicPoisson(BANDS).mixture, 0.5, ROUNDS)
-    inner = gaussian_joint() if joint else gaussian_per_group()
-    mechanism, aggregator = mixed_sums(inner, mixture), unmixed(mean(), mixture)
-    weights = {group.name: 0.25 for group in tiny.plan().groups}
-    generator, theta = np.random.default_rng(3), torch.zeros(FEW)
-    totals = torch.from_numpy(generator.standard_normal((ROUNDS, 2, FEW)))
-    server = aggregator.start(theta)
-    steps, drawn = [], []
-    for round_ in range(ROUNDS):
-        past = [
-            totals[round_ - lag] if lag <= round_ else 0 * theta.expand(2, -1)
-            for lag in (1, 2)
-        ]
-        mixed = mechanism.mix(
-            round_ + 1, group_sums(totals[round_]), torch.stack(past, 1)
-        )
-        seeds = [np.random.default_rng([round_, index]) for index in range(2)]
-        releases = mechanism.release(round_ + 1, mixed, weights, seeds.__getitem__)
-        again = [
-            np.random.default_rng([round_, index]) for index in range(len(releases))
-        ]
-        noise = [
-            one.standard_normal(FEW) * release.record.noise_std
-            for one, release in zip(again, releases, strict=True)
-        ]
-        drawn.append(0.25 * np.sum(noise, axis=0))
-        sent = [
-            Received(round_ + 1, one.vector, one.groups, one.record.shares[0].factor)
-            for one in releases
-        ]
-        step, server = aggregator.combine(sent, theta, server)
-        steps.append(step.numpy())
-    series, rows = factors(BANDS, 0.5, ROUNDS)
-    column = np.pad(series, (0, ROUNDS - BANDS))
-    matrix = rows[:, None] * toeplitz(column, np.zeros(ROUNDS))
-    solved = np.linalg.inv(matrix / np.linalg.norm(matrix, axis=0)) @ np.array(drawn)
+    generator = np.random.default_rng(3)
+    totals = torch.from_numpy(generator.standard_normal((ROUNDS, 2, COORDINATES)))
+    nothing = torch.zeros_like(totals[:2])
+    before = torch.cat([nothing, totals])
+    rounds = MixedRounds(joint)
+    steps = []
+    noise = []
+    for index in range(ROUNDS):
+        past = before[[index + 1, index]].transpose(0, 1)
+        step, drawn_in_round = rounds.run(index + 1, totals[index], past)
+        steps.append(step)
+        noise.append(drawn_in_round)
+    solved = np.linalg.inv(mixing_matrix()) @ np.array(noise)
     expected = 0.25 * totals.sum(1).numpy() + solved
     assert np.array(steps) == pytest.approx(expected, abs=2e-4)
-    assert isinstance(releases[0], Released)
 
 
 @pytest.fixture(scope="module")
 def plan():
-    groups = [
-        {"name": name, "clients": 45, "epsilon": e}
-        for name, e in [("a", 2.0), ("b", 6.0)]
-    ]
-    return solve(Spec.parse({
-        "name": "turns", "groups": groups, "rounds": 9, "cohort": 20,
-        "sampling": "cyclic_poisson:3", "model": {"name": "mlp-digits", "parameters": 2410},
-    }))  # fmt: skip
+    data = {
+        "name": "turns",
+        "groups": [
+            {"name": "a", "clients": 45, "epsilon": 2.0},
+            {"name": "b", "clients": 45, "epsilon": 6.0},
+        ],
+        "rounds": 9,
+        "cohort": 20,
+        "sampling": "cyclic_poisson:3",
+        "model": {"name": "mlp-digits", "parameters": 2410},
+    }
+    return solve(Spec.parse(data))
 
 
 @pytest.fixture(scope="module")
 def request_(plan, tmp_path_factory):
-    request = Request(
-        plan, "planned", "digits", tmp_path_factory.mktemp("turns") / "run", seed=4
-    )
+    folder = tmp_path_factory.mktemp("turns") / "run"
+    request = Request(plan, "planned", "digits", folder, seed=4)
     execute(request)
     return request
 
@@ -313,31 +348,27 @@ def test_a_run_is_verified_from_its_ledger(request_):
     verdict = judge(load_run(request_.folder), 0)
     assert not [check for check in verdict.checks if check.outcome == "failed"]
     for group in verdict.groups:
-        assert (
-            group.budget * 0.98
-            < group.realised_lower
-            <= group.realised_upper
-            <= group.budget
-        )
+        assert group.budget * 0.98 < group.realised_lower
+        assert group.realised_lower <= group.realised_upper <= group.budget
 
 
 def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
     again = replace(request_, folder=tmp_path / "run")
     interrupt(again, 5)
     part = judge(load_run(again.folder), 0)
-    for (
-        group
-    ) in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
+    # Two rounds of a client's turn, one of them with its whole cycle.
+    for group in part.groups:
         assert group.realised_lower < group.realised_upper < group.budget
     assert part.worst.realised_lower < part.worst.realised_upper < part.worst.budget
     execute(again)
-    for name in (LEDGER, EVIDENCE):  # the evidence has a hash of each round's model
-        left, right = ((one.folder / name).read_bytes() for one in (request_, again))
-        assert left == right
+    # The evidence has a hash of each round's model.
+    for name in (LEDGER, EVIDENCE):
+        content = (again.folder / name).read_bytes()
+        assert content == (request_.folder / name).read_bytes()
 
 
 def test_clients_out_of_turn_are_found(plan, tmp_path, monkeypatch):
-    """Draws from everybody with the ratio of a turn, as Poisson sampling would make them."""
+    """Draws from everybody with the ratio of a turn, as by Poisson sampling."""
     request = Request(plan, "planned", "digits", tmp_path / "run", seed=4)
     monkeypatch.setattr(CyclicPoisson, "draw", Poisson.draw)
     execute(request)
@@ -347,14 +378,17 @@ def test_clients_out_of_turn_are_found(plan, tmp_path, monkeypatch):
 
 
 def test_turns_that_follow_places_are_found(plan, tmp_path, monkeypatch):
-    """Every third place has a turn, so that one client more or less moves those behind it."""
-    by_place = lambda law, round_, clients: range((round_ - 1) % 3, clients, 3)  # noqa: E731
-    every = lambda law, source, clients, ratio, round_: (  # noqa: E731
-        (places := law.places(round_, clients)).start
-        + 3 * Poisson.draw(law, source, len(places), ratio, round_)
-    )
-    monkeypatch.setattr(CyclicPoisson, "places", by_place)
-    monkeypatch.setattr(CyclicPoisson, "draw", every)
+    """Every third place has a turn, so one client more or less moves those behind."""
+
+    def places(law, round_, clients):
+        return range((round_ - 1) % 3, clients, 3)
+
+    def draw(law, source, clients, ratio, round_):
+        turn = law.places(round_, clients)
+        return turn.start + 3 * Poisson.draw(law, source, len(turn), ratio, round_)
+
+    monkeypatch.setattr(CyclicPoisson, "places", places)
+    monkeypatch.setattr(CyclicPoisson, "draw", draw)
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
     monkeypatch.undo()
     failed = {check.name for check in judge(load_run(tmp_path / "run"), 0).failed}
@@ -388,16 +422,16 @@ def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
 def test_another_mixture_than_planned_is_found_without_replay(
     factor, plan, tmp_path, monkeypatch
 ):
-    """The sum of the round alone, or twice the mixture: the true epsilon is above the budget."""
+    """The round's sum alone, or twice the mixture: more is spent than the budget."""
     planned = plan.spec.mixture
-    other = (
-        tuple(factor * c for c in planned)
-        if factor
-        else (1.0, *[0.0] * (len(planned) - 1))
-    )
-    monkeypatch.setattr(
-        gdpfed, "mixed_sums", lambda inner, _: mixed_sums(inner, lambda _: other)
-    )
+    mixture = tuple(factor * coefficient for coefficient in planned)
+    if factor == 0:
+        mixture = (1.0, *mixture[1:])
+
+    def with_another_mixture(inner, _):
+        return mixed_sums(inner, lambda round_: mixture)
+
+    monkeypatch.setattr(gdpfed, "mixed_sums", with_another_mixture)
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=4))
     failed = {check.name for check in judge(load_run(tmp_path / "run"), 0).failed}
     assert {"sums", "noise regenerated"} <= failed

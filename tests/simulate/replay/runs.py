@@ -27,17 +27,25 @@ def short_plan(sampling="poisson", planning="per_group", server="", averaging=""
     data = dict(load_yaml(preset("digits"), "spec"))
     data |= {"rounds": ROUNDS, "clipping_norm": 0.5, "sampling": sampling}
     data["planning"] = {"accountant": "rdp", **PLANNING[planning]}
-    data |= {"server": {"optimizer": server}} if server else {}
-    data |= {"averaging": {"method": averaging}} if averaging else {}
+    if server:
+        data["server"] = {"optimizer": server}
+    if averaging:
+        data["averaging"] = {"method": averaging}
     if sampling == "full":
         data["cohort"] = sum(group["clients"] for group in data["groups"])
     return solve(Spec.parse(data), second_opinion=False)
 
 
 def replayed(folder, rounds=None, seed=None):
+    """The report of a replay; of all rounds when their number is None."""
     return Replay(folder).run(rounds, seed, lambda done, total: None)
 
 
 def comparison(report, name):
-    [one] = [one for one in report.comparisons if one.name == name]
-    return one.compared, one.differ
+    """How often something was compared, and how often it differs."""
+    [match] = [match for match in report.comparisons if match.name == name]
+    return match.compared, match.differ
+
+
+def names_of(differences):
+    return {difference.name for difference in differences}

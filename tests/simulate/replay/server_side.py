@@ -22,7 +22,7 @@ SECOND_MOMENTS = {
 
 
 class Server:
-    """A server by hand: ``move`` takes the releases of a round and returns the next model.
+    """A server by hand: ``move`` takes the releases of a round.
 
     Args:
         plan: the executed plan.
@@ -37,62 +37,43 @@ class Server:
         mixture: (round) to the factors on the last sums.
     """
 
-    def __init__(
-        self,
-        plan,
-        theta,
-        factors,
-        coordinates,
-        *,
-        top_k=False,
-        weigh=None,
-        project=None,
-        smoothing=0.0,
-        known_share=0.0,
-        mixture=lambda round_: (1.0,),
-    ):
-        self.plan, self.theta = plan, np.asarray(theta, np.float64)
-        self.factors, self.coordinates = factors, coordinates
-        self.top_k, self.weigh, self.project = top_k, weigh, project
-        self.smoothing, self.known_share, self.mixture = smoothing, known_share, mixture
+    def __init__(self, plan, theta, factors, coordinates, **options):
+        self.plan = plan
+        self.theta = np.asarray(theta, np.float64)
+        self.factors = factors
+        self.coordinates = coordinates
+        self.top_k = options.get("top_k", False)
+        self.weigh = options.get("weigh")
+        self.project = options.get("project")
+        self.smoothing = options.get("smoothing", 0.0)
+        self.known_share = options.get("known_share", 0.0)
+        self.mixture = options.get("mixture", lambda round_: (1.0,))
         nothing = np.zeros_like(self.theta)
         self.norm = plan.spec.clipping_norm
-        self.last_step, self.solved = nothing, [nothing] * (len(mixture(1)) - 1)
-        self.velocity, self.mean = nothing, nothing
-        options = plan.spec.server
-        self.squares = nothing + ((options.epsilon or 0.0) ** 2 if options else 0.0)
+        self.last_step = nothing
+        self.solved = [nothing] * (len(self.mixture(1)) - 1)
+        self.velocity = nothing
+        self.mean = nothing
+        epsilon = plan.spec.server.epsilon or 0.0 if plan.spec.server else 0.0
+        self.squares = nothing + epsilon**2
         self.average = self.theta
 
     def move(self, round_, releases):
         """The model after a round."""
-        vectors = [np.asarray(one, np.float64) for one in releases]
+        vectors = [np.asarray(release, np.float64) for release in releases]
         factors = self.factors if self.weigh is None else self.weigh(vectors)
-        counts = []
+        counts = None
         if self.plan.clipping is not None:
-            counts, vectors = (
-                [one[-1] for one in vectors],
-                [one[:-1] for one in vectors],
-            )
-        if self.project is not None:
-            vectors = self.project(vectors)
-        if self.top_k:
-            vectors = [
-                kept(one, group.kept_fraction)
-                for one, group in zip(vectors, self.plan.groups, strict=True)
-            ]
-        step = sum(f * one for f, one in zip(factors, vectors, strict=True))
-        if self.plan.clipping is not None:
+            # The last coordinate counts the updates within the norm.
+            counts = [vector[-1] for vector in vectors]
+            vectors = [vector[:-1] for vector in vectors]
+        step = weighted_sum(factors, self._used(vectors))
+        if counts is not None:
             step = step * self.norm
-            self._adapt(
-                sum(f * one for f, one in zip(factors, counts, strict=True)), factors
-            )
+            self._adapt(weighted_sum(factors, counts), factors)
         whole = np.zeros_like(self.theta)
         whole[self.coordinates(round_)] = step
-        whole = whole + self.known_share * self.last_step
-        first, *others = self.mixture(round_)
-        rest = sum((c * u for c, u in zip(others, self.solved, strict=True)), 0.0)
-        solved = (whole - rest) / first
-        self.solved = [solved, *self.solved][: len(self.solved)]
+        solved = self._solved(round_, whole + self.known_share * self.last_step)
         if self.smoothing:
             solved = smoothed(solved, self.smoothing)
         self.last_step = solved
@@ -100,20 +81,41 @@ class Server:
         self._average(round_)
         return self.theta
 
+    def _used(self, vectors):
+        """The releases as they are combined."""
+        if self.project is not None:
+            vectors = self.project(vectors)
+        if self.top_k:
+            vectors = [
+                with_largest(vector, group.kept_fraction)
+                for vector, group in zip(vectors, self.plan.groups, strict=True)
+            ]
+        return vectors
+
+    def _solved(self, round_, mixed):
+        """The sum of a round, from its mixture with those before."""
+        factor, *past_factors = self.mixture(round_)
+        solved = (mixed - weighted_sum(past_factors, self.solved)) / factor
+        self.solved = [solved, *self.solved][: len(self.solved)]
+        return solved
+
     def _adapt(self, count, factors):
         """The clipping norm follows the noisy share of updates within it."""
-        rule, groups = self.plan.clipping, self.plan.groups
-        counted = count * rule.count_noise_multiplier / rule.update_noise_multiplier
-        of_release = (
-            [[group] for group in groups] if len(factors) == len(groups) else [groups]
+        clipping = self.plan.clipping
+        groups = self.plan.groups
+        counted = (
+            count * clipping.count_noise_multiplier / clipping.update_noise_multiplier
         )
-        expected = sum(
-            f * group.scale * self.plan.clip_factor(group) * group.expected_cohort
-            for f, held in zip(factors, of_release, strict=True)
-            for group in held
-        )
+        of_release = [groups]
+        if len(factors) == len(groups):
+            of_release = [[group] for group in groups]
+        expected = 0.0
+        for factor, summed_groups in zip(factors, of_release, strict=True):
+            for group in summed_groups:
+                scale = group.scale * self.plan.clip_factor(group)
+                expected += factor * scale * group.expected_cohort
         share = 0.5 + counted / expected
-        self.norm *= math.exp(-rule.learning_rate * (share - rule.quantile))
+        self.norm *= math.exp(-clipping.learning_rate * (share - clipping.quantile))
 
     def _optimised(self, step):
         """What the spec's server optimiser moves the model by."""
@@ -127,29 +129,29 @@ class Server:
             return options.learning_rate * self.velocity
         self.mean = BETA1 * self.mean + (1 - BETA1) * step
         self.squares = SECOND_MOMENTS[options.optimizer](self.squares, step**2)
-        return (
-            options.learning_rate
-            * self.mean
-            / (np.sqrt(self.squares) + options.epsilon)
-        )
+        scaled = self.mean / (np.sqrt(self.squares) + options.epsilon)
+        return options.learning_rate * scaled
 
     def _average(self, round_):
         """The published average of the models."""
-        averaging, total = self.plan.spec.averaging, self.plan.spec.rounds
+        averaging = self.plan.spec.averaging
+        rounds = self.plan.spec.rounds
         if averaging is None:
             self.average = self.theta
             return
         if averaging.method == "ema":
             weight = 1 / sum((averaging.decay or 0.0) ** age for age in range(round_))
         else:
-            number = max(1, math.ceil((averaging.fraction or 1.0) * total - 1e-9))
-            weight = (
-                1.0 if round_ <= total - number else 1 / (round_ - (total - number))
-            )
+            tail = max(1, math.ceil((averaging.fraction or 1.0) * rounds - 1e-9))
+            weight = 1 / max(1, round_ - (rounds - tail))
         self.average = (1 - weight) * self.average + weight * self.theta
 
 
-def kept(vector, fraction):
+def weighted_sum(factors, vectors):
+    return sum((f * v for f, v in zip(factors, vectors, strict=True)), 0.0)
+
+
+def with_largest(vector, fraction):
     """A vector with its largest coordinates in absolute value."""
     number = max(1, round(fraction * len(vector)))
     result = np.zeros_like(vector)
@@ -159,38 +161,41 @@ def kept(vector, fraction):
 
 
 def smoothed(step, strength):
-    """The solution x of (I - s L) x = step, L the periodic Laplacian in one dimension."""
+    """The solution x of (I - s L) x = step, L the periodic Laplacian in a row."""
     kernel = np.zeros_like(step)
-    kernel[0], kernel[1], kernel[-1] = 1 + 2 * strength, -strength, -strength
+    kernel[0] = 1 + 2 * strength
+    kernel[[1, -1]] = -strength
     return np.fft.ifft(np.fft.fft(step) / np.fft.fft(kernel)).real
 
 
 def shares(weights, vectors):
     """Weights that add up to 1, of vectors that are not zero."""
-    used = np.array(
-        [w * bool(one.any()) for w, one in zip(weights, vectors, strict=True)]
-    )
+    is_sent = np.array([vector.any() for vector in vectors])
+    used = np.where(is_sent, weights, 0.0)
     return used / (used.sum() or 1.0)
 
 
 def by_norm(vectors):
     """Weights by the inverse squared norm."""
-    return shares([1 / max(float(one @ one), 1e-300) for one in vectors], vectors)
+    squares = [max(float(vector @ vector), 1e-300) for vector in vectors]
+    return shares([1 / square for square in squares], vectors)
 
 
 def projector(epsilons):
     """(releases of the groups) to those of PFA with one direction."""
 
+    is_public = [epsilon == max(epsilons) for epsilon in epsilons]
+    is_strict = [epsilon == min(epsilons) < max(epsilons) for epsilon in epsilons]
+
     def project(vectors):
-        public = next(
-            one
-            for one, eps in zip(vectors, epsilons, strict=True)
-            if eps == max(epsilons)
-        )
+        public = vectors[is_public.index(True)]
         unit = public / np.linalg.norm(public)
+        projections = [(vector @ unit) * unit for vector in vectors]
         return [
-            (one @ unit) * unit if eps == min(epsilons) < max(epsilons) else one
-            for one, eps in zip(vectors, epsilons, strict=True)
+            projection if strict else vector
+            for vector, projection, strict in zip(
+                vectors, projections, is_strict, strict=True
+            )
         ]
 
     return project

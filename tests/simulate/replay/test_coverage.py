@@ -1,6 +1,7 @@
-"""Replay executes every registered algorithm under every law, except for those that it names."""
+"""Replay executes every algorithm under every law, but for those that it names."""
 
 from functools import cache
+from itertools import product
 
 import pytest
 
@@ -20,29 +21,36 @@ GROUPS = [("strict", 1.0), ("middle", 2.0), ("loose", 4.0)]
 
 @cache
 def plan(law, unit):
+    """A plan of three groups of 12 clients, for a sampling law and a unit."""
+    records = {"records": 20} if unit == "record" else {}
     groups = [
-        {"name": name, "clients": 12, "epsilon": epsilon} for name, epsilon in GROUPS
+        {"name": name, "clients": 12, "epsilon": epsilon, **records}
+        for name, epsilon in GROUPS
     ]
-    record = {"records": 20} if unit == "record" else {}
     data = {
-        "name": "tiny", "groups": [{**one, **record} for one in groups], "rounds": ROUNDS,
-        "cohort": 36 if law == "full" else 10, "sampling": law, "clipping_norm": 0.3, "unit": unit,
-        "model": {"name": "mlp-digits", "parameters": 2410}, "delta": 1e-3,
+        "name": "tiny",
+        "groups": groups,
+        "rounds": ROUNDS,
+        "cohort": 36 if law == "full" else 10,
+        "sampling": law,
+        "clipping_norm": 0.3,
+        "unit": unit,
+        "model": {"name": "mlp-digits", "parameters": 2410},
+        "delta": 1e-3,
         "local": {"steps": 3, "batch_size": 8, "momentum": 0.5},
-    }  # fmt: skip
+    }
     return solve(Spec.parse(data), second_opinion=False)
 
 
 def runs():
-    return [
-        (name, law, unit)
-        for law in LAWS
-        for unit in ("client", "record")
-        if not (unit == "record" and law != "poisson")
-        for name in executable(plan(law, unit))
-        if (ALGORITHMS.get(name).unit_under(plan(law, unit)) == "record")
-        == (unit == "record")
-    ]
+    """(algorithm, law, unit) of all runs: records are sampled by Poisson's law only."""
+    cases = []
+    for law, unit in [*product(LAWS, ["client"]), ("poisson", "record")]:
+        for name in executable(plan(law, unit)):
+            unit_of_method = ALGORITHMS.get(name).unit_under(plan(law, unit))
+            if (unit_of_method == "record") == (unit == "record"):
+                cases.append((name, law, unit))
+    return cases
 
 
 QUICK = {
@@ -66,10 +74,8 @@ def test_an_honest_run_is_executed_again(run, tmp_path):
     recipe = recipe_of(name, plan(law, unit))
     if isinstance(recipe, NotExecuted):
         assert report.outcome == "not shown"
-        assert (
-            report.reason
-            == f"missing: {name} cannot be executed again: {recipe.reason}"
-        )
+        reason = f"missing: {name} cannot be executed again: {recipe.reason}"
+        assert report.reason == reason
         return
     assert report.outcome == "passed", report.reason
     assert report.rounds == tuple(range(1, ROUNDS + 1))

@@ -1,4 +1,4 @@
-"""Replay agrees with honest runs, names what differs in others, and says what it cannot show."""
+"""Replay agrees with honest runs, names what differs, and says what it cannot show."""
 
 import random
 import shutil
@@ -34,7 +34,13 @@ from simulate.runs.run import InterruptedRunError, execute
 from simulate.server import SERVER_OPTIMISERS
 from tests.command import privplan
 from tests.simulate.conftest import interrupt
-from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
+from tests.simulate.replay.runs import (
+    ROUNDS,
+    comparison,
+    names_of,
+    replayed,
+    short_plan,
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +71,22 @@ HONEST = [
 """Algorithms, and what their plans are made with."""
 
 
-@pytest.mark.parametrize(("algorithm", "how"), HONEST)
-def test_an_honest_run_passes(algorithm, how, tmp_path):
-    numbers, how = (
-        {"clipped": 1} if how == "clipped" else {},
-        {} if how == "clipped" else how,
+@pytest.mark.parametrize(("algorithm", "planning"), HONEST)
+def test_an_honest_run_passes(algorithm, planning, tmp_path):
+    numbers = {}
+    if planning == "clipped":
+        planning = {}
+        numbers = {"clipped": 1}
+    request = Request(
+        short_plan(**planning),
+        algorithm,
+        "digits",
+        tmp_path / "run",
+        seed=3,
+        own_unit=True,
+        hyperparameters=Hyperparameters(values=numbers),
     )
-    plan, chosen = short_plan(**how), Hyperparameters(values=numbers)
-    common = {"seed": 3, "own_unit": True, "hyperparameters": chosen}
-    execute(Request(plan, algorithm, "digits", tmp_path / "run", **common))
+    execute(request)
     rounds = 1 if algorithm == "DPFedAvg" else ROUNDS
     report = replayed(tmp_path / "run", rounds)
     assert report.outcome == "passed", report.reason
@@ -90,22 +103,23 @@ def test_an_honest_run_passes(algorithm, how, tmp_path):
 def test_a_server_that_took_another_step_is_found(tmp_path, monkeypatch):
     """Clients then start from a model that is not that of the releases."""
     plan = short_plan("poisson", "joint", "momentum")
-    make, known = SERVER_OPTIMISERS.get("momentum"), SERVER_OPTIMISERS._components
-    halved = {"momentum": 0.45}
+    make = SERVER_OPTIMISERS.get("momentum")
+
+    def halved(options):
+        return make(options.model_copy(update={"momentum": 0.45}))
+
     with monkeypatch.context() as patched:
-        patched.setitem(
-            known, "momentum", lambda one: make(one.model_copy(update=halved))
-        )
+        patched.setitem(SERVER_OPTIMISERS._components, "momentum", halved)
         execute(Request(plan, "planned", "digits", tmp_path / "run", seed=3))
     report = replayed(tmp_path / "run")
     assert report.outcome == "failed"
-    assert "releases" in {one.name for one in report.differences}
-    assert 3 in {one.round for one in report.differences}
+    assert "releases" in names_of(report.differences)
+    assert 3 in {difference.round for difference in report.differences}
 
 
 def test_rounds_are_selected_afresh_and_again_by_seed(run):
-    first, again = replayed(run, 1), replayed(run, 1)
-    assert first.selection_seed != again.selection_seed
+    first = replayed(run, 1)
+    assert first.selection_seed != replayed(run, 1).selection_seed
     assert replayed(run, 1, first.selection_seed).rounds == first.rounds
     assert len(first.rounds) == 1
     assert first.rounds_of_run == ROUNDS
@@ -121,8 +135,9 @@ def test_releases_that_are_not_stored_are_replaced_by_those_of_all_rounds(
     assert evidence.header.stored is False
     assert (folder / VECTORS).stat().st_size == 2410 * 4
     assert judge(load_run(folder), 0).kept
-    some, whole = replayed(folder, 1, seed=1), replayed(folder)
-    assert (some.outcome, some.reason) == ("not shown", f"missing: {NOT_STORED}")
+    report = replayed(folder, 1, seed=1)
+    assert (report.outcome, report.reason) == ("not shown", f"missing: {NOT_STORED}")
+    whole = replayed(folder)
     assert whole.outcome == "passed", whole.reason
     assert comparison(whole, "accuracy") == (1, 0)
     with pytest.raises(InputError, match="releases: must be stored"):
@@ -134,17 +149,17 @@ def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run, tmp_path):
     interrupt(request, 2)
     execute(request)
     for name in (EVIDENCE, VECTORS, CLIENTS):
-        assert (tmp_path / "other" / name).read_bytes() == (run / name).read_bytes(), (
-            name
-        )
+        content = (tmp_path / "other" / name).read_bytes()
+        assert content == (run / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("written", [0, 100, None])
 def test_an_interrupt_while_evidence_is_written_loses_none(
     written, run, tmp_path, monkeypatch
 ):
-    """After none, some bytes, or all of a round's evidence; the round is then repeated."""
-    folder, append = tmp_path / "other", evidence_writer.EvidenceWriter.append
+    """After none, some bytes, or all of a round's evidence; the round is repeated."""
+    folder = tmp_path / "other"
+    append = evidence_writer.EvidenceWriter.append
 
     def stop(self, progress):
         if progress.round < 2 or written is None:
@@ -164,52 +179,81 @@ def test_an_interrupt_while_evidence_is_written_loses_none(
         assert (folder / name).read_bytes() == (run / name).read_bytes(), name
 
 
+def forged_line(plan, group, round_, source):
+    """A release of a group, from random numbers."""
+    cohort = [
+        position
+        for position in range(group.clients)
+        if source.random() < group.sampling_ratio
+    ]
+    norm = plan.clip_bound(group)
+    std = norm * group.noise_multiplier
+    share = {
+        "group": group.name,
+        "clients": group.clients,
+        "sampling": "poisson",
+        "sampling_ratio": group.sampling_ratio,
+        "cohort": len(cohort),
+        "participants": cohort,
+        "clip_bound": norm,
+        "largest_norm": norm * 0.999999,
+        "clipped": len(cohort),
+        "weight": group.weight / group.expected_cohort,
+    }
+    line = {
+        "round": round_,
+        "family": "gaussian",
+        "noise_std": std,
+        "dimension": 2410,
+        "noise_sum_squares": std**2 * 2410 * (1 + 0.01 * source.gauss(0, 1)),
+        "noise_state": f"{source.getrandbits(96):024x}",
+        "shares": [share],
+    }
+    return ReleaseRecord.model_validate(line)
+
+
 def forge(folder):
     """A complete run folder from the plan and random numbers; nothing is trained."""
-    plan, source, chain, text = short_plan(), random.Random(1), "", ""
+    plan = short_plan()
     folder.mkdir()
     plan.save(folder / PLAN)
+    source = random.Random(1)
     chain = plan.digest
+    text = ""
     for round_ in range(1, ROUNDS + 1):
         for group in plan.groups:
-            chosen = [
-                one
-                for one in range(group.clients)
-                if source.random() < group.sampling_ratio
-            ]
-            norm, std = (
-                plan.clip_bound(group),
-                plan.clip_bound(group) * group.noise_multiplier,
-            )
-            line = {
-                "round": round_, "family": "gaussian", "noise_std": std, "dimension": 2410,
-                "noise_sum_squares": std**2 * 2410 * (1 + 0.01 * source.gauss(0, 1)),
-                "noise_state": f"{source.getrandbits(96):024x}",
-                "shares": [{
-                    "group": group.name, "clients": group.clients, "sampling": "poisson",
-                    "sampling_ratio": group.sampling_ratio, "cohort": len(chosen),
-                    "participants": chosen, "clip_bound": norm, "largest_norm": norm * 0.999999,
-                    "clipped": len(chosen), "weight": group.weight / group.expected_cohort,
-                }],
-            }  # fmt: skip
-            written, chain = chained(ReleaseRecord.model_validate(line), chain)
-            text += written
+            line, chain = chained(forged_line(plan, group, round_, source), chain)
+            text += line
     (folder / LEDGER).write_text(text)
-    RunRecord(
-        plan_digest=plan.digest, algorithm="planned", dataset="digits", partition="iid",
-        model="mlp-digits", seed=3, device="cpu", versions={}, status="complete",
-        configuration={"aggregation": "paper", "data": load("digits").digest, "canaries": 0},
-        rounds_done=ROUNDS, metrics=(), accuracy=0.999, accuracy_by_class={},
-        accuracy_by_group={}, wall_seconds=10.0, chain=chain,
-    ).save(folder)  # fmt: skip
+    settings = {"aggregation": "paper", "data": load("digits").digest, "canaries": 0}
+    record = RunRecord(
+        plan_digest=plan.digest,
+        algorithm="planned",
+        dataset="digits",
+        partition="iid",
+        model="mlp-digits",
+        seed=3,
+        device="cpu",
+        versions={},
+        status="complete",
+        configuration=settings,
+        rounds_done=ROUNDS,
+        metrics=(),
+        accuracy=0.999,
+        accuracy_by_class={},
+        accuracy_by_group={},
+        wall_seconds=10.0,
+        chain=chain,
+    )
+    record.save(folder)
 
 
 def test_a_run_that_never_happened_fails(tmp_path):
     forge(tmp_path / "run")
     report = replayed(tmp_path / "run", rounds=1)
     assert report.outcome == "failed"
-    names = {one.name for one in report.differences}
-    assert {"participants", "noise_state", "cohort"} <= names
+    differing = names_of(report.differences)
+    assert {"participants", "noise_state", "cohort"} <= differing
     assert privplan("replay", tmp_path / "run", "--rounds", 1).exit_code == 4
 
 
@@ -227,19 +271,19 @@ def test_a_record_that_was_edited_fails(name, run):
     RunRecord.load(run).model_copy(update=EDITS[name]).save(run)
     report = replayed(run, rounds=1)
     assert report.outcome == "failed"
-    assert {one.name for one in report.differences} == {name}
+    assert names_of(report.differences) == {name}
 
 
 @pytest.mark.parametrize("field", ["accuracy", "loss"])
 def test_an_evaluation_of_any_round_that_was_not_reached_fails(field, run):
     record = RunRecord.load(run)
-    assert [one.round for one in record.metrics] == [1, 2, 3]
-    for at in range(ROUNDS):
+    assert [point.round for point in record.metrics] == [1, 2, 3]
+    for index, point in enumerate(record.metrics):
         changed = [*record.metrics]
-        changed[at] = changed[at].model_copy(update={field: 0.99})
+        changed[index] = point.model_copy(update={field: 0.99})
         record.model_copy(update={"metrics": tuple(changed)}).save(run)
         [difference] = replayed(run, rounds=1).differences
-        assert (difference.round, difference.name) == (at + 1, "metrics")
+        assert (difference.round, difference.name) == (point.round, "metrics")
 
 
 def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
@@ -255,21 +299,18 @@ def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
     verdict = judge(load_run(run), 0)
     assert [check.name for check in verdict.failed] == ["replay"]
     assert "replayed" not in verdict.evidence
-    assert (
-        replayed(run).save(run).outcome == "not shown"
-    )  # of another record: the earlier goes
+    # It is of another record, so the earlier one goes.
+    assert replayed(run).save(run).outcome == "not shown"
     record.save(run)
     report.model_copy(update={"record": ""}).save(run)
     assert judge(load_run(run), 0).earlier == 0
 
 
 def test_a_difference_stays_until_all_rounds_agree(run):
-    some, whole = replayed(run, rounds=1), replayed(run)
-    wrong = some.model_copy(update={"outcome": "failed"})
-    assert (some.joined(wrong).outcome, whole.joined(wrong).outcome) == (
-        "failed",
-        "passed",
-    )
+    report = replayed(run, rounds=1)
+    wrong = report.model_copy(update={"outcome": "failed"})
+    assert report.joined(wrong).outcome == "failed"
+    assert replayed(run).joined(wrong).outcome == "passed"
 
 
 def test_a_changed_vector_does_not_have_its_hash(run):
@@ -278,11 +319,10 @@ def test_a_changed_vector_does_not_have_its_hash(run):
     (run / VECTORS).write_bytes(bytes(content))
     report = replayed(run)
     assert report.outcome == "failed"
-    assert {"stored vectors"} == {one.name for one in report.differences}
+    assert {"stored vectors"} == names_of(report.differences)
     assert judge(load_run(run), 0).outcome == "broken"
-    with pytest.raises(
-        InputError, match="vectors: must have the recorded digest of initial vector"
-    ):
+    rule = "vectors: must have the recorded digest of initial vector"
+    with pytest.raises(InputError, match=rule):
         final_vector(run)
 
 
@@ -291,10 +331,8 @@ def test_a_damaged_file_is_one_line(name, run):
     (run / name).write_bytes((run / name).read_bytes()[:50])
     if name == VECTORS:
         report = replayed(run)
-        assert (report.outcome, report.differences[0].name) == (
-            "failed",
-            "stored vectors",
-        )
+        assert report.outcome == "failed"
+        assert report.differences[0].name == "stored vectors"
         return
     with pytest.raises(InputError, match=r"^clients: must "):
         replayed(run)
@@ -330,19 +368,21 @@ SEED = 3
 
 def run_of(folder, planning, algorithm="GDPFed+"):
     """The folder of a run."""
-    execute(
-        Request(short_plan(planning=planning), algorithm, "digits", folder, seed=SEED)
-    )
+    plan = short_plan(planning=planning)
+    execute(Request(plan, algorithm, "digits", folder, seed=SEED))
     return folder
 
 
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [
-        ("GDPFed+", "GDPFed"), ("GDPFed+", "DP-FedAvg"), ("GDPFed+", "FedAvg"),
-        ("DP-FedAvg", "FedAvg"), ("FedAvg", "DP-FedAvg"),
+        ("GDPFed+", "GDPFed"),
+        ("GDPFed+", "DP-FedAvg"),
+        ("GDPFed+", "FedAvg"),
+        ("DP-FedAvg", "FedAvg"),
+        ("FedAvg", "DP-FedAvg"),
     ],
-)  # fmt: skip
+)
 def test_a_run_that_names_another_algorithm_fails(algorithm, name, tmp_path):
     folder = run_of(tmp_path / "run", "quantiles", algorithm)
     RunRecord.load(folder).model_copy(update={"algorithm": name}).save(folder)
@@ -353,17 +393,12 @@ def test_a_run_that_names_another_algorithm_fails(algorithm, name, tmp_path):
 def clients(folder):
     """Clients that took part in some round of a run, and all clients."""
     world = Replay(folder).world
-    rounds = range(1, world.plan.spec.rounds + 1)
-    parts = [
-        part
-        for one in rounds
-        for line in planned_lines(world, one)
-        for part in line.parts
-    ]
-    members = world.parts.partition.members
-    return {one for part in parts for one in part.clients.tolist()}, {
-        *np.concatenate(members)
-    }
+    took_part = set()
+    for round_ in range(1, world.plan.spec.rounds + 1):
+        for line in planned_lines(world, round_):
+            for part in line.parts:
+                took_part.update(part.clients.tolist())
+    return took_part, set(np.concatenate(world.parts.partition.members).tolist())
 
 
 @pytest.mark.parametrize("takes_part", [True, False])
@@ -372,10 +407,8 @@ def test_a_client_trained_on_other_images_shows_if_it_takes_part(
 ):
     honest = run_of(tmp_path / "honest", "per_group")
     took_part, everyone = clients(honest)
-    client, batches = (
-        min(took_part if takes_part else everyone - took_part),
-        engine_round.batches,
-    )
+    client = min(took_part if takes_part else everyone - took_part)
+    batches = engine_round.batches
 
     def other_images(data, partition, clients, **options):
         x, y = batches(data, partition, clients, **options)
@@ -390,49 +423,59 @@ def test_a_client_trained_on_other_images_shows_if_it_takes_part(
     assert same != takes_part
     assert report.outcome == ("failed" if takes_part else "passed"), report.reason
     if takes_part:
-        assert "releases" in {one.name for one in report.differences}
+        assert "releases" in names_of(report.differences)
+
+
+class Tie:
+    """Updates of which one jumps where its client's start is rounded in one way.
+
+    Args:
+        jump: what is then added to the client's update [k].
+    """
+
+    def __init__(self, jump):
+        self._jump = jump
+        self._client = None
+        self._updates = again.updates
+
+    def updates(self, world, round_, start, clients, change=0.0):
+        """As ``training.updates``, with the tie of the last client of a chunk."""
+        trained = self._updates(world, round_, start, clients, change)
+        sent = torch.stack([update for update, _ in trained])
+        if self._client is None and not change:
+            self._client = clients[-1]
+        if self._client in clients:
+            row = clients.index(self._client)
+            sent[row] *= 0.01  # within the clipping norm, as without the jump
+            if change == -3e-6:
+                sent[row] += self._jump
+        return [(row, row) for row in sent]
 
 
 @pytest.mark.parametrize(("size", "explained"), [(0.05, True), (5.0, False)])
 def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
     size, explained, tmp_path, monkeypatch
 ):
-    """One client's update jumps by some deviations of the noise where its start is rounded."""
-    folder = tmp_path / "run"
-    execute(
-        Request(short_plan(planning="joint"), "DP-FedAvg", "digits", folder, seed=3)
-    )
+    """The jump is of some deviations of the noise."""
+    folder = run_of(tmp_path / "run", "joint", "DP-FedAvg")
     replay = Replay(folder)
-    world, lines = replay.world, replay.ledger.records[:1]
+    world = replay.world
+    lines = replay.ledger.records[:1]
     first = initial_vector(replay.algorithm, world.parts.model, world.seed)
-    start = Start(first)
-    honest = replay_round(world, 1, start, Recorded(lines), 1).releases[0]
-    chosen: list[int] = []
+
+    def release(stored=()):
+        recorded = Recorded(lines, stored)
+        return replay_round(world, 1, Start(first), recorded, 1).releases[0]
+
+    unit = release().unit
     direction = torch.randn(len(first), generator=torch.Generator().manual_seed(1))
-    jump = direction * size * honest.unit / direction.norm()
-    plain = again.updates
-
-    def with_tie(world, round_, start, clients, change=0.0):
-        found = torch.stack(
-            [sent for sent, _ in plain(world, round_, start, clients, change)]
-        )
-        if not change and not chosen:
-            chosen.append(clients[-1])
-        if chosen[0] in clients:
-            row = clients.index(chosen[0])
-            found[row] *= 0.01  # within the clipping norm, as without the jump
-            if change == -3e-6:
-                found[row] += jump
-        return [(row, row) for row in found]
-
-    monkeypatch.setattr(again, "updates", with_tie)
-    before = replay_round(world, 1, start, Recorded(lines), 1).releases[0].vector
-    released = Recorded(lines, [before + jump])
-    replayed_release = replay_round(world, 1, start, released, 1).releases[0]
+    jump = direction * size * unit / direction.norm()
+    monkeypatch.setattr(again, "updates", Tie(jump).updates)
+    before = release().vector
+    replayed_release = release([before + jump])
     expected = before + jump if explained else before
-    off = deviation(replayed_release.vector, expected, honest.unit).norm
-    assert off <= replayed_release.limit
+    distance = deviation(replayed_release.vector, expected, unit).norm
+    assert distance <= replayed_release.limit
     if not explained:
-        assert (
-            deviation(before + jump, before, honest.unit).norm > replayed_release.limit
-        )
+        distance = deviation(before + jump, before, unit).norm
+        assert distance > replayed_release.limit

@@ -1,4 +1,4 @@
-"""Runs with secure noise: resumed and replayed with the key, and what stays hidden without it."""
+"""Runs with secure noise: resumed and replayed with the key, and what hides it."""
 
 import json
 import shutil
@@ -20,21 +20,32 @@ from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.command import answer, privplan, refused
 from tests.simulate.conftest import interrupt
-from tests.simulate.replay.runs import comparison, short_plan
+from tests.simulate.replay.runs import comparison, names_of, short_plan
 
 
-def request(tmp_path, name="GDPFed+", noise="secure", **planned):
-    plan = short_plan(**planned)
+def secure_request(tmp_path, name="GDPFed+", noise="secure", **planned):
+    """A run in a folder, whose key is in a file beside it."""
     return Request(
-        plan, name, "digits", tmp_path / "run", seed=3, noise=noise, own_unit=True,
+        short_plan(**planned),
+        name,
+        "digits",
+        tmp_path / "run",
+        seed=3,
+        noise=noise,
+        own_unit=True,
         noise_key_file=tmp_path / "noise.key",
-    )  # fmt: skip
+    )
+
+
+def with_changes(secure_run, **changes):
+    """The request of a run, changed."""
+    return Request(**{**vars(secure_run), **changes})
 
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("secure")
-    execute(request(folder))
+    execute(secure_request(folder))
     return folder
 
 
@@ -42,7 +53,7 @@ def once(tmp_path_factory):
 def done(once, tmp_path):
     """A copy of a run with secure noise, and of its key."""
     shutil.copytree(once, tmp_path, dirs_exist_ok=True)
-    return request(tmp_path)
+    return secure_request(tmp_path)
 
 
 def replay(folder, key, rounds=None):
@@ -63,19 +74,19 @@ def replay(folder, key, rounds=None):
 def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
     name, noise, planned, tmp_path
 ):
-    asked = request(tmp_path, name, noise, **planned)
-    execute(asked)
+    secure_run = secure_request(tmp_path, name, noise, **planned)
+    execute(secure_run)
     rounds = 1 if name == "DPFedAvg" else None
-    with_key = replay(asked.folder, asked.noise_key_file, rounds)
+    with_key = replay(secure_run.folder, secure_run.noise_key_file, rounds)
     assert with_key.outcome == "passed", with_key.reason
-    without = replay(asked.folder, None)
+    without = replay(secure_run.folder, None)
     assert without.outcome == "not shown", without.reason
     if rounds:  # each client adds its own noise: nothing is left to compare
         assert without.rounds == ()
         return
     assert comparison(with_key, "metrics")[1] == 0
     assert without.reason == "missing: the key of cohorts and noise (--noise-key)"
-    names = {one.name for one in without.comparisons}
+    names = names_of(without.comparisons)
     assert {"metrics", "largest_norm", "clipped"} <= names
     assert not {"participants", "noise_state", "noise_sum_squares", "releases"} & names
 
@@ -83,13 +94,14 @@ def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
 def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(done):
     with_key = replay(done.folder, done.noise_key_file)
     assert with_key.save(done.folder) == with_key
-    found = privplan("replay", done.folder)
-    assert found.exit_code == 5, found.output
+    outcome = privplan("replay", done.folder)
+    assert outcome.exit_code == 5, outcome.output
     assert ReplayReport.load(done.folder) == with_key
     (done.folder / REPLAY).write_text("{}")
     replay(done.folder, None).save(done.folder)
-    checks = {one.name: one.reason for one in judge(load_run(done.folder), 0).checks}
-    assert checks["replay"] == "missing: the key of cohorts and noise (--noise-key)"
+    checks = judge(load_run(done.folder), 0).checks
+    reasons = {check.name: check.reason for check in checks}
+    assert reasons["replay"] == "missing: the key of cohorts and noise (--noise-key)"
 
 
 def test_a_replay_without_the_key_still_finds_other_sums(done):
@@ -100,71 +112,77 @@ def test_a_replay_without_the_key_still_finds_other_sums(done):
 
 
 def test_verify_takes_the_key_and_says_what_is_not_drawn_without_it(done, tmp_path):
-    run, key = str(done.folder), str(tmp_path / "noise.key")
+    run = str(done.folder)
+    key = str(tmp_path / "noise.key")
     (tmp_path / "other.key").write_text("0" * 64)
     (tmp_path / "other.key").chmod(0o600)
     without = "not executed again for this verdict: the key of cohorts and noise ("
     assert answer("verify", run).startswith(f"kept as recorded ({without}")
-    assert answer("verify", run, "--noise-key", key).startswith(
-        "kept, executed again (all"
-    )
-    other = refused("verify", run, "--noise-key", tmp_path / "other.key")
-    assert other.startswith("noise-key: must be the key of the run")
-    found = [
-        answer("verify", run, "--rounds", "0", *one)
-        for one in ((), ("--noise-key", key))
-    ]
-    assert ["not drawn again" in one for one in found] == [True, False]
+    with_key = answer("verify", run, "--noise-key", key)
+    assert with_key.startswith("kept, executed again (all")
+    refusal = refused("verify", run, "--noise-key", tmp_path / "other.key")
+    assert refusal.startswith("noise-key: must be the key of the run")
+    assert "not drawn again" in answer("verify", run, "--rounds", "0")
+    drawn_again = answer("verify", run, "--rounds", "0", "--noise-key", key)
+    assert "not drawn again" not in drawn_again
 
 
-@pytest.mark.parametrize("noise", ["secure", "secure-discrete"])
-def test_checks_draw_cohorts_and_noise_again_with_the_key(noise, tmp_path):
-    asked = request(tmp_path, noise=noise)
-    execute(asked)
-    run = replace(
-        load_run(asked.folder), trusted=(NoiseKey.load(asked.noise_key_file),)
-    )
-    assert all(check(run).passed for check in (cohorts_regenerated, noise_regenerated))
-    one, *others = run.ledger.records
-    shares = (one.shares[0].model_copy(update={"participants": (0,)}), *one.shares[1:])
-    for check, why, fields in (
-        (
-            noise_regenerated,
-            "not the key's",
-            {"noise_sum_squares": one.noise_sum_squares * 1.0001},
-        ),
-        (
-            noise_regenerated,
-            "did not stand where the key puts it",
-            {"noise_state": "0" * 24},
-        ),
-        (cohorts_regenerated, "the key draws another cohort", {"shares": shares}),
-    ):
-        records = (one.model_copy(update=fields), *others)
-        found = check(
-            replace(run, ledger=run.ledger.model_copy(update={"records": records}))
-        )
-        assert (found.failed, why in found.reason) == (True, True)
+@pytest.fixture(scope="module", params=["secure", "secure-discrete"])
+def run_with_key(request, tmp_path_factory):
+    """A finished run, of which a verifier has the key."""
+    folder = tmp_path_factory.mktemp(request.param)
+    execute(secure_request(folder, noise=request.param))
+    key = NoiseKey.load(folder / "noise.key")
+    return replace(load_run(folder / "run"), trusted=(key,))
+
+
+def test_checks_draw_cohorts_and_noise_again_with_the_key(run_with_key):
+    assert cohorts_regenerated(run_with_key).passed
+    assert noise_regenerated(run_with_key).passed
+
+
+@pytest.mark.parametrize(
+    ("check", "field", "reason"),
+    [
+        (noise_regenerated, "noise_sum_squares", "not the key's"),
+        (noise_regenerated, "noise_state", "did not stand where the key puts it"),
+        (cohorts_regenerated, "shares", "the key draws another cohort"),
+    ],
+)
+def test_checks_find_a_line_that_is_not_of_the_key(check, field, reason, run_with_key):
+    first, *later = run_with_key.ledger.records
+    share, *further = first.shares
+    another_cohort = share.model_copy(update={"participants": (0,)})
+    values = {
+        "noise_sum_squares": first.noise_sum_squares * 1.0001,
+        "noise_state": "0" * 24,
+        "shares": (another_cohort, *further),
+    }
+    changed = first.model_copy(update={field: values[field]})
+    ledger = run_with_key.ledger.model_copy(update={"records": (changed, *later)})
+    result = check(replace(run_with_key, ledger=ledger))
+    assert result.failed
+    assert reason in result.reason
 
 
 def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path):
-    asked = request(tmp_path, noise="secure-discrete")
-    execute(asked)
+    secure_run = secure_request(tmp_path, noise="secure-discrete")
+    execute(secure_run)
     key = NoiseKey.load(tmp_path / "noise.key")
-    for path in asked.folder.iterdir():
+    for path in secure_run.folder.iterdir():
         content = path.read_bytes()
         assert key.content not in content
         assert key.content.hex().encode() not in content
-    record = RunRecord.load(asked.folder)
+    record = RunRecord.load(secure_run.folder)
     assert record.noise == "secure"
     assert record.configuration["noise_commitment"] == key.commitment
-    verdict = judge(load_run(asked.folder), 0)
+    verdict = judge(load_run(secure_run.folder), 0)
     assert verdict.outcome == "kept", [check.reason for check in verdict.failed]
     assert not verdict.simulation_only
     missing = {check.name: check.reason for check in verdict.checks if check.missing}
     assert missing["noise regenerated"] == "missing: the key of the noise"
     assert missing["cohorts regenerated"] == "missing: the key of the cohorts"
-    lines = read_ledger(asked.folder, asked.plan.digest).records
+    lines = read_ledger(secure_run.folder, secure_run.plan.digest).records
     assert {line.family for line in lines} == {"discrete_gaussian"}
     assert all(line.noise_std / line.grid >= 2**36 for line in lines)
 
@@ -173,52 +191,51 @@ def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path):
     lines = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        asked = request(tmp_path / name)
-        execute(asked)
-        lines.append(read_ledger(asked.folder, asked.plan.digest).records)
+        secure_run = secure_request(tmp_path / name)
+        execute(secure_run)
+        lines.append(read_ledger(secure_run.folder, secure_run.plan.digest).records)
     pairs = list(zip(*lines, strict=True))
-    assert all(one.noise_state != other.noise_state for one, other in pairs)
-    cohorts = [
-        (one.shares[0].participants, other.shares[0].participants)
-        for one, other in pairs
-    ]
-    assert any(one != other for one, other in cohorts)
+    assert all(first.noise_state != second.noise_state for first, second in pairs)
+    assert any(
+        first.shares[0].participants != second.shares[0].participants
+        for first, second in pairs
+    )
 
 
 def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
-    asked = request(tmp_path, noise="secure-discrete")
+    secure_run = secure_request(tmp_path, noise="secure-discrete")
 
-    interrupt(asked, 2)
-    early = read_ledger(asked.folder, asked.plan.digest).records
+    interrupt(secure_run, 2)
+    early = read_ledger(secure_run.folder, secure_run.plan.digest).records
     key = NoiseKey.load(tmp_path / "noise.key")
-    with pytest.raises(
-        InputError, match="noise-key-file: must be a file that can be read"
-    ):
-        execute(Request(**{**vars(asked), "noise_key_file": None}))
+    rule = "noise-key-file: must be a file that can be read"
+    with pytest.raises(InputError, match=rule):
+        execute(with_changes(secure_run, noise_key_file=None))
     NoiseKey(bytes(32)).save(tmp_path / "other.key")
     with pytest.raises(InputError, match="noise_commitment: must be as in"):
-        execute(Request(**{**vars(asked), "noise_key_file": tmp_path / "other.key"}))
+        execute(with_changes(secure_run, noise_key_file=tmp_path / "other.key"))
     with pytest.raises(InputError, match="noise: must be as in"):
-        execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
-    execute(asked)
-    assert read_ledger(asked.folder, asked.plan.digest).records[: len(early)] == early
+        execute(with_changes(secure_run, noise="seeded", noise_key_file=None))
+    execute(secure_run)
+    assert (
+        read_ledger(secure_run.folder, secure_run.plan.digest).records[: len(early)]
+        == early
+    )
     assert NoiseKey.load(tmp_path / "noise.key") == key
-    assert replay(asked.folder, tmp_path / "noise.key").outcome == "passed"
+    assert replay(secure_run.folder, tmp_path / "noise.key").outcome == "passed"
 
 
 def test_a_key_is_for_one_new_run_with_secure_noise(tmp_path):
     NoiseKey.new().save(tmp_path / "noise.key")
-    asked = request(tmp_path)
-    with pytest.raises(
-        InputError, match="noise-key-file: must be a new file for a new run"
-    ):
-        execute(asked)
-    assert not asked.folder.exists()
-    execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
-    with pytest.raises(
-        InputError, match="noise-key: is only for runs with secure noise"
-    ):
-        replay(asked.folder, tmp_path / "noise.key")
+    secure_run = secure_request(tmp_path)
+    rule = "noise-key-file: must be a new file for a new run"
+    with pytest.raises(InputError, match=rule):
+        execute(secure_run)
+    assert not secure_run.folder.exists()
+    execute(with_changes(secure_run, noise="seeded", noise_key_file=None))
+    rule = "noise-key: is only for runs with secure noise"
+    with pytest.raises(InputError, match=rule):
+        replay(secure_run.folder, tmp_path / "noise.key")
 
 
 def test_secure_noise_without_its_measurements_is_unverified(done):
