@@ -1,4 +1,4 @@
-"""Every algorithm of the catalogue, trained on the digits; and what they have in common."""
+"""Every algorithm of the catalogue, trained on the digits, and what all share."""
 
 import pytest
 
@@ -23,36 +23,34 @@ REACHES = {
     "CENTAUR": 0.65, "PPSGD": 0.70, "pFedHN": 0.90, "pFedHN-PC": 0.82, "HyperFL": 0.88,
     "HyperFL-LPM": 0.30,
 }  # fmt: skip
-"""Least accuracy after the preset's 60 rounds, 3 to 21 points below the lowest of four seeds.
+"""Least accuracy after the preset's 60 rounds.
 
-Methods that protect records and HyperFL-LPM train for 20 rounds only.
+It is 3 to 21 points below the lowest of four seeds. Methods that protect records and
+HyperFL-LPM train for 20 rounds only.
 """
-QUICK = {
-    "FedAvg",
-    "planned",
-}  # short runs, whose code the others share for the most part
+# Short runs, whose code the others share for the most part.
+QUICK = ("FedAvg", "planned")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name not in QUICK else ())
-        for name in ALGORITHMS.names()
-    ],
-)
+def in_time(name):
+    """An algorithm as a parameter, slow unless it is quick."""
+    return pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", list(map(in_time, ALGORITHMS.names())))
 def test_trains_far_above_chance_and_spends_what_its_plan_says(
     name, digits_plan, middle_plan, tmp_path
 ):
-    short = ALGORITHMS.get(name).unit == "record" or name == "HyperFL-LPM"
-    plan = middle_plan if short else digits_plan
-    outcome = execute(
-        Request(plan, name, "digits", tmp_path / "run", seed=11, own_unit=True)
-    )
+    unit = ALGORITHMS.get(name).unit
+    is_short = unit == "record" or name == "HyperFL-LPM"
+    plan = middle_plan if is_short else digits_plan
+    request = Request(plan, name, "digits", tmp_path / "run", seed=11, own_unit=True)
+    outcome = execute(request)
     assert outcome.record.accuracy > REACHES[name] > CHANCE
     verdict = judge(load_run(tmp_path / "run"), 0)
-    assert verdict.kept is (ALGORITHMS.get(name).unit != "none"), verdict.checks
+    assert verdict.kept is (unit != "none"), verdict.checks
     for group in verdict.groups:
-        if ALGORITHMS.get(name).unit == "none":
+        if unit == "none":
             assert group.realised_upper is None
         elif name == "Local-only":
             assert group.realised_upper == 0
@@ -62,9 +60,8 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_a_verdict_knows_the_weights_of_every_algorithm(name, digits_plan):
-    built = algorithm(
-        name, digits_plan, records={group.name: 4 for group in digits_plan.groups}
-    )
+    records = {group.name: 4 for group in digits_plan.groups}
+    built = algorithm(name, digits_plan, records=records)
     rule = rule_of(built.aggregator.name, built.plan)
     assert rule is not None, built.aggregator.name
     for group in groups_in_round(built, 1):
@@ -83,7 +80,7 @@ def rdp_plan():
 
 @pytest.mark.parametrize("name", OF_CLIENTS)
 def test_the_executed_plan_is_calibrated_with_the_spec_s_accountant(name, rdp_plan):
-    """By RDP, the spec's accountant, no budget is exceeded; the certificate says what PLD gives.
+    """By RDP, the spec's accountant, no budget is exceeded.
 
     A method that calibrated with PLD would exceed its budget by RDP, which is looser.
     """

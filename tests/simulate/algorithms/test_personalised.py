@@ -1,4 +1,4 @@
-"""What clients keep never enters a release; hypernetworks: their start and chain rule."""
+"""What clients keep never enters a release, and what hypernetworks' clients send."""
 
 from dataclasses import replace
 
@@ -19,15 +19,15 @@ from tests.simulate.case import after
 def sent(algorithm):
     """The sums of the first round before any noise, and the ledger's lines."""
     seen: list[Tensor] = []
-    mechanism, journal = algorithm.mechanism, MemoryLedger("")
+    mechanism = algorithm.mechanism
+    journal = MemoryLedger("")
 
     def release(round_, sums, weights, noise):
         seen.extend(part.total for part in sums)
         return mechanism.release(round_, sums, weights, noise)
 
-    world = small.setting(
-        replace(algorithm, mechanism=replace(mechanism, release=release))
-    )
+    watched = replace(mechanism, release=release)
+    world = small.setting(replace(algorithm, mechanism=watched))
     run_round(world, initial_state(world), journal)
     return seen, journal
 
@@ -37,10 +37,10 @@ def test_a_head_never_enters_a_release(case):
     """Even a local rule that puts it into the update cannot send it."""
     plain, journal = sent(case.build())
     leaking, _ = sent(after(personal.with_head)(case.build()))
-    for one, other in zip(plain, leaking, strict=True):
-        assert len(one) == personal.BODY
-        assert one.any()
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for total, total_of_leaking in zip(plain, leaking, strict=True):
+        assert len(total) == personal.BODY
+        assert total.any()
+        torch.testing.assert_close(total, total_of_leaking, rtol=0, atol=0)
     [record] = journal.records
     assert record.dimension == (personal.BODY if case.build().mechanism.noisy else 0)
 
@@ -51,11 +51,11 @@ def test_an_offset_never_enters_a_release():
     rule = algorithm.local.train
 
     def still(work):
-        kept = work.theta.new_full((len(work.clients), personal.ALL), 1e3)
-        return rule(replace(work, personal=kept, learning_rate=0.0))
+        offsets = work.theta.new_full((len(work.clients), personal.ALL), 1e3)
+        return rule(replace(work, personal=offsets, learning_rate=0.0))
 
     seen, journal = sent(replace(algorithm, local=LocalRule("still", still)))
-    assert not any(one.any() for one in seen)
+    assert not any(total.any() for total in seen)
     assert [record.dimension for record in journal.records] == [personal.ALL]
 
 
@@ -64,13 +64,12 @@ def test_embedding_and_head_never_enter_a_release(case):
     """Even a local rule that puts them into the update cannot send them."""
     plain, _ = sent(case.build())
     leaking, _ = sent(after(personal.with_own)(case.build()))
-    made = small.setting(case.build()).model.head.start
-    assert {len(one) for one in plain} == {
-        Hypernetwork(made, personal.HIDDEN).parameters
-    }
-    assert any(one.any() for one in plain)
-    for one, other in zip(plain, leaking, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    body = small.setting(case.build()).model.head.start
+    size = Hypernetwork(body, personal.HIDDEN).parameters
+    assert {len(total) for total in plain} == {size}
+    assert any(total.any() for total in plain)
+    for total, total_of_leaking in zip(plain, leaking, strict=True):
+        torch.testing.assert_close(total, total_of_leaking, rtol=0, atol=0)
 
 
 SENT = list(
@@ -80,7 +79,9 @@ SENT = list(
 
 @pytest.mark.parametrize(("case", "length"), SENT)
 def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
-    algorithm, journal, seen = case.build(), MemoryLedger(""), []
+    algorithm = case.build()
+    journal = MemoryLedger("")
+    seen = []
     alone = algorithm.mechanism.release_client
 
     def watched(round_, update, weight):
@@ -90,10 +91,7 @@ def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     mechanism = replace(algorithm.mechanism, release_client=watched)
     world = small.setting(replace(algorithm, mechanism=mechanism))
     run_round(world, initial_state(world), journal)
-    assert {len(one.vector) for one in seen} == {length}
+    assert {len(update.vector) for update in seen} == {length}
     assert [record.family for record in journal.records] == ["none"] * len(seen)
-    assert (
-        len({one.client for one in seen})
-        == len(seen)
-        == sum(map(len, participants(world, 1)))
-    )
+    assert len({update.client for update in seen}) == len(seen)
+    assert len(seen) == sum(map(len, participants(world, 1)))

@@ -1,4 +1,4 @@
-"""Methods that protect records: DP-SGD at the clients, turns, weights and projections."""
+"""Methods that protect records: DP-SGD at clients, turns, weights and projections."""
 
 import math
 from collections import Counter
@@ -17,12 +17,19 @@ from privplan.planning.solver import solve
 from privplan.releases import stored_releases
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
-from simulate import client_aggregators, projections
 from simulate.algorithms.record_level import record_level
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
+from simulate.client_aggregators import (
+    as_planned,
+    by_noise,
+    by_norm,
+    client_mean,
+    noise_estimates,
+)
 from simulate.engine.batches import batches
 from simulate.engine.cohort import client_updates
 from simulate.engine.loop import initial_state, run_round
+from simulate.projections import projected_clients, public_from
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -38,58 +45,61 @@ from tests.simulate.replay.runs import comparison, replayed
 
 
 def with_noise(run, sigma, norm):
-    """The same run with other noise, and so many in every batch that it is the whole."""
+    """The same run with other noise, and with whole batches."""
     plan = run.algorithm.plan
     changes = {"noise_multiplier": sigma, "record_sampling_ratio": 1.0}
     groups = tuple(group.model_copy(update=changes) for group in plan.groups)
     spec = plan.spec.model_copy(update={"clipping_norm": norm})
-    other = plan.model_copy(update={"groups": groups, "spec": spec})
-    return replace(run, algorithm=record_level(other, run.algorithm.aggregator))
+    changed = plan.model_copy(update={"groups": groups, "spec": spec})
+    return replace(run, algorithm=record_level(changed, run.algorithm.aggregator))
+
+
+def record_plan(plan, records=4):
+    """The plan of DPFedAvg for clients with so many records each."""
+    of_groups = {group.name: records for group in plan.groups}
+    return by_record(plan, of_groups, weights="population")
 
 
 def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
     base = run_of("DPFedAvg", short_plan)
-    quiet, loud = with_noise(base, 1e-12, 0.5), with_noise(base, 3.0, 0.5)
-    still = {
-        one.client: one.vector for one in client_updates(quiet, context_of(quiet))[0]
-    }
+    quiet = with_noise(base, 1e-12, 0.5)
+    without_noise, _ = client_updates(quiet, context_of(quiet))
+    still = {update.client: update.vector for update in without_noise}
+    loud = with_noise(base, 3.0, 0.5)
     sent, _ = client_updates(loud, context_of(loud))
     steps = loud.algorithm.plan.groups[0].steps or 0
     ratios = []
     for update in sent:
-        assert update.noise_evidence.drawn[0] == steps * loud.model.parameters
+        evidence = update.noise_evidence
+        assert evidence.drawn[0] == steps * loud.model.parameters
         step = loud.local.learning_rate / update.group.records
         variance = steps * (step * 3.0 * 0.5) ** 2
-        moved = (update.vector - still[update.client]).square().mean()
-        ratios.append(float(moved) / variance)
-        evidence = update.noise_evidence
+        square = (update.vector - still[update.client]).square().mean()
+        ratios.append(float(square) / variance)
         drawn = evidence.noise_sum_squares[0] / (evidence.drawn[0] * 1.5**2)
-        assert drawn == pytest.approx(
-            1, abs=6 * math.sqrt(2 / update.noise_evidence.drawn[0])
-        )
-    assert np.mean(ratios) == pytest.approx(
-        1, abs=0.05
-    )  # gradients move a little along
+        assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / evidence.drawn[0]))
+    # Gradients move a little along.
+    assert np.mean(ratios) == pytest.approx(1, abs=0.05)
 
 
 def test_no_step_tells_how_many_records_a_client_holds(short_plan):
-    """The noise in an update is that of the planned batch, whoever holds one record more."""
+    """The noise in an update is that of the planned batch, whoever has one more."""
     run = with_noise(run_of("DPFedAvg", short_plan), 1e3, 1e-3)
     assert set(run.partition.sizes(np.arange(run.clients))) == {4, 5}
     sent, _ = client_updates(run, context_of(run))
     group = run.algorithm.plan.groups[0]
     std = run.local.learning_rate * 1e3 * 1e-3 / 4 * math.sqrt(group.steps or 0)
     for update in sent[:20]:
-        found = float(update.vector.double().square().mean())
-        assert found == pytest.approx(std**2, rel=6 * math.sqrt(2 / len(update.vector)))
+        variance = float(update.vector.double().square().mean())
+        tolerance = 6 * math.sqrt(2 / len(update.vector))
+        assert variance == pytest.approx(std**2, rel=tolerance)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_what_a_client_sent_less_its_noise_is_its_clipped_records(momentum, short_plan):
-    """By hand: without noise the update is the sums alone, each worth at most C per record."""
-    local = short_plan.spec.local.model_copy(
-        update={"momentum": momentum, "batch_size": 2}
-    )
+    """By hand: without noise the update is sums alone, of at most C for a record."""
+    changes = {"momentum": momentum, "batch_size": 2}
+    local = short_plan.spec.local.model_copy(update=changes)
     spec = short_plan.spec.model_copy(update={"local": local})
     run = run_of("DPFedAvg", solve(spec))
     assert (run.algorithm.plan.groups[0].steps or 0) > 1
@@ -98,47 +108,50 @@ def test_what_a_client_sent_less_its_noise_is_its_clipped_records(momentum, shor
     for record in journal.records:
         [share] = record.shares
         reach = sum(momentum**step for step in range(record.steps))
-        rest, noise = (
-            math.sqrt(record.residual.sum_squares),
-            math.sqrt(record.noise_sum_squares),
-        )
-        assert rest <= 1.01 * reach * spec.clipping_norm * share.cohort
-        assert rest < 0.1 * reach * noise
+        residual = math.sqrt(record.residual.sum_squares)
+        assert residual <= 1.01 * reach * spec.clipping_norm * share.cohort
+        assert residual < 0.1 * reach * math.sqrt(record.noise_sum_squares)
 
 
 @pytest.mark.slow
 def test_each_client_s_history_is_the_planned_one(short_plan):
     run = run_of("DPFedAvg", short_plan)
-    progress, journal = initial_state(run), MemoryLedger(run.algorithm.plan.digest)
+    plan = run.algorithm.plan
+    progress = initial_state(run)
+    journal = MemoryLedger(plan.digest)
     for _ in range(run.rounds):
         progress = run_round(run, progress, journal)
-    for group in run.algorithm.plan.groups:
-        assert history_of(journal.records, group.name) == run.algorithm.plan.history(
-            group
-        )
-    shares = (share for record in journal.records for share in record.shares)
-    taken = Counter((share.group, share.participants) for share in shares)
-    assert max(taken.values()) == run.algorithm.plan.groups[0].participations
+    for group in plan.groups:
+        assert history_of(journal.records, group.name) == plan.history(group)
+    releases = Counter()
+    for record in journal.records:
+        releases.update((share.group, share.participants) for share in record.shares)
+    assert max(releases.values()) == plan.groups[0].participations
 
 
 def test_poisson_batches_take_each_record_with_its_chance(short_plan):
-    run, clients = run_of("DPFedAvg", short_plan), np.arange(200)
+    run = run_of("DPFedAvg", short_plan)
+    clients = np.arange(200)
     _, y = batches(
-        run.data, run.partition, clients, seed=1, round_=1, steps=40, size=10, device=run.device,
+        run.data,
+        run.partition,
+        clients,
+        seed=1,
+        round_=1,
+        steps=40,
+        size=10,
+        device=run.device,
         ratio=0.3,
-    )  # fmt: skip
+    )
     trials = 40 * sum(len(run.partition.records(int(client))) for client in clients)
     assert abs(int((y >= 0).sum()) - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
 
 
 def test_a_client_with_fewer_records_than_planned_is_refused(short_plan):
-    plan = by_record(
-        short_plan, {g.name: 50 for g in short_plan.groups}, weights="population"
-    )
+    plan = record_plan(short_plan, records=50)
     base = run_of("DPFedAvg", short_plan)
-    with pytest.raises(
-        InputError, match=r"partition: must leave each client of strict 50 records"
-    ):
+    rule = r"partition: must leave each client of strict 50 records"
+    with pytest.raises(InputError, match=rule):
         replace(base, algorithm=record_level(plan, base.algorithm.aggregator))
 
 
@@ -148,40 +161,37 @@ def test_a_client_with_fewer_records_than_planned_is_refused(short_plan):
 def test_methods_of_both_kinds_protect_records_under_such_a_plan(
     name, short_plan, tmp_path
 ):
-    plan = by_record(
-        short_plan, {g.name: 4 for g in short_plan.groups}, weights="population"
-    )
+    plan = record_plan(short_plan)
     assert ALGORITHMS.get(name).unit_under(plan) == "record"
     assert ALGORITHMS.get(name).unit_under(short_plan) == "client"
     execute(Request(plan, name, "digits", tmp_path / "run"))
     run = load_run(tmp_path / "run")
     assert {record.unit for record in run.ledger.records} == {"record"}
     assert judge(run, 0).kept
-    one_of_each = {
-        share.group: share.factor for r in run.ledger.records for share in r.shares
-    }
-    assert one_of_each["loose"] / one_of_each["strict"] == pytest.approx(12 / 2)
+    factors = {}
+    for record in run.ledger.records:
+        factors |= {share.group: share.factor for share in record.shares}
+    assert factors["loose"] / factors["strict"] == pytest.approx(12 / 2)
 
 
 def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
-    plan = by_record(
-        short_plan, {g.name: 4 for g in short_plan.groups}, weights="population"
-    )
+    plan = record_plan(short_plan)
     rule = r"plan\.unit: must be client for GDPFed; record-level plans"
     with pytest.raises(InputError, match=rule):
         algorithm("GDPFed", plan)
     assert executable(short_plan) == list(ALGORITHMS)
-    assert set(executable(plan)) == {
-        "CENTAUR", "PPSGD", "WeiAvg", "PFA", "DPFedAvg", "minimum-epsilon", "Robust-HDP",
-        "Robust-HDP-norms", "Robust-HDP-oracle",
-    }  # fmt: skip
+    protecting_records = """
+    CENTAUR PPSGD WeiAvg PFA DPFedAvg minimum-epsilon
+    Robust-HDP Robust-HDP-norms Robust-HDP-oracle
+    """
+    assert set(executable(plan)) == set(protecting_records.split())
 
 
 @given(
-    clients=st.integers(1, 60), cohort=st.floats(0.05, 1.0), rounds=st.integers(1, 80)
+    clients=st.integers(1, 60), ratio=st.floats(0.05, 1.0), rounds=st.integers(1, 80)
 )
-def test_clients_take_turns(clients, cohort, rounds):
-    draw, ratio = rotation().draw, cohort
+def test_clients_take_turns(clients, ratio, rounds):
+    draw = rotation().draw
     unused = np.random.default_rng(0)
     parts = [draw(unused, clients, ratio, number) for number in range(1, rounds + 1)]
     assert all(len(np.unique(part)) == len(part) for part in parts)
@@ -213,101 +223,99 @@ def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     for line in run.ledger.records:
         assert (line.unit, line.dimension) == ("record", line.steps * body)
         assert line.residual is not None
-    for group, found in zip(run.plan.groups, verdict.groups, strict=True):
-        assert found.realised_upper <= group.epsilon
-        assert found.realised_upper == pytest.approx(found.planned, rel=1e-6)
+    for group, spent in zip(run.plan.groups, verdict.groups, strict=True):
+        assert spent.realised_upper <= group.epsilon
+        assert spent.realised_upper == pytest.approx(spent.planned, rel=1e-6)
 
 
 def test_the_record_has_the_weights_that_the_server_found(short_plan, tmp_path):
-    """By hand from the stored releases; after an interruption, and in the replay's own sums."""
-    plan = by_record(
-        short_plan, {g.name: 4 for g in short_plan.groups}, weights="population"
-    )
+    """By hand from the stored releases, after an interruption, and in a replay."""
+    plan = record_plan(short_plan)
     request = Request(plan, "Robust-HDP-norms", "digits", tmp_path)
     interrupt(request, 2)
     execute(request)
-    run, found = load_run(tmp_path), Counter()
+    run = load_run(tmp_path)
+    shares = Counter()
     for round_, sent in stored_releases(tmp_path, run.plan, run.ledger).releases():
-        own = [1 / np.square(one, dtype=np.float64).sum() for one in sent]
-        names = [
-            one.shares[0].group for one in run.ledger.records if one.round == round_
-        ]
-        for name, one in zip(names, own, strict=True):
-            found[name] += one / sum(own) / run.plan.spec.rounds
-    assert run.record.weights == pytest.approx(found, rel=1e-5)
+        weights = [1 / np.square(vector, dtype=np.float64).sum() for vector in sent]
+        lines = [line for line in run.ledger.records if line.round == round_]
+        for line, weight in zip(lines, weights, strict=True):
+            share = weight / sum(weights)
+            shares[line.shares[0].group] += share / run.plan.spec.rounds
+    assert run.record.weights == pytest.approx(shares, rel=1e-5)
     assert judge(run, 0).kept
     report = replayed(tmp_path, 1)
     assert report.outcome == "passed", report.reason
-    assert comparison(report, "weights") == (len(found), 0)
+    assert comparison(report, "weights") == (len(shares), 0)
 
 
 def test_a_client_whose_update_was_not_finite_does_not_count():
     draw = np.random.default_rng(3)
     sent = [released(list(draw.normal(size=50) * std), 1.0) for std in (1.0, 2.0, 3.0)]
     silent = released([0.0] * 50, 1.0)
-    rule = client_aggregators.client_mean("by estimated noise", client_aggregators.by_noise(50))
+    rule = client_mean("by estimated noise", by_noise(50))
     expected, _ = rule.combine(sent, torch.zeros(50), {})
-    found, _ = rule.combine([*sent[:1], silent, *sent[1:]], torch.zeros(50), {})
+    with_silent = [*sent[:1], silent, *sent[1:]]
+    step, _ = rule.combine(with_silent, torch.zeros(50), {})
     assert expected.isfinite().all()
-    assert float((found - expected).norm()) < 0.5 * float(expected.norm())
+    assert float((step - expected).norm()) < 0.5 * float(expected.norm())
     nobody, _ = rule.combine([silent], torch.zeros(50), {})
     torch.testing.assert_close(nobody, torch.zeros(50))
 
 
 def test_pfa_projects_private_clients_onto_public_ones():
     sent = [released([2.0, 0.0, 0.0], 3.0), released([1.0, 4.0, 5.0], 1.0)]
-    step, _ = projections.projected_clients(1).combine(sent, torch.zeros(3), {})
+    step, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
     expected = (3.0 * np.array([2.0, 0, 0]) + 1.0 * np.array([1.0, 0, 0])) / 4.0
     np.testing.assert_allclose(step.numpy(), expected, rtol=1e-6)
-    plain, _ = client_aggregators.client_mean("mean", client_aggregators.as_planned).combine(
-        sent, torch.zeros(3), {}
-    )
+    plain, _ = client_mean("mean", as_planned).combine(sent, torch.zeros(3), {})
     np.testing.assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
 def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
-    """No other interval split has a smaller sum of squares, by brute force with NumPy."""
-    least, values = projections.public_from(epsilons), np.array(epsilons)
+    """No other split into intervals has a smaller sum of squares, by brute force."""
+    values = np.array(epsilons)
+    edge = public_from(epsilons)
 
     def cost(edge):
         parts = [values[values < edge], values[values >= edge]]
-        return float(
-            sum(((part - part.mean()) ** 2).sum() for part in parts if len(part))
-        )
+        return float(sum(part.var() * len(part) for part in parts if len(part)))
 
-    assert cost(least) <= min(map(cost, epsilons)) * (1 + 1e-9) + 1e-12
-    assert (least == min(epsilons)) is (len(set(epsilons)) == 1)
+    assert cost(edge) <= min(map(cost, epsilons)) * (1 + 1e-9) + 1e-12
+    assert (edge == min(epsilons)) is (len(set(epsilons)) == 1)
 
 
 def test_pfa_with_budgets_that_all_differ_has_several_public_clients():
-    """Budgets 1, 1.2, 3 and 3.3: the two upper ones are public, and are not projected."""
+    """Of 1, 1.2, 3 and 3.3 the two upper ones are public, and are not projected."""
     sent = [
-        released([1.0, 2.0, 5.0], 1.0), released([2.0, 1.0, 7.0], 1.2),
-        released([4.0, 0.0, 0.0], 3.0), released([0.0, 2.0, 0.0], 3.3),
-    ]  # fmt: skip
-    step, _ = projections.projected_clients(2).combine(sent, torch.zeros(3), {})
+        released([1.0, 2.0, 5.0], 1.0),
+        released([2.0, 1.0, 7.0], 1.2),
+        released([4.0, 0.0, 0.0], 3.0),
+        released([0.0, 2.0, 0.0], 3.3),
+    ]
+    step, _ = projected_clients(2).combine(sent, torch.zeros(3), {})
     expected = np.array([1 * 1 + 1.2 * 2 + 3 * 4, 1 * 2 + 1.2 * 1 + 3.3 * 2, 0.0]) / 8.5
     np.testing.assert_allclose(step.numpy(), expected, atol=1e-5)
 
 
 def excess(weights, variances):
     """Noise variance of the weighted mean over the least possible one, less 1."""
-    found, oracle = weights.numpy() / float(weights.sum()), 1 / variances
-    oracle = oracle / oracle.sum()
-    return float((found**2 * variances).sum() / (oracle**2 * variances).sum() - 1)
+    shares = weights.numpy() / float(weights.sum())
+    oracle = 1 / variances / (1 / variances).sum()
+    return float((shares**2 * variances).sum() / (oracle**2 * variances).sum() - 1)
 
 
 def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong():
-    """Raw norms give the cleanest clients too little: their norm is mostly the common signal."""
+    """Raw norms give the cleanest clients too little: their norm is mostly signal."""
     updates, variances = common_signal(60, 1.0)
-    raw = excess(client_aggregators.by_norm(updates, []), variances)
-    found = excess(client_aggregators.by_noise(2000)(updates, []), variances)
+    raw = excess(by_norm(updates, []), variances)
     assert raw > 0.3
-    assert found < 0.1 * raw
+    assert excess(by_noise(2000)(updates, []), variances) < 0.1 * raw
 
 
 def test_blocks_of_clients_are_on_one_scale():
-    """More clients than one decomposition has: weights stay those of one matrix within 5%."""
+    """With more clients than a decomposition, weights are those of one within 5%."""
     updates, variances = common_signal(240, 0.5)
-    assert excess(1 / client_aggregators.noise_estimates(updates, 1000), variances) < 0.05
+    weights = 1 / noise_estimates(updates, 1000)
+    assert excess(weights, variances) < 0.05

@@ -138,7 +138,7 @@ def in_time(name):
     return pytest.param(name, marks=pytest.mark.slow if is_deep else ())
 
 
-@pytest.mark.parametrize("name", map(in_time, [*CHAINS, *MODULES]))
+@pytest.mark.parametrize("name", list(map(in_time, [*CHAINS, *MODULES])))
 def test_gradients_are_those_of_autograd(name):
     network = model(f"{name}:3x16x16" if name.startswith("resnet") else name)
     x, y = records(network, 3, 3)

@@ -1,4 +1,4 @@
-"""References of the methods of the catalogue, and mutations that they catch, by family."""
+"""References of the catalogue's methods, and mutations that they catch, by family."""
 
 from tests.simulate.algorithms.references import personal, records, sparse, sums
 from tests.simulate.case import Case

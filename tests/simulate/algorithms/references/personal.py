@@ -1,4 +1,4 @@
-"""Methods with personal heads, offsets or hypernetworks: loops over clients with torch.nn."""
+"""Methods with personal heads, offsets or hypernetworks, as loops over clients."""
 
 from dataclasses import replace
 
@@ -17,9 +17,13 @@ from simulate.splits import head, whole
 from tests.simulate import small
 from tests.simulate.case import Case, after, backwards, having, slower, without_momentum
 
-RHO, HEAD_RATE, ALPHA = 0.3, 0.5, 0.4
-BODY, HEAD, ALL = 64 * 32 + 32, 330, 2410
-"""Parameters of the body and of the head of mlp-digits, and of all of it."""
+RHO = 0.3
+HEAD_RATE = 0.5
+ALPHA = 0.4
+# Parameters of the body and of the head of mlp-digits, and of all of it.
+BODY = 64 * 32 + 32
+HEAD = 32 * 10 + 10
+ALL = BODY + HEAD
 
 
 def check_heads(rho):
@@ -28,8 +32,10 @@ def check_heads(rho):
     def check(algorithm):
         world = small.setting(algorithm)
 
-        def client(theta, own, real, rate):
-            start = theta if own is None else torch.cat([theta[:BODY], own])
+        def client(theta, personal, real, rate):
+            start = theta
+            if personal is not None:
+                start = torch.cat([theta[:BODY], personal])
             network = small.network_at(world, start)
             last = list(network.children())[-1]
             sgd = torch.optim.SGD(last.parameters(), HEAD_RATE * rate, small.MOMENTUM)
@@ -40,56 +46,60 @@ def check_heads(rho):
             for weight in last.parameters():
                 weight.requires_grad_(False)
             small.sam(network, real, rate, rho)
-            moved = small.flat(network) - start
-            moved[BODY:] = 0
-            return moved, small.flat(network)[BODY:].clone()
+            movement = small.flat(network) - start
+            movement[BODY:] = 0
+            return movement, small.flat(network)[BODY:].clone()
 
         same(algorithm, small.averaged_with_own(world, client, world.start))
 
     return check
 
 
-def check_offsets(algorithm):
-    """Compare with shared and personal parameters as two leaves, whose sum is the model."""
-    world = small.setting(algorithm)
-    network = world.model.module()
+def loss_at(network, theta, images, labels):
+    """The mean cross-entropy at parameters [d], through the plain module."""
+    parts = theta.split([int(np.prod(shape)) for _, shape in network.shapes])
+    values = {}
+    for (name, shape), part in zip(network.shapes, parts, strict=True):
+        values[name] = part.view(shape)
+    logits = functional_call(network.module(), values, (images,))
+    return nn.functional.cross_entropy(logits, labels)
 
-    def client(theta, own, real, rate):
+
+def check_offsets(algorithm):
+    """Compare with shared and personal parameters as leaves, whose sum is the model."""
+    world = small.setting(algorithm)
+
+    def client(theta, personal, real, rate):
         shared = theta.clone().requires_grad_()
-        kept = (
-            torch.zeros_like(theta) if own is None else own.clone()
-        ).requires_grad_()
-        rates = [
-            {"params": [shared], "lr": ALPHA * rate},
-            {"params": [kept], "lr": rate},
-        ]
-        sgd = torch.optim.SGD(rates, momentum=small.MOMENTUM)
+        offset = torch.zeros_like(theta) if personal is None else personal.clone()
+        offset.requires_grad_()
+        of_shared = {"params": [shared], "lr": ALPHA * rate}
+        of_offset = {"params": [offset], "lr": rate}
+        sgd = torch.optim.SGD([of_shared, of_offset], momentum=small.MOMENTUM)
         for images, labels in real:
-            sizes = [int(np.prod(shape)) for _, shape in world.model.shapes]
-            parts = zip(world.model.shapes, (shared + kept).split(sizes), strict=True)
-            values = {name: part.view(shape) for (name, shape), part in parts}
-            logits = torch.func.functional_call(network, values, (images,))
             sgd.zero_grad()
-            nn.functional.cross_entropy(logits, labels).backward()
+            loss_at(world.model, shared + offset, images, labels).backward()
             sgd.step()
-        return shared.detach() - theta, kept.detach()
+        return shared.detach() - theta, offset.detach()
 
     same(algorithm, small.averaged_with_own(world, client, world.start))
 
 
 def same(algorithm, expected):
     """Compare the engine's global vector and what its clients keep."""
-    found, (theta, own) = small.played(algorithm), expected
-    torch.testing.assert_close(found.theta, theta, rtol=1e-4, atol=1e-6)
-    assert found.personal.keys() == own.keys()
-    for number, kept in own.items():
-        torch.testing.assert_close(found.personal[number], kept, rtol=1e-4, atol=1e-6)
+    theta, personal = expected
+    end = small.played(algorithm)
+    torch.testing.assert_close(end.theta, theta, rtol=1e-4, atol=1e-6)
+    assert end.personal.keys() == personal.keys()
+    for number, vector in personal.items():
+        torch.testing.assert_close(end.personal[number], vector, rtol=1e-4, atol=1e-6)
 
 
 def with_head(work, trained):
     """Put what the client keeps of its head into the update."""
-    moved = trained.personal - work.theta[work.model.head]
-    return replace(trained, updates=torch.cat([trained.updates[:, :BODY], moved], 1))
+    movement = trained.personal - work.theta[work.model.head]
+    updates = torch.cat([trained.updates[:, :BODY], movement], 1)
+    return replace(trained, updates=updates)
 
 
 def head_released(algorithm):
@@ -106,25 +116,25 @@ def _with_offset(work, trained):
     return replace(trained, updates=trained.updates + trained.personal - work.personal)
 
 
-def by(rho, head_rate):
+def with_numbers(rho, head_rate):
     """The algorithm with other numbers in its local rule."""
     return having(local=alternating(head(), rho=rho, head_rate=head_rate))
 
 
 HEADS = (
     Case("P-FedSAM", small.plan(), check_heads(RHO), {
-        "no ascent": by(0.0, HEAD_RATE),
-        "a head that is fixed": by(RHO, 0.0),
+        "no ascent": with_numbers(0.0, HEAD_RATE),
+        "a head that is fixed": with_numbers(RHO, 0.0),
         "a head that is released": head_released,
         "a head that is forgotten": after(_forgets),
     }, {"rho": RHO, "head_rate": HEAD_RATE}),
     Case("DP2-FedSAM", small.plan(), check_heads(RHO), {
-        "no ascent": by(0.0, HEAD_RATE),
-        "descent in place of ascent": by(-RHO, HEAD_RATE),
+        "no ascent": with_numbers(0.0, HEAD_RATE),
+        "descent in place of ascent": with_numbers(-RHO, HEAD_RATE),
         "a head that is released": head_released,
     }, {"rho": RHO, "head_rate": HEAD_RATE}),
     Case("CENTAUR", small.plan(), check_heads(0.0), {
-        "ascent": by(RHO, HEAD_RATE),
+        "ascent": with_numbers(RHO, HEAD_RATE),
         "a head that is released": head_released,
         "a head that is forgotten": after(_forgets),
     }, {"head_rate": HEAD_RATE}),
@@ -138,7 +148,8 @@ OFFSETS = Case("PPSGD", small.plan(), check_offsets, {
 OWN_CASES = (*HEADS, OFFSETS)
 
 
-HIDDEN, RATE = 16, 0.4
+HIDDEN = 16
+RATE = 0.4
 POPULATION = 3 * small.CLIENTS
 
 
@@ -164,22 +175,21 @@ class Plain(nn.Module):
         with torch.no_grad():
             self.layer.weight.copy_(layer.view(HIDDEN, EMBEDDING))
             self.layer.bias.copy_(offsets)
-            for one, (weight, bias) in zip(self.heads, parts, strict=True):
-                one.weight.copy_(weight)
-                one.bias.copy_(bias)
+            for head_of_tensor, (weight, bias) in zip(self.heads, parts, strict=True):
+                head_of_tensor.weight.copy_(weight)
+                head_of_tensor.bias.copy_(bias)
 
     def forward(self, embedding):
         """An embedding [E] to the tensors, flat."""
         hidden = self.layer(embedding).relu()
-        return [one(hidden) for one in self.heads]
+        return [head_of_tensor(hidden) for head_of_tensor in self.heads]
 
     def flat(self):
         """Its parameters [P], in the project's order."""
-        matrix = torch.cat([one.weight.flatten() for one in self.heads])
-        biases = torch.cat([one.bias for one in self.heads])
-        return torch.cat(
-            [self.layer.weight.flatten(), self.layer.bias, matrix, biases]
-        ).detach()
+        weights = [head_of_tensor.weight.flatten() for head_of_tensor in self.heads]
+        biases = [head_of_tensor.bias for head_of_tensor in self.heads]
+        layer = [self.layer.weight.flatten(), self.layer.bias]
+        return torch.cat([*layer, *weights, *biases]).detach()
 
 
 def tensors(world):
@@ -187,45 +197,57 @@ def tensors(world):
     return list(world.model.shapes)[:-2]
 
 
+class HyperflClient:
+    """A client of HyperFL: hypernetwork, embedding, and a head of weight and bias.
+
+    Args:
+        world: the setting.
+        theta: (hypernetwork, embedding, head) as sent to the client.
+        personal: (embedding, head) that the client keeps; None before its first round.
+    """
+
+    def __init__(self, world, theta, personal):
+        self._network = world.model.module()
+        self._names = [name for name, _ in world.model.shapes]
+        self._shapes = [shape for _, shape in tensors(world)]
+        size = Hypernetwork(world.model.head.start, HIDDEN).parameters
+        personal = theta[size:] if personal is None else personal
+        embedding, weight, bias = personal.clone().split([EMBEDDING, 320, 10])
+        self.hypernetwork = Plain(self._shapes, theta[:size])
+        self.embedding = embedding.clone().requires_grad_()
+        self.weight = weight.view(10, 32).clone().requires_grad_()
+        self.bias = bias.clone().requires_grad_()
+
+    def train(self, parameters, batches, rate):
+        """SGD of some of the parameters."""
+        sgd = torch.optim.SGD(parameters, rate, small.MOMENTUM)
+        for images, labels in batches:
+            sgd.zero_grad()
+            parts = zip(self.hypernetwork(self.embedding), self._shapes, strict=True)
+            body = [part.view(shape) for part, shape in parts]
+            tensors_of_model = [*body, self.weight, self.bias]
+            values = dict(zip(self._names, tensors_of_model, strict=True))
+            logits = functional_call(self._network, values, (images,))
+            nn.functional.cross_entropy(logits, labels).backward()
+            sgd.step()
+
+
 def check_client(algorithm):
-    """HyperFL as a loop: head by SGD for a pass, then hypernetwork and embedding by autograd."""
+    """HyperFL as a loop: head by SGD for a pass, then the others by autograd."""
     world = small.setting(algorithm)
-    network, inner = world.model.module(), tensors(world)
-    names = [name for name, _ in world.model.shapes]
-    size = Hypernetwork(world.model.head.start, HIDDEN).parameters
 
-    def client(theta, own, real, rate):
-        kept = theta[size:] if own is None else own
-        plain = Plain([shape for _, shape in inner], theta[:size])
-        embedding = kept[:EMBEDDING].clone().requires_grad_()
-        weight = kept[EMBEDDING : EMBEDDING + 320].view(10, 32).clone().requires_grad_()
-        bias = kept[EMBEDDING + 320 :].clone().requires_grad_()
+    def train(theta, personal, real, rate):
+        client = HyperflClient(world, theta, personal)
+        head_of_client = [client.weight, client.bias]
+        client.train(head_of_client, real[: a_pass(world, real)], HEAD_RATE * rate)
+        client.train([*client.hypernetwork.parameters(), client.embedding], real, rate)
+        ended = client.hypernetwork.flat()
+        movement = torch.zeros_like(theta)
+        movement[: len(ended)] = ended - theta[: len(ended)]
+        personal_parts = [client.embedding, client.weight.flatten(), client.bias]
+        return movement, torch.cat(personal_parts).detach()
 
-        def loss(images, labels):
-            shaped = [
-                part.view(shape)
-                for part, (_, shape) in zip(plain(embedding), inner, strict=True)
-            ]
-            values = dict(zip(names, [*shaped, weight, bias], strict=True))
-            return nn.functional.cross_entropy(
-                functional_call(network, values, (images,)), labels
-            )
-
-        sgd = torch.optim.SGD([weight, bias], HEAD_RATE * rate, small.MOMENTUM)
-        for images, labels in real[: a_pass(world, real)]:
-            sgd.zero_grad()
-            loss(images, labels).backward()
-            sgd.step()
-        sgd = torch.optim.SGD([*plain.parameters(), embedding], rate, small.MOMENTUM)
-        for images, labels in real:
-            sgd.zero_grad()
-            loss(images, labels).backward()
-            sgd.step()
-        moved = torch.zeros_like(theta)
-        moved[:size] = plain.flat() - theta[:size]
-        return moved, torch.cat([embedding, weight.flatten(), bias]).detach()
-
-    same(algorithm, small.averaged_with_own(world, client, world.start))
+    same(algorithm, small.averaged_with_own(world, train, world.start))
 
 
 def a_pass(world, real):
@@ -233,58 +255,83 @@ def a_pass(world, real):
     return 1 + [len(labels) < world.local.batch_size for _, labels in real].index(True)
 
 
+class PfedhnServer:
+    """pFedHN as a loop: SGD of each client, then autograd through what was sent to it.
+
+    Args:
+        world: the setting.
+        personal: whether each client keeps its head.
+    """
+
+    def __init__(self, world, personal):
+        self._world = world
+        self._keeps_head = personal
+        named_shapes = tensors(world) if personal else world.model.shapes
+        self._shapes = [shape for _, shape in named_shapes]
+        self._size = Hypernetwork(BODY if personal else ALL, HIDDEN).parameters
+        self.theta = world.start.clone()
+        self.personal = {}
+
+    def run(self, round_):
+        """One round."""
+        step = torch.zeros_like(self.theta)
+        for number in map(int, np.concatenate(participants(self._world, round_))):
+            self._add_step(step, number, round_)
+        self.theta = self.theta + step
+
+    def _add_step(self, step, number, round_):
+        """What a client's training changes of hypernetwork and embedding."""
+        plain = Plain(self._shapes, self.theta[: self._size])
+        begin = self._size + number * EMBEDDING
+        place = slice(begin, begin + EMBEDDING)
+        embedding = self.theta[place].clone().requires_grad_()
+        sent = torch.cat(plain(embedding))
+        sent.backward(self._trained(sent.detach(), number, round_))
+        step[place] += RATE * embedding.grad
+        for weight in plain.parameters():
+            weight.data = weight.grad
+        step[: self._size] += RATE * plain.flat() / small.COHORT
+
+    def _trained(self, sent, number, round_):
+        """The movement of a client from what it was sent."""
+        first_head = self.theta[self._size + POPULATION * EMBEDDING :]
+        start = torch.cat([sent, self.personal.get(number, first_head)])
+        network = small.network_at(self._world, start)
+        sgd = small.sgd(network, self._world.learning_rate(round_))
+        with one_core():
+            for images, labels in small.mini_batches(self._world, round_, number):
+                sgd.zero_grad()
+                small.loss(network, images, labels).backward()
+                sgd.step()
+        ended = small.flat(network)
+        if self._keeps_head:
+            self.personal[number] = ended[BODY:].clone()
+        return (ended - start)[: len(sent)]
+
+
 def check_server(*, personal):
-    """pFedHN as a loop: SGD of each client, then autograd through what the server made."""
+    """Compare with pFedHN as a loop."""
 
     def check(algorithm):
-        world = small.setting(algorithm)
-        shapes = [
-            shape for _, shape in (tensors(world) if personal else world.model.shapes)
-        ]
-        theta, own = world.start.clone(), {}
-        size = Hypernetwork(BODY if personal else BODY + HEAD, HIDDEN).parameters
-        end = size + POPULATION * EMBEDDING
+        server = PfedhnServer(small.setting(algorithm), personal)
         for round_ in range(1, small.ROUNDS + 1):
-            step = torch.zeros_like(theta)
-            for number in map(int, np.concatenate(participants(world, round_))):
-                plain = Plain(shapes, theta[:size])
-                place = slice(
-                    size + number * EMBEDDING, size + (number + 1) * EMBEDDING
-                )
-                embedding = theta[place].clone().requires_grad_()
-                sent = torch.cat(plain(embedding))
-                start = torch.cat([sent, own.get(number, theta[end:])]).detach()
-                network = small.network_at(world, start)
-                sgd = small.sgd(network, world.learning_rate(round_))
-                with one_core():
-                    for images, labels in small.mini_batches(world, round_, number):
-                        sgd.zero_grad()
-                        small.loss(network, images, labels).backward()
-                        sgd.step()
-                ended = small.flat(network)
-                if personal:
-                    own[number] = ended[BODY:].clone()
-                sent.backward((ended - start)[: len(sent)])
-                step[place] += RATE * embedding.grad
-                for weight in plain.parameters():
-                    weight.data = weight.grad
-                step[:size] += RATE * plain.flat() / small.COHORT
-            theta = theta + step
-        same(algorithm, (theta, own))
+            server.run(round_)
+        same(algorithm, (server.theta, server.personal))
 
     return check
 
 
 def _forgets_embedding(work, trained):
-    own = torch.cat([work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]], 1)
-    return replace(trained, personal=own)
+    parts = [work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]]
+    return replace(trained, personal=torch.cat(parts, 1))
 
 
 def with_own(work, trained):
     """Put embedding and head beside the update of the hypernetwork."""
     size = Hypernetwork(work.model.head.start, HIDDEN).parameters
-    moved = trained.personal - work.theta[size:]
-    return replace(trained, updates=torch.cat([trained.updates[:, :size], moved], 1))
+    movement = trained.personal - work.theta[size:]
+    updates = torch.cat([trained.updates[:, :size], movement], 1)
+    return replace(trained, updates=updates)
 
 
 def own_released(algorithm):
@@ -298,12 +345,8 @@ def _embeddings_fixed(algorithm):
 
     def combine(releases, theta, state):  # type: ignore[no-untyped-def]
         step, state = inner.combine(releases, theta, state)
-        size = (
-            len(theta)
-            - POPULATION * EMBEDDING
-            - (HEAD if "PC" in algorithm.name else 0)
-        )
-        step[size:] = 0
+        head_size = HEAD if "PC" in algorithm.name else 0
+        step[len(theta) - POPULATION * EMBEDDING - head_size :] = 0
         return step, state
 
     return replace(algorithm, aggregator=replace(inner, combine=combine))
@@ -325,9 +368,14 @@ def frozen(plan):
     name = f"adapters:{plan.spec.model.name}"
     changes = {"name": name, "parameters": model(name).parameters}
     planned = plan.spec.model.model_copy(update=changes)
-    return plan.model_copy(
-        update={"spec": plan.spec.model_copy(update={"model": planned})}
-    )
+    spec = plan.spec.model_copy(update={"model": planned})
+    return plan.model_copy(update={"spec": spec})
+
+
+def with_fixed_head(algorithm):
+    """HyperFL whose heads do not move."""
+    local = hypernetwork_sgd(algorithm.split, hidden=HIDDEN, head_rate=0.0)
+    return replace(algorithm, local=local)
 
 
 TRAINING = {
@@ -354,9 +402,7 @@ CLIENT = tuple(
         **TRAINING,
         "an embedding that is fixed": after(_forgets_embedding),
         "embedding and head released": own_released,
-        "a head that is fixed": lambda one: replace(
-            one, local=hypernetwork_sgd(one.split, hidden=HIDDEN, head_rate=0.0)
-        ),
+        "a head that is fixed": with_fixed_head,
     }, {**NUMBERS, "head_rate": HEAD_RATE})
     for name, plan in (("HyperFL", small.plan()), ("HyperFL-LPM", frozen(small.plan())))
 )  # fmt: skip

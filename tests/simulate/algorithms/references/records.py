@@ -1,4 +1,4 @@
-"""Methods that protect records: DP-SGD, its noise and the weights; CENTAUR and PPSGD."""
+"""Methods that protect records: DP-SGD, its noise and weights; CENTAUR and PPSGD."""
 
 from dataclasses import replace
 from functools import cache
@@ -27,16 +27,15 @@ from tests.simulate.algorithms.references.personal import ALPHA, BODY, HEAD_RATE
 from tests.simulate.case import Case, Mutation, after, having, slower
 
 
-def run_of(name, plan, held_as="iid", data="digits"):
-    """A run of a method that protects records."""
-    found = load(data)
-    held = partition(
-        scheme(held_as), found.train_y.numpy(), plan.groups, 3, found.train_people
+def run_of(name, plan):
+    """A run of a method that protects records, on the digits."""
+    data = load("digits")
+    records = partition(
+        scheme("iid"), data.train_y.numpy(), plan.groups, 3, data.train_people
     )
     built = algorithm(name, plan, records={group.name: 4 for group in plan.groups})
-    return Experiment(
-        built, model(plan.spec.model.name), found, held, 3, torch.device("cpu")
-    )
+    network = model(plan.spec.model.name)
+    return Experiment(built, network, data, records, 3, torch.device("cpu"))
 
 
 def context_of(run):
@@ -49,7 +48,7 @@ def released(vector, epsilon):
 
 
 def common_signal(clients, strength, seed=4):
-    """Updates [clients, 4000] with a strong common signal of rank 2, and their noise variances."""
+    """Updates [clients, 4000] with a common signal of rank 2, and noise variances."""
     draw = np.random.default_rng(seed)
     std = draw.permutation(np.geomspace(0.3, 3, clients))
     shares = 1 + 0.3 * draw.normal(size=(clients, 2))
@@ -58,26 +57,35 @@ def common_signal(clients, strength, seed=4):
     return torch.from_numpy(updates), std**2
 
 
-NORM, RECORDS, RATE = 0.5, 20, 0.2
+NORM = 0.5
+RECORDS = 20
+RATE = 0.2
 HOLDINGS = {"strict": 20, "medium": 30, "loose": 25}
 
 
 def spec():
     """Clients of three budgets, who take one noisy step on all their records."""
-    return Spec.parse({
+    groups = [
+        {
+            "name": name,
+            "clients": small.CLIENTS,
+            "epsilon": epsilon,
+            "records": HOLDINGS[name],
+            "batch_size": HOLDINGS[name],
+        }
+        for name, epsilon in small.EPSILONS.items()
+    ]
+    data = {
         "name": "small records",
         "unit": "record",
-        "groups": [
-            {"name": name, "clients": small.CLIENTS, "epsilon": epsilon,
-             "records": HOLDINGS[name], "batch_size": HOLDINGS[name]}
-            for name, epsilon in small.EPSILONS.items()
-        ],
+        "groups": groups,
         "delta": 0.01,
         "rounds": 2,
         "clipping_norm": NORM,
         "local": {"learning_rate": RATE, "momentum": 0.0, "batch_size": RECORDS},
         "model": {"name": "mlp-digits", "parameters": 2410},
-    })  # fmt: skip
+    }
+    return Spec.parse(data)
 
 
 @cache
@@ -95,8 +103,10 @@ def plan(weights, strict=False):
 def clipped(world, theta, client, norm=NORM):
     """Sum over a client's records of the clipped gradient of each [d]."""
     records = world.partition.records(client)
-    x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
-    network, total = small.network_at(world, theta), torch.zeros_like(theta)
+    x = world.data.inputs(world.data.train_x[records])
+    y = world.data.train_y[records]
+    network = small.network_at(world, theta)
+    total = torch.zeros_like(theta)
     for index in range(len(y)):
         loss = nn.functional.cross_entropy(network(x[index, None]), y[index, None])
         parts = torch.autograd.grad(loss, [*network.parameters()])
@@ -106,47 +116,42 @@ def clipped(world, theta, client, norm=NORM):
 
 
 def check_step(algorithm):
-    """A client's update is a step by its clipped records and the noise of its stream."""
+    """A client's update is a step by its clipped records and its stream's noise."""
     world = small.setting(algorithm)
     sent, _ = client_updates(world, context_of(world))
     for update in (sent[0], sent[-1]):
         total = clipped(world, world.start, update.client)
-        z = expected_noise(algorithm)[update.group.name]
+        std = expected_noise(algorithm)[update.group.name] * NORM
         seed = private_seed(world.seed, algorithm.plan.spec_digest)
         source = stream(seed, Purpose.RECORD_NOISE, 1, update.client)
-        noisy = (
-            total
-            + torch.from_numpy(
-                z * NORM * source.standard_normal(world.dimension)
-            ).float()
-        )
+        drawn = std * source.standard_normal(world.dimension)
+        noisy = total + torch.from_numpy(drawn).float()
         expected = -RATE * noisy / HOLDINGS[update.group.name]
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
 
 
 def expected_noise(algorithm):
-    """Noise multipliers by group: each group's own, or the strictest's for minimum-epsilon."""
-    own = {group.name: group.noise_multiplier for group in solved().groups}
-    return (
-        dict.fromkeys(own, max(own.values()))
-        if algorithm.name == "minimum-epsilon"
-        else own
-    )
+    """Noise multipliers by group; for minimum-epsilon the strictest group's for all."""
+    multipliers = {group.name: group.noise_multiplier for group in solved().groups}
+    if algorithm.name == "minimum-epsilon":
+        return dict.fromkeys(multipliers, max(multipliers.values()))
+    return multipliers
 
 
-def check_weights(wanted):
+def check_weights(weights_of):
     """The server's mean of synthetic updates of the groups in turn."""
 
     def check(algorithm):
         check_step(algorithm)
         updates, _ = common_signal(30, 1.0)
-        sent, names = [], list(HOLDINGS)
+        sent = []
+        names = list(HOLDINGS)
         for index, row in enumerate(updates.float()):
             group = algorithm.plan.group(names[index % 3])
             weight = algorithm.aggregator.weight(group, algorithm.plan)
             sent.append(Received(1, row, (group,), weight, index))
         step, _ = algorithm.aggregator.combine(sent, torch.zeros(4000), {})
-        counts = wanted(updates, algorithm.plan).double()
+        counts = weights_of(updates, algorithm.plan).double()
         expected = (counts / counts.sum()) @ updates
         torch.testing.assert_close(step.double(), expected, rtol=1e-3, atol=1e-4)
 
@@ -169,10 +174,11 @@ def of_budgets(updates, plan):
 
 
 def of_variances(updates, plan):
-    """By the inverse of the noise variance of a client's update: (z / b)^2 times constants."""
-    return by_group(
-        {g.name: (HOLDINGS[g.name] / g.noise_multiplier) ** 2 for g in plan.groups}
-    )
+    """By the inverse noise variance of a client's update: (z / b)^2 times constants."""
+    weights = {}
+    for group in plan.groups:
+        weights[group.name] = (HOLDINGS[group.name] / group.noise_multiplier) ** 2
+    return by_group(weights)
 
 
 def aggregated(name, weights):
@@ -180,13 +186,14 @@ def aggregated(name, weights):
     return having(aggregator=client_mean(name, weights))
 
 
-def half_noise(one):
+def half_noise(algorithm):
     """Clients add half of the planned noise."""
-    groups = [
+    groups = tuple(
         group.model_copy(update={"noise_multiplier": group.noise_multiplier / 2})
-        for group in one.plan.groups
-    ]
-    return replace(one, plan=one.plan.model_copy(update={"groups": tuple(groups)}))
+        for group in algorithm.plan.groups
+    )
+    plan = algorithm.plan.model_copy(update={"groups": groups})
+    return replace(algorithm, plan=plan)
 
 
 def root(updates, releases):
@@ -237,20 +244,19 @@ RECORDS_CASES = (
 
 
 def check_estimates(algorithm):
-    """Weights near those of the true noise where the common signal is strong, to 3% of variance."""
+    """Weights near those of the true noise with a strong signal, to 3% of variance."""
     check_step(algorithm)
     updates, variances = common_signal(60, 1.0)
     group = algorithm.plan.groups[0]
-    basis = torch.eye(60)  # each update's own coordinate shows its weight
-    sent = [
-        Received(1, torch.cat([row.float(), 1e-3 * one]), (group,), 1.0, index)
-        for index, (row, one) in enumerate(zip(updates, basis, strict=True))
-    ]
+    # Each update has a coordinate of its own, which shows its weight.
+    marked = torch.cat([updates.float(), 1e-3 * torch.eye(60)], 1)
+    sent = [Received(1, row, (group,), 1.0, index) for index, row in enumerate(marked)]
     step, _ = algorithm.aggregator.combine(sent, torch.zeros(4060), {})
-    found = step[4000:].double().numpy()
-    found, oracle = found / found.sum(), (1 / variances) / np.sum(1 / variances)
-    least = np.sum(oracle**2 * variances)
-    assert np.sum(found**2 * variances) / least - 1 < 0.03
+    weights = step[4000:].double().numpy()
+    weights = weights / weights.sum()
+    oracle = (1 / variances) / np.sum(1 / variances)
+    variance = np.sum(weights**2 * variances)
+    assert variance / np.sum(oracle**2 * variances) - 1 < 0.03
 
 
 ESTIMATED = Case("Robust-HDP", plan("inverse_variance"), check_estimates, {
@@ -261,7 +267,8 @@ ESTIMATED = Case("Robust-HDP", plan("inverse_variance"), check_estimates, {
 })  # fmt: skip
 
 
-STEPS, MOMENTUM = 5, 0.5
+STEPS = 5
+MOMENTUM = 0.5
 
 
 def _long_spec():
@@ -275,7 +282,7 @@ PLAN = by_record(solve_records(_long_spec()), {}, weights="population")
 
 
 def noisy_gradient(world, client, group):
-    """The mean of clipped gradients of a client with the noise of its next step, as a function."""
+    """The mean of a client's clipped gradients with the noise of its next step."""
     seed = private_seed(world.seed, world.algorithm.plan.spec_digest)
     source = stream(seed, Purpose.RECORD_NOISE, 1, client)
 
@@ -287,19 +294,18 @@ def noisy_gradient(world, client, group):
     return noisy
 
 
-def check_sent_noise(local, walk, own, size):
-    """What a client says of the noise that it sent is what a walk by noise alone sends."""
+def check_sent_noise(local, walk, personal, size):
+    """What a client says of the noise in what it sent is what noise alone sends."""
     draw = torch.Generator().manual_seed(5)
     drawn = [
         torch.randn(size, generator=draw, dtype=torch.float64) for _ in range(STEPS)
     ]
-    left = iter(drawn)
-    theta, nothing = (
-        torch.zeros(size, dtype=torch.float64),
-        torch.zeros_like(own).double(),
-    )
-    sent, _ = walk(theta, nothing, lambda at: next(left))
-    speed = total = torch.zeros_like(theta)
+    steps = iter(drawn)
+    theta = torch.zeros(size, dtype=torch.float64)
+    nothing = torch.zeros_like(personal).double()
+    sent, _ = walk(theta, nothing, lambda point: next(steps))
+    speed = torch.zeros_like(theta)
+    total = torch.zeros_like(theta)
     for factor, noise in zip(local.sent_noise(STEPS), drawn, strict=True):
         speed = MOMENTUM * speed + noise * (factor != 0)
         total = total + factor * speed
@@ -307,19 +313,19 @@ def check_sent_noise(local, walk, own, size):
 
 
 def compare(walk, first):
-    """Compare two clients' first round with a walk by noisy gradients of a loop over records."""
+    """Compare two clients' first round with a walk by noisy gradients, by a loop."""
 
     def check(algorithm):
         world = small.setting(algorithm)
         context = RoundContext(1, world.start, {}, released_coordinates(world, 1), {})
-        sent, kept = client_updates(world, context)
+        sent, personal = client_updates(world, context)
         assert len(sent) == sum(group.clients for group in algorithm.plan.groups)
         for update in (sent[0], sent[-1]):
             noisy = noisy_gradient(world, update.client, PLAN.group(update.group.name))
-            expected, own = walk(world.start, first(world.start), noisy)
-            torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
-            torch.testing.assert_close(kept[update.client], own, rtol=1e-3, atol=1e-5)
-            assert update.noise_evidence.drawn[0] == STEPS * len(expected)
+            expected = walk(world.start, first(world.start), noisy)
+            result = (update.vector, personal[update.client])
+            torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-5)
+            assert update.noise_evidence.drawn[0] == STEPS * len(update.vector)
         step, _ = algorithm.aggregator.combine((), world.start, {})
         assert not step.any()
         check_sent_noise(algorithm.local, walk, first(world.start), len(world.start))
@@ -327,27 +333,31 @@ def compare(walk, first):
     return check
 
 
-def body_after_head(theta, own, noisy):
-    """CENTAUR: two steps of the head, three of the body, each part with momentum of its own."""
-    body, kept = theta[:BODY].clone(), own.clone()
-    speed = torch.zeros_like(kept)
+def body_after_head(theta, personal, noisy):
+    """CENTAUR: two steps of the head, three of the body, each with its own momentum."""
+    body = theta[:BODY].clone()
+    head_part = personal.clone()
+    speed = torch.zeros_like(head_part)
     for _ in range(2):
-        speed = MOMENTUM * speed + noisy(torch.cat([body, kept]))[BODY:]
-        kept = kept - HEAD_RATE * RATE * speed
+        speed = MOMENTUM * speed + noisy(torch.cat([body, head_part]))[BODY:]
+        head_part = head_part - HEAD_RATE * RATE * speed
     speed = torch.zeros_like(body)
     for _ in range(3):
-        speed = MOMENTUM * speed + noisy(torch.cat([body, kept]))[:BODY]
+        speed = MOMENTUM * speed + noisy(torch.cat([body, head_part]))[:BODY]
         body = body - RATE * speed
-    return body - theta[:BODY], kept
+    return body - theta[:BODY], head_part
 
 
-def at_the_sum(theta, own, noisy):
+def at_the_sum(theta, personal, noisy):
     """PPSGD: both parts step along one noisy gradient at their sum."""
-    shared, kept, speed = theta.clone(), own.clone(), torch.zeros_like(theta)
+    shared = theta.clone()
+    offset = personal.clone()
+    speed = torch.zeros_like(theta)
     for _ in range(STEPS):
-        speed = MOMENTUM * speed + noisy(shared + kept)
-        shared, kept = shared - ALPHA * RATE * speed, kept - RATE * speed
-    return shared - theta, kept
+        speed = MOMENTUM * speed + noisy(shared + offset)
+        shared = shared - ALPHA * RATE * speed
+        offset = offset - RATE * speed
+    return shared - theta, offset
 
 
 class Silent(np.random.Generator):
@@ -357,39 +367,49 @@ class Silent(np.random.Generator):
         return np.zeros(size)
 
 
-def personal_without_noise(one):
+def personal_without_noise(algorithm):
     """What stays at the client was trained without noise."""
-    train = one.local.train
+    train = algorithm.local.train
 
     def quiet(client):
         return Silent(np.random.default_rng(client).bit_generator)
 
     def changed(batch):
-        return replace(
-            train(batch), personal=train(replace(batch, noise=quiet)).personal
-        )
+        without_noise = train(replace(batch, noise=quiet))
+        return replace(train(batch), personal=without_noise.personal)
 
-    return replace(one, local=replace(one.local, train=changed))
+    return replace(algorithm, local=replace(algorithm.local, train=changed))
 
 
-def says(factor):
+def reports_noise(factor):
     """The client says that every step sent the noise with the same factor."""
-    return lambda one: replace(
-        one, local=replace(one.local, sent_noise=lambda steps: [factor] * steps)
-    )
+
+    def changed(algorithm):
+        local = replace(algorithm.local, sent_noise=lambda steps: [factor] * steps)
+        return replace(algorithm, local=local)
+
+    return changed
 
 
-def swapped(batch, result):
-    """The client keeps what it had."""
-    own = result.personal
-    return replace(result, personal=None if own is None else torch.zeros_like(own))
+def forgotten(batch, result):
+    """The client keeps zeros."""
+    personal = result.personal
+    if personal is not None:
+        personal = torch.zeros_like(personal)
+    return replace(result, personal=personal)
+
+
+def head_released(algorithm):
+    """Every parameter may leave."""
+    split = replace(algorithm.split, shared=lambda model: None)
+    return replace(algorithm, split=split)
 
 
 COMMON: dict[str, Mutation] = {
     "half of the noise": half_noise,
     "half of the learning rate": slower,
     "personal parameters without noise": personal_without_noise,
-    "personal parameters forgotten": after(swapped),
+    "personal parameters forgotten": after(forgotten),
 }
 CASES = (
     *RECORDS_CASES,
@@ -397,17 +417,15 @@ CASES = (
     Case("CENTAUR", PLAN, compare(body_after_head, lambda theta: theta[BODY:]), {
         **COMMON,
         "clipped at twice the norm": having(local=head_then_body(2 * NORM, head(), HEAD_RATE)),
-        "noise of all steps is said to be sent": says(1.0),
+        "noise of all steps is said to be sent": reports_noise(1.0),
         "one learning rate": having(local=head_then_body(NORM, head(), 1.0)),
-        "the head released": lambda one: replace(
-            one, split=replace(one.split, shared=lambda model: None)
-        ),
+        "the head released": head_released,
         "head and body at once": having(local=dp_sgd(NORM)),
     }, {"head_rate": HEAD_RATE}),
     Case("PPSGD", PLAN, compare(at_the_sum, torch.zeros_like), {
         **COMMON,
         "clipped at twice the norm": having(local=noisy_sum(2 * NORM, ALPHA)),
-        "noise is said to be sent whole": says(1.0),
+        "noise is said to be sent whole": reports_noise(1.0),
         "equal steps": having(local=noisy_sum(NORM, 1.0)),
         "no offsets": having(
             split=replace(additive(), personal=lambda model, theta: None), local=dp_sgd(NORM)

@@ -1,4 +1,4 @@
-"""DP-FedPGN line by line, and methods that keep the largest coordinates of updates or of sums."""
+"""DP-FedPGN line by line, and methods that send or use the largest coordinates."""
 
 from dataclasses import replace
 
@@ -17,30 +17,34 @@ from tests.simulate import small, tiny
 from tests.simulate.algorithms.references import sums
 from tests.simulate.case import Case, having
 
-RHO, BETA, SMOOTHING = 0.3, 0.4, 0.7
+RHO = 0.3
+BETA = 0.4
+SMOOTHING = 0.7
+# Of the learning rate, in both worlds.
+DECAY = 0.5
 NUMBERS = {"rho": RHO, "beta": BETA}
 
 
 def follow(algorithm, smooth):
-    """How far Algorithm 1 moves the model in all rounds without clipping and noise [d]."""
+    """How far Algorithm 1 moves the model without clipping and noise [d]."""
     world = small.setting(algorithm)
-    theta = begin = world.start
+    theta = world.start
     g = torch.zeros_like(theta)
     for round_ in range(1, small.ROUNDS + 1):
         rate = world.learning_rate(round_)
-        known = (1 - BETA) * small.STEPS * rate * g
+        public = (1 - BETA) * small.STEPS * rate * g
         total = torch.zeros_like(theta)
         for group in small.loop(world, round_, theta, _client(g)):
             for update in group:
-                total += update + known
-        mean_update = total / small.COHORT - known
+                total += update + public
+        mean_update = total / small.COHORT - public
         g = smooth(-mean_update / (rate * small.STEPS))
         theta = theta - rate * small.STEPS * g
-    return theta - begin
+    return theta - world.start
 
 
 def _client(g):
-    """Lines 4 to 10 of Algorithm 1, with PyTorch's momentum on the client's own gradients."""
+    """Lines 4 to 10 of Algorithm 1, with momentum on the client's gradients."""
 
     def train(network, batches, rate):
         x = small.flat(network)
@@ -50,9 +54,8 @@ def _client(g):
             nn.utils.vector_to_parameters(x + probe, network.parameters())
             network.zero_grad()
             small.loss(network, images, labels).backward()
-            slope = torch.cat(
-                [weight.grad.flatten() for weight in network.parameters()]
-            )
+            slopes = [weight.grad.flatten() for weight in network.parameters()]
+            slope = torch.cat(slopes)
             speed = small.MOMENTUM * speed + BETA * slope
             x = x - rate * (speed + (1 - BETA) * g)
         nn.utils.vector_to_parameters(x, network.parameters())
@@ -65,15 +68,14 @@ def compare(smooth):
 
     def check(algorithm):
         expected = follow(algorithm, smooth)
-        torch.testing.assert_close(
-            small.moved(algorithm), expected, rtol=1e-4, atol=1e-6
-        )
+        movement = small.moved(algorithm)
+        torch.testing.assert_close(movement, expected, rtol=1e-4, atol=1e-6)
 
     return check
 
 
 def by_matrix(vector):
-    """The smoothed vector, from the system solved through the matrix of its neighbours."""
+    """The smoothed vector, from the system solved by the matrix of its neighbours."""
     size = len(vector)
     system = (1 + 2 * SMOOTHING) * torch.eye(size)
     for index in range(size):
@@ -83,32 +85,36 @@ def by_matrix(vector):
 
 
 def check_by_hand(algorithm):
-    """Two rounds with clipping and noise: updates (3, 4) times the pixel and the rate."""
+    """Two rounds with clipping and noise: updates (3, 4) times pixel and rate."""
     setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
     _, _, after = tiny.one_round(setting)
     again = run_round(setting, after, MemoryLedger(""))
-    np.testing.assert_allclose(
-        (again.theta - after.theta).numpy(), by_hand(algorithm), rtol=1e-4
-    )
+    step = (again.theta - after.theta).numpy()
+    np.testing.assert_allclose(step, by_hand(algorithm), rtol=1e-4)
 
 
 def by_hand(algorithm):
     """The second step."""
-    pixels, first, second = (1, 2, 1, 4), 1.0, 0.5
-    total = sum(_clipped(np.array([3.0, 4.0]) * pixel) for pixel in pixels)
-    g = -(total + tiny.noise(algorithm.plan, 0, 10.0)) / (4 * first)
-    known = (1 - BETA) * second * g
-    total = sum(
-        _clipped(np.array([3.0, 4.0]) * second * pixel + known) for pixel in pixels
-    )
-    return (total + tiny.noise(algorithm.plan, 0, 10.0, round_=2)) / 4 - known
+    pixels = (1, 2, 1, 4)
+    first_rate = 1.0
+    rate = first_rate * DECAY
+    update = np.array([3.0, 4.0])
+    total = sum(_clipped(update * pixel) for pixel in pixels)
+    g = -(total + tiny.noise(algorithm.plan, 0, 10.0)) / (4 * first_rate)
+    public = (1 - BETA) * rate * g
+    total = sum(_clipped(update * rate * pixel + public) for pixel in pixels)
+    return (total + tiny.noise(algorithm.plan, 0, 10.0, round_=2)) / 4 - public
 
 
 def _clipped(vector):
     return vector * min(1.0, 5.0 / float(np.linalg.norm(vector)))
 
 
-DECAY = 0.5  # of both worlds
+def _rough(theta, step, state):
+    moved, after = remembering(SMOOTHING).step(theta, step, state)
+    return moved, {**after, LAST_STEP: step}
+
+
 SHARE = 1 - BETA
 
 PGN_CASES = (
@@ -132,18 +138,13 @@ PGN_CASES = (
     Case("DP-FedPGN-LS", small.plan(), compare(by_matrix), {
         "no smoothing": having(server=remembering()),
         "half of the smoothing": having(server=remembering(SMOOTHING / 2)),
-        "the rough step kept": lambda one: replace(one, server=replace(one.server, step=_rough)),
+        "the rough step kept": having(server=replace(remembering(SMOOTHING), step=_rough)),
     }, {**NUMBERS, "smoothing": SMOOTHING}),
 )  # fmt: skip
 
 
-def _rough(theta, step, state):
-    moved, after = remembering(SMOOTHING).step(theta, step, state)
-    return moved, {**after, LAST_STEP: step}
-
-
-KEPT = 0.5
-SENT = 0.3
+FRACTION_KEPT = 0.5
+FRACTION_SENT = 0.3
 
 
 def against(work):
@@ -152,31 +153,26 @@ def against(work):
 
 
 def check_kept(algorithm):
-    """The strict group's larger coordinate by absolute value, and both of the loose group's."""
+    """The strict group's larger coordinate in absolute value, and both of the loose."""
     seed = 20
-    world = tiny.setting(
-        replace(algorithm, local=LocalRule("against", against)), seed=seed
-    )
+    local = LocalRule("against", against)
+    world = tiny.setting(replace(algorithm, local=local), seed=seed)
     step, _, _ = tiny.one_round(world)
-    strict, loose = (
-        tiny.noise(algorithm.plan, 0, 10.0, seed=seed) - sums.SUMS,
-        tiny.noise(algorithm.plan, 1, 2.5, seed=seed) - sums.SUMS,
-    )
-    assert (
-        strict[1] < -abs(strict[0]) < 0 < strict[0]
-    )  # by sign the other one is larger
-    expected = (
-        tiny.WEIGHTS[0] / 4 * np.array([0.0, strict[1]]) + tiny.WEIGHTS[1] / 4 * loose
-    )
+    strict = tiny.noise(algorithm.plan, 0, 10.0, seed=seed) - sums.SUMS
+    loose = tiny.noise(algorithm.plan, 1, 2.5, seed=seed) - sums.SUMS
+    # By sign the first one is larger.
+    assert strict[1] < -abs(strict[0]) < 0 < strict[0]
+    sparse = np.array([0.0, strict[1]])
+    expected = tiny.WEIGHTS[0] / 4 * sparse + tiny.WEIGHTS[1] / 4 * loose
     np.testing.assert_allclose(step, expected, rtol=1e-5)
 
 
-def kept_by_group(*kept):
+def kept_by_group(*fractions):
     """The tiny plan in which each group keeps its own fraction."""
     plan = tiny.plan()
     groups = tuple(
         group.model_copy(update={"kept_fraction": fraction})
-        for group, fraction in zip(plan.groups, kept, strict=True)
+        for group, fraction in zip(plan.groups, fractions, strict=True)
     )
     return plan.model_copy(update={"groups": groups})
 
@@ -191,23 +187,24 @@ def top_k_by(largest):
         ]
         return literal().combine(sparse, theta, state)
 
-    return lambda one: replace(one, aggregator=replace(one.aggregator, combine=combine))
+    return having(aggregator=replace(literal(), combine=combine))
 
 
 def largest_by_sign(vector, fraction):
     """All but the largest coordinates, not in absolute value, set to zero."""
-    kept = torch.topk(vector, max(1, round(fraction * len(vector)))).indices
-    return torch.zeros_like(vector).scatter(0, kept, vector[kept])
+    largest = torch.topk(vector, max(1, round(fraction * len(vector)))).indices
+    return torch.zeros_like(vector).scatter(0, largest, vector[largest])
 
 
-def top_k_of_the_step(one):
+def top_k_of_the_step(algorithm):
     """The server adds the noisy sums up and chooses coordinates then."""
 
     def combine(releases, theta, state):
         step, after = literal().combine(releases, theta, state)
-        return keep_largest(step, KEPT), after
+        return keep_largest(step, FRACTION_KEPT), after
 
-    return replace(one, aggregator=replace(one.aggregator, combine=combine))
+    aggregator = replace(algorithm.aggregator, combine=combine)
+    return replace(algorithm, aggregator=aggregator)
 
 
 def sparse_blur_client(network, batches, rate):
@@ -215,15 +212,14 @@ def sparse_blur_client(network, batches, rate):
     start = small.flat(network)
     sums.blur_client(network, batches, rate)
     change = small.flat(network) - start
-    kept = (
-        change.abs()
-        >= change.abs().sort(descending=True).values[round(SENT * len(change)) - 1]
-    )
-    nn.utils.vector_to_parameters(start + change * kept, network.parameters())
+    descending = change.abs().sort(descending=True).values
+    smallest = descending[round(FRACTION_SENT * len(change)) - 1]
+    is_sent = change.abs() >= smallest
+    nn.utils.vector_to_parameters(start + change * is_sent, network.parameters())
 
 
 def common_support(fraction):
-    """The coordinates that are largest in the sum of a chunk, for all of its clients."""
+    """The coordinates that are largest in a chunk's sum, for all of its clients."""
 
     def apply(updates, context):
         return updates * (keep_largest(updates.abs().sum(0), fraction) != 0), None
@@ -231,30 +227,39 @@ def common_support(fraction):
     return replace(sparsify(fraction), apply=apply)
 
 
+def sparse_before_noise(algorithm):
+    """Clients send their largest coordinates, and the server keeps all."""
+    transforms = (*algorithm.transforms, sparsify(FRACTION_KEPT))
+    return replace(algorithm, aggregator=literal(), transforms=transforms)
+
+
+def first_transform(*transforms):
+    """The algorithm with something else in place of its first transform."""
+
+    def changed(algorithm):
+        return replace(algorithm, transforms=(*transforms, *algorithm.transforms[1:]))
+
+    return changed
+
+
 CASES = (
     *PGN_CASES,
-    Case("GDPFed+", tiny.plan(kept=KEPT), sums.check_groups(kept=KEPT), {
+    Case("GDPFed+", tiny.plan(kept=FRACTION_KEPT), sums.check_groups(fraction=FRACTION_KEPT), {
         "no sparsification": having(aggregator=literal()),
-        "sparse before the noise": lambda one: replace(
-            one, aggregator=literal(), transforms=(*one.transforms, sparsify(KEPT))
-        ),
+        "sparse before the noise": sparse_before_noise,
         "weights that add up to 1": having(aggregator=top_k(normalised())),
-        "half of the noise": having(plan=tiny.plan(kept=KEPT, sigmas=(1.0, 0.25))),
+        "half of the noise": having(plan=tiny.plan(kept=FRACTION_KEPT, sigmas=(1.0, 0.25))),
     }),
-    Case("GDPFed+", kept_by_group(KEPT, 1.0), check_kept, {
+    Case("GDPFed+", kept_by_group(FRACTION_KEPT, 1.0), check_kept, {
         "the loosest fraction for all": having(plan=tiny.plan()),
-        "the strictest fraction for all": having(plan=tiny.plan(kept=KEPT)),
+        "the strictest fraction for all": having(plan=tiny.plan(kept=FRACTION_KEPT)),
         "the largest by sign": top_k_by(largest_by_sign),
         "the largest of the step": top_k_of_the_step,
     }),
     Case("DP-FedAvg-BLUR+LUS", small.plan(), sums.like_a_loop(sparse_blur_client), {
         "no penalty": having(local=plain_sgd()),
-        "dense": lambda one: replace(one, transforms=one.transforms[1:]),
-        "the other coordinates": lambda one: replace(
-            one, transforms=(sparsify(1 - SENT), *one.transforms[1:])
-        ),
-        "the cohort's largest coordinates": lambda one: replace(
-            one, transforms=(common_support(SENT), *one.transforms[1:])
-        ),
-    }, {"price": sums.PRICE, "radius": sums.RADIUS / 1e3, "kept": SENT}),
+        "dense": first_transform(),
+        "the other coordinates": first_transform(sparsify(1 - FRACTION_SENT)),
+        "the cohort's largest coordinates": first_transform(common_support(FRACTION_SENT)),
+    }, {"price": sums.PRICE, "radius": sums.RADIUS / 1e3, "kept": FRACTION_SENT}),
 )  # fmt: skip

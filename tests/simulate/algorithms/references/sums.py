@@ -1,6 +1,7 @@
 """Methods with noisy sums of clients, and FedAvg: their references and mutations."""
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -18,16 +19,14 @@ from simulate.server import add, laplacian
 from simulate.transforms import clip, own_clip, random_mask, sparsify
 from tests.simulate import case, small, tiny
 
-SUMS = np.array([6.0, 8.0])  # of each group's clipped updates in the tiny world
-BOUNDS = (
-    2.5,
-    10.0,
-)  # times the noise multipliers 2 and 0.5 of the tiny world: 5 both times
+# Of each group's clipped updates in the tiny world.
+SUMS = np.array([6.0, 8.0])
+# Times the noise multipliers 2 and 0.5 of the tiny world: 5 both times.
+BOUNDS = (2.5, 10.0)
 RATIOS = (0.25, 0.5, 0.75)
-HALF, FULL = (
-    (0.15, 0.3, 0.45),
-    (0.3, 0.6, 0.9),
-)  # one round and two of them have the mean above
+# One round with the first and two with the second have the mean above.
+HALF = (0.15, 0.3, 0.45)
+FULL = (0.3, 0.6, 0.9)
 
 
 def changed(plan, changes):
@@ -40,60 +39,58 @@ def changed(plan, changes):
 def by_ratio(ratios):
     """Fields of groups that take part by these ratios."""
     return [
-        {"sampling_ratio": one, "expected_cohort": one * small.CLIENTS}
-        for one in ratios
+        {"sampling_ratio": ratio, "expected_cohort": ratio * small.CLIENTS}
+        for ratio in ratios
     ]
 
 
 def by_round(*stretches):
     """Groups whose ratios move: rounds and the ratios of the groups in them."""
-    segments = [
-        tuple(
-            Segment(rounds=rounds, sampling_ratio=ratios[m], noise_multiplier=1e-15)
+    fields = by_ratio(RATIOS)
+    for index, fields_of_group in enumerate(fields):
+        fields_of_group["segments"] = tuple(
+            Segment(rounds=rounds, sampling_ratio=ratios[index], noise_multiplier=1e-15)
             for rounds, ratios in stretches
         )
-        for m in range(len(RATIOS))
-    ]
-    each = [
-        {**one, "segments": own}
-        for one, own in zip(by_ratio(RATIOS), segments, strict=True)
-    ]
-    return changed(small.plan(), each)
+    return changed(small.plan(), fields)
 
 
 def check_bounds(algorithm):
-    """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); noise of deviation 5 on all."""
-    step, [record], _ = tiny.one_round(
-        tiny.setting(replace(algorithm, local=tiny.LOCAL))
-    )
-    total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(
-        algorithm.plan, 0, 5.0
-    )
+    """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); deviation 5."""
+    setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    step, [record], _ = tiny.one_round(setting)
+    clipped = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8])
+    total = clipped + tiny.noise(algorithm.plan, 0, 5.0)
     np.testing.assert_allclose(step, total / 4, rtol=1e-5)
-    assert [share.clip_bound for share in record.shares] == list(BOUNDS)
-    faced = [record.release_for(share).noise_multiplier for share in record.shares]
-    np.testing.assert_allclose(faced, tiny.SIGMAS, rtol=1e-12)
+    shares = record.shares
+    assert [share.clip_bound for share in shares] == list(BOUNDS)
+    multipliers = [record.release_for(share).noise_multiplier for share in shares]
+    np.testing.assert_allclose(multipliers, tiny.SIGMAS, rtol=1e-12)
 
 
 def check_ratios(*ratios):
-    """Compare with plain SGD of cohorts drawn here, by the groups' ratios in each round."""
+    """Compare with plain SGD of cohorts drawn here, by the groups' ratios by round."""
 
     def check(algorithm):
         world = small.setting(algorithm)
-        theta = begin = world.start
-        for round_, now in enumerate(ratios, 1):
-            cohort = [_drawn(world, round_, m, ratio) for m, ratio in enumerate(now)]
-            cohort = [
-                world.partition.members[m][found] for m, found in enumerate(cohort)
-            ]
-            groups = small.loop(world, round_, theta, small.plain_client, cohort)
-            updates = [one for group in groups for one in group]
+        theta = world.start
+        for round_, ratios_of_groups in enumerate(ratios, 1):
+            cohorts = []
+            for group, ratio in enumerate(ratios_of_groups):
+                positions = _drawn(world, round_, group, ratio)
+                cohorts.append(world.partition.members[group][positions])
+            groups = small.loop(world, round_, theta, small.plain_client, cohorts)
+            updates = list(chain.from_iterable(groups))
             theta = theta + torch.stack(updates).sum(0) / small.COHORT
-        torch.testing.assert_close(
-            small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6
-        )
+        same_movement(algorithm, theta - world.start)
 
     return check
+
+
+def same_movement(algorithm, expected):
+    """Compare how far the model moves in the world of digits."""
+    movement = small.moved(algorithm)
+    torch.testing.assert_close(movement, expected, rtol=1e-4, atol=1e-6)
 
 
 def _drawn(world, round_, group, ratio):
@@ -124,17 +121,16 @@ INDIVIDUAL_CASES = (
 
 
 JOINT = tiny.plan(release="joint", sigmas=(2.0, 2.0))
-RHO, PRICE, RADIUS = 0.3, 5.0, 0.05
+RHO = 0.3
+PRICE = 5.0
+RADIUS = 0.05
 
 
 def like_a_loop(client):
     """Compare with the mean over clients who train for themselves."""
 
     def check(algorithm):
-        expected = small.averaged(small.setting(algorithm), client)
-        torch.testing.assert_close(
-            small.moved(algorithm), expected, rtol=1e-4, atol=1e-6
-        )
+        same_movement(algorithm, small.averaged(small.setting(algorithm), client))
 
     return check
 
@@ -146,7 +142,8 @@ def sam_client(network, batches, rate):
 
 def blur_client(network, batches, rate):
     """SGD on the penalised loss, differentiated by autograd."""
-    start, optimiser = small.flat(network), small.sgd(network, rate)
+    start = small.flat(network)
+    optimiser = small.sgd(network, rate)
     for images, labels in batches:
         optimiser.zero_grad()
         change = nn.utils.parameters_to_vector(network.parameters()) - start
@@ -161,7 +158,8 @@ def in_the_tiny_world(algorithm):
     return step
 
 
-CLIPPED = np.array([12.0, 16.0])  # four times (3, 4)
+# Four times (3, 4), the sum of all clipped updates.
+CLIPPED = np.array([12.0, 16.0])
 
 
 def check_smoothing(algorithm):
@@ -172,15 +170,15 @@ def check_smoothing(algorithm):
 
 
 def check_mask(algorithm):
-    """One of two coordinates: cut out, clipped, summed, noised, and nothing else moves."""
-    step, [record], _ = tiny.one_round(
-        tiny.setting(replace(algorithm, local=tiny.LOCAL))
-    )
+    """One of two coordinates: cut out, clipped, summed, noised; nothing else moves."""
+    setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    step, [record], _ = tiny.one_round(setting)
     assert record.dimension == 1
-    [kept] = np.flatnonzero(step)
-    total = sum(min((3.0, 4.0)[kept] * pixel, 5.0) for pixel in (1, 2, 1, 4))
+    [coordinate] = np.flatnonzero(step)
+    update = (3.0, 4.0)[coordinate]
+    total = sum(min(update * pixel, 5.0) for pixel in (1, 2, 1, 4))
     expected = (total + tiny.noise(algorithm.plan, 0, 10.0, 1)[0]) / 4
-    np.testing.assert_allclose(step[kept], expected, rtol=1e-5)
+    np.testing.assert_allclose(step[coordinate], expected, rtol=1e-5)
 
 
 JOINT_CASES = (
@@ -199,21 +197,21 @@ JOINT_CASES = (
 
 def noisy_sums(algorithm):
     """The sums of both groups of the tiny world with the noise of the plan."""
-    return SUMS + tiny.noise(algorithm.plan, 0, 10.0), SUMS + tiny.noise(
-        algorithm.plan, 1, 2.5
-    )
+    strict = SUMS + tiny.noise(algorithm.plan, 0, 10.0)
+    loose = SUMS + tiny.noise(algorithm.plan, 1, 2.5)
+    return strict, loose
 
 
 def check_weights(algorithm):
-    """Two clients of epsilon 1, two of epsilon 2: weights 1 / 6 and 2 / 6 on single updates."""
-    step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
+    """Two clients of epsilon 1, two of epsilon 2: weights 1/6 and 2/6 on updates."""
+    step = in_the_tiny_world(algorithm)
     strict, loose = noisy_sums(algorithm)
     np.testing.assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
 
 
 def check_one_direction(algorithm):
-    """In two dimensions: the part of the strict noisy sum along the loose one; weights r^2."""
-    step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
+    """In two dimensions: the strict sum's part along the loose one; weights r^2."""
+    step = in_the_tiny_world(algorithm)
     strict, loose = noisy_sums(algorithm)
     along = strict @ loose / (loose @ loose) * loose
     np.testing.assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
@@ -224,21 +222,17 @@ def check_subspace(directions):
 
     def check(algorithm):
         world = small.setting(algorithm)
-        theta = begin = world.start
+        theta = world.start
         public: list[np.ndarray] = []
         for round_ in range(1, small.ROUNDS + 1):
-            found = small.loop(world, round_, theta, small.plain_client)
-            sums = [torch.stack(group).sum(0).double().numpy() for group in found]
+            groups = small.loop(world, round_, theta, small.plain_client)
+            sums = [torch.stack(group).sum(0).double().numpy() for group in groups]
             public = [sums[2], *public][:directions]
             basis = np.stack(public, axis=1)
             sums[0] = basis @ np.linalg.lstsq(basis, sums[0])[0]
-            parts = [
-                weight * part for weight, part in zip(small.WEIGHTS, sums, strict=True)
-            ]
-            theta = theta + torch.from_numpy(sum(parts) / small.COHORT).float()
-        torch.testing.assert_close(
-            small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6
-        )
+            total = np.array(small.WEIGHTS) @ np.stack(sums)
+            theta = theta + torch.from_numpy(total / small.COHORT).float()
+        same_movement(algorithm, theta - world.start)
 
     return check
 
@@ -261,12 +255,15 @@ SCALES = (0.5, 1.0)
 
 def clipped_at(norm):
     """The algorithm that clips to another norm."""
-    return lambda one: replace(
-        one,
-        transforms=tuple(
-            clip(norm) if part.name == "clip" else part for part in one.transforms
-        ),
-    )
+
+    def changed_algorithm(algorithm):
+        transforms = tuple(
+            clip(norm) if transform.name == "clip" else transform
+            for transform in algorithm.transforms
+        )
+        return replace(algorithm, transforms=transforms)
+
+    return changed_algorithm
 
 
 def check_mean(algorithm):
@@ -275,15 +272,20 @@ def check_mean(algorithm):
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
-def check_groups(*, kept):
+def largest_only(vector):
+    """A vector with all but its largest coordinate in absolute value set to zero."""
+    sizes = np.abs(vector)
+    return np.where(sizes == sizes.max(), vector, 0)
+
+
+def check_groups(*, fraction):
     """A noisy sum per group, its largest coordinates kept, times w_m / (q n)."""
 
     def check(algorithm):
         strict, loose = noisy_sums(algorithm)
-        if kept < 1:
-            strict, loose = (
-                np.where(np.abs(v) == np.abs(v).max(), v, 0) for v in (strict, loose)
-            )
+        if fraction < 1:
+            strict = largest_only(strict)
+            loose = largest_only(loose)
         expected = tiny.WEIGHTS[0] / 4 * strict + tiny.WEIGHTS[1] / 4 * loose
         np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
@@ -291,33 +293,29 @@ def check_groups(*, kept):
 
 
 def check_scaled(algorithm):
-    """sum_m s_m sum_i clip(Delta_i) with noise of deviation max s_m sigma_m C, over sum s_m r_m."""
+    """sum_m s_m sum_i clip(Delta_i), with noise max s_m sigma_m C, over sum s_m r_m."""
     total = SCALES[0] * SUMS + SCALES[1] * SUMS + tiny.noise(algorithm.plan, 0, 2.5)
     expected = total / (2 * SCALES[0] + 2 * SCALES[1])
     np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
 
 
 def check_tuned(client):
-    """The shared training is a loop's, and a client's last model is fine-tuned by plain SGD."""
+    """The shared training is a loop's; a client's last model is tuned by plain SGD."""
 
     def check(algorithm):
         like_a_loop(client)(algorithm)
         assert algorithm.personalisation.per_client
-        world, found = small.setting(algorithm), small.played(algorithm)
-        context = RoundContext(
-            small.ROUNDS, found.theta, found.server, None, found.personal
-        )
-        group, members = (
-            algorithm.plan.groups[0],
-            np.asarray(world.partition.members[0]),
-        )
+        world = small.setting(algorithm)
+        end = small.played(algorithm)
+        context = RoundContext(small.ROUNDS, end.theta, end.server, None, end.personal)
+        group = algorithm.plan.groups[0]
+        members = np.asarray(world.partition.members[0])
         later = small.ROUNDS + 1
         batch = client_batch(world, context, group, members, round_=later)
-        models = algorithm.personalisation.deploy(found.theta, batch).expand(
-            len(members), -1
-        )
+        models = algorithm.personalisation.deploy(end.theta, batch)
+        models = models.expand(len(members), -1)
         for model, number in zip(models, members, strict=True):
-            network = small.network_at(world, found.theta)
+            network = small.network_at(world, end.theta)
             batches = small.mini_batches(world, later, int(number))
             small.plain_client(network, batches, world.learning_rate(small.ROUNDS))
             torch.testing.assert_close(model, small.flat(network), rtol=1e-4, atol=1e-5)
@@ -326,32 +324,31 @@ def check_tuned(client):
 
 
 def check_alone(algorithm):
-    """Each participant goes on where it stopped; the global model stays, nobody else moves."""
+    """Each participant goes on where it stopped; nobody else and nothing else moves."""
     world = small.setting(algorithm)
-    own: dict[int, torch.Tensor] = {}
+    models: dict[int, torch.Tensor] = {}
     for round_ in range(1, small.ROUNDS + 1):
-        for number in (
-            int(one) for group in participants(world, round_) for one in group
-        ):
-            network = small.network_at(world, own.get(number, world.start))
+        for number in np.concatenate(participants(world, round_)).tolist():
+            network = small.network_at(world, models.get(number, world.start))
             real = small.mini_batches(world, round_, number)
             small.plain_client(network, real, world.learning_rate(round_))
-            own[number] = small.flat(network)
-    found = small.played(algorithm)
-    torch.testing.assert_close(found.theta, world.start, rtol=0, atol=0)
-    torch.testing.assert_close(dict(found.personal), own, rtol=1e-4, atol=1e-6)
+            models[number] = small.flat(network)
+    end = small.played(algorithm)
+    torch.testing.assert_close(end.theta, world.start, rtol=0, atol=0)
+    torch.testing.assert_close(dict(end.personal), models, rtol=1e-4, atol=1e-6)
+
+
+def tuned_twice(thetas, batch):
+    """Fine-tuning, and once more from there."""
+    once = fine_tuned().deploy(thetas, batch)
+    return fine_tuned().deploy(once, batch)
 
 
 FINE_TUNING: dict[str, case.Mutation] = {
     "no fine-tuning": case.having(personalisation=shared()),
     "fine-tuning of nothing": case.having(personalisation=own_model()),
     "twice the fine-tuning": case.having(
-        personalisation=replace(
-            fine_tuned(),
-            deploy=lambda thetas, batch: fine_tuned().deploy(
-                fine_tuned().deploy(thetas, batch), batch
-            ),
-        )
+        personalisation=replace(fine_tuned(), deploy=tuned_twice)
     ),
 }
 NOISY: dict[str, case.Mutation] = {
@@ -370,14 +367,22 @@ GROUPS: dict[str, case.Mutation] = {
 }
 
 
-def forgetting(one):
+def forgetting(algorithm):
     """Clients start every round with half of what they had."""
 
     def train(batch):
-        own_part = None if batch.personal is None else batch.personal / 2
-        return private_sgd().train(replace(batch, personal=own_part))
+        half = None if batch.personal is None else batch.personal / 2
+        return private_sgd().train(replace(batch, personal=half))
 
-    return replace(one, local=LocalRule("forgets", train))
+    return replace(algorithm, local=LocalRule("forgets", train))
+
+
+def scaled_before_clipping(algorithm):
+    return replace(algorithm, transforms=algorithm.transforms[::-1])
+
+
+def without_scale(algorithm):
+    return replace(algorithm, transforms=algorithm.transforms[:1])
 
 
 CASES = (
@@ -409,12 +414,12 @@ CASES = (
         "no mask": case.having(transforms=(random_mask(1.0), clip(5.0))),
         "the mean of half the cohort": case.double_weights,
     }, {"kept": 0.5}),
-    case.Case("GDPFed", tiny.plan(), check_groups(kept=1.0), GROUPS),
-    case.Case("GDPFed-op", tiny.plan(), check_groups(kept=1.0), GROUPS),
+    case.Case("GDPFed", tiny.plan(), check_groups(fraction=1.0), GROUPS),
+    case.Case("GDPFed-op", tiny.plan(), check_groups(fraction=1.0), GROUPS),
     case.Case("planned", tiny.plan(
         release="joint", scales=SCALES, sigmas=(1.0, 0.5)), check_scaled, {
-        "scaled before clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
-        "no scale": lambda one: replace(one, transforms=one.transforms[:1]),
+        "scaled before clipping": scaled_before_clipping,
+        "no scale": without_scale,
         "clipped at twice the norm": clipped_at(10.0),
         "half of the noise": case.having(
             plan=tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
