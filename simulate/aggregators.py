@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privplan.plan import Clipping, GroupPlan, Plan
 from privplan.planning import factors
-from simulate.components import Aggregator, Received, State
+from simulate.components import Aggregator, Received, State, Step
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM, count_scale, keep_largest
 
@@ -29,9 +29,7 @@ WEIGHT = "weight of "
 STEPS = "last_steps"
 
 
-def weighted_sum(
-    releases: Sequence[Received], theta: Tensor, state: State
-) -> tuple[Tensor, State]:
+def weighted_sum(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
     """The sum of the releases [k], each times its planned factor."""
     parts = [part.factor * part.vector for part in releases]
     return torch.stack(parts).sum(0), state
@@ -71,9 +69,7 @@ def by_epsilon() -> Aggregator:
 def top_k(inner: Aggregator) -> Aggregator:
     """Sparsify each group's sum by the group's ``kept_fraction``, then combine."""
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         sparse = []
         for release in releases:
             fraction = release.groups[0].kept_fraction
@@ -87,9 +83,7 @@ def top_k(inner: Aggregator) -> Aggregator:
 def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
     """Combine, then add what ``shift`` subtracted (DP-FedPGN, line 14)."""
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         step, after = inner.combine(releases, theta, state)
         return step + share * pseudo_gradient_step(state, decay), after
 
@@ -119,9 +113,7 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
         )
         return {NORM: first, **inner.start(theta)}
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         counting = [
             replace(release, vector=release.vector[-1:]) for release in releases
         ]
@@ -170,9 +162,7 @@ def unmixed(
         past = theta.new_zeros(len(mixture(1)) - 1, len(theta), dtype=torch.float64)
         return {**inner.start(theta), STEPS: past}
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         step, after = inner.combine(releases, theta, state)
         past = state[STEPS]
         factors = mixture(releases[0].round)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from privplan.plan import GroupPlan, Plan
 from simulate.aggregators import WEIGHT
-from simulate.components import Aggregator, Received, State
+from simulate.components import Aggregator, Received, State, Step
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.pursuit import pursuit
 
@@ -34,9 +34,7 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
     updates, and so are in no plan, are summed in the state.
     """
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         if not releases:
             return torch.zeros_like(theta), state
         updates = torch.stack([release.vector for release in releases])
@@ -153,9 +151,7 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
     def weight(group: GroupPlan, plan: Plan) -> float:
         return 1.0 / sum(group.expected_cohort for group in plan.groups)
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         step = torch.zeros_like(theta)
         if not releases:
             return step, state

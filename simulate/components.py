@@ -23,6 +23,11 @@ from simulate.models.network import Model
 from simulate.norms import Measured
 
 State = Mapping[str, Tensor]
+"""Tensors by name, which the server keeps from round to round."""
+Step = tuple[Tensor, State]
+"""A step or the vector after it, and the state after it."""
+Transformed = tuple[Tensor, Tensor | None]
+"""Updates [K, k], and whether each was clipped [K]; None where none can be."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ class Transform:
     name: str  # for messages and records
     # (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or
     # None)
-    apply: Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
+    apply: Callable[[Tensor, TransformContext], Transformed]
     # (L2 bound on an update before, group) to the bound after; None without a bound
     bound: Callable[[float | None, GroupPlan], float | None]
     # (generator, model dimension) to the sorted coordinates that are released; it has
@@ -250,7 +255,7 @@ class Aggregator:
     # (group, plan) to the constant factor on the sum that holds the group
     weight: Callable[[GroupPlan, Plan], float]
     # (releases, global vector [d], state) to (step [k], state)
-    combine: Callable[[Sequence[Received], Tensor, State], tuple[Tensor, State]]
+    combine: Callable[[Sequence[Received], Tensor, State], Step]
     # first global vector [d] to the aggregator's part of the state, by distinct keys
     start: Callable[[Tensor], State] = lambda theta: {}
 
@@ -263,7 +268,7 @@ class Server:
     # first global vector [d] to the server's first state
     start: Callable[[Tensor], State]
     # (global vector [d], step [d], state) to (global vector [d], state)
-    step: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+    step: Callable[[Tensor, Tensor, State], Step]
     # (global vector [d], state) to the vector that is evaluated and released [d]
     released: Callable[[Tensor, State], Tensor] = lambda theta, state: theta
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simulate.client_aggregators import as_planned, client_mean, planned_weight
-from simulate.components import Aggregator, Received, State
+from simulate.components import Aggregator, Received, State, Step
 
 # Key of the public sums [directions, k] in the server's state, the latest first.
 PUBLIC = "public"
@@ -42,9 +42,7 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
     def start(theta: Tensor) -> State:
         return {PUBLIC: theta.new_zeros(directions, len(theta)), **inner.start(theta)}
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         epsilons = [release.groups[0].epsilon for release in releases]
         largest = max(epsilons)
         smallest = min(epsilons)
@@ -69,9 +67,7 @@ def projected_clients(directions: int) -> Aggregator:
     """The weighted mean of updates, the strict clients' projected (original PFA)."""
     mean = client_mean("by epsilon", as_planned)
 
-    def combine(
-        releases: Sequence[Received], theta: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def combine(releases: Sequence[Received], theta: Tensor, state: State) -> Step:
         return mean.combine(_projected(releases, directions), theta, state)
 
     return Aggregator("projected, by epsilon", planned_weight, combine)

@@ -27,7 +27,7 @@ from privplan.errors import InputError
 from privplan.registry import Registry
 from privplan.spec.spec import Spec
 from privplan.spec.training import BETA1, BETA2, GROUP, Averaging, ServerOptimiser
-from simulate.components import Server, State
+from simulate.components import Server, State, Step
 
 # Key of the last step [d] in the server's state.
 LAST_STEP = "last_step"
@@ -77,7 +77,7 @@ def remembering(strength: float = 0.0) -> Server:
     def start(theta: Tensor) -> State:
         return {LAST_STEP: torch.zeros_like(theta)}
 
-    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+    def move(theta: Tensor, step: Tensor, state: State) -> Step:
         if strength:
             step = smoothed(step, strength)
         return theta + step, {**state, LAST_STEP: step}
@@ -150,7 +150,7 @@ def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
         zero = torch.zeros((), dtype=torch.float64, device=theta.device)
         return {**inner.start(theta), AVERAGE: theta.clone(), AVERAGED_ROUNDS: zero}
 
-    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+    def move(theta: Tensor, step: Tensor, state: State) -> Step:
         after, state = inner.step(theta, step, state)
         done = state[AVERAGED_ROUNDS] + 1
         weight = newest_weight(averaging, int(done), rounds)
@@ -204,7 +204,7 @@ def _adaptive(name: str, options: ServerOptimiser, squares: Squares) -> Server:
         mean = torch.zeros_like(theta)
         return {MEAN: mean, SQUARES: torch.full_like(theta, epsilon**2)}
 
-    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+    def move(theta: Tensor, step: Tensor, state: State) -> Step:
         mean = BETA1 * state[MEAN] + (1 - BETA1) * step
         after = squares(state[SQUARES], step * step)
         moved = theta + rate * mean / (after.sqrt() + epsilon)
@@ -262,7 +262,7 @@ def momentum(options: ServerOptimiser) -> Server:
     def start(theta: Tensor) -> State:
         return {VELOCITY: torch.zeros_like(theta)}
 
-    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+    def move(theta: Tensor, step: Tensor, state: State) -> Step:
         velocity = factor * state[VELOCITY] + step
         return theta + rate * velocity, {**state, VELOCITY: velocity}
 

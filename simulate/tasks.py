@@ -111,14 +111,16 @@ def _perplexity(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 BINARY = functional.binary_cross_entropy_with_logits
-_REGRESSION: dict[str, Function] = {"rmse": _rmse, "mae": _mae, "r2": _r2}
-_TOKENS: dict[str, Function] = {"perplexity": _perplexity, ACCURACY: _token_accuracy}
 _TASKS = (
     Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
     Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
     Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
-    Task("regression", functional.mse_loss, _REGRESSION),
-    Task("next-token", _token_loss, _TOKENS),
+    Task("regression", functional.mse_loss, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
+    Task(
+        "next-token",
+        _token_loss,
+        {"perplexity": _perplexity, ACCURACY: _token_accuracy},
+    ),
 )
 TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in _TASKS})
 """The tasks by name."""

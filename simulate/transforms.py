@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from privplan.plan import Clipping, GroupPlan, Plan
-from simulate.components import Transform, TransformContext
+from simulate.components import Transform, TransformContext, Transformed
 from simulate.norms import ROUNDING, Measured, norms, single
 from simulate.server import pseudo_gradient_step
 
@@ -55,9 +55,7 @@ def own_clip(norm: float) -> Transform:
 def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
     """A transform that clips to a bound that depends on the group."""
 
-    def apply(
-        updates: Tensor, context: TransformContext
-    ) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> Transformed:
         return shortened(updates, norm_of(context.group), context.measured)
 
     def bound(before: float | None, group: GroupPlan) -> float:
@@ -107,9 +105,7 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
             return 1.0
         return group.clipping_norm / first
 
-    def apply(
-        updates: Tensor, context: TransformContext
-    ) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> Transformed:
         group_share = share(context.group)
         norm = context.server[NORM].to(updates.device) * group_share
         norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
@@ -140,9 +136,7 @@ def random_mask(fraction: float) -> Transform:
         chosen = generator.choice(dimension, size=size, replace=False, shuffle=False)
         return torch.from_numpy(np.sort(chosen))
 
-    def apply(
-        updates: Tensor, context: TransformContext
-    ) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> Transformed:
         return updates, None
 
     return Transform("random_mask", apply, _unchanged, support)
@@ -151,9 +145,7 @@ def random_mask(fraction: float) -> Transform:
 def scale() -> Transform:
     """Multiply by the group's ``scale``, and with it the bound on the update."""
 
-    def apply(
-        updates: Tensor, context: TransformContext
-    ) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> Transformed:
         factor = context.group.scale
         if factor != 1:
             updates = updates * (factor * (1 - ROUNDING))
@@ -172,9 +164,7 @@ def shift(share: float, decay: float) -> Transform:
     no privacy cost. It may increase an update's norm, so clipping must follow.
     """
 
-    def apply(
-        updates: Tensor, context: TransformContext
-    ) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> Transformed:
         return updates - share * pseudo_gradient_step(context.server, decay), None
 
     return Transform("shift", apply, lambda before, group: None)
@@ -186,9 +176,7 @@ def sparsify(fraction: float) -> Transform:
     Data choose them, so all coordinates are released, and all have noise.
     """
 
-    def apply(
-        updates: Tensor, context: TransformContext
-    ) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> Transformed:
         return keep_largest(updates, fraction), None
 
     return Transform("sparsify", apply, _unchanged)

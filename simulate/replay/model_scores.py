@@ -78,14 +78,14 @@ class ModelScores:
     def _compare_final(self, scores: Scores) -> None:
         """Compare the scores of the final model."""
         record = self._record
-        accuracy = {"score": record.accuracy}
+        recorded = {"score": record.accuracy}
         replayed = {"score": scores.score}
-        by_class = record.accuracy_by_class
-        by_group = record.accuracy_by_group
-        compared = self._comparisons
-        compared.scores(0, "accuracy", accuracy, replayed, SCORE)
-        compared.scores(0, "accuracy_by_class", by_class, scores.by_class, SCORE)
-        compared.scores(0, "accuracy_by_group", by_group, scores.by_group, SCORE)
+        for name, claimed, computed in (
+            ("accuracy", recorded, replayed),
+            ("accuracy_by_class", record.accuracy_by_class, scores.by_class),
+            ("accuracy_by_group", record.accuracy_by_group, scores.by_group),
+        ):
+            self._comparisons.scores(0, name, claimed, computed, SCORE)
 
     def _compare_weights(self, state: ModelState) -> None:
         """Compare the groups' mean weights, where the server gets them from updates."""
