@@ -83,22 +83,19 @@ def test_only_the_mechanisms_draw_normal_noise():
         for path in ROOT.rglob("*.py")
         if draw.search(path.read_text())
     ]
-    assert (
-        sorted(drawing)
-        == [
-            "attacks/inversion.py",  # images on which an attacker scales its search
-            "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
-            "engine/loop.py",  # names the stream
-            "engine/measurements.py",  # subtracts what a client says that it drew
-            "mechanisms.py",
-            "models/own_checks.py",  # made-up records on which a user's module is tried
-            "models/randomness.py",  # dropout of a user's module
-            "proxy/observation.py",  # directions in which a pilot looks; they protect nothing
-            "replay/clients.py",  # draws a run's noise again, to compare
-            "replay/sums.py",  # the same
-            "replay/training.py",  # directions in which a model is rounded
-        ]
-    )
+    assert sorted(drawing) == [
+        "attacks/inversion.py",  # images on which an attacker scales its search
+        "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
+        "engine/loop.py",  # names the stream
+        "engine/measurements.py",  # subtracts what a client says that it drew
+        "mechanisms.py",
+        "models/own_checks.py",  # records on which a user's module is tried
+        "models/randomness.py",  # dropout of a user's module
+        "proxy/observation.py",  # directions of a pilot, which protect nothing
+        "replay/clients.py",  # draws a run's noise again, to compare
+        "replay/sums.py",  # the same
+        "replay/training.py",  # directions in which a model is rounded
+    ]
 
 
 CLIENTS = 400
