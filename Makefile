@@ -12,7 +12,7 @@ BENCHMARKS ?= commands simulation own_models guard security long_ledger populati
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all faults lint docs bench clean
+.PHONY: help install demo test test-all faults mutants lint docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,11 @@ faults: $(INSTALLED) ## the tables of planted faults in docs/evidence/reliabilit
 	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay --table docs/evidence/data/planted-faults.csv
 	$(BIN)/python -m tests.sabotage.verdicts
 
+mutants: $(INSTALLED) ## mutants of what guarantees rest on, for hours; MUTANTS='privplan.book.filters*' for some
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutants]'
+	$(BIN)/python -m mutmut run $(MUTANTS)
+	$(BIN)/python -m mutmut results
+
 lint: $(INSTALLED) ## ruff, mypy, and proselint on the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -75,4 +80,4 @@ bench: $(INSTALLED) ## speed, each of two things in one run, and what became slo
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO) docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) docs/_build mutants build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

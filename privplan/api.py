@@ -57,7 +57,7 @@ def account(
     >>> privplan.account(noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-5).epsilon
     0.4559...
     """
-    from privplan.accounting.certificate import composition
+    from privplan.accounting.composition import composition
 
     if any(
         hasattr(one, "__len__") and not isinstance(one, str)
@@ -90,7 +90,7 @@ def calibrate(
     >>> privplan.calibrate(0.5, delta=1e-5, sampling_ratio=0.02, rounds=50)
     1.426...
     """
-    from privplan.accounting.certificate import calibrated_composition
+    from privplan.accounting.composition import calibrated_composition
 
     return calibrated_composition(
         solve_for, epsilon, accountant=accountant, **releases
@@ -107,7 +107,7 @@ def tradeoff(history: History | None = None, **releases: Any) -> TradeOff:
     >>> 0 < privplan.tradeoff(plan.history("strict"), delta=1e-5).advantage < 0.5
     True
     """
-    from privplan.accounting.certificate import composition
+    from privplan.accounting.composition import composition
 
     return composition(history=history, **releases).tradeoff()[1]
 

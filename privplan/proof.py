@@ -410,7 +410,7 @@ def profiles_of(rounds: Rounds, relation: str, level: int) -> arb | Profiles:
     ):
         pass
     elif rounds.family not in FAMILIES:
-        pair = of_count(rounds, law, relation)
+        pair = of_count(rounds, law)
     elif rounds.sampling_ratio == 1:
         pair = of_everybody(rounds, law, relation, level)
     else:
@@ -421,17 +421,17 @@ def profiles_of(rounds: Rounds, relation: str, level: int) -> arb | Profiles:
     raise NotProvableError(f"no pair for {text}")
 
 
-def of_count(rounds: Rounds, law: re.Match[str], relation: str) -> Profiles | None:
+def of_count(rounds: Rounds, law: re.Match[str]) -> Profiles | None:
     """A count of all clients; None without a pair."""
-    if law[1] != "full" or law[4] or rounds.sampling_ratio != 1:
+    if law[1] != "full" or rounds.sampling_ratio != 1:
         return None
     bound = arb(2).sqrt() / arb(rounds.noise_multiplier)
-    moved = 2 if relation == "replace_one" else 1
+    moved = int(law[4] or 1)
     if rounds.family == "laplace":
         profile = laplace(bound * moved)
     elif rounds.family == "discrete_laplace":
         profile = discrete_laplace(bound, moved)
-    elif rounds.family == "randomized_response":
+    elif rounds.family == "randomized_response" and moved == 1:
         profile = discrete_laplace(bound, 1)
     else:
         return None

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.accountant import Interval
-from privplan.accounting.certificate import Composition, composition, laws
+from privplan.accounting.certificate import laws
+from privplan.accounting.composition import Composition, composition
 from privplan.accounting.pld.accountant import PldAccountant
 from privplan.errors import InputError, TooLittleNoiseError, checked_call
 from privplan.processes import Progress, finish, in_jobs

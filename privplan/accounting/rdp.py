@@ -173,9 +173,7 @@ def _rdp_of_pairs(release: Release, relation: Relation) -> Floats:
     if release.sampling_ratio > 0 and release.noise_multiplier < math.inf:
         for pair in dominating_pairs(release, relation).upper:
             if isinstance(family, Count) and family.normal_divergence:
-                moved = (
-                    family.moved_if_replaced if relation == Relation.REPLACE_ONE else 1
-                )
+                moved = family.moved(release)
                 bound = _gaussian(release.noise_multiplier / moved)
             elif isinstance(pair, DiscretePair):
                 losses, masses = np.array([pair.losses, pair.masses])[

@@ -12,7 +12,8 @@ from privplan.cli import PROVE
 from privplan.laws.law import FAMILIES
 
 if TYPE_CHECKING:
-    from privplan.accounting.certificate import Certificate, Composition
+    from privplan.accounting.certificate import Certificate
+    from privplan.accounting.composition import Composition
     from privplan.proof import Finding
 
 SAMPLING = (
@@ -131,7 +132,7 @@ def account_command(
     The row that says guarantee is the one to rely on.
     """
     from privplan.accounting.accountant import loadable_accountants, second_opinions
-    from privplan.accounting.certificate import composition
+    from privplan.accounting.composition import composition
     from privplan.cli import render
     from privplan.proven import finding_on, plain, proof_program
     from privplan.proven import lines as unproven_lines
@@ -216,7 +217,7 @@ def calibrate_command(
     At its value the accountant's upper bound is at most the budget.
     """
     from privplan.accounting.accountant import at_most
-    from privplan.accounting.certificate import calibrated_composition
+    from privplan.accounting.composition import calibrated_composition
     from privplan.cli import render
 
     value, solved = calibrated_composition(

@@ -264,32 +264,48 @@ COUNTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("relation", "moved"), [("add_remove", 1), ("replace_one", 2)])
+@pytest.mark.parametrize(
+    ("relation", "clients"), [("add_remove", 1), ("replace_one", 1), ("add_remove", 2)]
+)
 @pytest.mark.parametrize("name", COUNTS)
-def test_counts_beside_training_against_dp_accounting(name, relation, moved):
-    """Alone, several times, and with training; the other accountant's two estimates enclose it."""
+def test_counts_beside_training_against_dp_accounting(name, relation, clients):
+    """Alone, several times, and with training, whose sums move by 2 under replacement.
+
+    The other accountant's two estimates enclose the bounds.
+    """
+    if name == "randomized_response" and clients > 1:
+        pytest.skip("bits are of single clients")
     multiplier = 5.0 if name == "discrete_gaussian_count" else math.sqrt(2) / EPSILON
-    one, training = Release(multiplier, 1.0, "full", name), Release(9.0, 1.0, "full")
-    make, *of_count = COUNTS[name](moved)
+    law = SamplingLaw.FULL.of_person(clients)
+    count = Release(multiplier, 1.0, law, name)
+    training = Release(9.0, 1.0, law)
+    make, *of_count = COUNTS[name](clients)
+    moved = 2 if relation == "replace_one" else clients
     for counts, rounds in ((12, 0), (3, 20)):
-        found = accountant("pld").epsilon(
-            History([(one, counts), (training, rounds)]), DELTA, relation
-        )
-        low, high = (
-            make(*of_count, pessimistic_estimate=above, value_discretization_interval=1e-4)
-            .self_compose(counts)
-            .compose(
-                theirs_of.from_gaussian_mechanism(
-                    9.0 / moved / max(rounds, 1e-9) ** 0.5, pessimistic_estimate=above,
-                    value_discretization_interval=1e-4,
-                )
-            )
-            .get_epsilon_for_delta(DELTA)
-            for above in (False, True)
-        )  # fmt: skip
-        assert found.upper >= low - 1e-9
-        assert found.lower <= high + 1e-9
-        assert found.upper <= high * 1.002
+        history = History([(count, counts), (training, rounds)])
+        bounds = accountant("pld").epsilon(history, DELTA, relation)
+        estimates = []
+        for is_above in (False, True):
+            options = {
+                "pessimistic_estimate": is_above,
+                "value_discretization_interval": 1e-4,
+            }
+            noise = 9.0 / moved / max(rounds, 1e-9) ** 0.5
+            of_training = theirs_of.from_gaussian_mechanism(noise, **options)
+            composed = make(*of_count, **options).self_compose(counts)
+            both = composed.compose(of_training)
+            estimates.append(both.get_epsilon_for_delta(DELTA))
+        low, high = estimates
+        assert bounds.upper >= low - 1e-9
+        assert bounds.lower <= high + 1e-9
+        assert bounds.upper <= high * 1.002
+
+
+def test_bits_of_several_clients_of_a_person_are_refused():
+    law = SamplingLaw.FULL.of_person(2)
+    history = History.repeated(Release(5.0, 1.0, law, "randomized_response"), 1)
+    with pytest.raises(UnsupportedError, match="covers single clients only"):
+        accountant("pld").epsilon(history, DELTA, "add_remove")
 
 
 def test_counts_of_few_losses_against_their_sums():

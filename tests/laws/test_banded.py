@@ -12,7 +12,7 @@ import pytest
 
 import privplan
 from privplan.accounting.accountant import accountant
-from privplan.accounting.certificate import composition
+from privplan.accounting.composition import composition
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
 from tests.laws.test_laws import matrix

@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular, sqrtm, toeplitz
 from scipy.optimize import minimize
 
 from privplan.accounting.calibrate import MOST_ROUNDS
-from privplan.accounting.certificate import calibrated_composition, composition
+from privplan.accounting.composition import calibrated_composition, composition
 from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.rdp import rdp_of_release
 from privplan.accounting.release import Relation, Release, SamplingLaw

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import norm
 
 from privplan.accounting.accountant import accountant
-from privplan.accounting.certificate import composition
+from privplan.accounting.composition import composition
 from privplan.accounting.release import SamplingLaw
 
 NAME = "min_separation:4"
