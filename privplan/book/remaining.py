@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from privplan.accounting.accountant import Interval, at_most, outwards
+from privplan.accounting.bracketing import largest_affordable
 from privplan.accounting.calibrate import LEAST_RATIO, MOST_ROUNDS, NOISE_RANGE
 from privplan.accounting.certificate import laws
-from privplan.accounting.gdp import largest_affordable
 from privplan.accounting.release import (
     History,
     Relation,

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from privplan.accounting.accountant import at_most
-from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
+from privplan.accounting.bracketing import largest_affordable
+from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.release import History, Relation
 from privplan.book.accounts import Budgets, has_accounts
 from privplan.book.composition import (

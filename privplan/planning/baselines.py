@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.accountant import accountant as by_name
+from privplan.accounting.bracketing import largest_affordable
 from privplan.accounting.calibrate import LEAST_RATIO, NOISE_RANGE, CalibrationTarget
 from privplan.accounting.calibrate import solve as shared_noise_solve
-from privplan.accounting.gdp import largest_affordable
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import GroupPlan, ObjectiveValue, Plan, Segment

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from privplan.accounting.gdp import largest_affordable
+from privplan.accounting.bracketing import largest_affordable
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
 from privplan.planning.noise import upper_bounds_only

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import privplan
-from privplan.accounting.pld.pairs import gaussian_epsilon
+from privplan.accounting.pld.profile import gaussian_epsilon
 
 
 @pytest.mark.parametrize("noise", [1.0001e4, 3e4, 1e6, 1e12])

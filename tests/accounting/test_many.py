@@ -5,7 +5,7 @@ import pytest
 
 import privplan
 from privplan.accounting.pld.accountant import PldAccountant
-from privplan.accounting.pld.pairs import gaussian_epsilon
+from privplan.accounting.pld.profile import gaussian_epsilon
 
 
 def random_questions(count, seed):

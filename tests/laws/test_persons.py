@@ -12,7 +12,7 @@ from scipy.stats import binom, norm
 import privplan
 from privplan.accounting.accountant import accountant
 from privplan.accounting.composition import calibrated_composition
-from privplan.accounting.pld.pairs import delta_of
+from privplan.accounting.pld.profile import delta_of
 from privplan.accounting.pld.several import several_pairs
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError

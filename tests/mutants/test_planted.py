@@ -18,7 +18,7 @@ import privplan
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.accounting.pld import convolution, lattice
 from privplan.accounting.pld.accountant import compose
-from privplan.accounting.pld.pairs import gaussian_epsilon
+from privplan.accounting.pld.profile import gaussian_epsilon
 from privplan.book import filters
 from privplan.guard.guard import Guard
 from privplan.laws.builtin import Poisson

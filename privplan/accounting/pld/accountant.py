@@ -17,7 +17,7 @@ from privplan.accounting.accountant import (
     checked_relation,
 )
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import pairs
+from privplan.accounting.pld import profile
 from privplan.accounting.pld.convolution import Part, compose_at, cumulants
 from privplan.accounting.pld.direction import (
     Direction,
@@ -106,8 +106,8 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
-            lower = pairs.gaussian_epsilon(self.unsampled_mu, delta)[0]
-            return Interval(lower, pairs.gaussian_epsilon(self.mu, delta)[1])
+            lower = profile.gaussian_epsilon(self.unsampled_mu, delta)[0]
+            return Interval(lower, profile.gaussian_epsilon(self.mu, delta)[1])
 
         # A total variation of delta or less makes epsilon 0.
         if all(above.variation() <= delta for above, _ in self.directions):
@@ -115,7 +115,7 @@ class ComposedLoss:
 
         lower = 0.0
         if self.unsampled_mu:
-            lower = pairs.gaussian_epsilon(self.unsampled_mu, delta)[0]
+            lower = profile.gaussian_epsilon(self.unsampled_mu, delta)[0]
 
         interval = _between(self.directions, delta, self.tolerance, lower, decide)
         if decide is not None and not interval.lower <= decide < interval.upper:
@@ -169,8 +169,8 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
-            lower = pairs.gaussian_delta(self.unsampled_mu, epsilon)[0]
-            return Interval(lower, pairs.gaussian_delta(self.mu, epsilon)[1])
+            lower = profile.gaussian_delta(self.unsampled_mu, epsilon)[0]
+            return Interval(lower, profile.gaussian_delta(self.mu, epsilon)[1])
 
         # Chernoff's bound tells where to be sharp.
         candidates = []
@@ -383,7 +383,7 @@ def _epsilon(
     """
     if direction.rounds == 1:
         pair = direction.pairs[0][0]
-        return pairs.epsilon_of(pair, delta, from_above=direction.from_above)
+        return profile.epsilon_of(pair, delta, from_above=direction.from_above)
     bound = math.inf if direction.from_above else 0.0
     for _ in range(_RETRIES):
         composed = compose_at(_parts(direction, plan, scale), plan.tilt)
@@ -408,7 +408,7 @@ def _chernoff_delta(direction: Direction, epsilon: float) -> float:
     losses; a part in 1e9 is added for rounding, and the mass of infinite losses.
     """
     if direction.rounds == 1:
-        return pairs.delta_of(direction.pairs[0][0], epsilon)[1]
+        return profile.delta_of(direction.pairs[0][0], epsilon)[1]
     parts = coarse_parts(direction, _LEAST_TAIL / direction.rounds)
     log_deltas = cumulants(parts, _CHERNOFF_TILTS) - _CHERNOFF_TILTS * epsilon
     log_delta = float(log_deltas.min())
@@ -425,7 +425,7 @@ def _delta(
 ) -> float:
     """One bound on delta from one direction, sharpest ``near`` that delta."""
     if direction.rounds == 1 and epsilon >= 0:
-        lower, upper = pairs.delta_of(direction.pairs[0][0], epsilon)
+        lower, upper = profile.delta_of(direction.pairs[0][0], epsilon)
         return upper if direction.from_above else lower
 
     # Near that delta the plan of epsilon is the sharper one.

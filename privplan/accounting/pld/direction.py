@@ -28,7 +28,8 @@ from privplan.accounting.pld.lattice import (
     second_moment,
     upper,
 )
-from privplan.accounting.pld.pairs import Array, Rows, delta_of, loss, tail_outcomes
+from privplan.accounting.pld.pairs import Array, Rows, loss, tail_outcomes
+from privplan.accounting.pld.profile import delta_of
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
 
 # Most pairs whose lattices are in memory as one array.

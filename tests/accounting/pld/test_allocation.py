@@ -14,7 +14,7 @@ from privplan.accounting.calibrate import calibrate
 from privplan.accounting.pld.accountant import ComposedLoss
 from privplan.accounting.pld.allocation import allocation_pairs
 from privplan.accounting.pld.direction import Direction
-from privplan.accounting.pld.pairs import delta_of, epsilon_of, gaussian_epsilon
+from privplan.accounting.pld.profile import delta_of, epsilon_of, gaussian_epsilon
 from privplan.accounting.release import History, Release
 
 DELTA = 6.98e-5

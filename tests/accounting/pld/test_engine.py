@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.accounting import families as noise_families
-from privplan.accounting.pld import lattice
+from privplan.accounting.pld import lattice, profile
 from privplan.accounting.pld import pairs as dominating_pairs
 from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.pld.convolution import convolved, fast_length, suffix_deltas
@@ -37,7 +37,7 @@ def exact_gaussian_delta(mu, epsilon):
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
 def test_gaussian_bounds_hold_in_forty_digits(mu, delta):
     with mp.workdps(40):
-        low, high = dominating_pairs.gaussian_epsilon(mu, delta)
+        low, high = profile.gaussian_epsilon(mu, delta)
         assert low == 0 or exact_gaussian_delta(mu, low) >= delta
         assert exact_gaussian_delta(mu, high) <= delta
         assert high - low <= 1e-5 * high
@@ -192,8 +192,8 @@ def test_suffix_deltas_are_direct_sums(step):
 @pytest.mark.parametrize("delta", [1e-4, 1e-12])
 def test_one_round_is_read_exactly(kind, shift, ratio, delta):
     pair = Pair(kind, shift, ratio)
-    high = dominating_pairs.epsilon_of(pair, delta, from_above=True)
-    low = dominating_pairs.epsilon_of(pair, delta, from_above=False)
+    high = profile.epsilon_of(pair, delta, from_above=True)
+    low = profile.epsilon_of(pair, delta, from_above=False)
     rows = rows_of(kind, shift, ratio)
     for epsilon, sign in ((high, 1), (low, -1)):
         if epsilon > 0:
