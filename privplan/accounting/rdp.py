@@ -41,8 +41,8 @@ ORDERS: Floats = np.concatenate([FRACTIONAL, INTEGER, LARGE])
 """Orders alpha > 1 that are tried: those of Opacus and more, up to a million."""
 
 # Orders above this many noise standard deviations (plus 64) are left out for sampled
-# releases: their moments need a wide integral and never give the smallest epsilon unless
-# epsilon is far below one thousandth.
+# releases: their moments need a wide integral and never give the smallest epsilon
+# unless epsilon is far below one thousandth.
 _REACH = 40.0
 # Below this noise multiplier a fractional order takes the next whole order's bound.
 _LEAST_NOISE = 0.009
@@ -219,7 +219,7 @@ def _rdp_of_pair(release: Release, pair: AnyPair) -> Floats:
 
 
 def _rdp_of_discrete(pair: DiscretePair) -> Floats:
-    """``log E_P[exp((alpha - 1) loss)] / (alpha - 1)``; infinite with an infinite loss."""
+    """``log E_P[exp((alpha - 1) loss)] / (alpha - 1)``, or infinite as the loss is."""
     if pair.infinite:
         return np.full_like(ORDERS, math.inf)
     table = np.array([pair.losses, pair.masses])
@@ -430,12 +430,12 @@ def _without_replacement(q: float, sigma: float) -> Floats:
     """Wang et al. 2019, Theorem 9, for a Gaussian of sensitivity 1 and noise sigma.
 
     ``A <= 1 + sum over j >= 2 of q^j binom(alpha, j) z_j``, where z_j bounds the j-th
-    moment of ``|p - p'| / r`` under r for three outputs at most 1 apart. Their bounds on
-    it are ``2 exp(j (j-1) / 2 sigma^2)`` and, for j = 2, ``4 (exp(1/sigma^2) - 1)``. The
-    triangle inequality gives ``2^j E|p/r - 1|^j`` as well, which for j = 2 is the
-    latter; the smallest is taken, which matters for large sigma. Nor is it ever worse
-    than full participation: Rényi divergence is quasi-convex, and given who is drawn,
-    outputs are at most 1 apart.
+    moment of ``|p - p'| / r`` under r for three outputs at most 1 apart. Their bounds
+    on it are ``2 exp(j (j-1) / 2 sigma^2)`` and, for j = 2,
+    ``4 (exp(1/sigma^2) - 1)``. The triangle inequality gives ``2^j E|p/r - 1|^j`` as
+    well, which for j = 2 is the latter; the smallest is taken, which matters for large
+    sigma. Nor is it ever worse than full participation: Rényi divergence is
+    quasi-convex, and given who is drawn, outputs are at most 1 apart.
     """
     if q == 1:
         return _gaussian(sigma)

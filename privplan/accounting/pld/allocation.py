@@ -1,12 +1,13 @@
-"""Random allocation: a client takes part in exactly one of t rounds, chosen at random by itself.
+"""Random allocation: a client takes part in exactly one of t rounds, chosen by itself.
 
-With noise multiplier sigma, P the mixture of N(e_i, sigma^2) over the t rounds and Q = N(0,
-sigma^2), the likelihood ratio under Q is R = S / t, S a sum of t independent lognormals Y of mean 1
-(Feldman and Shenfeld 2025, arXiv 2502.08202). Both profiles are prices of options on R,
-E[(R - x)+] with x = e^epsilon (remove) and E[(x - R)+] / x with x = e^-epsilon (add): puts
-for strikes below 1 and calls above. They are convex in each Y, so a law of Y on a lattice that is
-larger or smaller in convex order bounds them. A tilted power of a transform gives the law of S.
-Strikes of each octave have a lattice of their own, above whose top Y has a closed form.
+With noise multiplier sigma, P the mixture of N(e_i, sigma^2) over the t rounds and
+Q = N(0, sigma^2), the likelihood ratio under Q is R = S / t, S a sum of t independent
+lognormals Y of mean 1 (Feldman and Shenfeld 2025, arXiv 2502.08202). Both profiles are
+prices of options on R, E[(R - x)+] with x = e^epsilon (remove) and E[(x - R)+] / x with
+x = e^-epsilon (add): puts for strikes below 1 and calls above. They are convex in each
+Y, so a law of Y on a lattice that is larger or smaller in convex order bounds them. A
+tilted power of a transform gives the law of S. Strikes of each octave have a lattice of
+their own, above whose top Y has a closed form.
 """
 
 from __future__ import annotations
@@ -23,43 +24,63 @@ from privplan.accounting.pld.lattice import Lattice
 from privplan.accounting.pld.pairs import UNIT, Array, normal_cells
 from privplan.laws.law import DiscretePair, DominatingPairs
 
-_OCTAVE, _SPACING = (
-    math.log(2),
-    0.007,
-)  # logs of strikes: reach of a lattice, least distance
-_LEAST, _MOST, _EVEN = (
-    800,
-    1 << 16,
-    640,
-)  # points: below the lowest strike, in all, evenly apart
-_SHARE, _PASSES, _NEGLIGIBLE = (
-    3.6e-4,
-    30,
-    {1: 1e-17, -1: 1e-15},
-)  # of puts errors are larger
-_FAR, _LUMPED, _TAIL, _DISTANCE = (
-    9.5,
-    7.0,
-    1e-20,
-    7.0,
-)  # outcomes: no place, one cell; mass; reach
-_QUIET, _STEEPEST, _TILTS, _JUMPS = (
-    26.0,
-    150.0,
-    32,
-    32.0,
-)  # of transforms: logs; most pull to tops
-_AIM, _ROUGH = (
-    -23.0,
-    2e-16,
-)  # log of the relative error that serves; rounding of a round, about
+# Logs of strikes: reach of one lattice, and least distance in deviations.
+_OCTAVE = math.log(2)
+_SPACING = 0.007
+# Points of a lattice: below the lowest strike, in all, and how many are evenly apart.
+_LEAST_POINTS = 800
+_MOST_POINTS = 1 << 16
+_EVEN_POINTS = 640
+# Share of a put by which both bounds may differ.
+_SHARE = 3.6e-4
+# Rounds in which corners are smoothed; what they leave is added.
+_PASSES = 30
+# Options below this are not looked at any further, by sign.
+_NEGLIGIBLE = {1: 1e-17, -1: 1e-15}
+# Outcomes beyond the lowest place, in deviations; those in one cell; how far the top of
+# a lattice is, in deviations of the sum. ``_TAIL`` is the mass beyond the first.
+_LOWEST_OUTCOME = 9.5
+_LUMPED_OUTCOME = 7.0
+_TAIL = 1e-20
+_TOP_DISTANCE = 7.0
+# Of transforms: log of the mass that may wrap; steepest tilt times the last place;
+# tilts that are tried; largest exponent of a pull towards the top.
+_QUIET = 26.0
+_STEEPEST = 150.0
+_TILTS = 32
+_JUMPS = 32.0
+# Log of the relative error that serves; rounding of a round, about.
+_AIM = -23.0
+_ROUGH = 2e-16
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
-_Four = tuple[Array, Array, Array, Array]
+# Exponents of floats: e^690 and e^700 are near the largest one.
+_LARGEST_WEIGHT = 690.0
+_LARGEST_EXPONENT = 700.0
 
 
-class _Law(
-    NamedTuple
-):  # masses of Y at origin plus steps, for Y at most top; added was put on
+class _Cells(NamedTuple):
+    """Mass of Y between edges, and its moment about the lower edge, with their errors.
+
+    Moments are in steps. All of shape (cells,).
+    """
+
+    mass: Array
+    moment: Array
+    mass_error: Array
+    moment_error: Array
+
+
+class _Law(NamedTuple):
+    """Masses of Y at ``origin`` plus steps, for Y up to a top.
+
+    Attributes:
+        origin: the first place, in steps.
+        steps: places above it, whole numbers.
+        masses: at these.
+        top: the last edge, in steps.
+        added: mass that was put on.
+    """
+
     origin: float
     steps: Array
     masses: Array
@@ -67,9 +88,25 @@ class _Law(
     added: float = 0.0
 
 
-class _Options(
-    NamedTuple
-):  # strikes from 1 outwards; a put at any x is at least mass x - moment
+class _Prices(NamedTuple):
+    """Options at strikes, masses beyond these, and bounds on the errors of both."""
+
+    price: Array
+    mass: Array
+    price_error: Array
+    mass_error: Array
+
+
+class _Options(NamedTuple):
+    """Options at strikes from 1 outwards.
+
+    Attributes:
+        strikes: x.
+        above: bounds from above.
+        mass: of Q beyond each strike, from below for puts and from above for calls.
+        moment: a put at any x is at least ``x mass - moment``.
+    """
+
     strikes: Array
     above: Array
     mass: Array
@@ -82,308 +119,574 @@ def _outcome(sigma: float, y: Array) -> Array:
 
 
 def _place(sigma: float, outcome: float) -> float:
+    """The lognormal Y at a normal outcome."""
     return math.exp((outcome - 1 / (2 * sigma)) / sigma)
 
 
 def _deviation(sigma: float, rounds: int) -> float:
-    return math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))  # of log R, about
+    """Of log R, about."""
+    return math.sqrt(math.log1p(math.expm1(1 / sigma**2) / rounds))
 
 
-def _cells(sigma: float, step: float, edges: Array) -> _Four:
-    """Mass of Y between edges, given in steps, its moment about the lower edge, and their errors.
+def _cells(sigma: float, step: float, edges: Array) -> _Cells:
+    """Cells between edges, given in steps.
 
-    By quadrature, except near 0: six points are off by less than a unit where a cell is at most
-    1 / (10 sigma) of its place and an eighth of it.
+    By quadrature, except near 0: six points are off by less than a unit where a cell is
+    at most 1 / (10 sigma) of its place and an eighth of it.
     """
     wide = int(np.searchsorted(edges[:-1], max(8.0, 10 * sigma)))
-    z, low = _outcome(sigma, step * edges[: wide + 1])[None], edges[:wide]
-    (mass, of_mass), (moment, of_moment) = normal_cells(z), normal_cells(z - 1 / sigma)
-    doubt = (of_moment + 4 * UNIT * moment) / step + low * of_mass
-    about = np.maximum(moment / step - low * mass, 0.0)
+    near = _near_cells(sigma, step, edges[: wide + 1])
     width = np.diff(edges[wide:])
     inside = width * (1 + _NODES[:, None]) / 2
-    at = edges[wide:-1] + inside
-    squares = _outcome(sigma, step * at) ** 2
-    density = np.exp(-squares / 2) * (width * sigma / math.sqrt(8 * math.pi)) / at
-    found = _WEIGHTS @ density
-    error = UNIT * (64 + 8 * np.maximum(squares[0], squares[-1])) * found
-    far = (found, _WEIGHTS @ (density * inside), error, error * width)
-    near = zip((mass[0], about[0], of_mass[0], doubt[0]), far, strict=True)
-    one, two, three, four = map(np.concatenate, near)
-    return one, two, three, four
+    places = edges[wide:-1] + inside
+    squares = _outcome(sigma, step * places) ** 2
+    scale = width * sigma / math.sqrt(8 * math.pi)
+    density = np.exp(-squares / 2) * scale / places
+    mass = _WEIGHTS @ density
+    error = UNIT * (64 + 8 * np.maximum(squares[0], squares[-1])) * mass
+    further = _Cells(mass, _WEIGHTS @ (density * inside), error, error * width)
+    return _Cells(*map(np.concatenate, zip(near, further, strict=True)))
+
+
+def _near_cells(sigma: float, step: float, edges: Array) -> _Cells:
+    """Cells by differences of normal masses: the moment of Y is a shifted mass."""
+    outcomes = _outcome(sigma, step * edges)[None]
+    low = edges[:-1]
+    mass, mass_error = normal_cells(outcomes)
+    moment, moment_error = normal_cells(outcomes - 1 / sigma)
+    doubt = (moment_error + 4 * UNIT * moment) / step + low * mass_error
+    about = np.maximum(moment / step - low * mass, 0.0)
+    return _Cells(mass[0], about[0], mass_error[0], doubt[0])
 
 
 def _grid(sigma: float, first: int, last: float) -> Array:
-    """Whole numbers, ever further apart: by the variance that this adds, next to nothing."""
-    even = max(_EVEN, math.ceil(51 / _deviation(sigma, 1)))
+    """Whole numbers, ever further apart: by the variance that this adds, about none."""
+    even = max(_EVEN_POINTS, math.ceil(51 / _deviation(sigma, 1)))
     start = max(even, first + 3)
     turns = math.ceil(even * math.log(max(last / start, 1.0))) + 1
-    spread = np.ceil(
-        start * np.exp(np.arange(1.0, turns + 1) / even)
-    )  # at least 1 apart
+
+    # At least one apart, since they grow from ``start`` on by 1 / even of themselves.
+    spread = np.ceil(start * np.exp(np.arange(1.0, turns + 1) / even))
     places = np.concatenate([np.arange(first, start + 1.0), spread])
-    return np.asarray(places[: max(int(np.searchsorted(places, last)) + 1, 4)])
+    count = max(int(np.searchsorted(places, last)) + 1, 4)
+    return np.asarray(places[:count])
 
 
 def _larger(sigma: float, step: float, top: float) -> _Law:
     """Larger in convex order: the mass of each cell on its ends, the mean kept."""
-    first = math.floor(_place(sigma, -_FAR) / step)
+    first = math.floor(_place(sigma, -_LOWEST_OUTCOME) / step)
     edges = _grid(sigma, first, top / step)
-    mass, about, of_mass, of_about = _cells(sigma, step, edges)
-    about, of_about = about / np.diff(edges), of_about / np.diff(edges)
-    lower, upper = np.maximum(mass - about, 0.0) + of_mass + of_about, about + of_about
-    masses = np.append(lower, 0.0) + np.append(
-        ndtr(_outcome(sigma, step * edges[:1])), upper
-    )
+    cells = _cells(sigma, step, edges)
+    share = cells.moment / np.diff(edges)
+    share_error = cells.moment_error / np.diff(edges)
+    lower = np.maximum(cells.mass - share, 0.0) + cells.mass_error + share_error
+    upper = share + share_error
+
+    # All below the first edge is moved there.
+    below = ndtr(_outcome(sigma, step * edges[:1]))
+    masses = np.append(lower, 0.0) + np.append(below, upper)
     return _Law(float(first), edges - first, masses, float(edges[-1]))
+
+
+class _Points(NamedTuple):
+    """Where the smaller law has its masses.
+
+    Attributes:
+        offset: of the lowest place, in steps: the mean of the lowest cell.
+        grid: places above it.
+        gaps: distances to the place before.
+        edges: of the cells.
+        distances: of each place from the lower edge of its cell.
+    """
+
+    offset: float
+    grid: Array
+    gaps: Array
+    edges: Array
+    distances: Array
+
+
+def _mean_below(sigma: float, step: float, edge: float) -> float:
+    """The mean of Y below an edge, in steps, rounded up."""
+    lump = _cells(sigma, step, np.array([0, edge]))
+    mass, moment, mass_error, moment_error = np.ravel(lump).tolist()
+    upper: float = (moment + moment_error) / (mass - mass_error) * (1 + 4 * UNIT)
+    return upper
+
+
+def _points(sigma: float, step: float, top: float) -> _Points:
+    """Places of the smaller law, the lowest of which is resolved by rounding."""
+    chances = ndtr(_outcome(sigma, step * np.arange(1.0, 16 * sigma + 4)))
+    resolved = 1.0 + int(np.argmax(2 * chances[:-1] >= chances[1:]))
+    lowest = max(resolved, math.floor(_place(sigma, -_LUMPED_OUTCOME) / step))
+    offset = _mean_below(sigma, step, lowest)
+    first = max(math.ceil(lowest - offset), 1)
+    grid = _grid(sigma, first, top / step - offset)
+    gaps = np.diff(grid, prepend=0.0)
+
+    # The offset with so few digits that edges are exact.
+    near = round(offset * 2.0**20) / 2.0**20
+    last_edge = near + grid[-1] + 0.75 * gaps[-1]
+    edges = np.r_[0.0, lowest, near + grid[1:] - gaps[1:] / 2, last_edge]
+    distances = np.r_[offset, offset + first - lowest, gaps[1:] / 2 + (offset - near)]
+    return _Points(offset, grid, gaps, edges, distances)
 
 
 def _smaller(sigma: float, step: float, top: float) -> _Law:
     """Smaller: the lowest cell at its mean, tangents at the other edges.
 
-    With ``e`` the moment of a cell about its point, the put at the point is that through the lower
-    edge less the positive part of e; the masses are the differences of the slopes between points.
+    With ``e`` the moment of a cell about its point, the put at the point is that
+    through the lower edge less the positive part of e; the masses are the differences
+    of the slopes between points.
     """
-    chances = ndtr(_outcome(sigma, step * np.arange(1.0, 16 * sigma + 4)))
-    resolved = 1.0 + int(np.argmax(2 * chances[:-1] >= chances[1:]))
-    lowest = max(resolved, math.floor(_place(sigma, -_LUMPED) / step))
-    whole, part, of_whole, of_part = np.ravel(
-        _cells(sigma, step, np.array([0, lowest]))
-    ).tolist()
-    offset = (part + of_part) / (whole - of_whole) * (1 + 4 * UNIT)
-    first = max(math.ceil(lowest - offset), 1)
-    grid = _grid(sigma, first, top / step - offset)
-    near = round(offset * 2.0**20) / 2.0**20  # so that edges are exact
-    gaps = np.diff(grid, prepend=0.0)
-    ends = near + grid[-1] + 0.75 * gaps[-1]
-    edges = np.r_[0.0, lowest, near + grid[1:] - gaps[1:] / 2, ends]
-    beside = np.r_[offset, offset + first - lowest, gaps[1:] / 2 + (offset - near)]
-    mass, about, of_mass, of_about = _cells(sigma, step, edges)
-    about = about - beside * mass
-    doubt = of_about + beside * (of_mass + 8 * UNIT * mass)
-    under, over = np.maximum(-about, 0.0), np.maximum(about, 0.0)
-    masses = mass - of_mass - 4 * UNIT * mass
+    points = _points(sigma, step, top)
+    gaps = points.gaps
+    cells = _cells(sigma, step, points.edges)
+    excess = cells.moment - points.distances * cells.mass
+    doubt = cells.moment_error + points.distances * (
+        cells.mass_error + 8 * UNIT * cells.mass
+    )
+    under = np.maximum(-excess, 0.0)
+    over = np.maximum(excess, 0.0)
+    masses = cells.mass - cells.mass_error - 4 * UNIT * cells.mass
     masses[1:] += (over[1:] - doubt[1:] - under[:-1] - doubt[:-1]) / gaps
     masses[:-1] += (under[:-1] - doubt[:-1] - over[1:] - doubt[1:]) / gaps
-    if under[-1] > 0:  # calls end one point before
+
+    # Calls end one point before.
+    if under[-1] > 0:
         ratio = gaps[-1] / gaps[-2]
         masses[-3:] += masses[-1] * np.array([-ratio, 1 + ratio, -1.0])
+
+    # A negative mass is no corner: its mass goes to the neighbours.
     share = gaps[:-1] / (gaps[:-1] + gaps[1:])
-    for _ in range(
-        _PASSES if masses.min() < 0 else 0
-    ):  # no corners: their masses to neighbours
+    for _ in range(_PASSES if masses.min() < 0 else 0):
         negative = np.minimum(masses[1:-1], 0.0)
         masses[1:-1] -= negative
         masses[2:] += negative * share
         masses[:-2] += negative * (1 - share)
     added = -float(np.minimum(masses, 0.0).sum())
     return _Law(
-        offset, np.append(0.0, grid), np.maximum(masses, 0.0), float(edges[-1]), added
+        points.offset,
+        np.append(0.0, points.grid),
+        np.maximum(masses, 0.0),
+        float(points.edges[-1]),
+        added,
     )
 
 
 def _tilt(parts: list[power.Part], places: Array, sign: int, quiet: float) -> float:
-    """That of the shortest circle which serves three calls, or two puts, by Chernoff's bounds."""
-    spread, last = (
-        power.tilted_moments(parts, 0.0).spread,
-        float(parts[0][0].index[0, -1]),
-    )
-    size = np.geomspace(
-        1 / max(spread, last), min(16 / spread, _STEEPEST / last), _TILTS
-    )[::sign]
-    some = places[[0, len(places) // 2, -1][: 2 + (sign > 0)], None]
-    bounds = power.cumulants(parts, sign * size) - sign * size * some
-    errors = np.log(_ROUGH * parts[0][1] * size**-1.5 + 4 * math.exp(-quiet) / size)
-    worst = (bounds + errors - (bounds - np.log(size)).min(axis=1, keepdims=True)).max(
-        axis=0
-    )
-    return sign * float(size[np.argmax(worst <= max(worst.min(), _AIM))])
+    """That of the shortest circle which serves three calls, or two puts.
+
+    By Chernoff's bounds on the options and on their errors.
+    """
+    one_round, counts = parts[0]
+    spread = power.tilted_moments(parts, 0.0).spread
+    last = float(one_round.index[0, -1])
+    smallest = 1 / max(spread, last)
+    largest = min(16 / spread, _STEEPEST / last)
+    sizes = np.geomspace(smallest, largest, _TILTS)[::sign]
+    chosen = places[[0, len(places) // 2, -1][: 2 + (sign > 0)], None]
+    bounds = power.cumulants(parts, sign * sizes) - sign * sizes * chosen
+    errors = np.log(_ROUGH * counts * sizes**-1.5 + 4 * math.exp(-quiet) / sizes)
+    best = (bounds - np.log(sizes)).min(axis=1, keepdims=True)
+    worst = (bounds + errors - best).max(axis=0)
+    return sign * float(sizes[np.argmax(worst <= max(worst.min(), _AIM))])
 
 
-def _priced(parts: list[power.Part], places: Array, tilt: float, quiet: float) -> _Four:
-    """Options, masses beyond strikes, and bounds on the errors of both, in steps."""
-    (one, [rounds]), middle = parts[0], float(places[len(places) // 2])
-    last, (weighted, logs) = (
-        float(one.index[0, -1]),
-        (x[0] for x in power.tilted_masses(one, tilt)),
-    )
-    log_scale = rounds * float(logs[0])
-    # the law of the sum, between places that hardly any of its tilted mass is beyond
-    most = math.sqrt(2 * quiet) / power.tilted_moments(parts, tilt).spread
-    pulls = np.outer([min(most, _JUMPS / last), -most], 0.5 ** np.arange(-1.0, 8))
-    high, low = (
-        (power.cumulants(parts, tilt + one) - log_scale + quiet) / one for one in pulls
-    )
-    first = math.floor(max(float(low.max()), 0.0))
-    count = power.fast_length(
-        math.ceil(min(float(high.min()), rounds * last)) - first + 4
-    )
+def _log_scale(parts: list[power.Part], tilt: float) -> float:
+    """Log of the factor of the tilted masses of the sum."""
+    one_round, [rounds] = parts[0]
+    return float(rounds) * float(power.tilted_masses(one_round, tilt)[1][0, 0])
+
+
+class _Circle(NamedTuple):
+    """Places of a sum between which hardly any of its tilted mass is missing."""
+
+    first: int
+    count: int
+
+
+def _circle(parts: list[power.Part], tilt: float, quiet: float) -> _Circle:
+    """By Chernoff's bounds with several pulls on either side."""
+    one_round, [rounds] = parts[0]
+    last = float(one_round.index[0, -1])
+    log_scale = _log_scale(parts, tilt)
+    steepest = math.sqrt(2 * quiet) / power.tilted_moments(parts, tilt).spread
+    shares = 0.5 ** np.arange(-1.0, 8)
+    high_pulls = min(steepest, _JUMPS / last) * shares
+    low_pulls = -steepest * shares
+    rise = power.cumulants(parts, tilt + high_pulls) - log_scale + quiet
+    fall = power.cumulants(parts, tilt + low_pulls) - log_scale + quiet
+    first = math.floor(max(float((fall / low_pulls).max()), 0.0))
+    end = min(float((rise / high_pulls).min()), rounds * last)
+    return _Circle(first, power.fast_length(math.ceil(end) - first + 4))
+
+
+class _Tails(NamedTuple):
+    """Sums of untilted masses from the far end.
+
+    Attributes:
+        beyond: mass at each place of the circle and beyond.
+        option: the same of ``beyond``: options at the places.
+        positions: of the strikes on the circle, from its near end.
+        error: bound on the 2-norm of the error of the tilted masses.
+        count: places of the circle.
+    """
+
+    beyond: Array
+    option: Array
+    positions: Array
+    error: float
+    count: int
+
+
+def _tails(parts: list[power.Part], places: Array, tilt: float, quiet: float) -> _Tails:
+    """Of the law of the sum, relative to the tilt at the middle strike."""
+    one_round, [rounds] = parts[0]
+    middle = float(places[len(places) // 2])
+    weighted = power.tilted_masses(one_round, tilt)[0][0]
+    first, count = _circle(parts, tilt, quiet)
     circle, error = power.convolved(
-        [(one.index[0] % count, weighted, float(rounds))], count
+        [(one_round.index[0] % count, weighted, float(rounds))], count
     )
     exponent = tilt * (middle - first - np.arange(float(count)))
-    found = np.roll(circle, -(first % count)) * np.exp(np.minimum(exponent, 690.0))
-    found, at = (
-        (found, places - first)
-        if tilt > 0
-        else (found[::-1], count - 1 + first - places)
-    )
-    beyond = np.append(np.cumsum(found[::-1])[::-1], 0.0)
+    masses = np.roll(circle, -(first % count))
+    masses = masses * np.exp(np.minimum(exponent, _LARGEST_WEIGHT))
+    positions = places - first
+    if tilt <= 0:
+        masses = masses[::-1]
+        positions = count - 1 + first - places
+    beyond = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
     option = np.append(np.cumsum(beyond[:0:-1])[::-1], 0.0)
-    after = np.clip(np.floor(at).astype(np.int64) + 1, 0, count)
-    scale = math.exp(min(log_scale - tilt * middle, 700.0))
-    price, mass = (
-        scale * (option[after] + (after - at) * beyond[after]),
-        scale * beyond[after],
-    )
-    # the errors of all masses with their tilts, by Cauchy-Schwarz
-    own, steep = np.exp(np.minimum(log_scale - tilt * places, 700.0)), abs(tilt)
-    gap, wrapped = -math.expm1(-2 * steep), 4 * math.exp(-quiet)
+    return _Tails(beyond, option, positions, error, count)
+
+
+def _priced(
+    parts: list[power.Part], places: Array, tilt: float, quiet: float
+) -> _Prices:
+    """Options and masses beyond strikes, in steps."""
+    middle = float(places[len(places) // 2])
+    log_scale = _log_scale(parts, tilt)
+    tails = _tails(parts, places, tilt, quiet)
+    after = np.clip(np.floor(tails.positions).astype(np.int64) + 1, 0, tails.count)
+    scale = math.exp(min(log_scale - tilt * middle, _LARGEST_EXPONENT))
+    beyond = tails.beyond[after]
+    price = scale * (tails.option[after] + (after - tails.positions) * beyond)
+    mass = scale * beyond
+
+    # The errors of all masses with their tilts, and what wraps around.
+    drift = _drift(parts, tilt, middle, tails.count)
+    weights = np.exp(np.minimum(log_scale - tilt * places, _LARGEST_EXPONENT))
+    of_price, of_mass = _norms(abs(tilt), tails.error, quiet)
+    price_error = weights * of_price + drift * np.abs(price)
+    mass_error = weights * of_mass + drift * np.abs(mass)
+    return _Prices(price, mass, price_error, mass_error)
+
+
+def _drift(parts: list[power.Part], tilt: float, middle: float, count: int) -> float:
+    """Rounding of tilts and sums, relative: as ``error_terms.tilt_drift`` and sums."""
+    one_round, [rounds] = parts[0]
+    log_scale = _log_scale(parts, tilt)
+    last = float(one_round.index[0, -1])
+    steep = abs(tilt)
     spans = 2 * steep * (abs(middle) + 2 * count) + 4 * abs(log_scale) + 4 * count
-    drift = UNIT * (rounds * (steep * last + 16) + spans)
-    of_price = own * (error * math.sqrt((2 - gap) / gap) / gap + wrapped / steep)
-    of_mass = own * (error / math.sqrt(gap) + wrapped)
-    return price, mass, of_price + drift * np.abs(price), of_mass + drift * np.abs(mass)
+    return UNIT * float(rounds * (steep * last + 16) + spans)
+
+
+def _norms(steep: float, error: float, quiet: float) -> tuple[float, float]:
+    """What errors of tilted masses add to an option, and to a mass beyond a strike.
+
+    By Cauchy and Schwarz, as ``error_terms.spread_error``.
+    """
+    gap = -math.expm1(-2 * steep)
+    wrapped = 4 * math.exp(-quiet)
+    of_price = error * math.sqrt((2 - gap) / gap) / gap + wrapped / steep
+    of_mass = error / math.sqrt(gap) + wrapped
+    return of_price, of_mass
+
+
+class _Scale(NamedTuple):
+    """The lattice of an octave.
+
+    Attributes:
+        step: distance of places of Y.
+        top: of the lattice, about.
+        quiet: minus the log of what may wrap around.
+    """
+
+    step: float
+    top: float
+    quiet: float
+
+
+def _scale(sigma: float, rounds: int, strikes: Array, sign: int) -> _Scale:
+    """The step at which both bounds are a share of a put apart, and where to end."""
+    low = float(strikes.min())
+    high = float(strikes.max())
+    square = math.exp(1 / sigma**2)
+    loss = max(abs(math.log(float(strikes[0]))), 5 * _deviation(sigma, rounds))
+    points = max(math.sqrt((1 + 25 / loss) * rounds / (_SHARE * loss)), _LEAST_POINTS)
+    distance = _TOP_DISTANCE * math.sqrt(rounds * square)
+    top = 2 * max(rounds * (high - 1), 0.0) + distance
+    top = min(top, (1 if sign < 0 else 1.05) * rounds * high)
+    highest = _place(sigma, _LOWEST_OUTCOME + 1 / sigma)
+    widest = min(top, low * rounds, highest)
+    step = max(low * rounds / points, widest / _MOST_POINTS)
+    quiet = _QUIET + max(math.log(high), 0.0)
+    return _Scale(step, min(top + step, highest), quiet)
+
+
+class _Side(NamedTuple):
+    """Options by one law of Y, with what lies above its top.
+
+    Attributes:
+        above: bounds from above, if the law is larger.
+        mass: beyond each strike.
+        moment: likewise.
+        price_error: bound on the error of the options.
+        mass_error: likewise.
+    """
+
+    above: Array
+    mass: Array
+    moment: Array
+    price_error: Array
+    mass_error: Array
 
 
 def _octave(sigma: float, rounds: int, strikes: Array, sign: int) -> _Options:
-    """Puts (sign -1) or calls (sign 1) on one lattice.
+    """Puts (sign -1) or calls (sign 1) on one lattice."""
+    scale = _scale(sigma, rounds, strikes, sign)
+    larger = _larger(sigma, scale.step, scale.top)
+    smaller = _smaller(sigma, scale.step, scale.top)
 
-    Draws above the top are left out of puts and linear in calls. Where R may still be on the other
-    side of the strike, the sum of the others is far below its mean, which is as rare as
-    exp(-distance^2 / (2 t E[Y^2])) (Maurer 2003, for sums of positive variables).
+    # The tilt is chosen once, by the larger law.
+    parts = _parts(larger, rounds)
+    places = strikes / (scale.step / rounds) - rounds * larger.origin
+    tilt = _tilt(parts, places, sign, scale.quiet)
+    above = _side_of(sigma, rounds, strikes, sign, scale, larger, tilt)
+    below = _side_of(sigma, rounds, strikes, sign, scale, smaller, tilt)
+
+    # Mass beyond all places.
+    outside = 2 * rounds * _TAIL * strikes if sign < 0 else 0.0
+    lost = below.price_error + below.mass_error * strikes
+    return _Options(
+        strikes,
+        above.above + outside,
+        below.mass + sign * below.mass_error,
+        below.moment - sign * lost,
+    )
+
+
+def _parts(law: _Law, rounds: int) -> list[power.Part]:
+    """One kind of round, on places above the law's origin."""
+    zero = np.zeros(1)
+    index = law.steps.astype(np.int64)
+    lattice = Lattice(1.0, zero, index[None], law.masses[None], zero, zero)
+    return [(lattice, np.array([float(rounds)]))]
+
+
+def _side_of(
+    sigma: float,
+    rounds: int,
+    strikes: Array,
+    sign: int,
+    scale: _Scale,
+    law: _Law,
+    tilt: float,
+) -> _Side:
+    """Options by one law of Y.
+
+    Draws above the top are left out of puts and linear in calls. Where R may still be
+    on the other side of the strike, the sum of the others is far below its mean, which
+    is as rare as exp(-distance^2 / (2 t E[Y^2])) (Maurer 2003, for sums of positive
+    variables).
     """
-    low, high, square = (
-        float(strikes.min()),
-        float(strikes.max()),
-        math.exp(1 / sigma**2),
-    )
-    loss = max(abs(math.log(float(strikes[0]))), 5 * _deviation(sigma, rounds))
-    wanted = max(math.sqrt((1 + 25 / loss) * rounds / (_SHARE * loss)), _LEAST)
-    top = 2 * max(rounds * (high - 1), 0.0) + _DISTANCE * math.sqrt(rounds * square)
-    top = min(top, (1 if sign < 0 else 1.05) * rounds * high)
-    highest = _place(sigma, _FAR + 1 / sigma)
-    step = max(low * rounds / wanted, min(top, low * rounds, highest) / _MOST)
-    top, unit, quiet = (
-        min(top + step, highest),
-        step / rounds,
-        _QUIET + max(math.log(high), 0.0),
-    )
-    found, tilt, zero = [], 0.0, np.zeros(1)
-    for law in (_larger(sigma, step, top), _smaller(sigma, step, top)):
-        index, places = law.steps.astype(np.int64), strikes / unit - rounds * law.origin
-        one = Lattice(1.0, zero, index[None], law.masses[None], zero, zero)
-        parts = [(one, np.array([float(rounds)]))]
-        tilt = tilt or _tilt(parts, places, sign, quiet)
-        price, mass, of_price, of_mass = _priced(parts, places, tilt, quiet)
-        price, of_price = unit * price, unit * of_price
-        moment = strikes * mass + sign * price
-        tail, moved = ndtr(
-            [0.0, 1 / sigma] - _outcome(sigma, np.array(step * law.top))
-        ).tolist()
-        distance = np.maximum(rounds * (1 - strikes) + step * law.top - 1, 0.0)
-        missed = (
-            1.01
-            * strikes
-            * rounds
-            * tail
-            * np.exp(-(distance**2) / (2 * rounds * square))
-        )
-        missed[strikes * rounds <= step * law.top] = 0.0
-        if sign > 0:  # chances that any draw is above the top, under Q and under P
-            some = -math.expm1(rounds * math.log1p(-tail))
-            every = -math.expm1(math.log1p(-moved) + (rounds - 1) * math.log1p(-tail))
-            mass, moment = mass + some, moment + every
-            price = price + np.maximum(every - strikes * some, 0.0)
-            of_price, of_mass = (
-                of_price + 1e-13 * (every + strikes * some),
-                of_mass + 1e-13 * some,
-            )
-        of_price = of_price + rounds * law.added * (strikes + step * law.top / rounds)
-        found.append((price + of_price + missed, mass, moment, of_price, of_mass))
-    outside = 2 * rounds * _TAIL * strikes if sign < 0 else 0.0  # of all places
-    above, (_, mass, moment, of_price, of_mass) = found[0][0] + outside, found[1]
-    lost = of_price + of_mass * strikes
-    return _Options(strikes, above, mass + sign * of_mass, moment - sign * lost)
+    unit = scale.step / rounds
+    places = strikes / unit - rounds * law.origin
+    priced = _priced(_parts(law, rounds), places, tilt, scale.quiet)
+    price = unit * priced.price
+    mass = priced.mass
+    mass_error = priced.mass_error
+    price_error = unit * priced.price_error
+    moment = strikes * mass + sign * price
+    last_place = scale.step * law.top
+    beyond = [0.0, 1 / sigma] - _outcome(sigma, np.array(last_place))
+    tail, moved = ndtr(beyond).tolist()
+    missed = _missed(sigma, rounds, strikes, last_place, tail)
+
+    # Of calls: the chances that any draw is above the top, under Q and under P.
+    if sign > 0:
+        under_q = -math.expm1(rounds * math.log1p(-tail))
+        under_p = -math.expm1(math.log1p(-moved) + (rounds - 1) * math.log1p(-tail))
+        mass = mass + under_q
+        moment = moment + under_p
+        price = price + np.maximum(under_p - strikes * under_q, 0.0)
+        price_error = price_error + 1e-13 * (under_p + strikes * under_q)
+        mass_error = mass_error + 1e-13 * under_q
+    price_error = price_error + rounds * law.added * (strikes + last_place / rounds)
+    return _Side(price + price_error + missed, mass, moment, price_error, mass_error)
+
+
+def _missed(
+    sigma: float, rounds: int, strikes: Array, last_place: float, tail: float
+) -> Array:
+    """What options miss of draws above the top of a lattice.
+
+    Args:
+        sigma: noise multiplier.
+        rounds: draws.
+        strikes: of the options.
+        last_place: the top.
+        tail: chance of a draw above it.
+    """
+    square = math.exp(1 / sigma**2)
+    distance = np.maximum(rounds * (1 - strikes) + last_place - 1, 0.0)
+    rare = np.exp(-(distance**2) / (2 * rounds * square))
+    missed: Array = 1.01 * strikes * rounds * tail * rare
+    missed[strikes * rounds <= last_place] = 0.0
+    return missed
+
+
+def _logs_of_octave(start: float, deviation: float) -> list[float]:
+    """Distances of log strikes from 0, from a start to the end of its octave."""
+    logs = [start]
+    end = start + min(_OCTAVE, 7 * deviation)
+    while logs[-1] < end:
+        logs.append(logs[-1] + _SPACING * max(deviation, logs[-1]))
+    return logs
+
+
+def _furthest(sigma: float, rounds: int, sign: int) -> float:
+    """Log strike beyond which hardly any outcome of one draw leads, in size."""
+    if sign > 0:
+        return math.log1p(_place(sigma, 8.6 + 1 / sigma) / rounds)
+    return -math.log(_place(sigma, -_LOWEST_OUTCOME) / rounds)
 
 
 def _side(sigma: float, rounds: int, sign: int) -> _Options:
     """All strikes on one side of 1, until nothing that matters is beyond."""
-    deviation, start = _deviation(sigma, rounds), 0.0
-    parts: list[list[Array]] = []
-    reach = _place(sigma, 8.6 + 1 / sigma if sign > 0 else -_FAR) / rounds
-    furthest = max(math.log1p(reach) if sign > 0 else -math.log(reach), 9 * deviation)
+    deviation = _deviation(sigma, rounds)
+    start = 0.0
+    octaves: list[list[Array]] = []
+    furthest = max(_furthest(sigma, rounds, sign), 9 * deviation)
     while start <= furthest:
-        logs, end = [start], start + min(_OCTAVE, 7 * deviation)
-        while logs[-1] < end:
-            logs.append(logs[-1] + _SPACING * max(deviation, logs[-1]))
-        one = _octave(sigma, rounds, np.exp(sign * np.array(logs)), sign)
-        parts.append([each[bool(parts) :] for each in one])
+        logs = _logs_of_octave(start, deviation)
+        options = _octave(sigma, rounds, np.exp(sign * np.array(logs)), sign)
+
+        # The first strike of an octave is the last one before.
+        octaves.append([column[bool(octaves) :] for column in options])
         start = logs[-1]
-        if one.above[-1] <= _NEGLIGIBLE[sign] * math.exp(min(sign * start, 0.0)):
+        negligible = _NEGLIGIBLE[sign] * math.exp(min(sign * start, 0.0))
+        if options.above[-1] <= negligible:
             break
-    strikes, above, mass, moment = map(np.concatenate, zip(*parts, strict=True))
-    size = np.minimum(
-        strikes, 1.0
-    )  # calls fall with the strike, and so does put / strike to 0
-    above = size * np.minimum.accumulate(np.nan_to_num(above / size, nan=np.inf))
+    strikes, above, mass, moment = map(np.concatenate, zip(*octaves, strict=True))
+
+    # Calls fall with the strike, and so does put / strike to 0.
+    size = np.minimum(strikes, 1.0)
+    ratio = np.nan_to_num(above / size, nan=np.inf)
+    above = size * np.minimum.accumulate(ratio)
     return _Options(strikes, above, mass, moment)
 
 
-def _above(calls: _Options, puts: _Options) -> tuple[Array, Array]:
-    """Ratios R and their masses under Q of the profile through the options from above.
+class _Ratios(NamedTuple):
+    """Ratios R and their masses under Q."""
 
-    The slope of puts at strike 0 is the mass at R = 0; the rest of P's mass is at R = infinity.
+    ratios: Array
+    masses: Array
+
+
+def _above(calls: _Options, puts: _Options) -> _Ratios:
+    """The profile through the options from above.
+
+    The slope of puts at strike 0 is the mass at R = 0; the rest of P's mass is at
+    R = infinity.
     """
-    x, y = np.append(0.0, puts.strikes[::-1]), np.append(0.0, puts.above[::-1])
-    z, prices = calls.strikes, calls.above.copy()
-    y[-1] = prices[0] = max(y[-1], prices[0])
-    while True:  # strikes that are no corners: any others give a profile that is larger
-        below, above = np.diff(y) / np.diff(x), -np.diff(prices) / np.diff(z)
-        masses = np.concatenate(
-            [np.diff(below), [1 - below[-1] - above[0]], -np.diff(above)]
-        )
-        bad, one = masses < 0, len(x) - 2
-        if not bad.any():
-            return np.concatenate([x[1:-1], z]), np.append(masses, above[-1])
-        bad[one - 1 : one + 2] |= bad[one]
-        left = np.concatenate([[True], ~bad[:one], [True]])
-        right = np.concatenate([[True], ~bad[one + 1 :], [True]])
-        x, y, z, prices = x[left], y[left], z[right], prices[right]
+    x = np.append(0.0, puts.strikes[::-1])
+    y = np.append(0.0, puts.above[::-1])
+    z = calls.strikes
+    prices = calls.above.copy()
+    y[-1] = max(y[-1], prices[0])
+    prices[0] = y[-1]
+
+    # Leave out strikes that are no corners: any others give a larger profile.
+    while True:
+        below = np.diff(y) / np.diff(x)
+        above = -np.diff(prices) / np.diff(z)
+        at_one = [1 - below[-1] - above[0]]
+        masses = np.concatenate([np.diff(below), at_one, -np.diff(above)])
+        is_bad = masses < 0
+        if not is_bad.any():
+            ratios = np.concatenate([x[1:-1], z])
+            return _Ratios(ratios, np.append(masses, above[-1]))
+        middle = len(x) - 2
+        is_bad[middle - 1 : middle + 2] |= is_bad[middle]
+        left = np.concatenate([[True], ~is_bad[:middle], [True]])
+        right = np.concatenate([[True], ~is_bad[middle + 1 :], [True]])
+        x = x[left]
+        y = y[left]
+        z = z[right]
+        prices = prices[right]
 
 
-def _below(calls: _Options, puts: _Options) -> tuple[Array, Array]:
-    """Ratios and masses of the profile that the tests reach: R is a slope between two of them."""
-    low, high = (np.stack([one.mass, one.moment], axis=1)[1:] for one in (puts, calls))
-    low, high = (one[((one > 0) & (one < 2)).all(axis=1)] for one in (low, high))
-    low, high = np.pad(low[::-1], ((1, 0), (0, 0))), np.pad(high, ((0, 1), (0, 0)))
-    while (
-        True
-    ):  # tests that are not the best: any others reach a profile that is smaller
+def _tests(options: _Options) -> Array:
+    """Mass and moment of each test that may be used, shape (tests, 2)."""
+    tests = np.stack([options.mass, options.moment], axis=1)[1:]
+    is_usable = ((tests > 0) & (tests < 2)).all(axis=1)
+    return np.asarray(tests[is_usable])
+
+
+def _below(calls: _Options, puts: _Options) -> _Ratios:
+    """The profile that the tests reach: R is a slope between two of them."""
+    low = np.pad(_tests(puts)[::-1], ((1, 0), (0, 0)))
+    high = np.pad(_tests(calls), ((0, 1), (0, 0)))
+
+    # Leave out tests that are not the best: any others reach a smaller profile.
+    while True:
         middle = [1 - low[-1] - high[0]]
-        steps = np.concatenate([np.diff(low, axis=0), middle, -np.diff(high, axis=0)])
-        (masses, moments), one = steps.T, len(low) - 1
-        good = moments[:-1] * masses[1:] < moments[1:] * masses[:-1]
-        good &= np.minimum(masses[:-1], masses[1:]) > 0
-        if good.all():
-            return moments / masses, masses
-        good[1:] |= ~good[:-1]
-        low, high = low[np.append(True, good[:one])], high[np.append(good[one:], True)]
+        steps = [np.diff(low, axis=0), middle, -np.diff(high, axis=0)]
+        masses, moments = np.concatenate(steps).T
+        is_good = moments[:-1] * masses[1:] < moments[1:] * masses[:-1]
+        is_good &= np.minimum(masses[:-1], masses[1:]) > 0
+        if is_good.all():
+            return _Ratios(moments / masses, masses)
+        is_good[1:] |= ~is_good[:-1]
+        last_low = len(low) - 1
+        low = low[np.append(True, is_good[:last_low])]
+        high = high[np.append(is_good[last_low:], True)]
+
+
+def _both_directions(
+    profile: _Ratios, *, rest_below: bool
+) -> tuple[DiscretePair, DiscretePair]:
+    """The pairs of a client that is removed, and of one that is added."""
+    is_usable = (profile.masses > 0) & (profile.ratios > 0)
+    ratios = profile.ratios[is_usable]
+    masses = profile.masses[is_usable]
+    losses = np.log(ratios)
+    masses_of_p = masses * ratios
+    remove = DiscretePair(
+        tuple(losses.tolist()), tuple(masses_of_p.tolist()), rest_below
+    )
+    added_losses = tuple((-losses[::-1]).tolist())
+    add = DiscretePair(added_losses, tuple(masses[::-1].tolist()), rest_below)
+    return remove, add
 
 
 @lru_cache(maxsize=256)
 def allocation_pairs(sigma: float, rounds: int) -> DominatingPairs:
-    """The pairs of one of ``rounds`` rounds: a client that is removed, and one that is added."""
-    calls, puts = _side(sigma, rounds, 1), _side(sigma, rounds, -1)
-    found = []
-    for below, (ratios, masses) in enumerate(
-        (_above(calls, puts), _below(calls, puts))
-    ):
-        some = (masses > 0) & (ratios > 0)
-        losses, masses = np.log(ratios[some]), masses[some]
-        remove = tuple(losses.tolist()), tuple((masses * ratios[some]).tolist())
-        add = tuple((-losses[::-1]).tolist()), tuple(masses[::-1].tolist())
-        found.append(
-            (DiscretePair(*remove, bool(below)), DiscretePair(*add, bool(below)))
-        )
-    return DominatingPairs(found[0], found[1])
+    """The pairs of one of ``rounds`` rounds.
+
+    Args:
+        sigma: noise multiplier, from 0.25 to 10,000.
+        rounds: of which a client picks one.
+
+    Returns:
+        From above and from below: a client that is removed, and one that is added.
+    """
+    calls = _side(sigma, rounds, 1)
+    puts = _side(sigma, rounds, -1)
+    return DominatingPairs(
+        _both_directions(_above(calls, puts), rest_below=False),
+        _both_directions(_below(calls, puts), rest_below=True),
+    )
