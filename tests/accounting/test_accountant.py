@@ -8,34 +8,43 @@ from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 
+KINDS = (
+    "two-sided bound",
+    "upper bound",
+    "second opinion",
+    "approximation",
+    "published formula",
+)
+
 
 @pytest.mark.parametrize("name", ACCOUNTANTS.names())
 def test_members_keep_the_protocol(name):
-    one = accountant(name)
-    assert one.name == name
-    assert one.kind in (
-        "two-sided bound", "upper bound", "second opinion", "approximation", "published formula",
-    )  # fmt: skip
-    assert isinstance(one.version, str)
-    assert isinstance(one.guarantee, bool)
+    chosen = accountant(name)
+    assert chosen.name == name
+    assert chosen.kind in KINDS
+    assert isinstance(chosen.version, str)
+    assert isinstance(chosen.guarantee, bool)
     history = History.repeated(Release(1.5, 0.02), 50)
-    if one.why_not(history, Relation.ADD_REMOVE) is None:
-        bounds = one.epsilon(history, 1e-5, Relation.ADD_REMOVE)
+    if chosen.why_not(history, Relation.ADD_REMOVE) is None:
+        bounds = chosen.epsilon(history, 1e-5, Relation.ADD_REMOVE)
         assert 0 <= bounds.lower <= bounds.upper < 3
     with pytest.raises(InputError, match="delta: must be in"):
-        one.epsilon(history, 0.0, Relation.ADD_REMOVE)
+        chosen.epsilon(history, 0.0, Relation.ADD_REMOVE)
 
 
 def test_exactly_one_accountant_carries_the_guarantee():
     assert [name for name in ACCOUNTANTS if accountant(name).guarantee] == ["pld"]
 
 
-AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
-FULL, FIXED = SamplingLaw.FULL, SamplingLaw.FIXED_SIZE
+AR = Relation.ADD_REMOVE
+RO = Relation.REPLACE_ONE
+ZO = Relation.ZERO_OUT
+FULL = SamplingLaw.FULL
+FIXED = SamplingLaw.FIXED_SIZE
 DP = accountant("dp_accounting")
 
 # sigma, q, T, delta and the interval that holds the true epsilon (Poisson, add/remove).
-KNOWN = [
+MEASURED = [
     (math.sqrt(2.262), 0.02, 50, 6000**-1.1, 0.3677, 0.3682),
     (0.829, 0.1677, 100, 600**-1.1, 12.50, 12.516),
     (0.8, 0.1, 300, 1 / 500, 13.444, 13.460),
@@ -43,7 +52,7 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("sigma", "q", "rounds", "delta", "low", "high"), KNOWN)
+@pytest.mark.parametrize(("sigma", "q", "rounds", "delta", "low", "high"), MEASURED)
 def test_dp_accounting_is_tight_on_a_grid_scaled_to_the_loss(
     sigma, q, rounds, delta, low, high
 ):
@@ -68,21 +77,23 @@ def test_dp_accounting_in_the_other_cells():
 
 @pytest.mark.parametrize("name", ["dp_accounting", "opacus", "prv"])
 def test_cells_they_do_not_cover_are_one_line(name):
-    one = accountant(name)
+    chosen = accountant(name)
     history = History.repeated(Release(1.5, 0.02, FIXED), 50)
     with pytest.raises(UnsupportedError) as caught:
-        one.epsilon(history, 1e-5, RO)
+        chosen.epsilon(history, 1e-5, RO)
     assert str(caught.value).startswith(f"{name}: ")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["dp_accounting", "opacus"])
 def test_edges(name):
-    one = accountant(name)
-    assert one.epsilon(History(), 1e-5, AR).upper == 0
-    assert one.epsilon(History.repeated(Release(math.inf, 0.1), 3), 1e-5, AR).upper == 0
+    chosen = accountant(name)
+    assert chosen.epsilon(History(), 1e-5, AR).upper == 0
+    assert (
+        chosen.epsilon(History.repeated(Release(math.inf, 0.1), 3), 1e-5, AR).upper == 0
+    )
     assert math.isinf(
-        one.epsilon(History.repeated(Release(0.0, 0.1), 3), 1e-5, AR).upper
+        chosen.epsilon(History.repeated(Release(0.0, 0.1), 3), 1e-5, AR).upper
     )
 
 

@@ -23,7 +23,9 @@ class Fixed:
     version = "1"
 
     def __init__(self, name, lower, upper, kind="second opinion", guarantee=False):
-        self.name, self.bounds, self.kind = name, Interval(lower, upper), kind
+        self.name = name
+        self.bounds = Interval(lower, upper)
+        self.kind = kind
         self.guarantee = guarantee
 
     def why_not(self, history, relation):
@@ -111,20 +113,22 @@ def test_an_accountant_without_the_cell_gives_a_note():
     ],
 )
 def test_wrong_values_end_in_one_line(ask, wrong, field):
-    given = {"noise_multiplier": 1.0, "sampling_ratio": 0.1, "rounds": 5, "delta": 1e-5}
-    given = given if ask is account else {**given, "noise_multiplier": None}
+    numbers = {"noise_multiplier": 1.0, "sampling_ratio": 0.1}
+    numbers |= {"rounds": 5, "delta": 1e-5}
+    if ask is not account:
+        numbers["noise_multiplier"] = None
     with pytest.raises(InputError, match=re.escape(field)):
-        ask(**{**given, **wrong})
+        ask(**(numbers | wrong))
 
 
 def test_intervals_that_do_not_meet_are_reported():
     guarantee = Fixed("pld", 1.0, 1.01, "two-sided bound", guarantee=True)
-    apart = disagreements(
+    warnings = disagreements(
         rows_of(guarantee, Fixed("prv", 1.02, 1.03), Fixed("low", 0.0, 0.9))
     )
-    assert len(apart) == 2
-    assert apart[0].startswith("group g: prv says epsilon is in [1.02, 1.03]")
-    assert "delta 1e-05, poisson, add_remove" in apart[0]
+    assert len(warnings) == 2
+    assert warnings[0].startswith("group g: prv says epsilon is in [1.02, 1.03]")
+    assert "delta 1e-05, poisson, add_remove" in warnings[0]
     met = [
         guarantee,
         Fixed("prv", 1.005, 1.03),

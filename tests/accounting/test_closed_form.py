@@ -20,7 +20,9 @@ from privplan.accounting.rdp import ORDERS, rdp_of_release
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 
-AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
+AR = Relation.ADD_REMOVE
+RO = Relation.REPLACE_ONE
+ZO = Relation.ZERO_OUT
 FMNIST = 6000**-1.1
 CLOSED = closed_form.ClosedFormAccountant()
 
@@ -64,19 +66,20 @@ def test_edges():
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.02, 50), st.floats(1e-12, 0.3))
 def test_strength_of_a_budget_against_scipy(epsilon, delta):
-    found, target = mu_of(epsilon, delta), math.log(delta)
+    mu = mu_of(epsilon, delta)
+    target = math.log(delta)
     theirs = brentq(
-        lambda mu: log_delta_of(mu, epsilon) - target,
-        found / 2,
-        found * 2,
+        lambda guess: log_delta_of(guess, epsilon) - target,
+        mu / 2,
+        mu * 2,
         xtol=1e-14,
         rtol=1e-13,
     )
-    assert found == pytest.approx(theirs, rel=1e-11)
+    assert mu == pytest.approx(theirs, rel=1e-11)
 
 
 def test_formula_by_hand():
-    # sigma^2 = 7 q^2 T (eps + 2 log(1/delta)) / eps^2 with the numbers of Fashion-MNIST, group 1.
+    # sigma^2 = 7 q^2 T (eps + 2 log(1/delta)) / eps^2: Fashion-MNIST, group 1.
     expected = 7 * 0.0069**2 * 50 * (0.5 + 2 * 1.1 * math.log(6000)) / 0.25
     assert closed_form.noise_multiplier(0.5, FMNIST, 0.0069, 50) ** 2 == pytest.approx(
         expected, rel=1e-12
@@ -109,7 +112,7 @@ def test_a_condition_on_alpha_that_no_alpha_meets_fails():
 @settings(max_examples=150, deadline=None)
 @given(st.floats(0.85, 100), st.floats(1e-6, 0.5))
 def test_round_bound_holds_wherever_its_conditions_do(sigma, q):
-    """3.5 q^2 alpha / sigma^2 dominates the exact Poisson divergence (GDPFed+, Lemma 7)."""
+    """3.5 q^2 alpha / sigma^2 dominates the exact divergence (GDPFed+, Lemma 7)."""
     assume(sigma**2 >= 0.7)
     limits = 1 + (2 / 3) * sigma**2 * -np.log(q * ORDERS * (1 + sigma**2))
     allowed = (limits >= ORDERS) & (ORDERS >= 2) & (ORDERS <= 256)

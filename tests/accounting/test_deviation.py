@@ -13,9 +13,11 @@ from privplan.accounting.deviation import DELTA_SHARE, carried
 @pytest.mark.parametrize("rounds", [1, 50])
 def test_the_bound_is_that_of_its_formula(deviation, rounds):
     """By the closed form of the shift's delta, with scipy's normal distribution."""
-    epsilon, delta = 1.5, 1e-4
+    epsilon = 1.5
+    delta = 1e-4
     added = carried(deviation, rounds, epsilon, delta)
-    e1, mu = added.epsilon / 2, deviation * math.sqrt(rounds)
+    e1 = added.epsilon / 2
+    mu = deviation * math.sqrt(rounds)
     d1 = norm.cdf(mu / 2 - e1 / mu) - math.exp(e1) * norm.cdf(-mu / 2 - e1 / mu)
     used = d1 * (1 + math.exp(e1 + epsilon))
     assert used <= DELTA_SHARE * delta * (1 + 1e-4)
@@ -24,25 +26,31 @@ def test_the_bound_is_that_of_its_formula(deviation, rounds):
 
 
 def test_a_shifted_gaussian_mechanism_is_within_the_bound():
-    """A client moves the mean by 1, and the run by m more, in the worst direction each time."""
-    sigma, deviation, delta = 1.0, 0.02, 1e-3
+    """A client moves the mean by 1, and the run by m more, in the worst direction."""
+    sigma = 1.0
+    deviation = 0.02
+    delta = 1e-3
     outputs = np.linspace(-15, 15, 600_001)
     step = outputs[1] - outputs[0]
 
     def excess(epsilon, mean):
-        one, other = norm.pdf(outputs, mean, sigma), norm.pdf(outputs, 0, sigma)
-        return float(np.maximum(one - math.exp(epsilon) * other, 0).sum() * step)
+        density = norm.pdf(outputs, mean, sigma)
+        neighbours = norm.pdf(outputs, 0, sigma)
+        differences = np.maximum(density - math.exp(epsilon) * neighbours, 0)
+        return float(differences.sum() * step)
 
-    def least(mean, allowed):
-        low, high = 0.0, 20.0
+    def smallest_epsilon(mean, allowed):
+        low = 0.0
+        high = 20.0
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (
-                (middle, high) if excess(middle, mean) > allowed else (low, middle)
-            )
+            if excess(middle, mean) > allowed:
+                low = middle
+            else:
+                high = middle
         return high
 
-    honest = least(1.0, delta)
+    honest = smallest_epsilon(1.0, delta)
     added = carried(deviation, 1, honest, delta)
     both_shifted = 1.0 + 2 * deviation * sigma
     spent = excess(honest + added.epsilon, both_shifted)
@@ -51,7 +59,7 @@ def test_a_shifted_gaussian_mechanism_is_within_the_bound():
 
 
 def test_no_deviation_carries_nothing_and_more_carries_more():
-    found = [carried(m, 20, 1.0, 1e-3).epsilon for m in (0.0, 1e-5, 1e-4, 1e-3, 0.1)]
-    assert found[0] == 0.0
-    assert found == sorted(found)
-    assert found[1] < 1e-3
+    epsilons = [carried(m, 20, 1.0, 1e-3).epsilon for m in (0.0, 1e-5, 1e-4, 1e-3, 0.1)]
+    assert epsilons[0] == 0.0
+    assert epsilons == sorted(epsilons)
+    assert epsilons[1] < 1e-3
