@@ -22,7 +22,7 @@ _DELTA = click.FloatRange(1e-30, 1, max_open=True)
     short_help="What is wrong in a script or configuration of another framework.",
     epilog="Example: privplan lint train.py --of opacus --population 60000 --delta 1e-5",
 )
-@click.argument("file", metavar="CONFIG|SCRIPT|LOG")
+@click.argument("file", metavar="CONFIG|SCRIPT")
 @click.option(
     "--of",
     "framework",
@@ -70,9 +70,11 @@ def command(
 
 
 def _show(report: Findings, framework: str) -> None:
-    for alarm in report.alarms:
-        place = f" (line {alarm.line})" if alarm.line else ""
-        render.text(f"ALARM {alarm.code}{place}: {alarm.message}. Cost: {alarm.cost}")
+    for kind, alarms in (("ALARM", report.alarms), ("look at", report.look_at)):
+        for alarm in alarms:
+            place = f" (line {alarm.line})" if alarm.line else ""
+            text = f"{kind} {alarm.code}{place}: {alarm.message}. Cost: {alarm.cost}"
+            render.text(text)
     mechanism = report.mechanism
     if mechanism is None or not report.epsilon:
         render.text("epsilon: not determined")
@@ -89,5 +91,5 @@ def _show(report: Findings, framework: str) -> None:
     for line in (*report.undetermined, *report.not_understood):
         render.text(f"  {line}")
     if not report.alarms:
-        render.text("nothing found; this is no guarantee: run it under the guard")
+        render.text("no alarm; this is no guarantee: run it under the guard")
         render.text(f"the guard's lines for {framework}: docs/lint.md")

@@ -60,7 +60,12 @@ def _repetitions(script: Script, loop: ast.AST) -> float:
     ):
         return math.inf
     ends = [whole(script.value(argument)) for argument in node.args]
-    return math.inf if None in ends or len(ends) != 1 else max(ends[0] or 0, 0)
+    match ends:
+        case [int(end)]:
+            return max(end, 0)
+        case [int(start), int(end)]:
+            return max(end - start, 0)
+    return math.inf
 
 
 def _calls(script: Script, function: ast.AST) -> Any:

@@ -29,11 +29,12 @@ def lint(path: str, framework: str, options: Options) -> Findings:
         raise InputError.one("file", "must be nested less deeply", path) from None
     if not (findings.shown or findings.alarms):
         if not any(word in source.text.lower() for word in _NAMES.get(name, (name,))):
-            rule = f"must be a script, a configuration or a log of {name}, and shows nothing of it"
+            rule = f"must be a script or a configuration of {name}, and shows nothing of it"
             raise InputError.one("file", rule, path)
         findings.unknown(f"the file shows no privacy mechanism of {name}")
     for lines in (
         findings.alarms,
+        findings.look_at,
         findings.read,
         findings.undetermined,
         findings.not_understood,
@@ -49,9 +50,9 @@ def _account(findings: Findings) -> None:
     mechanism = findings.mechanism
     if mechanism is None:
         return
-    release = Release(mechanism.noise, mechanism.ratio, mechanism.law)
-    history = History.repeated(release, mechanism.rounds)
     try:
+        release = Release(mechanism.noise, mechanism.ratio, mechanism.law)
+        history = History.repeated(release, mechanism.rounds)
         for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE):
             compute = accountant(findings.accountant).epsilon
             upper = compute(history, mechanism.delta, relation).upper

@@ -62,6 +62,8 @@ class Findings:
     """All that was read from a file."""
 
     alarms: list[Alarm] = field(default_factory=list)  # what is wrong
+    # what is wrong, unless something that the file does not show makes it right
+    look_at: list[Alarm] = field(default_factory=list)
     read: list[Line] = field(
         default_factory=list
     )  # values and conditions of an epsilon
@@ -86,9 +88,12 @@ class Findings:
         outcome = "alarm" if self.alarms else "no alarm"
         return {"format": "privplan.contrib.lint/2", "outcome": outcome, **asdict(self)}
 
-    def alarm(self, code: str, message: str, cost: str, line: int = 0) -> None:
-        """Add an alarm."""
-        self.alarms.append(Alarm(code, message, cost, line))
+    def alarm(
+        self, code: str, message: str, cost: str, line: int, *, certain: bool = True
+    ) -> None:
+        """Add an alarm, or something to look at where it is not certain."""
+        lines = self.alarms if certain else self.look_at
+        lines.append(Alarm(code, message, cost, line))
 
     def unknown(self, text: str, line: int = 0) -> None:
         """Add a reason why no epsilon is determined."""

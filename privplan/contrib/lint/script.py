@@ -1,8 +1,8 @@
 """Values of expressions in a script: constants, results of calls, or not determined.
 
-Nothing is executed or imported. A name has a value where every assignment that can
-reach the use gives the same constant, or the result of the same call; every other value
-is ``UNKNOWN``.
+Nothing is executed or imported. A name is a constant only where one plain assignment is
+its only binding in the file. It is the result of a call where its plain assignments are
+all that bind it, and one of them alone reaches the use. Else it is ``UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": int,
     "math.ceil": math.ceil,
 }
-_CHANGES = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort")
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,6 @@ class Script(Syntax):
         super().__init__(text)
         self._values: dict[object, Any] = {}
         self._depth = 0
-        self._changed = {
-            call.path.rpartition(".")[0] for call in self.calls if call.name in _CHANGES
-        }
 
     def value(self, node: ast.AST | None) -> Any:
         """The value of an expression, ``UNKNOWN`` where it is not determined."""
@@ -104,9 +100,7 @@ class Script(Syntax):
         """All calls of a function; None where it may be called in other ways, too."""
         name = getattr(function, "name", "")
         scope = self.scope[function]
-        alone = len(self.bindings[scope, name]) == 1 and not getattr(
-            function, "decorator_list", 1
-        )
+        alone = self.places[name] == 1 and not getattr(function, "decorator_list", 1)
         if not alone or isinstance(scope, ast.ClassDef):
             return None
         calls = [call for call in self.named(name) if call.path == name]
@@ -138,22 +132,27 @@ class Script(Syntax):
         numeric = not call.node.keywords and None not in map(number, arguments)
         return function(*arguments) if numeric else UNKNOWN
 
-    def _of_name(self, node: ast.Name) -> Any:
+    def home(self, node: ast.Name) -> ast.AST | None:
+        """The scope whose name a name is; None where the file does not bind it."""
         scope: ast.AST | None = self.scope[node]
-        while scope is not None and node.id not in self.shared:
-            bindings = self.bindings.get((scope, node.id), [])
-            if bindings and scope is self.scope[node]:
-                bindings = self._reaching(bindings, node)
-            elif isinstance(scope, ast.ClassDef):
-                bindings = []
-            if self.bindings.get((scope, node.id)):
-                value = (
-                    self.bound(bindings[0], node.id) if len(bindings) == 1 else UNKNOWN
-                )
-                changed = isinstance(value, list) and node.id in self._changed
-                return UNKNOWN if changed else value
+        while scope is not None:
+            seen = scope is self.scope[node] or not isinstance(scope, ast.ClassDef)
+            if seen and (scope, node.id) in self.bindings:
+                return scope
             scope = self.scope.get(scope)
-        return UNKNOWN
+        return None
+
+    def _of_name(self, node: ast.Name) -> Any:
+        scope = self.home(node)
+        if scope is None or self.hidden or node.id in self.unread:
+            return UNKNOWN
+        bindings = self.bindings[scope, node.id]
+        if scope is self.scope[node]:
+            bindings = self._reaching(bindings, node)
+        value = self._bound(bindings[0], node.id) if len(bindings) == 1 else UNKNOWN
+        # a list may be changed where it is; a constant has one binding
+        constant = self.places[node.id] == 1 and not isinstance(value, list)
+        return value if constant or isinstance(value, Result) else UNKNOWN
 
     def _reaching(self, bindings: list[Binding], use: ast.Name) -> list[Binding]:
         """The binding of its scope that a use sees; none where several may be."""
@@ -173,7 +172,7 @@ class Script(Syntax):
                 return []
         return last
 
-    def bound(self, binding: Binding, name: str) -> Any:
+    def _bound(self, binding: Binding, name: str) -> Any:
         """The value that a binding gives its name."""
         if binding.parameter:
             parameter = (binding.statement, name)
@@ -189,6 +188,8 @@ class Script(Syntax):
     def _parameter(self, function: ast.AST, name: str) -> Any:
         """The value of a parameter of a function that is called in one place."""
         parameters: Any = getattr(function, "args", None)
+        if parameters.vararg or parameters.kwarg:
+            return UNKNOWN
         ordered = [
             argument.arg for argument in (*parameters.posonlyargs, *parameters.args)
         ]
@@ -204,7 +205,9 @@ def bound_arguments(node: ast.Call, ordered: list[str]) -> dict[str, ast.expr]:
         name = (
             ordered[position] if position < len(ordered) else f"argument {position + 1}"
         )
-        bound["*" if isinstance(argument, ast.Starred) else name] = argument
+        # nobody knows the positions of what follows a star
+        starred = "*" in bound or isinstance(argument, ast.Starred)
+        bound["*" if starred else name] = argument
     for keyword in node.keywords:
         bound[keyword.arg or "**"] = keyword.value
     return bound

@@ -1,8 +1,9 @@
-"""A file to lint: a script, a notebook or page with code, a configuration, a log."""
+"""A file to lint: a script, a notebook or page with code, or a configuration."""
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -65,14 +66,16 @@ def load(path: str) -> Source:
     elif kind == ".md":
         text = _code(text)
     if kind in (".ipynb", ".md", ".py"):
-        return Source(path, text, _checked(_script, text, "a Python script", path))
+        python = f"code that Python {sys.version_info[0]}.{sys.version_info[1]} reads"
+        return Source(path, text, _checked(_script, text, python, path))
     parsers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
         ".yaml": lambda content: load_yaml(content, path),
         ".json": load_json,
     }
     if kind not in parsers:
-        return Source(path, text)
+        rule = "must be .py, .ipynb, .md, .toml, .yaml or .json"
+        raise InputError.one("file", rule, path)
     data = _checked(parsers[kind], text, kind.removeprefix(".").upper(), path)
     if not isinstance(data, dict | list):
         raise InputError.one("file", "must have named values", path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,6 +12,10 @@ LOOPS = (ast.For, ast.While)
 BRANCHES = (ast.If, ast.Try, ast.Match, *LOOPS)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda, ast.ClassDef, *_COMPREHENSIONS)
+# Fields of syntax nodes that hold the names which a node binds or declares.
+_NAMING = ("arg", "asname", "id", "name", "names", "rest")
+# What binds names that no node shows.
+_HIDDEN = {"*", "exec", "eval", "globals", "locals", "vars", "setattr", "delattr"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,11 @@ class Call:
     def name(self) -> str:
         """The last part of the function's path."""
         return self.path.rpartition(".")[2]
+
+    @property
+    def holder(self) -> ast.AST | None:
+        """The object whose method is called; None for a function."""
+        return getattr(self.node.func, "value", None)
 
     @property
     def line(self) -> int:
@@ -64,19 +73,27 @@ class Syntax:
     """
 
     def __init__(self, text: str) -> None:
-        self.tree = ast.parse(text)
+        self.tree = ast.parse(text, "the code")
         self.nodes: list[ast.AST] = []
         self.parent: dict[ast.AST, ast.AST] = {}
         self.scope: dict[ast.AST, ast.AST] = {}
         self.statement: dict[ast.AST, ast.AST] = {}
         self.imports: dict[str, str] = {}  # dotted path by name
         self.bindings: dict[tuple[ast.AST, str], list[Binding]] = defaultdict(list)
-        self.shared: set[str] = set()  # names that functions change for others
+        # how many nodes bind a name, in whatever way and scope
+        self.places: Counter[object] = Counter()
         self.references: dict[str, list[ast.AST]] = defaultdict(list)
         self._place_all()
         self.nodes.sort(key=place)
         for node in self.nodes:
+            self.places.update(_bound_names(node))
             self._index(node)
+        recorded: Counter[object] = Counter()
+        for (_, name), bindings in self.bindings.items():
+            recorded[name] += len(bindings)
+        # names that are bound in another way than those that are indexed
+        self.unread = {*(self.places - recorded)}
+        self.hidden = bool(_HIDDEN & {*self.places, *self.references})
         nodes = [node for node in self.nodes if isinstance(node, ast.Call)]
         self.call_of = {node: Call(self.path(node.func), node) for node in nodes}
         self.calls = [*self.call_of.values()]
@@ -149,15 +166,13 @@ class Syntax:
             case ast.Assign() | ast.AnnAssign():
                 for target in getattr(node, "targets", [getattr(node, "target", node)]):
                     self._store(target, Binding(node, node.value))
-            case ast.AugAssign() | ast.For() | ast.comprehension() | ast.NamedExpr():
+            case ast.AugAssign() | ast.For():
                 self._store(node.target, Binding(self.statement[node]))
             case ast.withitem() if node.optional_vars is not None:
                 self._store(
                     node.optional_vars, Binding(self.statement[node], node.context_expr)
                 )
-            case ast.Global() | ast.Nonlocal():
-                self.shared.update(node.names)
-            case ast.FunctionDef() | ast.ClassDef() | ast.ExceptHandler() if node.name:
+            case ast.FunctionDef() | ast.ClassDef():
                 self.bindings[self.scope[node], node.name].append(Binding(node))
             case ast.arg():
                 function = self.scope[node]
@@ -171,9 +186,17 @@ class Syntax:
         if isinstance(target, ast.Name):
             self.bindings[self.scope[target], target.id].append(binding)
         elif isinstance(target, ast.Tuple | ast.List):
+            # only a target of plain names takes a value apart by position
+            plain = all(isinstance(part, ast.Name) for part in target.elts)
+            value = binding.value if plain else None
             for position, part in enumerate(target.elts):
-                plain = isinstance(part, ast.Name) and binding.index is None
-                value = binding.value if plain else None
                 self._store(part, Binding(binding.statement, value, position))
-        elif isinstance(target, ast.Starred):
-            self._store(target.value, binding)
+
+
+def _bound_names(node: ast.AST) -> Iterator[object]:
+    """All that a node binds or declares, whatever its kind; not only names."""
+    read = isinstance(getattr(node, "ctx", None), ast.Load)
+    if not read and not isinstance(node, ast.keyword):
+        for name in _NAMING:
+            bound = getattr(node, name, None)
+            yield from bound if isinstance(bound, list) else [bound]

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from privplan.contrib.lint import python, traps
-from privplan.contrib.lint.logs import read_log
+from privplan.contrib.lint import python
 from privplan.contrib.lint.reading import Findings, Framework, Line, Options
-from privplan.contrib.lint.script import UNKNOWN, Script, bound_arguments, number
+from privplan.contrib.lint.script import UNKNOWN, Script, bound_arguments
 from privplan.contrib.lint.source import Source, walk
 from privplan.contrib.lint.syntax import Call, place
 
 _HIDDEN = {"*", "**"}
+_SYNTAX = {*python.SYNTAX.split()}
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,27 @@ class _Check:
                 yield text, place(node)[0]
 
     def _of_node(self, script: Script, node: ast.AST) -> Iterator[str]:
+        kind = type(node).__name__
+        if isinstance(node, ast.stmt | ast.expr) and kind not in _SYNTAX:
+            yield f"syntax {kind}"
+        yield from self._of_statement(script, node)
+        match node:
+            case ast.Attribute(ctx=ast.Load()) | ast.Name(ctx=ast.Load()):
+                if not self._loaded(script, node):
+                    yield script.path(node).removeprefix(".")
+            case ast.Attribute():
+                if not _of_new(script, node):
+                    yield f"the change of {ast.unparse(node)}"
+            case ast.Call() if script.name_of(node) in self._names:
+                name = script.name_of(node)
+                bound = self._list.bound(script.call_of[node])
+                unlisted = bound.keys() - {*self._list.signature(name).split()}
+                yield from (f"{key} of {name}" for key in unlisted)
+            case ast.Call() if script.call_of[node].path == "torch.save":
+                if "state_dict" not in [script.name_of(part) for part in _calls(node)]:
+                    yield ast.unparse(node)
+
+    def _of_statement(self, script: Script, node: ast.AST) -> Iterator[str]:
         match node:
             case ast.Import() | ast.ImportFrom():
                 modules = [
@@ -116,17 +137,6 @@ class _Check:
                 yield from (
                     m for m in modules if m.partition(".")[0] not in self._packages
                 )
-            case ast.Attribute(ctx=ast.Load()) | ast.Name(ctx=ast.Load()):
-                if not self._loaded(script, node):
-                    yield script.path(node).removeprefix(".")
-            case ast.Attribute() | ast.Subscript(ctx=ast.Store() | ast.Del()):
-                if not _of_new(script, node):
-                    yield f"the change of {ast.unparse(node)}"
-            case ast.Call() if script.name_of(node) in self._names:
-                name = script.name_of(node)
-                bound = self._list.bound(script.call_of[node])
-                unlisted = bound.keys() - {*self._list.signature(name).split()}
-                yield from (f"{key} of {name}" for key in unlisted)
             case ast.ClassDef():
                 bases = all(map(python.BASES.fullmatch, map(script.path, node.bases)))
                 if node.keywords or not bases:
@@ -134,16 +144,12 @@ class _Check:
             case ast.FunctionDef() if node.name not in python.METHODS.split():
                 if isinstance(script.scope[node], ast.ClassDef):
                     yield f"method {node.name}"
-            case ast.AsyncFunctionDef():
-                yield f"async {node.name}"
-            case ast.AugAssign():
-                # a plain number; what is added to a tensor changes it in place
-                name = script.path(node.target)
-                first = script.bindings.get((script.scope[node], name), [])[:1]
-                starts = [number(script.bound(binding, name)) for binding in first]
-                yield from (
-                    f"the change of {name} in place" for _ in starts if None in starts
-                )
+            case ast.If() if ast.unparse(node.test) != python.MAIN:
+                yield f"if {ast.unparse(node.test)}"
+            case ast.Expr(ast.Call()):
+                # what a layer does besides its result
+                if getattr(script.scope[node], "name", "") == "forward":
+                    yield ast.unparse(node)
 
     def _loaded(self, script: Script, node: ast.AST) -> bool:
         """Whether a name with its attributes is imported, of the file, or of Python."""
@@ -160,11 +166,17 @@ class _Check:
             parts = {last, *(part for part in attributes if part[:1].isupper())}
             listed = path == root or self._names.issuperset(parts)
             of_framework = root == self._list.package and listed
-            return of_framework or bool(python.PATHS.fullmatch(path))
+            theirs = (python.PATHS, python.LOSSES)
+            return of_framework or any(paths.fullmatch(path) for paths in theirs)
         defined = not root or root in self._defined
         # a method that is not called here may be called with anything
         passed_on = attributes and not called and last in self._list.calls
         return defined and not passed_on and self._attributes.issuperset(attributes)
+
+
+def _calls(node: ast.Call) -> list[ast.Call]:
+    """The first argument of a call, where it is a call itself."""
+    return [part for part in node.args[:1] if isinstance(part, ast.Call)]
 
 
 def _of_new(script: Script, node: ast.AST) -> bool:
@@ -183,15 +195,12 @@ def reader(
 
     def read(source: Source, options: Options) -> Findings:
         findings = Findings()
+        understood.check(source, findings)
         if source.script is not None:
-            traps.find(source, source.script, findings)
             script(source, source.script, options, findings)
-        elif source.data is not None:
+        else:
             findings.unknown("the script that reads this configuration is not here")
             configuration(source, options, findings)
-        else:
-            read_log(source, findings)
-        understood.check(source, findings)
         return findings
 
     return read

@@ -26,25 +26,12 @@ EDITS = {
         "flower_client_mod.py", ("from flwr.client.mod import fixedclipping_mod\n", ""),
         (", mods=[fixedclipping_mod]", ""),
     ),
-    "flower_num_examples.py": (
-        "flower_legacy_equal_weights.py", ("; every client reports one example.", "."),
-        ("(self.net), 1, {}", "(self.net), len(self.trainloader.dataset), {}"),
-    ),
-    "flower_restarted.log": ("flower_run.log", ("epsilon=4.200000", "epsilon=3.400000")),
     "nvflare_svt.py": ("nvflare_svt.py", (", epsilon_release=0.4", "")),
     "nvflare_wrong_way.json": (
         "nvflare_local.json", ('"task_result_filters": [', '"task_data_filters": ['),
         ('"task_data_filters": []', '"task_result_filters": []'),
     ),
-    "opacus_clients.py": (
-        "opacus_poisson.py",
-        ("DP-SGD on tabular", "Client-level privacy for hospitals with DP-SGD on tabular"),
-    ),
     "opacus_delta.py": ("opacus_poisson.py", ("DELTA = 1e-6", "DELTA = 1e-3")),
-    "opacus_half.py": (
-        "opacus_poisson.py", ("optimizer = torch", "model = model.half()\noptimizer = torch"),
-    ),
-    "opacus_overrun.py": ("opacus_target.py", ("load(), 20)", "load(), 60)")),
     "opacus_shuffled.py": (
         "opacus_poisson.py",
         ("max_grad_norm=1.0,", "max_grad_norm=1.0,\n    poisson_sampling=False,"),
@@ -90,8 +77,18 @@ class Case:
         return FOLDER / ("broken" if self.alarm else "sound") / self.file
 
 
+# Traps of which a file alone shows too little for an alarm.
+TO_LOOK_AT = [
+    "connected-ratio",
+    "evaluation",
+    "local-noise",
+    "no-clipping",
+    "no-noise",
+    "unfiltered",
+    "with-replacement",
+]
+
 BROKEN = (
-    Case("flower_num_examples.py", "private-weights", 1000),
     Case("flower_cohort.py", "cohort-mismatch", 1000),
     Case("flower_fedadam.py", "server-step", 1000),
     Case("flower_evaluate.py", "evaluation", 500),
@@ -99,12 +96,8 @@ BROKEN = (
     Case("flower_available_default.py", "connected-ratio"),
     Case("flower_no_client_mod.py", "no-clipping", 100),
     Case("flower_local_rounds.py", "sensitivity"),
-    Case("flower_restarted.log", "fresh-accountant"),
     Case("opacus_shuffled.py", "shuffled", 10000),
-    Case("opacus_clients.py", "record-level", 10000),
     Case("opacus_delta.py", "delta", 10000),
-    Case("opacus_half.py", "half-precision", 10000),
-    Case("opacus_overrun.py", "overrun", 10000),
     Case("pfl_local.py", "local-noise", 100_000),
     Case("pfl_random.py", "with-replacement", 2000),
     Case("pfl_noise_scale.py", "noise-scale", 100_000),
@@ -112,7 +105,6 @@ BROKEN = (
     Case("nvflare_wrong_way.json", "unfiltered"),
     Case("nvflare_percentile.json", "no-noise"),
     Case("nvflare_svt.py", "svt-release", 8),
-    Case("nvflare_reset.log", "fresh-accountant", 8),
 )
 
 SOUND = (
@@ -124,7 +116,6 @@ SOUND = (
     Case("flower_secagg.py", "", 5000),
     Case("flower_local_once.py"),
     Case("flower_project.toml", "", 6000),
-    Case("flower_run.log"),
     Case("opacus_poisson.py", "", 10000),
     Case("opacus_target.py", "", 10000),
     Case("opacus_run.yaml", "", 10000),
@@ -133,7 +124,6 @@ SOUND = (
     Case("pfl_benchmark.yaml"),
     Case("nvflare_local.json"),
     Case("nvflare_svt.py", "", 8),
-    Case("nvflare_svt.log", "", 8),
 )
 
 
@@ -148,16 +138,20 @@ def named(name):
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.file)
 def test_a_broken_file_is_found(case):
     findings = report(case)
-    assert [alarm.code for alarm in findings.alarms] == [case.alarm]
-    assert all(alarm.line and alarm.message and alarm.cost for alarm in findings.alarms)
-    assert findings.exit_code == ALARMS
+    uncertain = case.alarm in TO_LOOK_AT
+    (alarm,) = findings.look_at if uncertain else findings.alarms
+    assert alarm.code == case.alarm
+    assert alarm.line > 0
+    assert alarm.message
+    assert alarm.cost
+    assert findings.exit_code == (0 if uncertain else ALARMS)
     assert findings.epsilon == {}
 
 
 @pytest.mark.parametrize("case", SOUND, ids=lambda case: case.file)
 def test_a_sound_file_has_no_alarm(case):
     findings = report(case)
-    assert findings.alarms == []
+    assert findings.alarms == findings.look_at == []
     assert findings.exit_code == 0
     assert findings.epsilon or findings.undetermined or findings.not_understood
 
@@ -174,14 +168,18 @@ def test_the_command_line_and_json():
     options = ("--of", "opacus", "--population", "10000")
     shown = answer("lint", case.path, *options)
     assert "if each of these is so: epsilon of a record <= 3.0256" in shown
-    assert "nothing found; this is no guarantee: run it under the guard" in shown
+    assert "no alarm; this is no guarantee: run it under the guard" in shown
     data = json.loads(answer("lint", case.path, *options, "--format", "json"))
     assert data["format"] == "privplan.contrib.lint/2"
     assert (data["outcome"], data["accountant"]) == ("no alarm", "pld")
-    broken = named("nvflare_percentile.json")
+    doubtful = named("nvflare_percentile.json")
+    shown = answer("lint", doubtful.path, "--of", "nvflare")
+    assert "look at no-noise (line 5" in shown
+    assert "ALARM" not in shown
+    broken = named("nvflare_svt.py")
     done = privplan("lint", broken.path, "--of", "nvflare", "--format=json")
     assert done.exit_code == ALARMS
-    assert json.loads(done.stdout)["alarms"][0]["code"] == "no-noise"
+    assert json.loads(done.stdout)["alarms"][0]["code"] == "svt-release"
 
 
 def test_no_word_that_could_be_taken_for_a_guarantee():

@@ -45,9 +45,8 @@ def test_a_row_that_was_judged_wrongly(name, tmp_path):
         )
         return
     assert findings.epsilon == {}
-    assert [alarm.code for alarm in findings.alarms] == (
-        [row["alarm"]] if "alarm" in row else []
-    )
+    for key, alarms in (("alarm", findings.alarms), ("look", findings.look_at)):
+        assert [alarm.code for alarm in alarms] == ([row[key]] if key in row else [])
     assert row.get("because", "") in said_of(findings)
 
 
@@ -95,6 +94,7 @@ def answer_of(item, folder):
     findings = item.linted(folder)
     return (
         sorted(alarm.code for alarm in findings.alarms),
+        sorted(alarm.code for alarm in findings.look_at),
         findings.epsilon,
         sorted(line.text for line in findings.undetermined),
         sorted(line.text for line in findings.not_understood),
@@ -127,11 +127,16 @@ LINE = {
         ]
         * (n // 2)
     ),
-    "noise and clipping": lambda n: [
-        f"x{i} = x{i} + torch.randn(3)\ny{i} = clip_update(x{i})" for i in range(n // 2)
+    "a long loop": lambda n: [
+        "for x in y:",
+        "    opt.step()",
+        *["    a.backward()"] * n,
+    ],
+    "names of a loop": lambda n: [
+        "for x, z in y:\n    z.backward()\n    opt.step()",
+        *["print(x)"] * n,
     ],
     "loops": lambda n: ["for i in range(3):\n    a = f(a)"] * (n // 2),
-    "quantiles": lambda n: [f"q{i} = np.median(x)\nclip = q{i}" for i in range(n // 2)],
     "one expression": lambda n: ["a = (1"] + ["+ f(1)"] * 800 + [")"],
     "strategies": lambda n: (
         [

@@ -70,7 +70,6 @@ _COHORT: tuple[tuple[str, str, float], ...] = (
     ("min_train_nodes", "min_fit_clients", 2),
     ("min_available_nodes", "min_available_clients", 2),
 )
-_WEIGHTS = r"return .*,\s*len\([^)]*\),|num-examples\"?:\s*len\("
 _FEWER = (
     "the mean of a smaller cohort gets the noise that is made for num_sampled_clients"
 )
@@ -90,17 +89,17 @@ def _read_script(
     for start in script.named(*_STARTS):
         used = LIST.argument(script, start, "strategy")
         if start.name == "start":
-            used = script.value(getattr(start.node.func, "value", None))
+            used = script.value(start.holder)
         started[getattr(used, "call", start)] = start
-    weighted = source.line(_WEIGHTS)
     mods = "clipping_mod" in source.text or not script.named("ClientApp")
     for call in wrappers:
         inner = getattr(LIST.argument(script, call, "strategy"), "call", call)
-        _judge_inner(script, call, inner, weighted, mods, options, findings)
+        _judge_inner(script, call, inner, mods, options, findings)
         if inner in started:
             message = f"{inner.name} is started without the wrapper of line {call.line}"
             cost = "the releases have no noise"
-            findings.alarm("no-noise", message, cost, started[inner].line)
+            line = started[inner].line
+            findings.alarm("no-noise", message, cost, line, certain=False)
     for call in local:
         norm, assumed = (number(LIST.argument(script, call, name)) for name in _LOCAL)
         if norm and assumed and assumed < 2 * norm:
@@ -132,7 +131,6 @@ def _judge_inner(
     script: Script,
     call: Call,
     inner: Call,
-    weighted: int,
     mods: bool,
     options: Options,
     findings: Findings,
@@ -143,23 +141,26 @@ def _judge_inner(
     sampled = whole(LIST.argument(script, call, "num_sampled_clients")) or 0
     fraction, floor, available = (_either(script, inner, *names) for names in _COHORT)
     expected = options.population or (sampled / fraction if fraction else 0)
-    cohort = max(int(expected * (fraction or 0)), floor or 0)
+    # how many are drawn is not known, but with the number of those who may be
+    drawn: float = sampled
+    if options.population:
+        drawn = max(int(options.population * (fraction or 0)), floor or 0)
     evaluated = number(LIST.argument(script, inner, "fraction_evaluate", 1.0))
-    accounted = "accountant" in LIST.bound(call)
-    less = available is not None and available < expected and not accounted
-    wrong: tuple[tuple[object, str, str, str], ...] = (
-        (less, "connected-ratio", f"{available} of {expected:g} clients start a round", _FEWER),
-        (None not in (fraction, floor) and cohort < sampled, "cohort-mismatch",
-         f"num_sampled_clients is {sampled}, and {cohort} are drawn", _FEWER),
-        (inner.name in _NO_MEAN, "aggregation", f"{inner.name} is no mean", _UNBOUNDED),
-        (inner.name in _SERVER_STEP, "server-step", "a step before the noise", _UNBOUNDED),
-        (weighted and not accounted, "private-weights", "weights by examples", _UNBOUNDED),
-        (evaluated, "evaluation", f"fraction_evaluate is {evaluated} (default 1)", _METRICS),
-        ("ClientSide" in call.name and not mods, "no-clipping", "no mod clips", _UNBOUNDED),
+    less = available is not None and available < expected
+    wrong: tuple[tuple[object, bool, str, str, str], ...] = (
+        (less, False, "connected-ratio", f"{available} of {expected:g} clients start a round",
+         _FEWER),
+        (None not in (fraction, floor) and drawn < sampled, True, "cohort-mismatch",
+         f"num_sampled_clients is {sampled}, and {drawn:g} are drawn", _FEWER),
+        (inner.name in _NO_MEAN, True, "aggregation", f"{inner.name} is no mean", _UNBOUNDED),
+        (inner.name in _SERVER_STEP, True, "server-step", "a step before the noise", _UNBOUNDED),
+        (evaluated, False, "evaluation", f"fraction_evaluate is {evaluated} (default 1)",
+         _METRICS),
+        ("ClientSide" in call.name and not mods, False, "no-clipping", "no mod clips", _UNBOUNDED),
     )  # fmt: skip
-    for is_so, code, message, cost in wrong:
+    for is_so, certain, code, message, cost in wrong:
         if is_so:
-            findings.alarm(code, message, cost, inner.line)
+            findings.alarm(code, message, cost, inner.line, certain=certain)
 
 
 def _read_configuration(source: Source, options: Options, findings: Findings) -> None:

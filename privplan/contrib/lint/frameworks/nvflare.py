@@ -61,12 +61,12 @@ def _judge(
     elsewhere = isinstance(tasks, list) and all(task in _EVALUATION for task in tasks)
     if not results or elsewhere:
         message = f"{name} does not filter the results of training"
-        findings.alarm("unfiltered", message, "updates leave without protection", line)
+        cost = "updates leave without protection, unless another filter meets them"
+        findings.alarm("unfiltered", message, cost, line, certain=False)
     if name == "PercentilePrivacy":
         message = "PercentilePrivacy truncates an update"
-        findings.alarm(
-            "no-noise", message, "no noise, so no differential privacy", line
-        )
+        cost = "no differential privacy, unless another filter adds noise"
+        findings.alarm("no-noise", message, cost, line, certain=False)
     elif released is None:
         message = (
             "SVTPrivacy without epsilon_release: epsilon pays for the selection alone"

@@ -8,21 +8,18 @@ gradients, so that ``noise_multiplier`` is that of the release.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from privplan.accounting.release import SamplingLaw
-from privplan.contrib.lint import traps
-from privplan.contrib.lint.executions import looped_over, several, times
+from privplan.contrib.lint import training
+from privplan.contrib.lint.executions import several, times
 from privplan.contrib.lint.reading import FRAMEWORKS, Findings, Mechanism, Options
-from privplan.contrib.lint.script import Result, Script, made_by, number, whole
+from privplan.contrib.lint.script import UNKNOWN, Script, made_by, number, whole
 from privplan.contrib.lint.source import Source
 from privplan.contrib.lint.syntax import Call
 from privplan.contrib.lint.understood import Understood, reader
 
-_SHARED_ARGUMENTS = (
-    "| module optimizer data_loader max_grad_norm poisson_sampling clipping batch_first"
-)
+_SHARED_ARGUMENTS = "| module optimizer data_loader max_grad_norm poisson_sampling"
 LIST = Understood(
     package="opacus",
     calls={
@@ -30,7 +27,6 @@ LIST = Understood(
         "make_private": f"{_SHARED_ARGUMENTS} noise_multiplier",
         "make_private_with_epsilon": f"{_SHARED_ARGUMENTS} target_epsilon target_delta epochs",
         "get_epsilon": "delta",
-        "BatchMemoryManager": "| data_loader max_physical_batch_size optimizer",
         "fix": "module",
         "validate": "module | strict",
         "step": "",
@@ -43,18 +39,28 @@ LIST = Understood(
     "lr learning_rate momentum weight_decay seed dataset unit privacy_unit",
 )
 _PRIVATE = ("make_private", "make_private_with_epsilon")
-_PROTECTED = "Opacus protects single records"
 _SHUFFLED = (
-    "the accountant still assumes Poisson sampling, and nothing is amplified: noise 1.1 in ten "
+    "Opacus still accounts Poisson sampling, and nothing is amplified: noise 1.1 in ten "
     "epochs of batches of 1% costs up to 15.8 instead of 1.5 (delta 1e-5)"
 )
 _GDP = "its central limit is no upper bound: noise for a target of 4 costs 4.75 where Opacus says 4"
+_SEVERAL = (
+    "what several engines or calls say adds up for people who are in more than one"
+)
+_DELTA = "Gaussian noise has no delta of 0; 1/n allows that one of the n is published in full"
 _CONDITIONS = (
+    "the data set has these records: one of each person, once",
     "batches by Poisson sampling, Opacus' default",
-    "the file runs once on these records, from a model that has not seen them",
-    "nothing but the model leaves: no losses, no metrics, no models of other runs",
-    "each person has one record, which no layer of the model mixes with others",
-    "nobody who sees the model knows a seed of the noise",
+    "an example's loss depends on that example and on the parameters alone: nothing in data set, "
+    "model, loss or loop mixes, centres, weights or multiplies examples; batches are the first "
+    "dimension",
+    "nothing else that is computed from private data, in this run or another (statistics, class "
+    "weights, losses, scores, activations, when to stop), steers training or leaves it",
+    "each batch, an empty one too, makes one step with fresh noise: none is skipped, and nobody "
+    "who sees the model knows a seed",
+    "no parameter or buffer changes but in these steps",
+    "the file runs once, from top to bottom, from a model that has not seen these records",
+    "the libraries are the published ones, in single precision or better",
 )
 
 
@@ -64,18 +70,22 @@ def read_script(
     """Read a script that uses a ``PrivacyEngine``."""
     calls = script.named(*_PRIVATE)
     engines = script.named("PrivacyEngine")
-    if calls:
-        findings.shown = True
-        traps.client_promise(source, findings, _PROTECTED)
-    for call in script.named("get_epsilon"):
-        delta = number(LIST.argument(script, call, "delta"))
-        traps.large_delta(options, delta, findings, call.line)
+    answers = _answers(script)
+    findings.shown = findings.shown or bool(calls)
+    deltas = [LIST.argument(script, call, "delta") for call in answers]
+    _judge_deltas(options, deltas, findings, answers[0].line if answers else 0)
+    # without them, the script may account what it does in another way
+    stated = bool(answers or script.named(_PRIVATE[1]))
     for call in calls:
-        _judge_call(script, call, options, findings)
-        _judge_rounds(source, script, call, engines, findings)
+        _judge_call(script, call, stated, options, findings)
+        repeated = len(calls) > 1 or several(script, call.node)
+        if repeated:
+            message = f"{call.name} is not called just once"
+            findings.alarm("several", message, _SEVERAL, call.line, certain=False)
     for engine in engines:
         if LIST.argument(script, engine, "accountant", "prv") == "gdp":
-            findings.alarm("gdp", 'accountant="gdp"', _GDP, engine.line)
+            message = 'accountant="gdp"'
+            findings.alarm("gdp", message, _GDP, engine.line, certain=stated)
     once = all(times(script, call.node) == 1 for call in (*calls, *engines))
     if len(calls) == len(engines) == 1 and once:
         _release(script, calls[0], options, findings)
@@ -85,55 +95,66 @@ def read_script(
         )
 
 
-def _judge_call(
-    script: Script, call: Call, options: Options, findings: Findings
+def _answers(script: Script) -> list[Call]:
+    """Calls that ask an engine of the file for its epsilon."""
+    return [
+        call
+        for call in script.named("get_epsilon")
+        if made_by(script.value(call.holder), "PrivacyEngine")
+    ]
+
+
+def _judge_deltas(
+    options: Options, deltas: list[Any], findings: Findings, line: int
 ) -> None:
-    """How the batches of a call are drawn, what its delta is, and whom it protects."""
+    """Whether every delta that is asked for is one that protects nobody."""
+    limit = 1 / (options.population or 1)
+    numbers = [number(delta) for delta in deltas]
+    wrong = [delta for delta in numbers if delta is not None and not 0 < delta < limit]
+    if wrong and len(wrong) == len(deltas):
+        message = f"delta {wrong[0]:g} is not between 0 and 1/n = {limit:.4g}"
+        findings.alarm("delta", message, _DELTA, line)
+
+
+def _judge_call(
+    script: Script, call: Call, stated: bool, options: Options, findings: Findings
+) -> None:
+    """How the batches of a call are drawn, and what its noise and its delta are."""
     sampled = LIST.argument(script, call, "poisson_sampling", True)
-    batch = whole(_batch(script, call))
-    everyone = batch and batch >= (options.population or math.inf)
-    if sampled is False and not everyone:
+    batch = whole(_batch(script, call)) or math.inf
+    if sampled is False:
         message = "poisson_sampling=False: each record is in one batch of every epoch"
-        findings.alarm("shuffled", message, _SHUFFLED, call.line)
-    elif sampled is not True:
+        # a batch of everybody is drawn as the accountant assumes
+        certain = stated and batch < (options.population or 0)
+        findings.alarm("shuffled", message, _SHUFFLED, call.line, certain=certain)
+    if sampled is not True:
         findings.unknown("poisson_sampling is not True", call.line)
-    if LIST.argument(script, call, "clipping", "flat") != "flat":
-        findings.unknown("clipping that is not flat", call.line)
-    delta = number(LIST.argument(script, call, "target_delta"))
-    traps.large_delta(options, delta, findings, call.line)
+    noise = number(LIST.argument(script, call, "noise_multiplier"))
+    if noise is not None and noise <= 0:
+        message = f"noise_multiplier is {noise:g}"
+        findings.alarm("no-noise", message, "the gradients have no noise", call.line)
+    delta = LIST.argument(script, call, "target_delta")
+    _judge_deltas(options, [delta], findings, call.line)
 
 
 def _batch(script: Script, private: Call) -> Any:
     """Records in a batch of the loader that a call is given."""
     loader = made_by(LIST.argument(script, private, "data_loader"), "DataLoader")
-    return LIST.argument(script, loader, "batch_size", 1)
-
-
-def _judge_rounds(
-    source: Source, script: Script, call: Call, engines: list[Call], findings: Findings
-) -> None:
-    """Engines and calibrations of every round, for a model that goes on."""
-    module = LIST.bound(call).get("module", call.node)
-    if not traps.new_in_rounds(source, script, call, getattr(module, "id", "")):
-        return
-    cost = "its epsilon is of that round alone, and the costs of all rounds add up"
-    if any(several(script, engine.node) for engine in engines):
-        findings.alarm(
-            "fresh-accountant", "each round makes a PrivacyEngine", cost, call.line
-        )
-    elif call.name == _PRIVATE[1]:
-        message = "the noise is calibrated for the whole target in each round"
-        findings.alarm("overrun", message, cost, call.line)
+    listed = {*LIST.signature("DataLoader").split()}
+    drawn = LIST.bound(loader).keys() <= listed
+    return LIST.argument(script, loader, "batch_size", 1) if drawn else UNKNOWN
 
 
 def _release(script: Script, call: Call, options: Options, findings: Findings) -> None:
     """The releases of the one mechanism, where the file determines all of them."""
-    epochs = _epochs(script, call, findings)
+    epochs = training.epochs(script, call, options, findings)
     planned = number(LIST.argument(script, call, "epochs"))
     if planned and epochs and planned < epochs:
         message = f"the noise is calibrated for {planned:g} epochs, and {epochs:g} are trained"
         cost = "the epochs beyond cost more than the target"
-        findings.alarm("overrun", message, cost, call.line)
+        # what is not understood may end the training
+        certain = not findings.not_understood
+        findings.alarm("overrun", message, cost, call.line, certain=certain)
     if call.name == _PRIVATE[1]:
         findings.unknown(
             "Opacus computes the noise multiplier when the file runs", call.line
@@ -145,12 +166,10 @@ def _release(script: Script, call: Call, options: Options, findings: Findings) -
         "clipping norm", LIST.argument(script, call, "max_grad_norm"), call.line
     )
     batch = findings.literal("batch size", _batch(script, call), call.line)
-    questions = script.named("get_epsilon")
-    delta = (
-        LIST.argument(script, questions[0], "delta") if len(questions) == 1 else None
-    )
+    answers = _answers(script)
+    delta = LIST.argument(script, answers[0], "delta") if len(answers) == 1 else None
     delta = findings.literal(
-        "delta", delta, questions[0].line if questions else 0, options.delta
+        "delta", delta, answers[0].line if answers else 0, options.delta
     )
     records = findings.literal("records", None, 0, options.population)
     batches = math.ceil(records / batch) if batch else 0
@@ -166,48 +185,23 @@ def _release(script: Script, call: Call, options: Options, findings: Findings) -
         )
 
 
-def _epochs(script: Script, private: Call, findings: Findings) -> float | None:
-    """How often the private optimiser steps through all batches; None where open."""
-    steps = [call for call in script.named("step") if "sched" not in call.path]
-    passes = script.named("backward")
-    blocks = [[*script.blocks(call.node)] for call in (*steps, *passes)]
-    if len(steps) != 1 or len(passes) != 1 or blocks[0] != blocks[1]:
-        findings.unknown("not one optimiser step after one backward pass, in one place")
-        return None
-    holder = getattr(steps[0].node.func, "value", None)
-    loop = blocks[0][0]
-    loader = script.value(looped_over(script, loop))
-    if [script.value(holder), loader] != [Result(private, 1), Result(private, 2)]:
-        findings.unknown(
-            "steps of another optimiser, over another loader", steps[0].line
-        )
-        return None
-    epochs = number(times(script, loop))
-    if epochs is None:
-        findings.unknown("how often the loop of the training steps runs", steps[0].line)
-        return None
-    findings.condition(
-        f"this loop over all batches runs {epochs:g} times", steps[0].line
-    )
-    return epochs
-
-
 def _read_configuration(source: Source, options: Options, findings: Findings) -> None:
     """Read the arguments of ``make_private`` as a file."""
     findings.shown = bool(
         {"noise_multiplier", "sigma", "max_grad_norm"} & source.settings.keys()
     )
-    delta = number(source.settings.get("delta"))
-    traps.large_delta(options, delta or options.delta, findings, source.line("delta"))
+    name = "target_delta"
+    deltas = [source.settings.get(name, UNKNOWN)]
+    _judge_deltas(options, deltas, findings, source.line(name))
     wrong = (
-        ("poisson_sampling", "False", "shuffled", _SHUFFLED),
+        ("poisson_sampling", "false", "shuffled", _SHUFFLED),
         ("accountant", "gdp", "gdp", _GDP),
-        ("unit", "client|user|patient", "record-level", traps.UNIT_COST),
     )
-    for key, values, code, cost in wrong:
-        value = str(source.settings.get(key))
-        if re.match(values, value):
-            findings.alarm(code, f"{key} is {value}", cost, source.line(key))
+    for key, trap, code, cost in wrong:
+        value = source.settings.get(key)
+        if str(value).lower() == trap:
+            message = f"{key} is {value}"
+            findings.alarm(code, message, cost, source.line(key), certain=False)
 
 
 FRAMEWORKS.register("opacus", reader(LIST, read_script, _read_configuration))

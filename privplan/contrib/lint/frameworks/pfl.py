@@ -51,7 +51,6 @@ _SCALE = "the executed noise is less by this factor, and epsilon is of a cohort 
 _DRAWS = (
     "nothing is drawn as the accountant assumes, so that less or nothing is amplified"
 )
-_WEIGHTS = "private counts move the sum, and are released without noise"
 _RANDOM = "a user can be drawn several times in a cohort, and each update counts"
 
 
@@ -76,17 +75,18 @@ def _read_script(
             )
         if planned and iterations > planned:
             message = f"num_compositions is {planned:g}, and {iterations:g} iterations are trained"
-            findings.alarm("overrun", message, "those beyond cost more", call.line)
+            cost = "those beyond cost more"
+            findings.alarm("overrun", message, cost, call.line, certain=False)
     for call in script.named("get_user_sampler"):
         kind = LIST.argument(script, call, "sample_type")
         if kind == "random":
+            message = "users are drawn at random"
             findings.alarm(
-                "with-replacement", "users are drawn at random", _RANDOM, call.line
+                "with-replacement", message, _RANDOM, call.line, certain=False
             )
         if kind == "minimize_reuse" and amplified:
-            findings.alarm("not-sampled", "users are taken in turn", _DRAWS, call.line)
-    for call in script.named("WeightByDatapoints"):
-        findings.alarm("private-weights", "weights by datapoints", _WEIGHTS, call.line)
+            message = "users are taken in turn"
+            findings.alarm("not-sampled", message, _DRAWS, call.line, certain=False)
     _judge_postprocessors(script, bool(accountants), findings)
 
 
@@ -109,12 +109,12 @@ def _judge_postprocessors(script: Script, accounted: bool, findings: Findings) -
         noisy = {name for name in names if name in (_CENTRAL, *_MECHANISMS)}
         if all(names) and not noisy and findings.shown:
             cost = "the mechanism is made and not used: the releases have no noise"
-            findings.alarm("no-noise", "no postprocessor adds noise", cost, call.line)
+            message = "no postprocessor adds noise"
+            findings.alarm("no-noise", message, cost, call.line, certain=False)
         if accounted and noisy - {_CENTRAL}:
             cost = "each user adds noise that is accounted as that of a whole cohort"
-            findings.alarm(
-                "local-noise", "the mechanism is not central", cost, call.line
-            )
+            message = "the mechanism is not central"
+            findings.alarm("local-noise", message, cost, call.line, certain=False)
 
 
 def _read_configuration(source: Source, options: Options, findings: Findings) -> None:
