@@ -6,6 +6,7 @@ import pytest
 
 import privplan
 from privplan.accounting.pld import convolution
+from privplan.proven import finding_on
 from tests.accounting.pld import quadrature
 
 
@@ -88,3 +89,13 @@ def test_masses_of_rare_moves_are_those_of_a_multinomial_law(rounds):
             computed = circle[place]
             rounding = error + rounds * 1e-15 * exact
             assert -rounding <= computed - exact <= rounding + further
+
+
+def test_a_bound_on_rare_participation_is_proven_in_exact_arithmetic():
+    """Eleven rounds at a ratio of 7e-6, by a program that shares no code."""
+    pytest.importorskip("flint")
+    history = privplan.History.repeated(privplan.Release(0.71, 7e-6), 11)
+    bounds = privplan.compose(history, "add_remove").epsilon(5.7e-9)
+    relation = privplan.Relation.ADD_REMOVE
+    proof = finding_on(history, relation, bounds.upper * 1.001, 5.7e-9)
+    assert proof.outcome == "proven"
