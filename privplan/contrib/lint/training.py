@@ -99,13 +99,21 @@ class _Loop:
             if not self._plain(statement):
                 yield statement
         for node in self._script.nodes:
-            if isinstance(node, ast.For) and node is not loop:
-                if not self._counts(node):
-                    yield node
-            elif isinstance(node, ast.Name) and node.id in self._batch - {"_"}:
-                outside = node not in self._inside
-                if outside and self._script.home(node) is self._script.scope[loop]:
-                    yield self._script.statement[node]
+            if node not in self._inside and self._meets_data(node):
+                yield self._script.statement[node]
+
+    def _meets_data(self, node: ast.AST) -> bool:
+        """Whether a node outside of the loop may use records, or a batch of them."""
+        match node:
+            case ast.For():
+                return not self._counts(node)
+            case ast.Name() if node.id in self._batch - {"_"}:
+                return self._script.home(node) is self._script.scope[self._loop]
+            case ast.Call():
+                return bool(self._script.value(node.func) == self._model)
+            case ast.Assign(targets=[ast.Tuple() | ast.List()], value=ast.Name()):
+                return True
+        return False
 
     def _counts(self, loop: ast.For) -> bool:
         """Whether a loop goes over a range of numbers."""
