@@ -1,4 +1,4 @@
-"""``privplan simulate`` and ``privplan compare``: output, exit codes, bad input in one line."""
+"""``privplan simulate`` and ``compare``: output, exit codes, bad input in one line."""
 
 import csv
 import json
@@ -27,16 +27,8 @@ def call(*arguments):
 
 def test_simulate_then_again(short_path, tmp_path):
     output = tmp_path / "run"
-    arguments = (
-        "simulate",
-        short_path,
-        "--algorithm",
-        "gdpfed+",
-        "--seed",
-        3,
-        "-o",
-        output,
-    )
+    words = ("--algorithm=gdpfed+", "--seed=3", "-o", output)
+    arguments = ("simulate", short_path, *words)
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     assert "GDPFed+ on digits: test accuracy" in done.stdout
@@ -47,50 +39,43 @@ def test_simulate_then_again(short_path, tmp_path):
 
 
 def test_a_model_that_does_not_fit_the_plan(short_plan, tmp_path):
-    for update, said in (
-        ({"parameters": 2409}, "model.parameters: must be 2410 for mlp-digits"),
-        (
-            {"name": "cnn-2", "parameters": 28938},
-            "dataset: must have images of shape 1x28x28",
-        ),
+    parameters = "model.parameters: must be 2410 for mlp-digits"
+    shape = "dataset: must have images of shape 1x28x28"
+    for update, reason in (
+        ({"parameters": 2409}, parameters),
+        ({"name": "cnn-2", "parameters": 28938}, shape),
         ({"name": "gpt"}, "model.name: must be one of"),
     ):
         changed = short_plan.spec.model.model_copy(update=update)
         spec = short_plan.spec.model_copy(update={"model": changed})
-        short_plan.model_copy(update={"spec": spec}).save(tmp_path / "plan.json")
-        arguments = (
-            tmp_path / "plan.json",
-            "--algorithm",
-            "planned",
-            "-o",
-            tmp_path / "run",
-        )
-        assert said in refused("simulate", *arguments)
+        path = tmp_path / "plan.json"
+        short_plan.model_copy(update={"spec": spec}).save(path)
+        words = ("--algorithm=planned", "-o", tmp_path / "run")
+        assert reason in refused("simulate", path, *words)
 
 
 def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     output = tmp_path / "results"
-    arguments = (
-        "compare", short_path, "--algorithms", "fedavg,GDPFED+", "--seeds", 2, "-o", output,
-    )  # fmt: skip
+    words = ("--algorithms=fedavg,GDPFED+", "--seeds=2", "-o", output)
+    arguments = ("compare", short_path, *words)
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     for word in ("FedAvg", "GDPFed+", "inf", "poisson", "add_remove", "pld", "0.00188"):
         assert word in done.stdout
     rows = list(csv.DictReader((output / "results.csv").read_text().splitlines()))
     assert len(rows) == 2 * 2 * 3
-    assert {row["realised_upper"] for row in rows if row["algorithm"] == "FedAvg"} == {
-        "inf"
-    }
+    uppers = {row["realised_upper"] for row in rows if row["algorithm"] == "FedAvg"}
+    assert uppers == {"inf"}
     finished = [line for line in done.stderr.splitlines() if ", epsilon " in line]
     assert len(finished) == 2
     law = "(delta 0.00188, poisson sampling, add_remove neighbours, pld; unit "
     assert all(law in line for line in finished)
     assert (output / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert RunRecord.load(output / "GDPFed+" / "seed-1").seed == 1
-    before = (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns
+    record = output / "GDPFed+" / "seed-1" / "record.json"
+    before = record.stat().st_mtime_ns
     assert call(*arguments).stdout == done.stdout
-    assert (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns == before
+    assert record.stat().st_mtime_ns == before
 
 
 def test_a_spec_is_compared_by_each_methods_own_rule_and_recipe(tmp_path):
@@ -103,29 +88,30 @@ def test_a_spec_is_compared_by_each_methods_own_rule_and_recipe(tmp_path):
     done = call(*common, *words, "--format", "json")
     assert done.exit_code == 0, done.stderr
     rows = {row["algorithm"]: row for row in json.loads(done.stdout)}
-    plans = {name: Plan.load(tmp_path / "out" / name / "seed-0") for name in rows}
-    lengths = {}
-    for name, plan in plans.items():
-        has = name == "planned" or name.endswith(" with recipe")
-        assert plan.spec.clipping_norm == (0.1 if has else 1)
-        assert (plan.spec.averaging is not None) == has
-        if has:  # the same length of a step, signal 1 and the plan's own noise
-            noise = relative_noise(plan) if rows[name]["unit"] != "none" else 0.0
+    with_recipe = {"planned", "GDPFed+ with recipe", "FedAvg with recipe"}
+    for name, row in rows.items():
+        plan = Plan.load(tmp_path / "out" / name / "seed-0")
+        if name in with_recipe:
+            assert plan.spec.clipping_norm == 0.1
+            # The same length of a step, signal 1 and the plan's own noise.
+            noise = relative_noise(plan) if row["unit"] != "none" else 0.0
             step = plan.spec.server.learning_rate * plan.spec.clipping_norm
-            lengths[name] = step * math.hypot(1, noise)
-    assert lengths == pytest.approx(dict.fromkeys(lengths, 2.2), rel=1e-3)
-    assert set(lengths) == {"planned", "GDPFed+ with recipe", "FedAvg with recipe"}
+            assert step * math.hypot(1, noise) == pytest.approx(2.2, rel=1e-3)
+        else:
+            assert plan.spec.clipping_norm == 1
+        assert (plan.spec.averaging is not None) == (name in with_recipe)
+    assert with_recipe < rows.keys()
     assert "DP-FedPGN with recipe" not in rows
     assert (
         "DP-FedPGN cannot have the recipe: plan.server: must be left out" in done.stderr
     )
-    ratios = [
-        rows[name]["ratios"]
-        for name in ("GDPFed+", "planned without recipe", "DP-FedPGN")
+    assert rows["GDPFed+"]["ratios"] == "gdpfed_plus"
+    assert rows["planned without recipe"]["ratios"] == "balanced"
+    assert rows["DP-FedPGN"]["ratios"] == "strictest"
+    unclipped = [
+        name for name, row in rows.items() if row["recipe"].startswith("no clipping")
     ]
-    assert ratios == ["gdpfed_plus", "balanced", "strictest"]
-    clips = {name: "no clipping" not in rows[name]["recipe"] for name in rows}
-    assert [name for name, clipped in clips.items() if not clipped] == ["FedAvg"]
+    assert unclipped == ["FedAvg"]
     line = refused(*common, "--algorithms", "planned", "--recipe", "ours", "--tune")
     assert "recipe: must be left out with --tune" in line
 
@@ -135,13 +121,14 @@ def test_compare_in_processes_gives_the_same(short_path, tmp_path):
     common = ("compare", short_path, "--algorithms", "planned", "--seeds", 2)
     for jobs in (1, 2):
         answer(*common, "--jobs", jobs, "-o", tmp_path / str(jobs))
-    one, two = ((tmp_path / jobs / "results.csv").read_text() for jobs in ("1", "2"))
-    assert one == two
+    results = tmp_path / "1" / "results.csv"
+    assert results.read_text() == (tmp_path / "2" / "results.csv").read_text()
 
 
 @pytest.mark.usefixtures("pictures")
 def test_compare_leaves_folders_of_others_alone(short_path, tmp_path):
-    run, notes = tmp_path / "run", tmp_path / "notes"
+    run = tmp_path / "run"
+    notes = tmp_path / "notes"
     answer("simulate", short_path, "--algorithm=FedAvg", "-o", run)
     picture = (run / "accuracy.png").read_bytes()
     assert len(picture) > 5000
@@ -176,18 +163,14 @@ def test_compare_plans_each_method_by_its_unit_and_says_so(tmp_path):
     folder = tmp_path / "all" / "DPFedAvg" / "seed-0"
     executed = Plan.load(folder / "plan.json")
     assert (executed.unit, Plan.load(short_path).unit) == ("record", "client")
-    rows = list(
-        csv.DictReader((tmp_path / "all" / "results.csv").read_text().splitlines())
-    )
-    assert {(row["unit"], row["plan"]) for row in rows} == {
-        ("record", executed.digest[:12])
-    }
+    table = (tmp_path / "all" / "results.csv").read_text()
+    for row in csv.DictReader(table.splitlines()):
+        assert (row["unit"], row["plan"]) == ("record", executed.digest[:12])
     assert f"unit record; plan {executed.digest[:12]})" in shown.stderr
     verdict = call("verify", folder, "--rounds=0", "--plan", short_path)
     assert (verdict.exit_code, "approved was" in verdict.stdout) == (4, True)
     report = call("report", "--registry", folder, "--format", "json").stdout
     mechanism = json.loads(report)["mechanism"]
     assert mechanism["release"] == "each participant's own update in each of its rounds"
-    assert mechanism["noise"].startswith(
-        "Gaussian, on each step's sum of clipped gradients"
-    )
+    noise = "Gaussian, on each step's sum of clipped gradients"
+    assert mechanism["noise"].startswith(noise)

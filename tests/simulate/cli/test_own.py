@@ -1,4 +1,4 @@
-"""``privplan simulate --data --model`` and ``check-data``: sources, and bad input in one line."""
+"""``simulate --data --model`` and ``check-data``: sources, bad input in one line."""
 
 import json
 import re
@@ -66,36 +66,58 @@ STATISTICS = {
 def write_own_data(folder):
     """Write a plan, and own data in every form."""
     plan(folder).save(folder / "plan.json")
-    known = arrays()
-    np.savez(folder / "mine.npz", **known)
-    real = {**known, "y": known["x"][:, 0].astype(np.float32)}
-    np.savez(folder / "real.npz", **real)
-    np.savez(
-        folder / "gap.npz", **{**real, "y": np.where(np.arange(400) == 9, np.nan, 1.0)}
-    )
-    np.savez(folder / "tokens.npz", x=np.arange(1200).reshape(400, 3) % 7)
-    people = {
-        f"{number}": "strict" if number < STRICT else "loose"
-        for number in range(CLIENTS)
-    }
-    people_lines = [f"{client},{group}" for client, group in people.items()]
-    (folder / "people.csv").write_text(
-        "\n".join(["client,group", *people_lines]) + "\n"
-    )
-    (folder / "twice.csv").write_text("client,group\n0,strict\n0,loose\n")
-    (folder / "some.csv").write_text("client,group\n0,strict\n")
-    (folder / "broken.parquet").write_text("no table")
-    np.savez(folder / "other.npz", records=known["x"], y=known["y"])
-    (folder / "broken.npz").write_text("no archive")
     (folder / "own_code.py").write_text(MODULE)
     (folder / "own_exit.py").write_text("raise SystemExit(0)\n")
+    write_archives(folder)
+    write_tables(folder)
+    write_statistics(folder)
+    write_images(folder)
+
+
+def group_of(client):
+    """The privacy group of a client, by its number."""
+    return "strict" if client < STRICT else "loose"
+
+
+def write_archives(folder):
+    """Write NPZ files."""
+    mine = arrays()
+    np.savez(folder / "mine.npz", **mine)
+    real = {**mine, "y": mine["x"][:, 0].astype(np.float32)}
+    np.savez(folder / "real.npz", **real)
+    gap = {**real, "y": np.where(np.arange(400) == 9, np.nan, 1.0)}
+    np.savez(folder / "gap.npz", **gap)
+    np.savez(folder / "tokens.npz", x=np.arange(1200).reshape(400, 3) % 7)
+    np.savez(folder / "other.npz", records=mine["x"], y=mine["y"])
+    np.savez(folder / "objects.npz", x=mine["x"], y=np.array([{}, None] * 200, object))
+    strangers = mine["client"] + 15
+    np.savez(folder / "strangers.npz", x=mine["x"], y=mine["y"], client=strangers)
+    (folder / "broken.npz").write_text("no archive")
+
+
+def write_tables(folder):
+    """Write tables of records, and of the groups of clients."""
+    people = [f"{client},{group_of(client)}" for client in range(CLIENTS)]
+    write_csv(folder / "people.csv", "client,group", people)
+    write_csv(folder / "twice.csv", "client,group", ["0,strict", "0,loose"])
+    write_csv(folder / "some.csv", "client,group", ["0,strict"])
+    columns = zip(*arrays().values(), strict=True)
     lines = [
         f"{50 + 10 * x[0]:.2f},{'fm'[row % 2]},{25 + x[1]:.2f},{y},p{client},{group}"
-        for row, (x, y, client, group) in enumerate(zip(*known.values(), strict=True))
+        for row, (x, y, client, group) in enumerate(columns)
     ]
     header = "age,sex,bmi,ill,patient,unit"
-    (folder / "mine.csv").write_text("\n".join([header, *lines]) + "\n")
-    (folder / "text.csv").write_text("\n".join([header, "old,f,1,0,p0,strict"]) + "\n")
+    write_csv(folder / "mine.csv", header, lines)
+    write_csv(folder / "text.csv", header, ["old,f,1,0,p0,strict"])
+    (folder / "broken.parquet").write_text("no table")
+
+
+def write_csv(path, header, lines):
+    path.write_text("\n".join([header, *lines]) + "\n")
+
+
+def write_statistics(folder):
+    """Write sound and wrong statistics of the table's columns."""
     for name, change in {
         "stats": {},
         "no-bmi": {"bmi": None},
@@ -104,30 +126,33 @@ def write_own_data(folder):
         "worded": {"age": {"mean": "fifty", "std": 1}},
         "filled": {"sex": {"categories": ["f", "m"], "fill": "x"}},
     }.items():
-        content = {
-            key: value for key, value in {**STATISTICS, **change}.items() if value
-        }
+        statistics = {**STATISTICS, **change}
+        content = {key: value for key, value in statistics.items() if value}
         (folder / f"{name}.json").write_text(json.dumps(content))
     (folder / "list.json").write_text("[]")
     (folder / "damaged.json").write_text("{")
-    generator, groups = np.random.default_rng(1), ["client,group"]
+
+
+def write_images(folder):
+    """Write images by client and class, and some of two sizes."""
+    generator = np.random.default_rng(1)
+    groups = []
     for client in range(CLIENTS):
-        groups.append(f"c{client:02d},{'strict' if client < STRICT else 'loose'}")
+        name = f"c{client:02d}"
+        groups.append(f"{name},{group_of(client)}")
         for row in range(6):
-            path = (
-                folder / "faces" / f"c{client:02d}" / f"class{row % 2}" / f"{row}.png"
-            )
-            path.parent.mkdir(parents=True, exist_ok=True)
             pixels = generator.integers(0, 100, (4, 4)) + 100 * (row % 2)
-            Image.fromarray(pixels.astype(np.uint8)).save(path)
-    (folder / "groups.csv").write_text("\n".join(groups) + "\n")
-    np.savez(folder / "objects.npz", x=known["x"], y=np.array([{}, None] * 200, object))
-    strangers = {name: known[name] for name in ("x", "y")}
-    np.savez(folder / "strangers.npz", **strangers, client=known["client"] + 15)
-    for name, size in (("one", 4), ("two", 5)):
-        path = folder / "mixed" / "c" / "class" / f"{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.zeros((size, size), np.uint8)).save(path)
+            path = folder / "faces" / name / f"class{row % 2}" / f"{row}.png"
+            write_image(path, pixels)
+    write_csv(folder / "groups.csv", "client,group", groups)
+    mixed = folder / "mixed" / "c" / "class"
+    write_image(mixed / "small.png", np.zeros((4, 4)))
+    write_image(mixed / "tall.png", np.zeros((5, 5)))
+
+
+def write_image(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
 
 
 TABLE = "--label ill --client patient --group unit --statistics stats.json"
@@ -150,13 +175,12 @@ def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
     options = "--algorithm planned --model own_code:Net --seed 4"
     for number, source in enumerate(("mine.npz", "own_code:data")):
         simulate(f"{options} --data {source} -o run{number}")
-    one, other = (RunRecord.load(workplace / f"run{number}") for number in range(2))
-    assert one.chain == other.chain
-    assert one.configuration == other.configuration
-    assert (
-        "nothing was trained"
-        in simulate(f"{options} --data mine.npz -o run0", privplan).stderr
-    )
+    of_file = RunRecord.load(workplace / "run0")
+    of_function = RunRecord.load(workplace / "run1")
+    assert of_file.chain == of_function.chain
+    assert of_file.configuration == of_function.configuration
+    again = simulate(f"{options} --data mine.npz -o run0", privplan)
+    assert "nothing was trained" in again.stderr
     line = simulate("--algorithm planned --seed 4 --data mine.npz -o run0", refused)
     assert "or the plan's name of your own model, given with --model" in line
 
@@ -176,29 +200,49 @@ WRONG = {
     "task": ["mine.npz --task rank", "faces --task regression"],
     "data.y": ["real.npz", "gap.npz --task regression"],
     "data.x": ["mine.npz --task next-token"],
-    "label": ["tokens.npz", "mine.csv TABLE --task binary --label ill,sex", "faces --label x"],
+    "label": [
+        "tokens.npz",
+        "mine.csv TABLE --task binary --label ill,sex",
+        "faces --label x",
+    ],
     "metric": ["REAL --metric accuracy", "REAL --metric own_code:nothing"],
     "loss": ["REAL --loss own_code:number", "REAL --loss own_code:by_record"],
     "model": [
-        "mine.npz --model own_code:Normed", "mine.npz --model own_code:Nothing",
-        'mine.npz --model-args \'{"width": 3}\'',
+        "mine.npz --model own_code:Normed",
+        "mine.npz --model own_code:Nothing",
+        "mine.npz --model-args '{\"width\": 3}'",
     ],
     "test": ["REAL --test mine.csv", "REAL --test nowhere.npz"],
     "data": [
-        "broken.parquet --label y", "own_exit:data", "own-code:data",
-        "objects.npz", "mixed", "text.csv TABLE",
+        "broken.parquet --label y",
+        "own_exit:data",
+        "own-code:data",
+        "objects.npz",
+        "mixed",
+        "text.csv TABLE",
     ],
-    "data.test_share": ["REAL --test real.npz --test-share 0.2", "mine.npz --test-share nan"],
+    "data.test_share": [
+        "REAL --test real.npz --test-share 0.2",
+        "mine.npz --test-share nan",
+    ],
     "group": ["mine.npz --groups people.csv --group group"],
     "groups": [
-        "mine.npz --groups nowhere.csv", "mine.npz --groups twice.csv",
-        "mine.npz --groups mine.csv", "own_code:data --groups people.csv",
+        "mine.npz --groups nowhere.csv",
+        "mine.npz --groups twice.csv",
+        "mine.npz --groups mine.csv",
+        "own_code:data --groups people.csv",
     ],
     "data.group": ["mine.npz --groups some.csv", "mine.npz --group client", "faces"],
-    "features": ["mine.npz --features a,b", "other.npz", "mine.csv TABLE --features age,age"],
+    "features": [
+        "mine.npz --features a,b",
+        "other.npz",
+        "mine.csv TABLE --features age,age",
+    ],
     "statistics": [
-        "mine.npz --statistics stats.json", "mine.csv --label ill",
-        "mine.csv TABLE --statistics list.json", "mine.csv TABLE --statistics damaged.json",
+        "mine.npz --statistics stats.json",
+        "mine.csv --label ill",
+        "mine.csv TABLE --statistics list.json",
+        "mine.csv TABLE --statistics damaged.json",
     ],
     "partition": ["mine.npz --partition pathological:2"],
     "dataset": ["mine.npz --dataset digits"],
@@ -209,27 +253,41 @@ WRONG = {
     "statistics.age.mean": ["mine.csv TABLE --statistics worded.json"],
     "statistics.sex.fill": ["mine.csv TABLE --statistics filled.json"],
     "model-args": ["mine.npz --model-args ["],
-    "model.parameters": ['mine.npz --model-args \'{"hidden": 7}\''],
-}  # fmt: skip
+    "model.parameters": ["mine.npz --model-args '{\"hidden\": 7}'"],
+}
 """Words after ``--data``, by the field that the refusal names."""
 ALONE = (
-    "--model own_code:Net", "--label y", "--model-args {}", "--fix", "--task regression",
-    "--test mine.npz", "--groups people.csv", "--metric accuracy", "--loss own_code:constant",
-)  # fmt: skip
-"""Options of ``simulate`` that need ``--data`` or ``--model``; the field is the option."""
+    "--model own_code:Net",
+    "--label y",
+    "--model-args {}",
+    "--fix",
+    "--task regression",
+    "--test mine.npz",
+    "--groups people.csv",
+    "--metric accuracy",
+    "--loss own_code:constant",
+)
+"""Options of ``simulate`` that need ``--data`` or ``--model``, as the refusal says."""
 CHECKED = {
-    "data": ["own_code:leaves"], "data.group": ["mine.npz --client y"],
+    "data": ["own_code:leaves"],
+    "data.group": ["mine.npz --client y"],
     "model": [
-        "--model own_code:pairs", "--model own_code:Normed",
+        "--model own_code:pairs",
+        "--model own_code:Normed",
         "real.npz --model own_code:Faces --task regression",
-    ], "fix": ["mine.npz --fix"],
+    ],
+    "fix": ["mine.npz --fix"],
     "model-args": ["--model own_code:Net --model-args []"],
-}  # fmt: skip
+}
 """Words after ``check-data``, by the field that the refusal names."""
 
 
 def cases(table):
-    return [(field, words) for field, lines in table.items() for words in lines]
+    """Pairs of a field and words."""
+    pairs = []
+    for field, lines in table.items():
+        pairs += [(field, words) for words in lines]
+    return pairs
 
 
 def check_refused(done, field):
@@ -271,25 +329,21 @@ def test_check_data_says_what_a_spec_needs(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     assert "unit: a client, with all its records" in run("check-data mine.npz").stdout
     words = "check-data mine.npz --model own_code:Net --format json"
-    found = json.loads(answer(*words.split()))
+    facts = json.loads(answer(*words.split()))
     plan = Plan.load(workplace / "plan.json")
-    assert found["parameters"] == plan.spec.model.parameters
-    clients = {name: one["clients"] for name, one in found["groups"].items()}
+    assert facts["parameters"] == plan.spec.model.parameters
+    clients = {name: group["clients"] for name, group in facts["groups"].items()}
     assert clients == {group.name: group.clients for group in plan.spec.groups}
-    assert (
-        run("check-data --model own_code:Net").stdout
-        == "model: own_code:Net, parameters: 50\n"
-    )
+    of_model = run("check-data --model own_code:Net").stdout
+    assert of_model == "model: own_code:Net, parameters: 50\n"
 
 
 def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_path):
     monkeypatch.chdir(workplace)
-    words = f"--data mine.npz --test strangers.npz --model own_code:Net -o {tmp_path / 'run'}"
-    done = simulate(f"--algorithm planned {words}", privplan)
-    assert (
-        "300 of 400 test records are of clients that have no training rec"
-        in done.stderr
-    )
+    words = "--algorithm planned --data mine.npz --test strangers.npz"
+    done = simulate(f"{words} --model own_code:Net -o {tmp_path / 'run'}", privplan)
+    warning = "300 of 400 test records are of clients that have no training rec"
+    assert warning in done.stderr
 
 
 def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch):
@@ -313,10 +367,9 @@ def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatc
         chains.append(RunRecord.load(workplace / f"tables{number}").chain)
     simulate(f"{options} --data mine.csv --group unit -o tables2")
     assert {*chains} == {RunRecord.load(workplace / "tables2").chain}
-    both = load_own(
-        "mine.npz", DataOptions(test=Path("mine.npz"), groups=Path("people.csv"))
-    )
-    tested, _ = both.prepared(Plan.load(workplace / "plan.json").groups)
+    options = DataOptions(test=Path("mine.npz"), groups=Path("people.csv"))
+    data = load_own("mine.npz", options)
+    tested, _ = data.prepared(Plan.load(workplace / "plan.json").groups)
     assert len(tested.test_y) == len(tested.train_y) == 400
 
 
@@ -333,9 +386,9 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
 ):
     monkeypatch.chdir(workplace)
     write_line_spec(workplace)
-    own = "--data real.npz --task regression --model own_code:Line"
+    with_own = "--data real.npz --task regression --model own_code:Line"
     answer("solve", "line.yaml", "-o", "line.json")
-    options = f"{own} --metric mae --loss torch.nn:L1Loss"
+    options = f"{with_own} --metric mae --loss torch.nn:L1Loss"
     words = f"compare line.json --algorithms planned {options} --seeds 1 -o compared"
     assert "test mae" in answer(*words.split())
     folder = Path("compared/planned/seed-0")
@@ -346,8 +399,8 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
     assert "its score is only claimed" in verified.output
     alone = refused(*f"verify {folder} --model own_code:Line --task regression".split())
     assert alone.startswith("task: is only for --data")
-    other = refused(*f"verify {folder} {options.replace('real', 'mine')}".split())
-    assert other.startswith("dataset: must be the data of the run")
+    of_others = refused(*f"verify {folder} {options.replace('real', 'mine')}".split())
+    assert of_others.startswith("dataset: must be the data of the run")
     answer(
         *shlex.split(
             f"report {folder} --plan line.json --rounds 1 {options} -o page.html"
@@ -360,13 +413,11 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(
         "MODULE:CLASS", "own_code:Line"
     )
     answer(*shlex.split(f"{line} --loss torch.nn:L1Loss -o again"))
-    first, again = (
-        RunRecord.load(one).configuration for one in (folder, Path("again"))
-    )
-    assert first["data"] == again["data"]
+    again = RunRecord.load(Path("again")).configuration
+    assert RunRecord.load(folder).configuration["data"] == again["data"]
     for words, line in (
         ("", "data: must be given again for a run on own data, with --data"),
-        (own, "metric: must be mae, as in the run, found 'rmse'"),
+        (with_own, "metric: must be mae, as in the run, found 'rmse'"),
         (options.replace("Line", "Net"), "model: must be the model of the run"),
         (
             options.replace("real", "mine"),
@@ -387,9 +438,8 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch):
         "--data real.npz --task regression --model own_code:Line --rounds 2 --clients 8"
     )
     assert "data set real.npz" in answer(*f"proxy pilot line.yaml {options}".split())
-    whole = run(
-        f"proxy pilot line.yaml {options.replace('--clients 8', '')}"
-    )  # 50 by default
+    # 50 clients by default, at most all.
+    whole = run(f"proxy pilot line.yaml {options.replace('--clients 8', '')}")
     assert f"{CLIENTS} of {CLIENTS} clients per round" in whole.stdout, whole.output
     done = run(f"proxy pilot line.yaml {options} --metric mae")
     assert "metric: must be left out: a pilot computes none" in done.stderr
@@ -398,24 +448,33 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch):
 def test_runs_on_the_same_people_say_what_they_spend_together(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     monkeypatch.setenv("COLUMNS", "200")  # no cell of the table is folded
-    words = "compare plan.json --algorithms planned,DP-FedAvg --seeds 2 --model own_code:Net"
-    asked = [*words.split(), "--data", "mine.npz", "-o", "all"]
-    done = privplan(*asked, "--book", "b.sqlite")
+    words = [
+        "compare",
+        "plan.json",
+        "--algorithms",
+        "planned,DP-FedAvg",
+        "--seeds",
+        "2",
+        "--model",
+        "own_code:Net",
+        "--data",
+        "mine.npz",
+    ]
+    done = privplan(*words, "-o", "all", "--book", "b.sqlite")
     assert done.exit_code == 0, done.stderr
     shown = json.loads(
         answer("book", "show", "--address", "b.sqlite", "--format", "json")
     )
-    booked = {one["group"]: one["epsilon_upper"] for one in shown}
+    booked = {account["group"]: account["epsilon_upper"] for account in shown}
     for begin in ("before the first run", "spent"):
-        found = re.findall(rf"{begin}: (\w+): 4 runs .* together epsilon ([\d.]+) for each client",
-                           done.stderr)  # fmt: skip
-        assert {name: float(value) for name, value in found} == pytest.approx(
-            booked, rel=1e-3
-        )
-    again = privplan(*asked[:-1], "seeded", "--noise", "seeded")
+        line = r"(\w+): 4 runs .* together epsilon ([\d.]+) for each client"
+        epsilons = re.findall(f"{begin}: {line}", done.stderr)
+        together = {name: float(epsilon) for name, epsilon in epsilons}
+        assert together == pytest.approx(booked, rel=1e-3)
+    again = privplan(*words, "-o", "seeded", "--noise", "seeded")
     assert again.stderr.count("together epsilon inf") == 4  # their noise is the same
     assert "(2 rehearsals)" in again.stdout
-    refused(*asked, "--noise", "seeded", "--book", "b.sqlite")
+    refused(*words, "-o", "all", "--noise", "seeded", "--book", "b.sqlite")
 
 
 def test_own_code_leaves_nothing_on_the_path_but_workers_find_it(tmp_path, monkeypatch):

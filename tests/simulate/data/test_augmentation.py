@@ -1,7 +1,8 @@
-"""Random shifts and flips: what they do, how often, and that only the client decides them."""
+"""Random shifts and flips: what they do, how often, and that a client decides them."""
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -37,44 +38,50 @@ def changed(x, rule, seed=3):
 
 def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely():
     x = torch.rand(10, 4, 30, 2, 4, 5, generator=torch.Generator().manual_seed(0))
-    found = changed(x, Augmentation(shift=1, flip=0.25))
+    results = changed(x, Augmentation(shift=1, flip=0.25)).flatten(0, 2).numpy()
+    moves = list(product((-1, 0, 1), (-1, 0, 1), (False, True)))
     counts = Counter()
-    ways = [(d, r, f) for d in (-1, 0, 1) for r in (-1, 0, 1) for f in (False, True)]
-    for one, other in zip(
-        x.flatten(0, 2).numpy(), found.flatten(0, 2).numpy(), strict=True
-    ):
-        [way] = [way for way in ways if np.array_equal(moved(one, *way), other)]
-        counts[way] += 1
-    for way in ways:  # 1,200 images; five standard deviations of a binomial count
-        chance = (0.25 if way[2] else 0.75) / 9
+    for image, result in zip(x.flatten(0, 2).numpy(), results, strict=True):
+        [move] = [move for move in moves if np.array_equal(moved(image, *move), result)]
+        counts[move] += 1
+    # 1,200 images; five standard deviations of a binomial count.
+    for move in moves:
+        chance = (0.25 if move[2] else 0.75) / 9
         deviation = (1200 * chance * (1 - chance)) ** 0.5
-        assert abs(counts[way] - 1200 * chance) < 5 * deviation
+        assert abs(counts[move] - 1200 * chance) < 5 * deviation
 
 
-def with_rule(rule):
-    plan = small.plan()
+def with_rule(plan, rule):
+    """The plan with another augmentation."""
     local = plan.spec.local.model_copy(update={"augmentation": rule})
-    return plan.model_copy(
-        update={"spec": plan.spec.model_copy(update={"local": local})}
-    )
+    spec = plan.spec.model_copy(update={"local": local})
+    return plan.model_copy(update={"spec": spec})
 
 
 def solved(unit, rule):
     """A plan of clients, or of records, some of whose mini-batches are empty."""
-    records, length = unit == "record", "epochs" if unit == "record" else "steps"
-    held = {"records": 6} if records else {}
+    of_records = unit == "record"
+    group = {"clients": 9, "epsilon": 8}
+    if of_records:
+        group["records"] = 6
+    length = "epochs" if of_records else "steps"
     data = {
-        "name": "solved", "unit": unit,
-        "groups": [{"name": name, "clients": 9, "epsilon": 8, **held} for name in ("a", "b")],
-        "delta": 1e-3, "rounds": 2, "cohort": 6, "clipping_norm": 1.0,
+        "name": "solved",
+        "unit": unit,
+        "groups": [{"name": "a", **group}, {"name": "b", **group}],
+        "delta": 1e-3,
+        "rounds": 2,
+        "cohort": 6,
+        "clipping_norm": 1.0,
         "local": {length: 2, "batch_size": 2, "augmentation": rule.model_dump()},
         "model": {"name": "mlp-digits", "parameters": 2410},
-    }  # fmt: skip
+    }
     return solve(Spec.parse(data), second_opinion=False)
 
 
 def world(rule):
-    return small.setting(ALGORITHMS.get("planned").build(with_rule(rule)))
+    plan = with_rule(small.plan(), rule)
+    return small.setting(ALGORITHMS.get("planned").build(plan))
 
 
 def rows(experiment, clients, round_=1):
@@ -87,13 +94,13 @@ def rows(experiment, clients, round_=1):
 def test_mini_batches_are_the_same_ones_changed_by_each_clients_own_stream():
     rule = Augmentation(shift=1)
     plain, labels = rows(world(None), [0, 1, 2])
-    found, same = rows(world(rule), [0, 1, 2])
+    changed_rows, same = rows(world(rule), [0, 1, 2])
     assert torch.equal(labels, same)
-    assert not torch.equal(plain, found)
+    assert not torch.equal(plain, changed_rows)
     source = streams(8, Purpose.AUGMENTATION, 1, clients=np.arange(3))
-    assert torch.equal(found, augmented(plain, rule, source))
+    assert torch.equal(changed_rows, augmented(plain, rule, source))
     alone, _ = rows(world(rule), [2])
-    assert torch.equal(alone[0], found[2])
+    assert torch.equal(alone[0], changed_rows[2])
     later, _ = rows(world(rule), [2], round_=2)
     assert not torch.equal(later, alone)
 
@@ -115,17 +122,13 @@ def test_records_that_cannot_be_moved_are_refused():
     ("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")]
 )
 def test_a_run_is_replayed_with_the_images_of_its_clients(name, unit, tmp_path):
-    folder, plan = tmp_path / "run", solved(unit, Augmentation(shift=1, flip=0.5))
+    folder = tmp_path / "run"
+    plan = solved(unit, Augmentation(shift=1, flip=0.5))
     execute(Request(plan, name, "digits", folder))
     report = Replay(folder).run(None, 0, lambda done, total: None)
     assert (report.outcome, report.reason) == ("passed", report.reason)
 
     replay = Replay(folder)
-    local = plan.spec.local.model_copy(
-        update={"augmentation": Augmentation(shift=2, flip=0.5)}
-    )
-    other = plan.model_copy(
-        update={"spec": plan.spec.model_copy(update={"local": local})}
-    )
-    replay.world = replace(replay.world, plan=other)
+    wrong = with_rule(plan, Augmentation(shift=2, flip=0.5))
+    replay.world = replace(replay.world, plan=wrong)
     assert replay.run(None, 0, lambda done, total: None).outcome == "failed"

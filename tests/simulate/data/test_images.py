@@ -1,4 +1,4 @@
-"""Images: their files, archives and downloads, colours, sizes, and pickles that are data only."""
+"""Images: their files, archives, downloads, colours and sizes; pickles of data only."""
 
 import gzip
 import hashlib
@@ -83,16 +83,19 @@ def test_mnist_knows_its_writers(tmp_path):
     files = {
         f"{name}.gz": gzip.compress(content) for name, content in small_files().items()
     }
-    train, test = np.zeros((20, 8), np.int64), np.zeros((13, 8), np.int64)
-    train[:, 0], train[:, 2] = np.arange(20) % 10, 7 + np.arange(20) // 15
-    test[:, 0], test[:, 2] = np.arange(13), 9
+    train = np.zeros((20, 8), np.int64)
+    train[:, 0] = np.arange(20) % 10
+    train[:, 2] = 7 + np.arange(20) // 15
+    test = np.zeros((13, 8), np.int64)
+    test[:, 0] = np.arange(13)
+    test[:, 2] = 9
     files["qmnist-train-labels-idx2-int"] = idx_of_integers(train)
     files["qmnist-test-labels-idx2-int"] = idx_of_integers(test)
     folder = written(tmp_path / "MNIST" / "raw", files)
     data = load("mnist", tmp_path)
     assert data.train_people.tolist() == [7] * 15 + [8] * 5
     assert data.test_people.tolist() == [9] * 10
-    digest, writers = data.digest, load("mnist-writers", tmp_path)
+    writers = load("mnist-writers", tmp_path)
     assert writers.train_people.tolist() == [7] * 14 + [8] * 5
     assert torch.equal(writers.test_x, data.train_x[9:10])  # the tenth of writer 7
     (folder / "qmnist-test-labels-idx2-int").unlink()
@@ -102,7 +105,7 @@ def test_mnist_knows_its_writers(tmp_path):
         load("mnist-writers", tmp_path)
     plain = load("mnist", tmp_path)
     assert plain.train_people is None
-    assert plain.digest != digest
+    assert plain.digest != data.digest
     wrong = idx_of_integers(np.ones((20, 8), np.int64))
     for name in ("train", "test"):
         (folder / f"qmnist-{name}-labels-idx2-int").write_bytes(wrong)
@@ -111,17 +114,21 @@ def test_mnist_knows_its_writers(tmp_path):
 
 
 def test_downloads_use_https_and_sha256():
-    weak, addresses = set(), []
-    for name, row in DATASETS.items():
-        archive = getattr(row, "archive", None)
-        sums = [] if archive is None else [archive.checksum]
+    addresses = []
+    for name, dataset in DATASETS.items():
+        archive = getattr(dataset, "archive", None)
         if archive is None:
-            sums = [*(getattr(row, "sums", None) or {}).values()]
-        weak |= {name for one in sums if len(one) != 64}
-        addresses += [archive.address] if archive else [getattr(row, "address", "")]
-    assert not weak
-    assert all(one.startswith("https://") for one in addresses if one)
-    assert len([one for one in addresses if one]) >= 6
+            sums = (getattr(dataset, "sums", None) or {}).values()
+            addresses.append(getattr(dataset, "address", ""))
+        else:
+            sums = [archive.checksum]
+            addresses.append(archive.address)
+        for checksum in sums:
+            assert len(checksum) == 64, name
+    addresses = [address for address in addresses if address]
+    assert len(addresses) >= 6
+    for address in addresses:
+        assert address.startswith("https://")
 
 
 def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
@@ -129,10 +136,10 @@ def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
     sums = {
         name: hashlib.sha256(content).hexdigest() for name, content in packed.items()
     }
-    asked = []
+    requested = []
 
     def answer(address, timeout):
-        asked.append(address)
+        requested.append(address)
         return io.BytesIO(packed[address.rpartition("/")[2].removesuffix(".gz")])
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
@@ -142,7 +149,7 @@ def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
     )
     load("fashion-mnist", tmp_path, download=True)
     load("fashion-mnist", tmp_path, download=True)
-    assert len(asked) == 4
+    assert len(requested) == 4
     wrong = {**sums, FILES[0]: "0" * 64}
     monkeypatch.setitem(
         DATASETS._components, "fashion-mnist", replace(published, sums=wrong)
@@ -158,11 +165,16 @@ def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\0\0\x08", b"\0\0\x08\x01\0\0\0\x05ab", b"\0\0\x0c\x01\0\0\0\x01abc",
-        b"\0\0\x0d\x01\0\0\0\x01a", b"\0\0\x08\x02\0\0",
-        b"\0\0\x08\xff" + 255 * b"\0\0\0\x01" + b"a", b"\0\0\x08\x04" + bytes(4) + 12 * b"\xff",
+        b"",
+        b"\0\0\x08",
+        b"\0\0\x08\x01\0\0\0\x05ab",
+        b"\0\0\x0c\x01\0\0\0\x01abc",
+        b"\0\0\x0d\x01\0\0\0\x01a",
+        b"\0\0\x08\x02\0\0",
+        b"\0\0\x08\xff" + 255 * b"\0\0\0\x01" + b"a",
+        b"\0\0\x08\x04" + bytes(4) + 12 * b"\xff",
     ],
-)  # fmt: skip
+)
 def test_a_damaged_idx_file_is_refused(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -180,7 +192,7 @@ LABELS = [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 9, 9]
 
 
 def batch(rows, key=b"labels"):
-    """A pickled batch as CIFAR's are: a dictionary of bytes, rows of channels, a list."""
+    """A pickled batch as CIFAR's are: a dictionary of bytes, channels and a list."""
     content = {
         key: LABELS[rows],
         b"data": IMAGES[rows].reshape(-1, 3072),
@@ -288,7 +300,8 @@ def svhn_files(folder):
 
 
 def test_svhn_from_its_files(tmp_path):
-    folder, data = svhn_files(tmp_path / "SVHN"), load("svhn", tmp_path)
+    folder = svhn_files(tmp_path / "SVHN")
+    data = load("svhn", tmp_path)
     np.testing.assert_array_equal(data.train_x, IMAGES[:3])
     np.testing.assert_array_equal(data.test_x, IMAGES[3:6])
     assert data.train_y.tolist() == [0, 1, 9]
@@ -360,9 +373,8 @@ def test_colour_becomes_its_mean():
 def test_grey_is_repeated():
     data = own_images((1, 8, 8), mean=10.0)
     colour = fitted(data, (3, 8, 8))
-    assert all(
-        torch.equal(colour.train_x[:, one], data.train_x[:, 0]) for one in range(3)
-    )
+    for channel in range(3):
+        assert torch.equal(colour.train_x[:, channel], data.train_x[:, 0])
     assert colour.mean == 10.0
 
 
@@ -370,8 +382,8 @@ def test_half_the_size_keeps_the_mean():
     data = own_images((1, 16, 16), count=BLOCK + 3)
     small = fitted(data, (1, 8, 8))
     assert small.train_x.shape == (BLOCK + 3, 1, 8, 8)
-    means = [one.train_x.double().mean().item() for one in (data, small)]
-    assert means[0] == pytest.approx(means[1], abs=0.2)
+    mean = data.train_x.double().mean().item()
+    assert small.train_x.double().mean().item() == pytest.approx(mean, abs=0.2)
     assert fitted(own_images((1, 4, 4)), (1, 9, 5)).test_x.shape == (5, 1, 9, 5)
 
 
@@ -391,24 +403,20 @@ class OldPickler(pickle._Pickler):
 
 
 def dump(value, path):
-    """Protocol 2 of Python 2 with the names of an old numpy, as in the published files."""
+    """Protocol 2 of Python 2 with names of an old numpy, as in the published files."""
     content = io.BytesIO()
     OldPickler(content, protocol=2).dump(value)
     path.write_bytes(content.getvalue().replace(b"cnumpy._core.", b"cnumpy.core."))
 
 
 def test_a_file_of_python_2_is_read(tmp_path):
-    dump(
-        {b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"},
-        tmp_path / "batch",
-    )
-    assert (
-        b"cnumpy.core.multiarray\n_reconstruct\n" in (tmp_path / "batch").read_bytes()
-    )
-    found = read_pickle(tmp_path / "batch")
-    np.testing.assert_array_equal(found[b"data"], ARRAY)
-    assert found[b"labels"] == [1, 2, 3]
-    assert found[b"batch_label"] == b"one"
+    path = tmp_path / "batch"
+    dump({b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"}, path)
+    assert b"cnumpy.core.multiarray\n_reconstruct\n" in path.read_bytes()
+    content = read_pickle(path)
+    np.testing.assert_array_equal(content[b"data"], ARRAY)
+    assert content[b"labels"] == [1, 2, 3]
+    assert content[b"batch_label"] == b"one"
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
@@ -417,9 +425,9 @@ def test_a_file_of_python_3_is_read(protocol, tmp_path):
     path.write_bytes(
         pickle.dumps({"data": ARRAY, b"text": b"\xff\x00"}, protocol=protocol)
     )
-    found = read_pickle(path)
-    np.testing.assert_array_equal(found[b"data"], ARRAY)
-    assert found[b"text"] == b"\xff\x00"
+    content = read_pickle(path)
+    np.testing.assert_array_equal(content[b"data"], ARRAY)
+    assert content[b"text"] == b"\xff\x00"
 
 
 class Call:
@@ -451,7 +459,8 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_file_that_would_run_code_is_refused_and_not_run(kind, protocol, tmp_path):
-    mark, path = tmp_path / MARK, tmp_path / "batch"
+    mark = tmp_path / MARK
+    path = tmp_path / "batch"
     content = {b"data": ARRAY, b"labels": [BAD[kind](mark)]}
     path.write_bytes(pickle.dumps(content, protocol=protocol))
     with pytest.raises(

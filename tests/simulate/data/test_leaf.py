@@ -1,4 +1,4 @@
-"""Natural splits (LEAF, the roles of Shakespeare's plays), published data, and CSV dialects."""
+"""Natural splits (LEAF, roles of Shakespeare's plays), published data, CSV dialects."""
 
 import gzip
 import json
@@ -24,12 +24,12 @@ from simulate.data.registry import load
 from tests.simulate import tiny
 
 
-def leaf_file(held):
+def leaf_file(records):
     """A file in LEAF's format; its counts are of no use, as in some published ones."""
     content = {
-        "users": list(held),
-        "num_samples": [99 for _ in held],
-        "user_data": {name: {"x": x, "y": y} for name, (x, y) in held.items()},
+        "users": list(records),
+        "num_samples": [99 for _ in records],
+        "user_data": {name: {"x": x, "y": y} for name, (x, y) in records.items()},
     }
     return json.dumps(content).encode()
 
@@ -53,14 +53,8 @@ def test_a_window_and_what_comes_next():
     assert len(LINE) == 81
     x, y = sliding_windows(LINE)
     assert x.shape == (1, 80)
-    assert x[0, :6].tolist() == [
-        44,
-        67,
-        1,
-        54,
-        57,
-        8,
-    ]  # "To be," by hand from LEAF's list
+    to_be = [44, 67, 1, 54, 57, 8]  # "To be," by hand from LEAF's list
+    assert x[0, :6].tolist() == to_be
     assert y.tolist() == [58]  # "f"
     assert sliding_windows(LINE[:80])[0].shape == (0, 80)
     x, y = sliding_windows(LINE + "fer")
@@ -93,17 +87,17 @@ def roles():
 
 @pytest.mark.parametrize("name", ["roles.json", "roles.json.gz"])
 def test_shakespeare_from_roles(name, tmp_path):
-    said = roles()
-    content = json.dumps({"users": list(said), "text": said}).encode()
+    texts = roles()
+    content = json.dumps({"users": list(texts), "text": texts}).encode()
     written(tmp_path / "Shakespeare" / name, content)
     data = load("shakespeare", tmp_path)
     assert data.shape == (80,)
     assert np.bincount(data.train_people).tolist() == [900, 18]
     assert np.bincount(data.test_people).tolist() == [21]
-    assert text_of(data.train_x[3]) == said["PLAY_LONG"][3:83]
-    assert data.classes[data.train_y[3]] == said["PLAY_LONG"][83]
-    assert text_of(data.test_x[0]) == said["PLAY_LONG"][979:1059]
-    assert text_of(data.train_x[900]) == said["PLAY_MIDDLE"][:80]
+    assert text_of(data.train_x[3]) == texts["PLAY_LONG"][3:83]
+    assert data.classes[data.train_y[3]] == texts["PLAY_LONG"][83]
+    assert text_of(data.test_x[0]) == texts["PLAY_LONG"][979:1059]
+    assert text_of(data.train_x[900]) == texts["PLAY_MIDDLE"][:80]
 
 
 def grey(number):
@@ -112,14 +106,13 @@ def grey(number):
 
 
 def femnist_files(root):
-    held = {
-        "f0001": (
-            [grey(row % 10) for row in range(20)],
-            [row % 62 for row in range(20)],
-        ),
+    twenty = range(20)
+    records = {
+        "f0001": ([grey(row % 10) for row in twenty], [row % 62 for row in twenty]),
         "f0000": ([grey(5)], [61]),
     }
-    written(root / "femnist" / "data" / "all_data" / "all_data_0.json", leaf_file(held))
+    path = root / "femnist" / "data" / "all_data" / "all_data_0.json"
+    written(path, leaf_file(records))
     return root / "femnist" / "data"
 
 
@@ -132,21 +125,22 @@ def test_femnist_by_writer(tmp_path):
     assert data.test_y.tolist() == [9, 19]
     assert data.classes[data.train_y[18]] == "z"
     seen = data.inputs(data.train_x)
-    np.testing.assert_allclose(
-        seen[18, 0, 0, :2], [0.5, 0.0], atol=0.5 / 255
-    )  # paper is zero
-    pair = tuple(
-        group.model_copy(update={"clients": 1}) for group in tiny.plan().groups
-    )
-    held = partition(
-        scheme("natural"), data.train_y.numpy(), pair, 0, data.train_people
-    )
+    # Paper is zero.
+    np.testing.assert_allclose(seen[18, 0, 0, :2], [0.5, 0.0], atol=0.5 / 255)
+    spread = natural(data, 1)
     for client in (0, 1):
-        found = personal_test_records(data, held, client, seed=0)
-        if held.person(client) == 1:
-            assert found.tolist() == [0, 1]
-        else:  # nobody has a test record of that label
-            assert found.tolist() == []
+        rows = personal_test_records(data, spread, client, seed=0)
+        # Nobody else has a test record of the other writer's label.
+        assert rows.tolist() == ([0, 1] if spread.person(client) == 1 else [])
+
+
+def natural(data, clients, seed=0):
+    """Whole people as clients, so many in each of two groups."""
+    groups = tuple(
+        group.model_copy(update={"clients": clients}) for group in tiny.plan().groups
+    )
+    labels = data.train_y.numpy()
+    return partition(scheme("natural"), labels, groups, seed, data.train_people)
 
 
 DATA = Path(os.environ.get("PRIVPLAN_DATA", "."))
@@ -166,18 +160,15 @@ def test_shakespeare_is_whole():
     assert len(np.unique(data.train_people)) == 1154
     # A role of n characters has n - 80 windows; testing leaves 79 of them out, or all.
     assert 3.7e6 < len(data.train_y) < 0.9 * 4318788
-    held = text_of(data.train_x[0])
-    assert len(held) == 80
-    assert text_of(data.train_x[1]) == held[1:] + CHARACTERS[data.train_y[0]]
-    groups = tuple(g.model_copy(update={"clients": 357}) for g in tiny.plan().groups)
-    spread = partition(
-        scheme("natural"), data.train_y.numpy(), groups, 1, data.train_people
-    )
-    client = next(
-        one for one in range(714) if (data.test_people == spread.person(one)).sum() > 9
-    )
-    found = personal_test_records(data, spread, client, seed=1)
-    assert set(data.test_people[found]) == {spread.person(client)}
+    window = text_of(data.train_x[0])
+    assert len(window) == 80
+    assert text_of(data.train_x[1]) == window[1:] + CHARACTERS[data.train_y[0]]
+    spread = natural(data, 357, seed=1)
+    client = 0
+    while (data.test_people == spread.person(client)).sum() <= 9:
+        client += 1
+    rows = personal_test_records(data, spread, client, seed=1)
+    assert set(data.test_people[rows]) == {spread.person(client)}
 
 
 COLUMNS = {"age": ["4.5", "NA"], "place": ["a,b;c", "d"]}

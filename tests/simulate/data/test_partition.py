@@ -1,4 +1,4 @@
-"""How records are spread over clients, what each is tested on, and parts of a data set."""
+"""How records are spread over clients, what each is tested on, parts of a data set."""
 
 from dataclasses import replace
 
@@ -29,56 +29,58 @@ CLIENTS = 400
 WIDE = tuple(group.model_copy(update={"clients": CLIENTS // 2}) for group in GROUPS)
 
 
-def label_counts(held):
+def label_counts(spread):
+    """Records of each label [clients, 10]."""
     counts = [
-        np.bincount(LABELS[held.records(one)], minlength=10) for one in range(CLIENTS)
+        np.bincount(LABELS[spread.records(client)], minlength=10)
+        for client in range(CLIENTS)
     ]
     return np.array(counts)
 
 
 WRITTEN = [
-    "iid", "dirichlet:0.3", "by-class:strict=0,8,9", "pathological:400,2",
+    "iid",
+    "dirichlet:0.3",
+    "by-class:strict=0,8,9",
+    "pathological:400,2",
     "pathological:3",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_every_record_is_at_one_client_and_nobody_is_empty(text):
-    held = partition(scheme(text), LABELS, WIDE, seed=3)
-    np.testing.assert_array_equal(np.sort(held.order), np.arange(len(LABELS)))
-    assert np.diff(held.starts).min() >= 1
-    np.testing.assert_array_equal(
-        np.sort(np.concatenate(held.members)), np.arange(CLIENTS)
-    )
-    np.testing.assert_array_equal(
-        held.order, partition(scheme(text), LABELS, WIDE, seed=3).order
-    )
-    assert not np.array_equal(
-        held.order, partition(scheme(text), LABELS, WIDE, seed=4).order
-    )
+    spread = partition(scheme(text), LABELS, WIDE, seed=3)
+    np.testing.assert_array_equal(np.sort(spread.order), np.arange(len(LABELS)))
+    assert np.diff(spread.starts).min() >= 1
+    clients = np.sort(np.concatenate(spread.members))
+    np.testing.assert_array_equal(clients, np.arange(CLIENTS))
+    again = partition(scheme(text), LABELS, WIDE, seed=3)
+    np.testing.assert_array_equal(spread.order, again.order)
+    of_another_seed = partition(scheme(text), LABELS, WIDE, seed=4)
+    assert not np.array_equal(spread.order, of_another_seed.order)
 
 
 def test_dirichlet_is_skewed_and_even_in_size():
-    held = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
-    assert set(np.diff(held.starts)) == {10}
-    share = label_counts(held).max(axis=1) / 10
-    plain = (
-        label_counts(partition(scheme("iid"), LABELS, WIDE, seed=3)).max(axis=1) / 10
-    )
-    # The largest of ten symmetric Dirichlet(0.3) shares is 0.52 on average (by simulation);
-    # the mix at hand is drained towards the end, and ten records scatter upwards.
+    spread = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
+    assert set(np.diff(spread.starts)) == {10}
+    share = label_counts(spread).max(axis=1) / 10
+    iid = partition(scheme("iid"), LABELS, WIDE, seed=3)
+    plain = label_counts(iid).max(axis=1) / 10
+    # The largest of ten symmetric Dirichlet(0.3) shares is 0.52 on average (by
+    # simulation); the mix at hand is drained towards the end, and ten records scatter
+    # upwards.
     assert 0.45 < share.mean() < 0.65
     assert plain.mean() < 0.35
 
 
 def test_by_class_gives_the_labels_to_one_group_alone():
-    held = partition(scheme("by-class:strict=0,8,9"), LABELS, WIDE, seed=3)
-    counts = label_counts(held)
-    assert counts[held.members[1]][:, [0, 8, 9]].sum() == 0
-    assert (
-        counts[held.members[0]][:, [0, 8, 9]].sum() == np.isin(LABELS, [0, 8, 9]).sum()
-    )
-    assert abs(counts[held.members[0]].sum() - 2000) <= 1
+    spread = partition(scheme("by-class:strict=0,8,9"), LABELS, WIDE, seed=3)
+    counts = label_counts(spread)
+    strict = counts[spread.members[0]]
+    loose = counts[spread.members[1]]
+    assert loose[:, [0, 8, 9]].sum() == 0
+    assert strict[:, [0, 8, 9]].sum() == np.isin(LABELS, [0, 8, 9]).sum()
+    assert abs(strict.sum() - 2000) <= 1
 
 
 def test_partitions_that_do_not_fit_are_refused():
@@ -110,20 +112,19 @@ def test_partitions_that_do_not_fit_are_refused():
 
 def test_a_million_clients_hold_records_without_a_list_of_them():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
-    held = partition(scheme("iid:10"), LABELS, many, seed=3)
-    assert [
-        value for value in vars(held).values() if isinstance(value, np.ndarray)
-    ] == []
-    records = np.array([held.records(client) for client in (0, 7, 999_999)])
+    spread = partition(scheme("iid:10"), LABELS, many, seed=3)
+    for value in vars(spread).values():
+        assert not isinstance(value, np.ndarray)
+    records = np.array([spread.records(client) for client in (0, 7, 999_999)])
     assert records.shape == (3, 10)
     assert len(np.unique(records[0])) == 10
     assert len(np.unique(records)) > 20
-    np.testing.assert_array_equal(records[1], held.records(7))
-    records = np.concatenate([held.records(client) for client in range(4000)])
+    np.testing.assert_array_equal(records[1], spread.records(7))
+    records = np.concatenate([spread.records(client) for client in range(4000)])
     counts = np.bincount(records, minlength=len(LABELS))
     # Each record is held 10 times on average; six deviations of a binomial count.
     assert abs(counts - 10).max() < 6 * np.sqrt(10)
-    distribution = held.label_distribution(held.members[0], LABELS, 10)
+    distribution = spread.label_distribution(spread.members[0], LABELS, 10)
     np.testing.assert_allclose(distribution, np.bincount(LABELS) / len(LABELS))
     with pytest.raises(
         InputError, match="must not exceed the 4000 training records in iid:SIZE"
@@ -133,19 +134,16 @@ def test_a_million_clients_hold_records_without_a_list_of_them():
 
 def test_a_shared_record_is_found_after_few_clients():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
-    held = partition(scheme("iid:10"), LABELS, many, seed=3)
-    record = first_shared_record(held, len(LABELS))
-    owners = [
-        one for one in np.concatenate(held.members)[:400] if record in held.records(one)
-    ]
-    assert len(owners) > 1  # of 4,000 records no more than 400 clients hold 10 each
+    spread = partition(scheme("iid:10"), LABELS, many, seed=3)
+    record = first_shared_record(spread, len(LABELS))
+    # Of 4,000 records no more than 400 clients hold 10 each.
+    clients = np.concatenate(spread.members)[:400]
+    assert sum(record in spread.records(client) for client in clients) > 1
     pair = tuple(group.model_copy(update={"clients": 1}) for group in GROUPS)
-    shared = first_shared_record(
-        partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS)
-    )
-    assert shared is None
+    few = partition(scheme("iid:1"), LABELS, pair, seed=3)
+    assert first_shared_record(few, len(LABELS)) is None
     with pytest.raises(InputError, match=r"one client for DPFedAvg, .* found 'iid:10'"):
-        require_disjoint("DPFedAvg", scheme("iid:10"), held, len(LABELS))
+        require_disjoint("DPFedAvg", scheme("iid:10"), spread, len(LABELS))
 
 
 @pytest.mark.parametrize("name", ["DPFedAvg", "Robust-HDP", "PFA"])
@@ -156,22 +154,21 @@ def test_methods_that_protect_records_refuse_shared_ones(name, short_plan, tmp_p
         plan = by_record(
             plan, {group.name: 40 for group in plan.groups}, weights="population"
         )
+    request = Request(plan, name, "digits", tmp_path, partition="iid:40", own_unit=True)
     with pytest.raises(
         InputError, match="partition: must leave each record with one client"
     ):
-        prepare(
-            Request(plan, name, "digits", tmp_path, partition="iid:40", own_unit=True)
-        )
+        prepare(request)
 
 
 def test_natural_clients_are_whole_people():
     people = np.random.default_rng(1).integers(0, 500, len(LABELS))
-    held = partition(scheme("natural"), LABELS, WIDE, seed=3, people=people)
-    chosen = [held.person(client) for client in range(CLIENTS)]
+    spread = partition(scheme("natural"), LABELS, WIDE, seed=3, people=people)
+    chosen = [spread.person(client) for client in range(CLIENTS)]
     assert len(set(chosen)) == CLIENTS
     for client, person in enumerate(chosen):
         np.testing.assert_array_equal(
-            held.records(client), np.flatnonzero(people == person)
+            spread.records(client), np.flatnonzero(people == person)
         )
     assert max(chosen) > CLIENTS  # not the first ones
     with pytest.raises(
@@ -197,39 +194,39 @@ def test_pathological_keeps_its_limit_for_classes_of_any_size(
     labels = np.repeat(np.arange(len(sizes)), sizes)
     groups = (GROUPS[0].model_copy(update={"clients": clients}),)
     try:
-        held = partition(scheme(f"pathological:{classes}"), labels, groups, seed)
+        spread = partition(scheme(f"pathological:{classes}"), labels, groups, seed)
     except InputError:
         holders = np.minimum(sizes, clients).sum()
         assert holders < clients * classes or len(labels) < clients * classes
         return
-    assert len(set(held.order)) == len(held.order)
+    assert len(set(spread.order)) == len(spread.order)
     for client in range(clients):
-        assert len(set(labels[held.records(client)])) == classes
+        assert len(set(labels[spread.records(client)])) == classes
 
 
 def test_dominant_classes_make_up_the_rest_of_a_client():
     labels = np.arange(4000) % 10
     ten = tuple(group.model_copy(update={"clients": 5}) for group in GROUPS)
-    held = partition(scheme("dominant:20"), labels, ten, seed=3)
+    spread = partition(scheme("dominant:20"), labels, ten, seed=3)
     kinds = []
     for client in range(10):
-        records = held.records(client)
+        records = spread.records(client)
         inside = [np.isin(labels[records], kind).mean() for kind in dominant_sets(10)]
         kinds.append(int(np.argmax(inside)))
         # 80 percent and three tenths of the other 20; six deviations of the latter.
         assert abs(max(inside) - 0.86) < 6 * np.sqrt(0.3 * 0.7 * 0.2 / len(records))
     assert sorted(kinds) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert len(set(held.order)) == len(held.order) > 0.97 * len(labels)
-    assert len(set(np.diff(held.starts))) == 1
+    assert len(set(spread.order)) == len(spread.order) > 0.97 * len(labels)
+    assert len(set(np.diff(spread.starts))) == 1
 
 
 @pytest.mark.parametrize("text", ["iid:20", "dominant:20%"])
 def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
-    asked = Request(short_plan, "FedAvg", "digits", tmp_path / "run", partition=text)
-    record = execute(asked).record
+    request = Request(short_plan, "FedAvg", "digits", tmp_path / "run", partition=text)
+    record = execute(request).record
     assert record.partition == text
     assert record.accuracy > 0.2  # a tenth by chance
-    chosen = prepare(asked).partition
+    chosen = prepare(request).partition
     everybody = np.concatenate(chosen.members)
     sizes = [len(chosen.records(client)) for client in everybody]
     np.testing.assert_array_equal(chosen.sizes(everybody), sizes)
@@ -244,53 +241,57 @@ def test_own_test_records_have_the_client_s_label_mix():
     records = np.concatenate(
         [np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]]
     )
-    held = Partition(
-        records, np.array([0, 40]), (np.array([0]), np.array([], np.int64))
-    )
-    found = personal_test_records(DIGITS, held, 0, seed=5, max_records=20)
-    assert np.bincount(DIGITS.test_y.numpy()[found], minlength=10)[[3, 8]].tolist() == [
-        15,
-        5,
-    ]
-    assert len(set(found)) == len(found) == 20
+    members = (np.array([0]), np.array([], np.int64))
+    spread = Partition(records, np.array([0, 40]), members)
+    rows = personal_test_records(DIGITS, spread, 0, seed=5, max_records=20)
+    assert threes_and_eights(rows) == [15, 5]
+    assert len(set(rows)) == len(rows) == 20
     # 36 test records are a 3: at 3 of 4, no more than 48 records can follow the mix.
     assert (DIGITS.test_y == 3).sum() == 36
-    whole = personal_test_records(DIGITS, held, 0, seed=5, max_records=100)
-    assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [
-        36,
-        12,
-    ]
+    rows = personal_test_records(DIGITS, spread, 0, seed=5, max_records=100)
+    assert threes_and_eights(rows) == [36, 12]
+
+
+def threes_and_eights(rows):
+    """How many test records of some rows have each of the two labels."""
+    counts = np.bincount(DIGITS.test_y.numpy()[rows], minlength=10)
+    return counts[[3, 8]].tolist()
 
 
 def test_own_test_depends_on_seed_and_client_alone():
-    held = partition(scheme("iid:40"), DIGITS.train_y.numpy(), TENS, seed=1)
-    first = personal_test_records(DIGITS, held, 3, seed=1)
-    np.testing.assert_array_equal(first, personal_test_records(DIGITS, held, 3, seed=1))
-    assert not np.array_equal(first, personal_test_records(DIGITS, held, 4, seed=1))
-    assert not np.array_equal(first, personal_test_records(DIGITS, held, 3, seed=2))
+    spread = partition(scheme("iid:40"), DIGITS.train_y.numpy(), TENS, seed=1)
+    first = personal_test_records(DIGITS, spread, 3, seed=1)
+    np.testing.assert_array_equal(
+        first, personal_test_records(DIGITS, spread, 3, seed=1)
+    )
+    assert not np.array_equal(first, personal_test_records(DIGITS, spread, 4, seed=1))
+    assert not np.array_equal(first, personal_test_records(DIGITS, spread, 3, seed=2))
 
 
-@pytest.mark.parametrize("most", [4, 100])
-def test_people_are_tested_on_their_own_records(most):
+@pytest.mark.parametrize("max_records", [4, 100])
+def test_people_are_tested_on_their_own_records(max_records):
+    people = np.arange(len(DIGITS.train_y)) % 20
     data = replace(
         DIGITS,
-        train_people=np.arange(len(DIGITS.train_y)) % 20,
+        train_people=people,
         test_people=np.arange(len(DIGITS.test_y)) % 19,
     )
-    labels, people = data.train_y.numpy(), data.train_people
-    held = partition(scheme("natural"), labels, TENS, seed=1, people=people)
+    labels = data.train_y.numpy()
+    spread = partition(scheme("natural"), labels, TENS, seed=1, people=people)
     for client in range(20):
-        person = held.person(client)
-        found = personal_test_records(data, held, client, seed=1, max_records=most)
-        if person == 19:  # no test records of one's own: the label mix
-            assert len(found) == min(most, len(found)) > 0
+        person = spread.person(client)
+        rows = personal_test_records(data, spread, client, 1, max_records)
+        if person == 19:
+            # Without test records of this person, those of the label mix.
+            assert 0 < len(rows) <= max_records
         else:
-            assert len(found) == min(most, (data.test_people == person).sum())
-            assert set(data.test_people[found]) == {person}
+            assert len(rows) == min(max_records, (data.test_people == person).sum())
+            assert set(data.test_people[rows]) == {person}
 
 
 def test_a_part_keeps_the_classes_and_the_test_records():
-    whole, part = load("digits"), load("Digits:100")
+    whole = load("digits")
+    part = load("Digits:100")
     assert (len(part.train_y), part.name) == (100, "digits:100")
     assert torch.equal(part.test_x, whole.test_x)
     shares = np.bincount(whole.train_y.numpy()) * 100 / len(whole.train_y)

@@ -1,4 +1,4 @@
-"""Tuning on proxy data: noise of the plan, resumed searches; runs from parameters in a file."""
+"""Tuning on proxy data: the plan's noise, resumed searches, initial parameters."""
 
 import json
 from statistics import fmean
@@ -48,7 +48,7 @@ def plan():
 
 
 def mean_noise(plan):
-    """Noise of the mean update over C: the standard deviation on the sum over its divisor."""
+    """Noise of the mean update over C: deviation of the sum over its divisor."""
     std = max(group.noise_multiplier * group.scale for group in plan.groups)
     return std / sum(group.scale * group.expected_cohort for group in plan.groups)
 
@@ -67,15 +67,15 @@ def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
 def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
     default = default_candidate(plan)
     varied = space(default)
-    for number in range(2):
-        values = {name: (one[0] if number else one[-1]) for name, one in varied.items()}
-        one = Candidate(**{**default.model_dump(), **values})
-        spec = Spec.parse(one.applied(DATA))
+    for end in (0, -1):
+        values = {name: choices[end] for name, choices in varied.items()}
+        candidate = Candidate(**{**default.model_dump(), **values})
+        spec = Spec.parse(candidate.applied(DATA))
         rate = spec.server.learning_rate or 0.0
         length = rate * spec.clipping_norm / (1 - (spec.server.momentum or 0.0))
-        assert length == pytest.approx(one.step, rel=1e-3)
-        assert spec.local.steps == one.local_steps
-        assert (spec.averaging is None) == (one.decay == 0)
+        assert length == pytest.approx(candidate.step, rel=1e-3)
+        assert spec.local.steps == candidate.local_steps
+        assert (spec.averaging is None) == (candidate.decay == 0)
     same = Spec.parse(default.applied(DATA))
     for field in ("clipping_norm", "server", "averaging", "local"):
         assert getattr(same, field) == getattr(plan.spec, field)
@@ -151,13 +151,10 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
 def tuned(folder, name, text=TEXT, **options):
     """Result of ``privplan tune`` for an algorithm; the spec is ``tuned.yaml``."""
     (folder / "spec.yaml").write_text(text)
-    arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", name]
-    arguments += [
-        part for key, value in options.items() for part in (f"--{key}", str(value))
-    ]
-    return privplan(
-        "proxy", "tune", folder / "spec.yaml", *arguments, "-o", folder / "tuned.yaml"
-    )
+    words = ["--dataset=digits", "--trials=4", "--algorithm", name]
+    words += [f"--{key}={value}" for key, value in options.items()]
+    words += ["-o", folder / "tuned.yaml"]
+    return privplan("proxy", "tune", folder / "spec.yaml", *words)
 
 
 @pytest.mark.slow

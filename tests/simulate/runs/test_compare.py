@@ -19,16 +19,25 @@ def _row(name, scores, outcome="kept", upper=1.0, unit="client"):
     group = SimpleNamespace(
         group="a_b", realised_upper=upper, name="sums", reason="why", **law
     )
-    other = {"metric": "accuracy", "accuracy_by_group": {}}
-    record = [SimpleNamespace(accuracy=one, **other) for one in scores]
-    of = {"noise": "seeded", "level": outcome, "failed": [group], "algorithm": name}
-    verdict = SimpleNamespace(outcome=outcome, groups=[group], not_finite=False,
-                              plan_digest="0123456789ab", **of)  # fmt: skip
-    return ComparisonRow(name, unit, tuple(record), (verdict,) * len(scores), ())
+    records = [
+        SimpleNamespace(accuracy=score, metric="accuracy", accuracy_by_group={})
+        for score in scores
+    ]
+    verdict = SimpleNamespace(
+        outcome=outcome,
+        groups=[group],
+        not_finite=False,
+        plan_digest="0123456789ab",
+        noise="seeded",
+        level=outcome,
+        failed=[group],
+        algorithm=name,
+    )
+    return ComparisonRow(name, unit, tuple(records), (verdict,) * len(scores), ())
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("competitors", "sentences"),
     [
         ([], ["planned, 80.00%"]),
         ([_row("GDPFed+", [0.7, 0.71])], ["planned, 80.00%"]),
@@ -47,10 +56,10 @@ def _row(name, scores, outcome="kept", upper=1.0, unit="client"):
         ),
     ],
 )
-def test_the_answer_names_the_best_and_what_is_above_it(others, said):
-    lines = answer([_row("planned", [0.79, 0.81]), *others])
-    assert len(lines) == len(said)
-    assert all(words in line for words, line in zip(said, lines, strict=True))
+def test_the_answer_names_the_best_and_what_is_above_it(competitors, sentences):
+    lines = answer([_row("planned", [0.79, 0.81]), *competitors])
+    for words, line in zip(sentences, lines, strict=True):
+        assert words in line
 
 
 def test_methods_of_two_units_are_not_compared():
@@ -66,14 +75,15 @@ def test_methods_of_two_units_are_not_compared():
         "planned, 80.00%"
     )
     assert not any("Robust-HDP" in line for line in lines[:2])
-    assert lines[2].endswith("protect each record, the only one that keeps the budgets: "
-                             "Robust-HDP, 90.50%")  # fmt: skip
-    assert kept_line(rows) == (
-        "2 of 2 methods that protect each client; 1 of 1 method that protects each record; "
-        "1 method protects nobody"
+    assert lines[2].endswith(
+        "protect each record, the only one that keeps the budgets: Robust-HDP, 90.50%"
     )
-    names = [[row.algorithm for row in table] for table in units_apart(rows).values()]
-    assert names == [["planned", "GDPFed+"], ["Robust-HDP"], ["FedAvg"]]
+    assert kept_line(rows) == (
+        "2 of 2 methods that protect each client; "
+        "1 of 1 method that protects each record; 1 method protects nobody"
+    )
+    client, record, nobody = units_apart(rows).values()
+    assert (client, record, nobody) == (rows[:2], [rows[2]], [rows[3]])
     one_unit = [row for row in rows if row.unit != "record"]
     assert list(units_apart(one_unit).values()) == [one_unit]
 
@@ -96,7 +106,7 @@ def test_nothing_is_best_where_no_budget_is_kept_or_a_score_is_missing():
 
 def test_the_tabular_has_a_cell_for_each_column_and_escapes_names():
     lines = latex([_row("DP_Fed", [0.5])]).splitlines()
-    head, line = (one for one in lines if one.startswith(("algorithm", "DP")))
-    assert head.count("&") == line.count("&") == lines[0].rpartition("{")[2].count("r")
-    assert line.startswith(r"DP\_Fed &")
+    head, row = (line for line in lines if line.startswith(("algorithm", "DP")))
+    assert head.count("&") == row.count("&") == lines[0].rpartition("{")[2].count("r")
+    assert row.startswith(r"DP\_Fed &")
     assert r"a\_b epsilon" in head

@@ -1,4 +1,6 @@
-"""The journal is written before use, never mended quietly; runs that share noise are named."""
+"""The ledger is written before its releases are used, and never mended quietly."""
+
+from itertools import product
 
 import pytest
 
@@ -23,11 +25,13 @@ def releases():
 
 def written(folder, count=6):
     """A ledger with the first releases; returns the chain after the fourth."""
-    ledger, records, chain = FileLedger(folder, DIGEST, DIGEST), releases(), ""
+    ledger = FileLedger(folder, DIGEST, DIGEST)
+    records = releases()
+    chains = []
     for index in range(0, count, 2):
         ledger.append(records[index : index + 2])
-        chain = ledger.chain if index == 2 else chain
-    return chain
+        chains.append(ledger.chain)
+    return chains[1] if len(chains) > 1 else ""
 
 
 def test_lines_are_chained_from_the_plan(tmp_path):
@@ -42,7 +46,8 @@ def test_lines_are_chained_from_the_plan(tmp_path):
 
 
 def test_a_replayed_release_is_not_written_twice(tmp_path):
-    chain, before = written(tmp_path), (tmp_path / LEDGER).read_bytes()
+    chain = written(tmp_path)
+    before = (tmp_path / LEDGER).read_bytes()
     ledger = FileLedger(tmp_path, DIGEST, chain)
     ledger.append(releases()[4:])
     assert (tmp_path / LEDGER).read_bytes() == before
@@ -51,23 +56,26 @@ def test_a_replayed_release_is_not_written_twice(tmp_path):
 
 
 def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path):
-    chain, before = written(tmp_path), (tmp_path / LEDGER).read_bytes()
-    other = releases()[4].model_copy(update={"noise_sum_squares": 1.0})
+    chain = written(tmp_path)
+    before = (tmp_path / LEDGER).read_bytes()
+    changed = releases()[4].model_copy(update={"noise_sum_squares": 1.0})
     with pytest.raises(InputError, match="round 3 came out differently"):
-        FileLedger(tmp_path, DIGEST, chain).append([other])
+        FileLedger(tmp_path, DIGEST, chain).append([changed])
     assert (tmp_path / LEDGER).read_bytes() == before
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100, 500])
 def test_a_torn_last_line_is_dropped_and_written_again(tmp_path, cut):
-    chain, whole = written(tmp_path), (tmp_path / LEDGER).read_bytes()
+    chain = written(tmp_path)
+    whole = (tmp_path / LEDGER).read_bytes()
     (tmp_path / LEDGER).write_bytes(whole[:-cut])
     FileLedger(tmp_path, DIGEST, chain).append(releases()[4:])
     assert (tmp_path / LEDGER).read_bytes() == whole
 
 
 def test_an_edited_line_is_refused_and_located(tmp_path):
-    chain, text = written(tmp_path), (tmp_path / LEDGER).read_text()
+    chain = written(tmp_path)
+    text = (tmp_path / LEDGER).read_text()
     (tmp_path / LEDGER).write_text(
         text.replace('"noise_std":10.0', '"noise_std":20.0', 1)
     )
@@ -86,19 +94,16 @@ def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [one for one, row in ALGORITHMS.items() if row.unit != "record"]
+    "name", [name for name, entry in ALGORITHMS.items() if entry.unit != "record"]
 )
 def test_every_algorithm_books_every_group_in_every_round(name):
     built = ALGORITHMS.get(name).build(small.plan("per_group"))
     ledger = MemoryLedger(DIGEST)
     train(small.setting(built), ledger)
-    booked = [
-        (record.round, share.group)
-        for record in ledger.records
-        for share in record.shares
-    ]
-    rounds = range(1, small.ROUNDS + 1)
-    expected = [(round_, group) for round_ in rounds for group in small.EPSILONS]
+    booked = []
+    for record in ledger.records:
+        booked += [(record.round, share.group) for share in record.shares]
+    expected = list(product(range(1, small.ROUNDS + 1), small.EPSILONS))
     if built.mechanism.release_client is not None:  # a line per client
         assert list(dict.fromkeys(booked)) == expected
     else:

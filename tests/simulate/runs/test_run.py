@@ -60,10 +60,10 @@ def assert_same(folder, reference):
     """Ledger, evidence with its vectors, plan and metrics are the same, bit for bit."""
     for name in (LEDGER, EVIDENCE, VECTORS, NOISE_EVIDENCE, PLAN):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
-    records = [json.loads((one / RECORD).read_text()) for one in (folder, reference)]
-    for record in records:
-        del record["wall_seconds"]
-    assert records[0] == records[1]
+    record = json.loads((folder / RECORD).read_text())
+    expected = json.loads((reference / RECORD).read_text())
+    del record["wall_seconds"], expected["wall_seconds"]
+    assert record == expected
 
 
 def test_a_folder_holds_what_it_should(reference, short_plan):
@@ -71,11 +71,8 @@ def test_a_folder_holds_what_it_should(reference, short_plan):
     evidence = {NOISE_EVIDENCE, EVIDENCE, VECTORS, CLIENTS}
     assert names == {PLAN, RECORD, LEDGER, PLOT} | evidence
     record = RunRecord.load(reference)
-    assert (record.status, record.rounds_done, record.metrics[-1].round) == (
-        "complete",
-        8,
-        8,
-    )
+    assert record.status == "complete"
+    assert record.rounds_done == record.metrics[-1].round == 8
     assert record.metrics[-1].accuracy == record.accuracy
     assert set(record.accuracy_by_group) == {"strict", "medium", "loose"}
     assert len(record.accuracy_by_class) == 10
@@ -107,7 +104,8 @@ def test_a_crash_without_a_checkpoint_replays_the_ledger(
 def test_a_crash_between_the_ledger_and_the_step(
     short_plan, tmp_path, reference, monkeypatch
 ):
-    append, request = FileLedger.append, request_for(short_plan, tmp_path / "run")
+    append = FileLedger.append
+    request = request_for(short_plan, tmp_path / "run")
 
     def crash(ledger, records, measured):
         append(ledger, records, measured)
@@ -119,10 +117,9 @@ def test_a_crash_between_the_ledger_and_the_step(
         with pytest.raises(CrashError):
             execute(request)
     path = tmp_path / "run" / LEDGER
-    assert (
-        path.read_bytes().count(b"\n") == 12
-    )  # the release counts, though nothing used it
-    path.write_bytes(path.read_bytes()[:-40])  # and its last line was torn
+    # The release counts, though nothing used it; and its last line was torn.
+    assert path.read_bytes().count(b"\n") == 12
+    path.write_bytes(path.read_bytes()[:-40])
     execute(request)
     assert_same(tmp_path / "run", reference)
 
@@ -149,12 +146,16 @@ def test_results_do_not_depend_on_batching_or_threads(
         execute(request_for(short_plan, tmp_path / "run"))
     finally:
         torch.set_num_threads(threads)
-    folders = (tmp_path / "run", reference)
-    stored = [np.fromfile(folder / VECTORS, "<f4") for folder in folders]
-    np.testing.assert_allclose(stored[0], stored[1], rtol=0, atol=1e-6)
-    ledgers = [read_ledger(folder, short_plan.digest).records for folder in folders]
-    cohorts = [[record.shares[0].cohort for record in records] for records in ledgers]
-    assert cohorts[0] == cohorts[1]
+    vectors = np.fromfile(tmp_path / "run" / VECTORS, "<f4")
+    expected = np.fromfile(reference / VECTORS, "<f4")
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
+    assert cohorts(tmp_path / "run", short_plan) == cohorts(reference, short_plan)
+
+
+def cohorts(folder, plan):
+    """Cohort sizes of the first group, by round."""
+    records = read_ledger(folder, plan.digest).records
+    return [record.shares[0].cohort for record in records]
 
 
 def test_a_finished_run_is_not_trained_again(short_plan, reference):
@@ -204,24 +205,24 @@ def test_a_plan_that_is_not_executed_is_not_written_over(
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "reason"),
     [(None, "no .*ledger.jsonl"), (-1, "only 23 releases"), (-1.5, "line 23 is torn")],
 )
 def test_a_run_with_a_damaged_ledger_is_refused(
-    lines, said, short_plan, reference, tmp_path
+    lines, reason, short_plan, reference, tmp_path
 ):
     folder = tmp_path / "run"
     shutil.copytree(reference, folder)
     path = folder / LEDGER
-    kept = path.read_bytes().splitlines(keepends=True)[: int(lines or 0)]
+    first_lines = path.read_bytes().splitlines(keepends=True)[: int(lines or 0)]
     path.unlink()
     if lines is not None:
-        path.write_bytes(b"".join(kept)[: -1 if lines % 1 else None])
+        path.write_bytes(b"".join(first_lines)[: -1 if lines % 1 else None])
     with pytest.raises(
-        InputError, match=f"choose another folder with -o, found '{said}"
+        InputError, match=f"choose another folder with -o, found '{reason}"
     ):
         execute(request_for(short_plan, folder))
-    if said.endswith("torn"):
+    if reason.endswith("torn"):
         with pytest.raises(
             InputError, match="cannot be recovered; run it in another folder"
         ):
@@ -242,13 +243,19 @@ def test_a_folder_in_use_is_refused(short_plan, tmp_path):
 
 
 def test_a_comparison_counts_rounds_and_those_of_finished_runs(short_plan, tmp_path):
-    request, rounds = request_for(short_plan, tmp_path / "both"), short_plan.spec.rounds
-    for steps in (0, rounds):  # the second time, the run is there
-        counts = []
-        compare(
-            request, ["GDPFed+"], [1], 1, lambda *count, to=counts: to.append(count)
-        )
-        done = [one for one, _ in counts]
+    request = request_for(short_plan, tmp_path / "both")
+    rounds = short_plan.spec.rounds
+    # The second time, the run is there.
+    for first_count in (0, rounds):
+        counts = counts_of_a_comparison(request)
+        done = [count for count, _ in counts]
         assert {total for _, total in counts} == {rounds}
-        assert (done[0], done[-1]) == (steps, rounds)
+        assert (done[0], done[-1]) == (first_count, rounds)
         assert done == sorted(done)
+
+
+def counts_of_a_comparison(request):
+    """Rounds done and all rounds, as a comparison reports them."""
+    counts = []
+    compare(request, ["GDPFed+"], [1], 1, lambda *count: counts.append(count))
+    return counts
