@@ -377,13 +377,13 @@ class _Binomials(NamedTuple):
 
     Attributes:
         order: alpha of each term.
-        index: i.
+        term: i.
         logs: log of the binomial coefficient.
         starts: where the terms of each order start.
     """
 
     order: Floats
-    index: Floats
+    term: Floats
     logs: Floats
     starts: NDArray[np.intp]
 
@@ -409,11 +409,11 @@ def _sum_terms(logs: Floats) -> Floats:
 @lru_cache(maxsize=4096)
 def _moments_by_binomials(q: float, sigma: float) -> Floats:
     """``log A`` of Poisson add/remove at INTEGER: A - 1 is a sum of positive terms."""
-    growth = _TERMS.index * (_TERMS.index - 1) / (2 * sigma**2)
+    growth = _TERMS.term * (_TERMS.term - 1) / (2 * sigma**2)
     small = np.log(np.expm1(np.minimum(growth, _LARGE_GROWTH)))
     excess = np.where(growth < _LARGE_GROWTH, small, growth)
-    not_drawn = (_TERMS.order - _TERMS.index) * math.log1p(-q)
-    return _sum_terms(_TERMS.logs + _TERMS.index * math.log(q) + not_drawn + excess)
+    not_drawn = (_TERMS.order - _TERMS.term) * math.log1p(-q)
+    return _sum_terms(_TERMS.logs + _TERMS.term * math.log(q) + not_drawn + excess)
 
 
 def _poisson_replace_one(q: float, sigma: float) -> Floats:
@@ -439,11 +439,11 @@ def _without_replacement(q: float, sigma: float) -> Floats:
     """
     if q == 1:
         return _gaussian(sigma)
-    growth = math.log(2) + _TERMS.index * (_TERMS.index - 1) / (2 * sigma**2)
-    deviations = _log_deviations(sigma)[_TERMS.index.astype(int)]
-    distance = _TERMS.index * math.log(2) + deviations
+    growth = math.log(2) + _TERMS.term * (_TERMS.term - 1) / (2 * sigma**2)
+    deviations = _log_deviations(sigma)[_TERMS.term.astype(int)]
+    distance = _TERMS.term * math.log(2) + deviations
     moment = np.minimum(growth, distance)
-    at_integers = _sum_terms(_TERMS.logs + _TERMS.index * math.log(q) + moment)
+    at_integers = _sum_terms(_TERMS.logs + _TERMS.term * math.log(q) + moment)
     return np.minimum(_by_next_integer(at_integers / (INTEGER - 1)), _gaussian(sigma))
 
 

@@ -303,7 +303,7 @@ class _Circle(NamedTuple):
     """Places of a sum between which hardly any of its tilted mass is missing."""
 
     first: int
-    count: int
+    points: int
 
 
 def _circle(parts: list[power.Part], tilt: float, quiet: float) -> _Circle:
@@ -330,14 +330,14 @@ class _Tails(NamedTuple):
         option: the same of ``beyond``: options at the places.
         positions: of the strikes on the circle, from its near end.
         error: bound on the 2-norm of the error of the tilted masses.
-        count: places of the circle.
+        points: of the circle.
     """
 
     beyond: Array
     option: Array
     positions: Array
     error: float
-    count: int
+    points: int
 
 
 def _tails(parts: list[power.Part], places: Array, tilt: float, quiet: float) -> _Tails:
@@ -368,14 +368,14 @@ def _priced(
     middle = float(places[len(places) // 2])
     log_scale = _log_scale(parts, tilt)
     tails = _tails(parts, places, tilt, quiet)
-    after = np.clip(np.floor(tails.positions).astype(np.int64) + 1, 0, tails.count)
+    after = np.clip(np.floor(tails.positions).astype(np.int64) + 1, 0, tails.points)
     scale = math.exp(min(log_scale - tilt * middle, _LARGEST_EXPONENT))
     beyond = tails.beyond[after]
     price = scale * (tails.option[after] + (after - tails.positions) * beyond)
     mass = scale * beyond
 
     # The errors of all masses with their tilts, and what wraps around.
-    drift = _drift(parts, tilt, middle, tails.count)
+    drift = _drift(parts, tilt, middle, tails.points)
     weights = np.exp(np.minimum(log_scale - tilt * places, _LARGEST_EXPONENT))
     of_price, of_mass = _norms(abs(tilt), tails.error, quiet)
     price_error = weights * of_price + drift * np.abs(price)
@@ -643,9 +643,9 @@ def _below(calls: _Options, puts: _Options) -> _Ratios:
 
     # Leave out tests that are not the best: any others reach a smaller profile.
     while True:
-        middle = [1 - low[-1] - high[0]]
-        steps = [np.diff(low, axis=0), middle, -np.diff(high, axis=0)]
-        masses, moments = np.concatenate(steps).T
+        middle = (1 - low[-1] - high[0])[None]
+        steps = np.concatenate([np.diff(low, axis=0), middle, -np.diff(high, axis=0)])
+        masses, moments = steps.T
         is_good = moments[:-1] * masses[1:] < moments[1:] * masses[:-1]
         is_good &= np.minimum(masses[:-1], masses[1:]) > 0
         if is_good.all():
