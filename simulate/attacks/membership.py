@@ -1,18 +1,18 @@
-"""Membership of the plan's unit, by runs with and without it, against the certificate's curve.
+"""Membership of the plan's unit, by runs with and without it, against the certificate.
 
-In every run a fair coin decides for each target whether it is in. The targets are clients under a
-plan for clients and single records under a plan for records, never another unit, because the
-certificate bounds nothing else. Two scores of the final model:
-``loss``: minus the mean cross-entropy on the target's records (Yeom et al. 2018);
-``lira``: the log ratio of Gaussians fitted to the scaled confidence in the other runs with and
-without the target (Carlini et al. 2022, Algorithm 1), each run once the target run and all others
-its shadow runs.
+In every run a fair coin decides for each target whether it is in. The targets are
+clients under a plan for clients and single records under a plan for records, never
+another unit, because the certificate bounds nothing else. Two scores of the final
+model: ``loss``: minus the mean cross-entropy on the target's records (Yeom et al.
+2018); ``lira``: the log ratio of Gaussians fitted to the scaled confidence in the other
+runs with and without the target (Carlini et al. 2022, Algorithm 1), each run once the
+target run and all others its shadow runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from privplan.accounting.release import Relation, SamplingLaw
@@ -31,7 +32,8 @@ from privplan.streams import Purpose, stream
 from privplan.values import digest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
-from simulate.attacks.measures import clopper_pearson, guarantee, with_noise
+from simulate.attacks.guarantees import guarantee, with_noise
+from simulate.attacks.measures import clopper_pearson
 from simulate.components import Sampler
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition, Partition
@@ -43,40 +45,49 @@ from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
 
 JOURNAL = "membership.jsonl"
-LEVELS = (
-    0.001,
-    0.01,
-)  # false-positive rates at which the true-positive rate is reported
+# False-positive rates at which the true-positive rate is reported.
+LEVELS = (0.001, 0.01)
 LEAST_SHADOWS = 64
+# Log odds beyond this are those of probabilities that double precision rounds.
 LARGEST_LOG_ODDS = 20.0
+LARGEST_LOSS = 1e6  # stands for a loss that is not finite
+_LEAST_DEVIATION = 1e-6  # of a fitted Gaussian, where all odds are equal
 
 
 @dataclass(frozen=True)
 class Membership:
-    """A membership attack on the runs of one algorithm under a plan."""
+    """A membership attack on the runs of one algorithm under a plan.
 
-    plan: Plan  # the solved plan
-    algorithm: str  # name of the algorithm
-    data: Dataset  # the data set
-    # shadow runs of each target run, at least 64; there is one run more
+    Attributes:
+        plan: the solved plan.
+        algorithm: its name.
+        data: that has the records.
+        shadows: shadow runs of each target run, at least 64; there is one run more.
+        targets: per run, in the group with the largest epsilon.
+        seed: of the first run and of the targets.
+        hyperparameters: of the algorithm.
+        partition: of the records over clients.
+        noise_factor: on the executed noise multipliers; other values than 1 are
+            sabotage, while the certificate stays that of the plan.
+    """
+
+    plan: Plan
+    algorithm: str
+    data: Dataset
     shadows: int = LEAST_SHADOWS
-    targets: int = 10  # targets per run, in the group with the largest epsilon
-    seed: int = 0  # seed of the first run and of the targets
-    hyperparameters: Hyperparameters = field(
-        default_factory=Hyperparameters
-    )  # of the algorithm
-    partition: str = "iid"  # partition of the records over clients
-    # factor on the executed noise multipliers; other values than 1 are sabotage, while the
-    # certificate stays that of the plan
+    targets: int = 10
+    seed: int = 0
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
+    partition: str = "iid"
     noise_factor: float = 1.0
 
     def __post_init__(self) -> None:
         if self.shadows < LEAST_SHADOWS:
-            raise InputError.one(
-                "shadows", f"must be at least {LEAST_SHADOWS}", self.shadows
-            )
-        if not 1 <= self.targets <= self.group.clients // 2:
-            rule = f"must be in [1, {self.group.clients // 2}], half of the clients of the group"
+            rule = f"must be at least {LEAST_SHADOWS}"
+            raise InputError.one("shadows", rule, self.shadows)
+        half = self.group.clients // 2
+        if not 1 <= self.targets <= half:
+            rule = f"must be in [1, {half}], half of the clients of the group"
             raise InputError.one("targets", rule, self.targets)
 
     @property
@@ -92,23 +103,27 @@ class Membership:
     @cached_property
     def executed(self) -> Algorithm:
         """The algorithm with the plan that it executes, noise as planned."""
+        by_group = zip(self.plan.groups, self._assigned.members, strict=True)
         sizes = {
             group.name: int(self._assigned.sizes(members).min())
-            for group, members in zip(
-                self.plan.groups, self._assigned.members, strict=True
-            )
+            for group, members in by_group
         }
         return algorithm(self.algorithm, self.plan, self.hyperparameters, sizes)
 
     @cached_property
     def _assigned(self) -> ClientPartition:
-        labels, people = self.data.train_y.numpy(), self.data.train_people
+        """Who holds which records."""
         return partition(
-            scheme(self.partition), labels, self.plan.groups, self.seed, people
+            scheme(self.partition),
+            self.data.train_y.numpy(),
+            self.plan.groups,
+            self.seed,
+            self.data.train_people,
         )
 
     @property
     def _index(self) -> int:
+        """The number of the attacked group."""
         return [group.name for group in self.plan.groups].index(self.group.name)
 
     @cached_property
@@ -117,13 +132,15 @@ class Membership:
         source = stream(self.seed, Purpose.OWN_TEST, 19)
         return np.sort(source.choice(self.group.clients, self.targets, replace=False))
 
+    def _client(self, target: int) -> int:
+        """The client that is a target, or that holds it."""
+        members = self._assigned.members[self._index]
+        return int(members[self._target_positions[target]])
+
     def _records(self, target: int) -> np.ndarray:
         """Training records of a target: those of the client, or one record of it."""
-        client = int(
-            self._assigned.members[self._index][self._target_positions[target]]
-        )
-        owned = self._assigned.records(client)
-        return owned if self.plan.unit == "client" else owned[:1]
+        records = self._assigned.records(self._client(target))
+        return records if self.plan.unit == "client" else records[:1]
 
     def included(self, run: int) -> np.ndarray:
         """Fair coins of a run [targets]."""
@@ -132,32 +149,32 @@ class Membership:
     def experiment(self, run: int) -> Experiment:
         """The run's experiment, without the targets whose coin says so."""
         absent = np.flatnonzero(~self.included(run))
-        plan, groups = self.executed.plan, []
+        plan = self.executed.plan
+        groups = []
         for group in plan.groups:
-            changed_group = with_noise(group, self.noise_factor)
-            if group.records is not None:  # the public minimum, with one record less
-                less = {"records": max(1, group.records - 1)}
-                changed_group = changed_group.model_copy(update=less)
-            groups.append(changed_group)
+            noisy = with_noise(group, self.noise_factor)
+            if group.records is not None:
+                # The public minimum, with one record less.
+                fewer = {"records": max(1, group.records - 1)}
+                noisy = noisy.model_copy(update=fewer)
+            groups.append(noisy)
         entry = ALGORITHMS.get(self.algorithm)
         changed = plan.model_copy(update={"groups": tuple(groups)})
         built = entry.build(changed, entry.complete(self.hyperparameters))
-        held = self._assigned
+        assigned = self._assigned
         replaced = self.plan.spec.relation == Relation.REPLACE_ONE
         if self.plan.unit == "record" or replaced:
-            held = self._without_records(absent, replaced)
+            assigned = self._without_records(absent, replaced)
         else:
             built = replace(built, sampler=self._without_clients(built.sampler, absent))
         seed = int(stream(self.seed, Purpose.CANARY, 20, run).integers(2**62))
         network = model(built.plan.spec.model.name)
-        return Experiment(
-            built, network, self.data, held, seed, torch.device("cpu"), workers=1
-        )
+        cpu = torch.device("cpu")
+        return Experiment(built, network, self.data, assigned, seed, cpu, workers=1)
 
     def _without_clients(self, planned: Sampler, absent: np.ndarray) -> Sampler:
         """Draws by the planned law among the clients that are not absent."""
-        gone = self._target_positions[absent]
-        fixed = planned.law == SamplingLaw.FIXED_SIZE
+        absent_clients = self._target_positions[absent]
 
         def draw(
             generator: np.random.Generator, clients: int, ratio: float, round_: int
@@ -165,93 +182,97 @@ class Membership:
             sequence = generator.bit_generator.seed_seq
             if sequence.spawn_key[-1] != self._index:  # type: ignore[attr-defined]
                 return planned.draw(generator, clients, ratio, round_)
-            if not fixed:
-                return np.setdiff1d(
-                    planned.draw(generator, clients, ratio, round_), gone
-                )
-            present = np.setdiff1d(np.arange(clients), gone)
+            if planned.law != SamplingLaw.FIXED_SIZE:
+                drawn = planned.draw(generator, clients, ratio, round_)
+                return np.setdiff1d(drawn, absent_clients)
+            # As many as planned, among those who are left.
+            present = np.setdiff1d(np.arange(clients), absent_clients)
             scaled = min(1.0, ratio * clients / len(present))
-            chosen: np.ndarray = present[
-                planned.draw(generator, len(present), scaled, round_)
-            ]
-            return chosen
+            drawn = planned.draw(generator, len(present), scaled, round_)
+            return np.asarray(present[drawn])
 
         return replace(planned, draw=draw)
 
     def _without_records(self, absent: np.ndarray, replaced: bool) -> Partition:
-        """The partition without absent targets' records, or with public ones in their place."""
+        """The partition without absent targets' records, or with public ones."""
         members = self._assigned.members
-        clients = np.concatenate(members)
-        owned = {int(client): self._assigned.records(int(client)) for client in clients}
-        used = np.concatenate(list(owned.values()))
+        clients = range(sum(map(len, members)))
+        records = {client: self._assigned.records(client) for client in clients}
+        used = np.concatenate(list(records.values()))
         spare = np.setdiff1d(np.arange(len(self.data.train_y)), used)
         source = stream(self.seed, Purpose.OWN_TEST, 21)
         for target in absent:
-            client = int(members[self._index][self._target_positions[target]])
-            rows, gone = owned[client], self._records(int(target))
-            rest = rows[~np.isin(rows, gone)]
+            removed = self._records(int(target))
+            client = self._client(int(target))
+            left = records[client][~np.isin(records[client], removed)]
             if replaced:
-                pool = spare if len(spare) >= len(gone) else np.setdiff1d(used, gone)
-                rest = np.concatenate(
-                    [source.choice(pool, len(gone), replace=False), rest]
-                )
-            owned[client] = rest
-        ordered = [owned[client] for client in range(len(clients))]
-        starts = np.cumsum([0, *(len(rows) for rows in ordered)])
-        return Partition(np.concatenate(ordered), starts, members)
+                is_enough = len(spare) >= len(removed)
+                pool = spare if is_enough else np.setdiff1d(used, removed)
+                drawn = source.choice(pool, len(removed), replace=False)
+                left = np.concatenate([drawn, left])
+            records[client] = left
+        starts = np.cumsum([0, *map(len, records.values())])
+        return Partition(np.concatenate(list(records.values())), starts, members)
 
 
 def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
-    """Train one run and return the targets' scores under its final model, and their coins."""
+    """Train a run; the targets' scores under its final model, and their coins."""
     world = attack.experiment(run)
     with one_core():
-        state, ledger = initial_state(world), MemoryLedger(world.algorithm.plan.digest)
+        state = initial_state(world)
+        ledger = MemoryLedger(world.algorithm.plan.digest)
         while state.round < world.rounds:
             state = run_round(world, state, ledger)
-    # The released model, with the initial personal part where there is one.
-    own = world.personal_start
-    personal = None if own is None else own[None]
-    client = np.arange(0 if own is None else 1)
-    used = world.algorithm.split.use(world.model, state.theta, personal, client)
-    theta = used if used.dim() == 1 else used[0]
-    losses, odds = [], []
+    theta = _final_model(world, state.theta)
+    losses = []
+    odds = []
     for target in range(attack.targets):
         rows = torch.from_numpy(attack._records(target))
         x = pixels(world.data.inputs(world.data.train_x[rows]))
         with torch.no_grad():
             logits = world.model.logits(theta, x).double()
-        loss = functional.cross_entropy(
-            logits, world.data.train_y[rows], reduction="none"
-        )
-        loss = loss.nan_to_num(nan=1e6, posinf=1e6).clamp(max=1e6)
+        labels = world.data.train_y[rows]
+        loss = functional.cross_entropy(logits, labels, reduction="none")
+        loss = loss.nan_to_num(nan=LARGEST_LOSS, posinf=LARGEST_LOSS)
+        loss = loss.clamp(max=LARGEST_LOSS)
         losses.append(float(-loss.mean()))
         # log(p / (1 - p)) of the probability p of the true label.
         limited = loss.clamp(min=math.exp(-LARGEST_LOG_ODDS))
         scaled = -limited - torch.log(-torch.expm1(-limited))
         odds.append(float(scaled.clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS).mean()))
-    coins = [float(coin) for coin in attack.included(run)]
+    coins = attack.included(run).astype(float).tolist()
     return {"included": coins, "loss": losses, "odds": odds}
 
 
+def _final_model(world: Experiment, theta: Tensor) -> Tensor:
+    """The released model [d], with the initial personal part where there is one."""
+    start = world.personal_start
+    personal = None if start is None else start[None]
+    client = np.arange(0 if start is None else 1)
+    used = world.algorithm.split.use(world.model, theta, personal, client)
+    return used if used.dim() == 1 else used[0]
+
+
 def lira(odds: np.ndarray, included: np.ndarray) -> np.ndarray:
-    """Log likelihood ratios of in to out, leaving out the run itself [runs, targets]."""
+    """Log likelihood ratios of in to out, by all other runs [runs, targets]."""
     ratios = np.zeros_like(odds)
     for run in range(len(odds)):
-        others = np.arange(len(odds)) != run
+        is_shadow = np.arange(len(odds)) != run
         for target in range(odds.shape[1]):
-            values, coins = odds[others, target], included[others, target]
+            values = odds[is_shadow, target]
+            coins = included[is_shadow, target]
+            # Two values at least have a deviation.
             if coins.sum() < 2 or (~coins).sum() < 2:
                 continue
-            inside, outside = values[coins], values[~coins]
-            value = odds[run, target]
-            ratios[run, target] = _log_density(value, inside) - _log_density(
-                value, outside
-            )
+            inside = _log_density(odds[run, target], values[coins])
+            outside = _log_density(odds[run, target], values[~coins])
+            ratios[run, target] = inside - outside
     return ratios
 
 
 def _log_density(value: float, sample: np.ndarray) -> float:
-    std = max(float(sample.std(ddof=1)), 1e-6)
+    """Log density of a Gaussian that is fitted to a sample, but for a constant."""
+    std = max(float(sample.std(ddof=1)), _LEAST_DEVIATION)
     return -0.5 * ((value - float(sample.mean())) / std) ** 2 - math.log(std)
 
 
@@ -260,46 +281,52 @@ def rates(
 ) -> list[dict[str, Any]]:
     """True-positive rates at the levels of ``LEVELS`` against the certificate's curve.
 
-    The threshold leaves at most the level's share of the targets that are out. ``crosses``: the
-    lower end of the true-positive rate's interval is above the curve at the upper end of the
-    false-positive rate's interval.
+    The threshold leaves at most the level's share of the targets that are out.
+    ``crosses``: the lower end of the true-positive rate's interval is above the curve
+    at the upper end of the false-positive rate's interval.
     """
-    inside, outside = scores[included], np.sort(scores[~included])[::-1]
+    inside = scores[included]
+    outside = np.sort(scores[~included])[::-1]
     lines = []
     for level in LEVELS:
         threshold = outside[int(level * len(outside))] if len(outside) else -math.inf
-        hits, false = int((inside > threshold).sum()), int((outside > threshold).sum())
+        hits = int((inside > threshold).sum())
+        false_positives = int((outside > threshold).sum())
         low, high = clopper_pearson(hits, len(inside))
-        _, most = clopper_pearson(false, len(outside))
-        counted = {"false_positives": false, "out": len(outside), "in": len(inside)}
-        bounds = {
-            "bound": _bound(curve, level),
-            "bound_at_fpr_interval": _bound(curve, most),
-        }
-        rate = [hits / max(1, len(inside)), low, high]
-        crosses = bool(low > _bound(curve, most))
+        _, highest_rate = clopper_pearson(false_positives, len(outside))
+        bound_at_interval = _bound(curve, highest_rate)
         lines.append(
-            {"fpr": level, "tpr": rate, **counted, **bounds, "crosses": crosses}
+            {
+                "fpr": level,
+                "tpr": [hits / max(1, len(inside)), low, high],
+                "false_positives": false_positives,
+                "out": len(outside),
+                "in": len(inside),
+                "bound": _bound(curve, level),
+                "bound_at_fpr_interval": bound_at_interval,
+                "crosses": bool(low > bound_at_interval),
+            }
         )
     return lines
 
 
 def _bound(curve: TradeOff, level: float) -> float:
+    """Largest true-positive rate at a false-positive rate."""
     if curve.advantage >= 1.0:
         return 1.0
     return float(np.interp(level, curve.false_positive_axis, curve.true_positive_axis))
 
 
 def certified_curve(attack: Membership) -> TradeOff:
-    """The certificate's trade-off curve of the attacked group; trivial without a guarantee."""
+    """The certificate's trade-off curve of the attacked group; trivial without any."""
     plan = attack.executed.plan
     if ALGORITHMS.get(attack.algorithm).unit_under(plan) != attack.plan.unit:
         return tradeoff(np.zeros_like, 0.5, math.inf)
     group = plan.group(attack.group.name)
-    history, relation = plan.history(group), plan.spec.relation
+    profile = profile_of(plan.history(group), plan.spec.relation)
     bound = guarantee(attack.algorithm, plan, group)["epsilon"]
     epsilon = math.inf if isinstance(bound, str) else float(bound)
-    return tradeoff(profile_of(history, relation), group.delta, epsilon)
+    return tradeoff(profile, group.delta, epsilon)
 
 
 def membership(
@@ -308,47 +335,51 @@ def membership(
     progress: Callable[[int, int], None] = lambda done, total: None,
     jobs: int = 1,
 ) -> dict[str, Any]:
-    """Run the attack: one row per score as plain data; finished runs are not trained again."""
+    """Run the attack: one row per score, as plain data.
+
+    Args:
+        attack: that is run.
+        folder: holds the journal of finished runs, which are not trained again.
+        progress: told of finished runs.
+        jobs: processes.
+    """
     plan = attack.executed.plan
-    name = digest(
-        {
-            "plan": plan.digest,
-            "data": attack.data.digest,
-            "seed": attack.seed,
-            "targets": attack.targets,
-            "shadows": attack.shadows,
-            "partition": attack.partition,
-            "choices": [
-                attack.hyperparameters.aggregation,
-                dict(attack.hyperparameters.values),
-            ],
-        }
-    )
-    items = {
-        key_of(
-            {"algorithm": attack.algorithm, "run": run, "noise": attack.noise_factor}
-        ): run
-        for run in range(attack.runs)
+    chosen = attack.hyperparameters
+    identity = {
+        "plan": plan.digest,
+        "data": attack.data.digest,
+        "seed": attack.seed,
+        "targets": attack.targets,
+        "shadows": attack.shadows,
+        "partition": attack.partition,
+        "choices": [chosen.aggregation, dict(chosen.values)],
     }
+    items = {}
+    for run in range(attack.runs):
+        point = {
+            "algorithm": attack.algorithm,
+            "run": run,
+            "noise": attack.noise_factor,
+        }
+        items[key_of(point)] = run
     with resumable(folder):
-        path = None if folder is None else folder / JOURNAL
-        journal = (
-            None
-            if path is None
-            else Journal[dict[str, list[float]]](path, name, _check)
+        journal: Journal[dict[str, list[float]]] | None = None
+        if folder is not None:
+            journal = Journal(folder / JOURNAL, digest(identity), _check)
+        results = finish(
+            items,
+            partial(scores_of_run, attack),
+            spread=in_jobs(jobs),
+            journal=journal,
+            progress=progress,
         )
-        work = partial(scores_of_run, attack)
-        found = finish(
-            items, work, spread=in_jobs(jobs), journal=journal, progress=progress
-        )
-    rows = [found[key] for key in items]
-    included = np.array([one["included"] for one in rows]) > 0.5
-    curve = certified_curve(attack)
-    odds = np.array([one["odds"] for one in rows])
+    included = _column(results, items, "included") > 0.5
+    odds = _column(results, items, "odds")
     by_score = {
-        "loss": np.array([one["loss"] for one in rows]),
+        "loss": _column(results, items, "loss"),
         "lira": lira(odds, included),
     }
+    curve = certified_curve(attack)
     return {
         "algorithm": attack.algorithm,
         "unit": attack.plan.unit,
@@ -364,6 +395,14 @@ def membership(
     }
 
 
+def _column(
+    results: Mapping[str, dict[str, list[float]]], keys: Iterable[str], name: str
+) -> np.ndarray:
+    """What the runs say of their targets, in order [runs, targets]."""
+    return np.array([results[key][name] for key in keys])
+
+
 def _check(point: Any, result: Any) -> None:
+    """Raise where a line of the journal cannot be a run's."""
     if not isinstance(point, dict) or len(result["odds"]) != len(result["included"]):
         raise TypeError("no run of a membership attack")

@@ -1,8 +1,8 @@
 """Observations that attacks are run on: one round of a plan.
 
 Each client holds one record and takes one local step, as in the evaluations of the
-literature: the setting in which most is released about a record. The executed plan's clipping,
-noise and learning rate stay.
+literature: the setting in which most is released about a record. The executed plan's
+clipping, noise and learning rate stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privplan.plan import GroupPlan, Plan
 from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
-from simulate.attacks.measures import with_noise
+from simulate.attacks.guarantees import with_noise
 from simulate.attacks.view import (
     Observation,
     Truth,
@@ -29,6 +29,7 @@ from simulate.attacks.view import (
     view_of,
     with_start,
 )
+from simulate.components import Released
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
@@ -36,38 +37,53 @@ from simulate.engine.loop import initial_state, one_core
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
 
+# What makes a client hold one record and take one step with it.
+_ONE_STEP = {"steps": 1, "batch_size": 1, "epochs": None, "augmentation": None}
+_ONE_RECORD = {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
+
 
 @dataclass(frozen=True)
 class PlanRound:
-    """Releases of the first round of a plan, with one record per client."""
+    """Releases of the first round of a plan, with one record per client.
 
-    plan: Plan  # the solved plan
-    algorithm: str  # name of the algorithm
-    data: Dataset  # the data set
-    images: int = 50  # number of attacked records
-    # clients per release; the records are divided over ``images // clients`` releases
+    Attributes:
+        plan: the solved plan.
+        algorithm: its name.
+        data: that has the records.
+        images: number of attacked records.
+        clients: per release; the records are divided over ``images // clients``
+            releases.
+        seed: draws the records, the initial model and the noise.
+        hyperparameters: of the algorithm.
+        device: of the computations.
+        noise_factor: on the executed plan's noise multipliers, for sweeps; 1 as
+            planned.
+    """
+
+    plan: Plan
+    algorithm: str
+    data: Dataset
+    images: int = 50
     clients: int = 1
-    seed: int = 0  # draws the records, the initial model and the noise
-    hyperparameters: Hyperparameters = field(
-        default_factory=Hyperparameters
-    )  # of the algorithm
-    # device of the computations
+    seed: int = 0
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    # factor on the executed plan's noise multipliers, for sweeps; 1 as planned
     noise_factor: float = 1.0
 
     def __post_init__(self) -> None:
         require_images(self.data)
-        records, clients = len(self.data.train_y), min(self.images, self.target.clients)
+        records = len(self.data.train_y)
+        clients = min(self.images, self.target.clients)
         if not 1 <= self.images <= records:
             raise InputError.one("images", f"must be in [1, {records}]", self.images)
         if not 1 <= self.clients <= clients:
-            rule = f"must be in [1, {clients}], the images and the clients of {self.target.name}"
+            name = self.target.name
+            rule = f"must be in [1, {clients}], the images and the clients of {name}"
             raise InputError.one("clients", rule, self.clients)
 
     @property
     def target(self) -> GroupPlan:
-        """The attacked group: the one with the largest epsilon, which is protected least."""
+        """The attacked group: that with the largest epsilon, the least protected."""
         return max(self.plan.groups, key=lambda group: group.epsilon)
 
     def __len__(self) -> int:
@@ -77,16 +93,15 @@ class PlanRound:
     @cached_property
     def rows(self) -> np.ndarray:
         """Training records that are attacked [releases, clients]."""
-        drawn = stream(self.seed, Purpose.OWN_TEST, 17).permutation(
-            len(self.data.train_y)
-        )
+        source = stream(self.seed, Purpose.OWN_TEST, 17)
+        drawn = source.permutation(len(self.data.train_y))
         return drawn[: len(self) * self.clients].reshape(len(self), self.clients)
 
     @cached_property
     def _planned(self) -> Algorithm:
-        """The algorithm with the plan that it executes, on clients with all their records."""
-        owned = max(1, len(self.data.train_y) // self.plan.spec.population)
-        records = {group.name: owned for group in self.plan.groups}
+        """The algorithm with the plan it executes, on clients with all records."""
+        per_client = max(1, len(self.data.train_y) // self.plan.spec.population)
+        records = {group.name: per_client for group in self.plan.groups}
         return algorithm(self.algorithm, self.plan, self.hyperparameters, records)
 
     @property
@@ -96,23 +111,18 @@ class PlanRound:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """The algorithm on clients with one record each; the cohort is set per release."""
+        """The algorithm on clients of one record; the cohort is set per release."""
         planned = self._planned.plan
-        spec, groups = planned.spec, []
-        one = {"steps": 1, "batch_size": 1, "epochs": None, "augmentation": None}
-        local = spec.local.model_copy(update=one)
-        records = {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
-        for group in planned.groups:
-            update = records if spec.unit == "record" else {}
-            groups.append(
-                with_noise(group, self.noise_factor).model_copy(update=update)
-            )
-        changed = {
-            "spec": spec.model_copy(update={"local": local}),
-            "groups": tuple(groups),
-        }
+        spec = planned.spec
+        local = spec.local.model_copy(update=_ONE_STEP)
+        of_records = _ONE_RECORD if spec.unit == "record" else {}
+        groups = tuple(
+            with_noise(group, self.noise_factor).model_copy(update=of_records)
+            for group in planned.groups
+        )
+        changed = {"spec": spec.model_copy(update={"local": local}), "groups": groups}
         entry = ALGORITHMS.get(self.algorithm)
-        made = entry.build(
+        built = entry.build(
             planned.model_copy(update=changed), entry.complete(self.hyperparameters)
         )
 
@@ -121,12 +131,13 @@ class PlanRound:
         ) -> np.ndarray:
             """The first clients of the target group and nobody else."""
             sequence = generator.bit_generator.seed_seq
-            index = sequence.spawn_key[-1]  # type: ignore[attr-defined]  # names the group
+            # The last number of the key names the group.
+            index = sequence.spawn_key[-1]  # type: ignore[attr-defined]
             return np.arange(self.clients if index == self._target_index else 0)
 
         return Experiment(
-            replace(made, sampler=replace(made.sampler, draw=draw)),
-            model(made.plan.spec.model.name),
+            replace(built, sampler=replace(built.sampler, draw=draw)),
+            model(built.plan.spec.model.name),
             self.data,
             self._partition(self.rows[0]),
             self.seed,
@@ -134,7 +145,7 @@ class PlanRound:
         )
 
     def __getitem__(self, index: int) -> Observation:
-        """Observation number ``index``, with its own noise; the initial model is the same."""
+        """Observation ``index``, with its own noise; the initial model is the same."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         base = self.experiment
@@ -146,22 +157,26 @@ class PlanRound:
             releases = recorded(
                 fixed, progress, MemoryLedger(fixed.algorithm.plan.digest)
             )
-        members = set(self._members[self._target_index][: self.clients].tolist())
-        released = next(
-            release
-            for release in releases
-            if self.target.name in {group.name for group in release.groups}
-            and (release.client is None or release.client in members)
-        )
+        released = next(filter(self._is_observed, releases))
         truth = self.truth(index)
         count = len(truth.labels)
         view = view_of(fixed, progress, released, clients=count, records=count, steps=1)
         return Observation(view, truth)
 
+    def _is_observed(self, released: Released) -> bool:
+        """Whether a release is of the attacked group, and of an attacked client."""
+        if self.target.name not in [group.name for group in released.groups]:
+            return False
+        members = self._members[self._target_index][: self.clients]
+        return released.client is None or released.client in members
+
     def truth(self, index: int) -> Truth:
-        """The records of observation number ``index``, without computing the release."""
-        alone = self.experiment.algorithm.mechanism.release_client is not None
-        return truth_of(self.data, self.rows[index][:1] if alone else self.rows[index])
+        """The records of observation ``index``, without computing the release."""
+        rows = self.rows[index]
+        # Where each client has a release of its own, the first one is observed.
+        if self.experiment.algorithm.mechanism.release_client is not None:
+            rows = rows[:1]
+        return truth_of(self.data, rows)
 
     @property
     def _target_index(self) -> int:
@@ -169,11 +184,12 @@ class PlanRound:
 
     @cached_property
     def _members(self) -> tuple[np.ndarray, ...]:
+        """The clients of each group, group after group."""
         sizes = np.cumsum([0, *(group.clients for group in self.plan.groups)])
-        return tuple(np.arange(a, b) for a, b in pairwise(sizes))
+        return tuple(np.arange(first, end) for first, end in pairwise(sizes))
 
     def _partition(self, chosen: np.ndarray) -> Partition:
-        """One record per client; the first clients of the target group hold the chosen ones."""
+        """One record per client; the first ones of the target group hold the chosen."""
         population = sum(group.clients for group in self.plan.groups)
         order = np.resize(np.arange(len(self.data.train_y)), population)
         first = int(self._members[self._target_index][0])

@@ -27,38 +27,47 @@ Kind = Literal["parameters", "hypernetwork", "nothing"]
 
 @dataclass(frozen=True)
 class View:
-    """A release as the server sees it, with what is public about its round."""
+    """A release as the server sees it, with what is public about its round.
 
-    # ``parameters``, the release is an update of model parameters that the server knows;
-    # ``hypernetwork``, an update of a hypernetwork that generates private parameters at the client;
-    # ``nothing``, no vector is released
+    Attributes:
+        kind: ``parameters``, the release is an update of model parameters that the
+            server knows; ``hypernetwork``, an update of a hypernetwork that generates
+            private parameters at the client; ``nothing``, no vector is released.
+        model: the network.
+        parameters: that the clients start from, as far as the server knows them [D];
+            for ``hypernetwork``, the parameters of the hypernetwork [P].
+        observed: indices of the released coordinates among ``parameters``, sorted.
+        update: the released vector at these coordinates, without appended coordinates.
+        clients: number of clients whose updates the vector sums up.
+        records: number of records that contribute.
+        steps: local steps per client.
+        learning_rate: local learning rate of the round.
+        noise_std: standard deviation of the noise on a client's or the cohort's vector,
+            from the ledger record; 0 without noise.
+        dataset: name of the data set, with the public scaling of its pixels.
+        mean: pixel mean that model inputs subtract, per channel or one number.
+        std: pixel standard deviation that model inputs divide by, likewise.
+        white: stored value of a white pixel.
+    """
+
     kind: Kind
-    model: Model  # the network
-    # parameters that the clients start from, as far as the server knows them [D]; for
-    # ``hypernetwork``, the parameters of the hypernetwork [P]
+    model: Model
     parameters: Tensor
-    observed: Tensor  # indices of the released coordinates among ``parameters``, sorted
-    update: (
-        Tensor  # the released vector at these coordinates, without appended coordinates
-    )
-    clients: int  # number of clients whose updates the vector sums up
-    records: int  # number of records that contribute
-    steps: int  # local steps per client
-    learning_rate: float  # local learning rate of the round
-    # standard deviation of the noise on a client's or the cohort's vector, from the ledger record;
-    # 0 without noise
+    observed: Tensor
+    update: Tensor
+    clients: int
+    records: int
+    steps: int
+    learning_rate: float
     noise_std: float
-    dataset: str  # name of the data set, with the public scaling of its pixels
-    # pixel mean that model inputs subtract, per channel or one number
+    dataset: str
     mean: float | tuple[float, ...]
-    std: (
-        float | tuple[float, ...]
-    )  # pixel standard deviation that model inputs divide by
-    white: float  # stored value of a white pixel
+    std: float | tuple[float, ...]
+    white: float
 
     @property
     def gradient(self) -> Tensor:
-        """Estimate of the summed mean gradient at ``parameters`` [D]: zero where not observed."""
+        """Estimated sum of mean gradients at ``parameters`` [D]; 0 if not observed."""
         whole = torch.zeros_like(self.parameters)
         scale = -1.0 / (self.learning_rate * self.steps)
         return whole.index_copy_(0, self.observed, self.update * scale)
@@ -71,9 +80,11 @@ class View:
 
     @property
     def hypernetwork(self) -> Hypernetwork:
-        """Sizes of the released hypernetwork, from the length of its parameter vector."""
-        made, parameters = body_size(self.model), len(self.parameters)
-        return Hypernetwork(made, (parameters - made) // (EMBEDDING + 1 + made))
+        """Sizes of the released hypernetwork, by the length of its parameters."""
+        # P = H (E + 1) + D (H + 1), solved for the hidden units H.
+        generated = body_size(self.model)
+        hidden = (len(self.parameters) - generated) // (EMBEDDING + 1 + generated)
+        return Hypernetwork(generated, hidden)
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Model inputs of pixels in [0, 1], shape [..., channels, height, width]."""
@@ -86,17 +97,25 @@ class View:
         return (inputs * std + mean) / self.white
 
     def _scaling(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = (torch.as_tensor(value).to(like) for value in (self.mean, self.std))
+        """Mean and deviation of the channels, to broadcast over images."""
+        mean = torch.as_tensor(self.mean).to(like)
+        std = torch.as_tensor(self.std).to(like)
         return mean.reshape(-1, 1, 1), std.reshape(-1, 1, 1)
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The records of a release; attacks do not receive them."""
+    """The records of a release; attacks do not receive them.
 
-    images: Tensor  # pixels in [0, 1], shape [records, channels, height, width]
-    labels: Tensor  # labels [records]
-    rows: np.ndarray  # indices of the records in the training set [records]
+    Attributes:
+        images: pixels in [0, 1], shape [records, channels, height, width].
+        labels: of the records [records].
+        rows: indices of the records in the training set [records].
+    """
+
+    images: Tensor
+    labels: Tensor
+    rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -108,11 +127,10 @@ class Observation:
 
 
 def require_images(data: Dataset) -> None:
-    """Raises unless records are images of bytes."""
+    """Raise unless records are images of bytes."""
     if data.kind != "image" or data.train_x.dtype != torch.uint8:
-        raise InputError.one(
-            "dataset", "must hold images, which attacks reconstruct", data.name
-        )
+        rule = "must hold images, which attacks reconstruct"
+        raise InputError.one("dataset", rule, data.name)
 
 
 def white(data: Dataset) -> float:
@@ -144,15 +162,15 @@ def recorded(
         weights: Mapping[str, float],
         noise: Noise,
     ) -> tuple[Released, ...]:
-        made = mechanism.release(round_, sums, weights, noise)
-        seen.extend(made)
-        return made
+        releases = mechanism.release(round_, sums, weights, noise)
+        seen.extend(releases)
+        return releases
 
     def release_client(round_: int, update: ClientUpdate, weight: float) -> Released:
         assert honest is not None
-        made = honest(round_, update, weight)
-        seen.append(made)
-        return made
+        released = honest(round_, update, weight)
+        seen.append(released)
+        return released
 
     of_client = None if honest is None else release_client
     noted = replace(mechanism, release=release, release_client=of_client)
@@ -163,10 +181,9 @@ def recorded(
 
 
 def with_start(experiment: Experiment, start: Tensor) -> Experiment:
-    """The experiment with a given initial vector in place of the one that its seed draws."""
-    experiment.__dict__["start"] = (
-        start  # the place where the cached property stores it
-    )
+    """The experiment with an initial vector in place of the one of its seed."""
+    # The place where the cached property stores it.
+    experiment.__dict__["start"] = start
     return experiment
 
 
@@ -186,19 +203,29 @@ def view_of(
     kind, parameters, observed = _public(experiment, progress, released, len(vector))
     data = experiment.data
     return View(
-        kind=kind, model=experiment.model, parameters=parameters, observed=observed, update=vector,
-        clients=clients, records=records, steps=steps,
+        kind=kind,
+        model=experiment.model,
+        parameters=parameters,
+        observed=observed,
+        update=vector,
+        clients=clients,
+        records=records,
+        steps=steps,
         learning_rate=experiment.learning_rate(progress.round + 1),
-        noise_std=released.record.noise_std, dataset=data.name, mean=data.mean, std=data.std,
+        noise_std=released.record.noise_std,
+        dataset=data.name,
+        mean=data.mean,
+        std=data.std,
         white=white(data),
-    )  # fmt: skip
+    )
 
 
 def _public(
     experiment: Experiment, progress: Progress, released: Released, length: int
 ) -> tuple[Kind, Tensor, Tensor]:
-    """Kind of a release, the public parameters it updates, and which of them it holds."""
-    model, split = experiment.model, experiment.algorithm.split
+    """Kind of a release, the public parameters it updates, and which it holds."""
+    model = experiment.model
+    split = experiment.algorithm.split
     if not length:
         return "nothing", progress.theta[:0], torch.empty(0, dtype=torch.int64)
     coordinates = released_coordinates(experiment, progress.round + 1)
@@ -217,32 +244,40 @@ def _public(
     return "parameters", parameters, indices
 
 
-# --- Attacks by name. ----------------------------------------------------------------------------
-# A module of this package registers its attacks with ``register``; other distributions declare an
-# entry point of the group ``privplan.attacks``, whose value is an ``Attack``.
+# Attacks by name. A module of this package registers its attacks with ``register``;
+# other distributions declare an entry point of the group ``privplan.attacks``, whose
+# value is an ``Attack``.
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of the attacks; an attack ignores those that it does not have."""
+    """Settings of the attacks; an attack ignores those that it does not have.
 
-    steps: int = 1000  # steps of an iterative attack
-    seed: int = 0  # seed of an attack with random starts
+    Attributes:
+        steps: of an iterative attack.
+        seed: of an attack with random starts.
+    """
+
+    steps: int = 1000
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What an attack found in one release."""
+    """What an attack found in one release.
 
-    # reconstructed pixels in [0, 1], shape [n, channels, height, width]; None when the attack
-    # reconstructs none
+    Attributes:
+        images: reconstructed pixels in [0, 1], shape [n, channels, height, width]; None
+            when the attack reconstructs none.
+        labels: inferred labels [n]; None when the attack infers none.
+        numbers: further findings by name, such as residuals.
+        note: why nothing was found; empty otherwise.
+    """
+
     images: Tensor | None = None
-    labels: Tensor | None = (
-        None  # inferred labels [n]; None when the attack infers none
-    )
-    # further findings by name, such as residuals
+    labels: Tensor | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""  # why nothing was found; empty otherwise
+    note: str = ""
 
 
 Reconstruct = Callable[
@@ -253,10 +288,10 @@ Reconstruct = Callable[
 
 @dataclass(frozen=True)
 class Attack:
-    """A reconstruction attack."""
+    """A reconstruction attack, and where it was published."""
 
-    reconstruct: Reconstruct  # the attack
-    source: str  # where it was published
+    reconstruct: Reconstruct
+    source: str
 
 
 ATTACKS: Registry[Attack] = Registry(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simulate.attacks.membership import Membership
-    from simulate.attacks.report import Case, Result
+    from simulate.attacks.sweep import Case, Result
     from simulate.data.dataset import Dataset
     from simulate.runs.request import Request
 
@@ -168,13 +168,13 @@ def _warn_of_left_images(images: int, sums: Sequence[float]) -> None:
 
 def _reconstructed(cases: list[Case], steps: int, seed: int) -> list[Result]:
     """The results of the attacks that reconstruct records."""
-    from simulate.attacks import report
+    from simulate.attacks.sweep import sweep
     from simulate.attacks.view import Options
 
     if not cases:
         return []
     with render.progress(f"{len(cases)} attacks") as progress:
-        return report.sweep(cases, Options(steps, seed), progress)
+        return sweep(cases, Options(steps, seed), progress)
 
 
 def _tested(
@@ -276,8 +276,8 @@ class _Target(NamedTuple):
         self, attacks: Sequence[str], images: int, sums: Sequence[float]
     ) -> list[Case]:
         """Reconstructions from a round of each method, factor and number of clients."""
-        from simulate.attacks.report import Case
         from simulate.attacks.settings import PlanRound
+        from simulate.attacks.sweep import Case
         from simulate.parallel import SINGLE_PROCESS, device_of
 
         reconstructing = [name for name in attacks if name != MEMBERSHIP]

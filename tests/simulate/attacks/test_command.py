@@ -55,7 +55,7 @@ def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_pa
     arguments = ["attack", short_path, "--algorithm", "DP-FedAvg", "--attack", "closed"]
     done = call(*arguments, "--images", 8, "--noise", "1,0.1,0.0001", "-o", output)
     assert done.exit_code == 0, done.stderr
-    planned, less, least = json.loads((output / "attacks.json").read_text())["rows"]
-    assert less["noise_multiplier"] == pytest.approx(planned["noise_multiplier"] / 10)
-    assert planned["epsilon"] < less["epsilon"] < least["epsilon"]
-    assert (planned["verdict"], least["verdict"]) == ("not above null", "leaks")
+    planned, tenth, hardly = json.loads((output / "attacks.json").read_text())["rows"]
+    assert tenth["noise_multiplier"] == pytest.approx(planned["noise_multiplier"] / 10)
+    assert planned["epsilon"] < tenth["epsilon"] < hardly["epsilon"]
+    assert (planned["verdict"], hardly["verdict"]) == ("not above null", "leaks")

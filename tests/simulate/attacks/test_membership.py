@@ -1,4 +1,4 @@
-"""Membership: rates beside the certificate's curve, LiRA, sabotage; measures of attacks."""
+"""Membership: rates by the certificate's curve, LiRA, sabotage; measures of attacks."""
 
 import math
 from dataclasses import replace
@@ -103,8 +103,8 @@ def test_under_replace_one_the_records_of_absent_clients_are_replaced():
     attack = Membership(
         members_plan("replace_one", rounds=2), "DP-FedAvg", _few(), targets=4
     )
-    world, included = attack.experiment(0), attack.included(0)
-    for target, coin in enumerate(included):
+    world = attack.experiment(0)
+    for target, coin in enumerate(attack.included(0)):
         client = int(attack._target_positions[target])
         same = np.array_equal(
             world.partition.records(client), attack._assigned.records(client)
@@ -115,9 +115,9 @@ def test_under_replace_one_the_records_of_absent_clients_are_replaced():
 def test_a_run_has_finite_scores_and_shadows_are_enough():
     attack = Membership(members_plan(rounds=2), "DP-FedAvg", _few(), targets=4)
     assert len(attack._records(0)) == 4
-    found = scores_of_run(attack, 0)
-    assert len(found["odds"]) == 4
-    assert all(math.isfinite(value) for value in found["odds"])
+    odds = scores_of_run(attack, 0)["odds"]
+    assert len(odds) == 4
+    assert all(map(math.isfinite, odds))
     with pytest.raises(InputError, match="shadows: must be at least 64"):
         Membership(members_plan(rounds=2), "DP-FedAvg", _few(), shadows=63)
     assert certified_curve(replace(attack, algorithm="FedAvg")).advantage == 1.0
@@ -129,9 +129,8 @@ def test_sabotaged_noise_crosses_the_certificate(factor, crosses):
     attack = Membership(
         members_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor
     )
-    lines = [
-        line for levels in membership(attack)["scores"].values() for line in levels
-    ]
+    scores = membership(attack)["scores"]
+    lines = [*scores["loss"], *scores["lira"]]
     assert any(line["crosses"] for line in lines) == crosses
 
 

@@ -1,4 +1,4 @@
-"""Reconstruction: closed forms against the truth, IG and its objective, null rows, HyperFL."""
+"""Reconstruction: closed forms against the truth, IG, its objective, nulls, HyperFL."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,17 @@ import torch
 
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks import inversion, measures
+from simulate.attacks import guarantees, measures
+from simulate.attacks.bodies import body_gradient, last_dense
+from simulate.attacks.closed import closed
+from simulate.attacks.feature_objective import dense_objective, rank_one_fit
+from simulate.attacks.gradient_objective import named_parameters
+from simulate.attacks.ig import ig
 from simulate.attacks.settings import PlanRound
 from simulate.attacks.view import Options
 from simulate.data.registry import load
 from simulate.engine.loop import initial_state
+from simulate.models.network import split_head
 
 IMAGES = 6
 
@@ -51,8 +57,9 @@ def _quiet(done, total):
 
 def test_the_view_is_the_update_of_the_clients_gradient(plan):
     observed = _scene(plan, "FedAvg")[0]
-    view, module = observed.view, observed.view.model.module()
-    values = inversion.named_parameters(view.model.shapes, view.parameters)
+    view = observed.view
+    module = view.model.module()
+    values = named_parameters(view.model.shapes, view.parameters)
     x = view.inputs(observed.truth.images)
     free = {name: value.clone().requires_grad_() for name, value in values.items()}
     logits = torch.func.functional_call(module, free, (x,))
@@ -67,7 +74,7 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan):
 
 def test_labels_and_the_input_of_a_dense_layer(plan):
     scene = _scene(plan, "FedAvg")
-    guesses = inversion.closed(_views(scene), Options(), _quiet)
+    guesses = closed(_views(scene), Options(), _quiet)
     for index, guess in enumerate(guesses):
         truth = scene.truth(index)
         assert guess.labels.tolist() == truth.labels.tolist()
@@ -78,13 +85,13 @@ def _against_nulls(scene, images):
     originals = [scene.truth(index).images for index in range(len(scene))]
     among = measures.candidates(scene.data, scene.rows.ravel(), 0)
     nulls = measures.null_scores(images, originals, among, 0)
-    assert set(nulls) == {"mean image", "noise", measures.OTHER}
+    assert set(nulls) == {"mean image", "noise", measures.ANOTHER_IMAGE}
     return measures.better(measures.scores(images, originals, among), nulls)
 
 
 def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
     scene = _scene(cnn, "FedAvg")
-    guesses = inversion.ig(_views(scene), Options(steps=150), _quiet)
+    guesses = ig(_views(scene), Options(steps=150), _quiet)
     images = [guess.images for guess in guesses if guess.images is not None]
     assert "identified" in _against_nulls(scene, images)
     assert _against_nulls(scene, [*images[1:], images[0]]) == []
@@ -93,7 +100,7 @@ def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
 def test_inversion_under_dp_fedavg_is_not_above_null(plan):
     scene = _scene(plan, "DP-FedAvg")
     assert scene[0].view.noise_std > 1
-    for attack in (inversion.closed, inversion.ig):
+    for attack in (closed, ig):
         guesses = attack(_views(scene), Options(steps=30), _quiet)
         images = [guess.images for guess in guesses if guess.images is not None]
         assert _against_nulls(scene, images) == []
@@ -103,37 +110,37 @@ def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan):
     for factor in (1.0, 0.1):
         scene = _scene(plan, "DP-FedAvg", noise_factor=factor)
         clip = plan.spec.clipping_norm
-        row = measures.guarantee("DP-FedAvg", scene.executed, scene.target, factor)
+        row = guarantees.guarantee("DP-FedAvg", scene.executed, scene.target, factor)
         assert row["noise_multiplier"] * clip == pytest.approx(scene[0].view.noise_std)
         near = pytest.approx(factor * plan.groups[0].noise_multiplier, rel=0.2)
         assert row["noise_multiplier"] == near
 
 
 def test_hyperfl_releases_body_embedding_and_gradient(plan):
-    """The closed form on HyperFL in about a second: body, dense input, slope, embedding."""
+    """The closed form on HyperFL in about a second: body, dense input, embedding."""
     scene = _scene(plan, "HyperFL")
     world = scene.experiment
-    model, start = world.model, initial_state(world)
-    own = world.personal_start
-    true_theta = world.algorithm.split.use(model, start.theta, own[None], np.arange(1))[
-        0
-    ]
-    body = torch.cat([true_theta[: model.head.start], true_theta[model.head.stop :]])
+    model = world.model
+    personal = world.personal_start
+    start = initial_state(world).theta
+    use = world.algorithm.split.use
+    [true_theta] = use(model, start, personal[None], np.arange(1))
+    body, _ = split_head(model, true_theta)
     for index in range(len(scene)):
         observed = scene[index]
-        found = inversion.body_gradient(observed.view)
-        assert found.residual < 1e-3
-        torch.testing.assert_close(found.body, body, atol=1e-4, rtol=1e-3)
-        torch.testing.assert_close(found.embedding, own[:64], atol=1e-3, rtol=1e-3)
-        dense = inversion.last_dense(found)
+        revealed = body_gradient(observed.view)
+        assert revealed.residual < 1e-3
+        torch.testing.assert_close(revealed.body, body, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(
+            revealed.embedding, personal[:64], atol=1e-3, rtol=1e-3
+        )
+        dense = last_dense(revealed)
         x = observed.view.inputs(observed.truth.images).flatten()
         torch.testing.assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
 
 
 def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl(plan):
-    guesses = inversion.closed(
-        _views(_scene(plan, "HyperFL", clients=3)), Options(), _quiet
-    )
+    guesses = closed(_views(_scene(plan, "HyperFL", clients=3)), Options(), _quiet)
     assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
 
 
@@ -145,11 +152,9 @@ def test_the_objective_is_zero_at_the_truth_only(name, cnn, plan):
         [v.inputs(scene.truth(index).images) for index, v in enumerate(views)]
     )
     if name == "HyperFL":
-        views = [inversion.body_gradient(view).view for view in views]
-    objective, wrong = (
-        inversion.dense_objective(views),
-        inversion.dense_objective([*views[1:], views[0]]),
-    )
+        views = [body_gradient(view).view for view in views]
+    objective = dense_objective(views)
+    wrong = dense_objective([*views[1:], views[0]])
     assert float(objective(inputs, 1.0).max()) < 1e-4
     assert float(objective(inputs.roll(1, 0), 1.0).min()) > 1e-2
     assert float(wrong(inputs, 1.0).min()) > 1e-2
@@ -158,20 +163,15 @@ def test_the_objective_is_zero_at_the_truth_only(name, cnn, plan):
 @pytest.mark.slow
 def test_the_closed_form_makes_inversion_exact(cnn):
     scene = _scene(cnn, "FedAvg")
-    guesses = inversion.ig(_views(scene), Options(steps=200), _quiet)
+    guesses = ig(_views(scene), Options(steps=200), _quiet)
     images = torch.cat([guess.images for guess in guesses if guess.images is not None])
     truth = torch.cat([scene.truth(index).images for index in range(len(scene))])
     assert measures.psnr(images, truth).mean() > 25
 
 
 def test_sums_and_noise_leave_the_closed_form_unused(cnn):
+    assert all(rank_one_fit(view) is not None for view in _views(_scene(cnn, "FedAvg")))
     assert all(
-        inversion.known(view) is not None for view in _views(_scene(cnn, "FedAvg"))
+        rank_one_fit(view) is None for view in _views(_scene(cnn, "FedAvg", clients=2))
     )
-    assert all(
-        inversion.known(view) is None
-        for view in _views(_scene(cnn, "FedAvg", clients=2))
-    )
-    assert all(
-        inversion.known(view) is None for view in _views(_scene(cnn, "DP-FedAvg"))
-    )
+    assert all(rank_one_fit(view) is None for view in _views(_scene(cnn, "DP-FedAvg")))

@@ -84,7 +84,7 @@ def test_only_the_mechanisms_draw_normal_noise():
         if draw.search(path.read_text())
     ]
     assert sorted(drawing) == [
-        "attacks/inversion.py",  # images on which an attacker scales its search
+        "attacks/feature_objective.py",  # images on which an attacker scales its search
         "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
         "engine/loop.py",  # names the stream
         "engine/measurements.py",  # subtracts what a client says that it drew
