@@ -47,7 +47,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values names registry files limits processes threads visible proof",
     "laws accounting",
-    "spec plan record configuration ledger evidence releases streams discrete_gaussian",
+    "spec plan record configuration ledger evidence releases streams discrete_gaussian public_data",
     "planning proven",
     "forecast",
     "verification auditing folder bundle publishing book",

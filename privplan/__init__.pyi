@@ -29,4 +29,5 @@ from privplan.verification.verify import Verdict as Verdict
 from privplan.verification.verify import judge as judge
 from privplan.verification.verify import load_run as load_run
 
+STABLE: dict[str, str]
 __version__: str

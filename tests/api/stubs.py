@@ -22,7 +22,7 @@ def stub_of(package: str) -> str:
     homes = sorted((home, name) for name, home in module._WHERE.items())
     lines = [f"from {home} import {name} as {name}\n" for home, name in homes]
     if package == "privplan":
-        lines.append("\n__version__: str\n")
+        lines.append("\nSTABLE: dict[str, str]\n__version__: str\n")
     return _HEAD + "".join(lines)
 
 
