@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from privplan.accounting.calibrate import calibrate
 from privplan.accounting.release import SamplingLaw
 from privplan.files import write_bytes
-from privplan.report.style import Panel, Theme, by_factors, name_lines, picture
+from privplan.report.style import (
+    LineEnd,
+    Panel,
+    Theme,
+    by_factors,
+    name_lines,
+    picture,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +69,7 @@ def main() -> None:
         for place, (law, line) in enumerate(curves.items()):
             colour, dash = theme.line(place)
             axes.plot(budgets, line, dash, color=colour)
-            ends.append((budgets[-1], line[-1], law, colour))
+            ends.append(LineEnd(budgets[-1], line[-1], law, colour))
         by_factors(axes, budgets)
         axes.set(
             yscale="log", xlabel="epsilon", ylabel="noise multiplier, in the last model"

@@ -20,7 +20,7 @@ from privplan.publishing import publish
 from privplan.record import RunRecord
 from privplan.releases import stores_releases
 from privplan.report.plots import comparison_panels
-from privplan.report.show import View
+from privplan.report.views import View
 from privplan.values import Shown
 from privplan.verification.verdict import Verdict
 from privplan.verification.verify import judge, load_run

@@ -13,8 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
 
 from privplan.accounting.accountant import at_most
 from privplan.accounting.release import History, Release
@@ -23,58 +39,56 @@ from privplan.book.filters import Filter
 from privplan.book.schema import column
 from privplan.errors import InputError
 
-METADATA = sa.MetaData()
+METADATA = MetaData()
 
-ACCOUNTS = sa.Table(
+ACCOUNTS = Table(
     "privplan_budget_accounts",
     METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    column("name", sa.String(400), unique=True),
-    column("rule", sa.String(16)),
-    column("relation", sa.String(16)),
-    column("epsilon", sa.Double),
-    column("delta", sa.Double),
-    column("order", sa.Integer),
-    column("capacity", sa.BigInteger),
-    column("spent", sa.BigInteger),
-    column("reserved", sa.BigInteger),
-    column("members", sa.BigInteger),
-    sa.Column("period", sa.Double),
-    column("started", sa.Double),
-    column("refills", sa.BigInteger),
-    column("sealed", sa.Boolean),
-    column("ceilings", sa.Text),
+    Column("id", Integer, primary_key=True),
+    column("name", String(400), unique=True),
+    column("rule", String(16)),
+    column("relation", String(16)),
+    column("epsilon", Double),
+    column("delta", Double),
+    column("order", Integer),
+    column("capacity", BigInteger),
+    column("spent", BigInteger),
+    column("reserved", BigInteger),
+    column("members", BigInteger),
+    Column("period", Double),
+    column("started", Double),
+    column("refills", BigInteger),
+    column("sealed", Boolean),
+    column("ceilings", Text),
 )
 
-RESERVATIONS = sa.Table(
+RESERVATIONS = Table(
     "privplan_budget_reservations",
     METADATA,
-    sa.Column("id", sa.String(40), primary_key=True),
-    column("run", sa.Text),
-    column("expires", sa.Double),
-    column("status", sa.String(16), index=True),
-    column("step", sa.BigInteger),
+    Column("id", String(40), primary_key=True),
+    column("run", Text),
+    column("expires", Double),
+    column("status", String(16), index=True),
+    column("step", BigInteger),
 )
 
-CHARGES = sa.Table(
+CHARGES = Table(
     "privplan_budget_charges",
     METADATA,
-    sa.Column("reservation", sa.ForeignKey(RESERVATIONS.c.id), primary_key=True),
-    sa.Column(
-        "account", sa.ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False
-    ),
-    column("reserved", sa.BigInteger),
-    column("spent", sa.BigInteger),
-    column("detail", sa.Text),
+    Column("reservation", ForeignKey(RESERVATIONS.c.id), primary_key=True),
+    Column("account", ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False),
+    column("reserved", BigInteger),
+    column("spent", BigInteger),
+    column("detail", Text),
 )
 """What a reservation holds of an account; ``detail``: spent by each account below."""
 
-STEPS = sa.Table(
+STEPS = Table(
     "privplan_budget_steps",
     METADATA,
-    sa.Column("reservation", sa.ForeignKey(RESERVATIONS.c.id), primary_key=True),
-    sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
-    column("releases", sa.String(64)),
+    Column("reservation", ForeignKey(RESERVATIONS.c.id), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    column("releases", String(64)),
 )
 """Hash of what each step of an open reservation spent."""
 
@@ -108,19 +122,17 @@ class State:
     reserved_units: int
 
 
-def find_account(connection: Connection, name: str) -> sa.Row[Any] | None:
+def find_account(connection: Connection, name: str) -> Row[Any] | None:
     """The row of an account; None without such an account."""
-    return connection.execute(
-        sa.select(ACCOUNTS).where(ACCOUNTS.c.name == name)
-    ).first()
+    return connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.name == name)).first()
 
 
-def account_by_id(connection: Connection, account: int) -> sa.Row[Any]:
+def account_by_id(connection: Connection, account: int) -> Row[Any]:
     """The row of an account to which a charge refers."""
-    return connection.execute(sa.select(ACCOUNTS).where(ACCOUNTS.c.id == account)).one()
+    return connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.id == account)).one()
 
 
-def require_supported(row: sa.Row[Any]) -> sa.Row[Any]:
+def require_supported(row: Row[Any]) -> Row[Any]:
     """The row of an account, if it is of a kind that is still there.
 
     Raises:
@@ -139,7 +151,7 @@ def require_supported(row: sa.Row[Any]) -> sa.Row[Any]:
     return row
 
 
-def state_of(row: sa.Row[Any]) -> State:
+def state_of(row: Row[Any]) -> State:
     """The state of an account's row."""
     return State(
         name=row.name,
@@ -155,7 +167,7 @@ def state_of(row: sa.Row[Any]) -> State:
     )
 
 
-def refusal(row: sa.Row[Any], units: int) -> str:
+def refusal(row: Row[Any], units: int) -> str:
     """Why further units do not fit into an account."""
     committed_units = row.spent + row.reserved
     spent = _epsilon_of(row, row.spent)
@@ -169,7 +181,7 @@ def refusal(row: sa.Row[Any], units: int) -> str:
     )
 
 
-def _epsilon_of(row: sa.Row[Any], units: int) -> float:
+def _epsilon_of(row: Row[Any], units: int) -> float:
     """Upper bound on the epsilon of so many units of an account."""
     return filters.spent_epsilon(row.rule, units, row.delta, row.order)
 
@@ -183,18 +195,18 @@ def change(
         "spent": ACCOUNTS.c.spent + spent,
     }
     connection.execute(
-        sa.update(ACCOUNTS).where(ACCOUNTS.c.id == account).values(**values)
+        update(ACCOUNTS).where(ACCOUNTS.c.id == account).values(**values)
     )
 
 
-def open_reservation(connection: Connection, reservation: str) -> sa.Row[Any]:
+def open_reservation(connection: Connection, reservation: str) -> Row[Any]:
     """The row of a reservation that is open.
 
     Raises:
         InputError: when it is unknown, closed or expired.
     """
     row = connection.execute(
-        sa.select(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
+        select(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
     ).first()
     if row is None or row.status != "open":
         status = "unknown" if row is None else row.status
@@ -202,9 +214,9 @@ def open_reservation(connection: Connection, reservation: str) -> sa.Row[Any]:
     return row
 
 
-def charges_of(connection: Connection, reservation: str) -> Sequence[sa.Row[Any]]:
+def charges_of(connection: Connection, reservation: str) -> Sequence[Row[Any]]:
     """What a reservation holds of each account."""
-    chosen = sa.select(CHARGES).where(CHARGES.c.reservation == reservation)
+    chosen = select(CHARGES).where(CHARGES.c.reservation == reservation)
     return connection.execute(chosen.order_by(CHARGES.c.account)).all()
 
 
@@ -215,14 +227,14 @@ def end_reservation(connection: Connection, reservation: str, status: str) -> No
         if not account_by_id(connection, charge.account).members:
             unspent = charge.reserved - charge.spent
             change(connection, charge.account, reserved=-unspent)
-    connection.execute(sa.delete(STEPS).where(STEPS.c.reservation == reservation))
-    ended = sa.update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
+    connection.execute(delete(STEPS).where(STEPS.c.reservation == reservation))
+    ended = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
     connection.execute(ended.values(status=status))
 
 
 def is_repeated(
     connection: Connection,
-    reservation: sa.Row[Any],
+    reservation: Row[Any],
     step: int,
     charges: Mapping[str, History],
 ) -> bool:
@@ -242,11 +254,11 @@ def is_repeated(
     releases = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
     if step > reservation.step:
         row = {"reservation": reservation.id, "step": step, "releases": releases}
-        connection.execute(sa.insert(STEPS).values(**row))
+        connection.execute(insert(STEPS).values(**row))
         return False
 
     where = (STEPS.c.reservation == reservation.id, STEPS.c.step == step)
-    spent = connection.execute(sa.select(STEPS.c.releases).where(*where)).scalar()
+    spent = connection.execute(select(STEPS.c.releases).where(*where)).scalar()
     if spent is None:
         rule = (
             f"must be larger than {reservation.step}, the last one that was spent, or "

@@ -18,8 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy import Connection, Row, insert, inspect, select, update
 
 from privplan.accounting.release import History, Relation
 from privplan.book import account_rows as rows
@@ -48,7 +47,7 @@ T = TypeVar("T")
 class _Cost(NamedTuple):
     """What a run costs an account."""
 
-    account: sa.Row[Any]
+    account: Row[Any]
     units_below: dict[str, int]  # by the account below it, or itself, that is charged
 
 
@@ -56,7 +55,7 @@ def has_accounts(address: str | None) -> bool:
     """Whether a book that exists has budget accounts; nothing is written."""
     url = address_of(address)
     with refusing(url, _USABLE):
-        return sa.inspect(engine_of(url, write=False)).has_table(ACCOUNTS.name)
+        return inspect(engine_of(url, write=False)).has_table(ACCOUNTS.name)
 
 
 class Budgets:
@@ -143,12 +142,12 @@ class Budgets:
         def work(connection: Connection) -> None:
             if rows.find_account(connection, name):
                 raise InputError.one("account", "must not exist already", name)
-            names = connection.execute(sa.select(ACCOUNTS.c.name)).scalars().all()
+            names = connection.execute(select(ACCOUNTS.c.name)).scalars().all()
             refuse_look_alike("account", name, names)
             for ceiling in ceilings:
                 if _ceilings_of(self._account(connection, ceiling)):
                     raise InputError.one("ceiling", "must be a plain account", ceiling)
-            connection.execute(sa.insert(ACCOUNTS).values(**row))
+            connection.execute(insert(ACCOUNTS).values(**row))
 
         self._run(work)
 
@@ -162,7 +161,7 @@ class Budgets:
         """All accounts, by name, without those of a kind that was removed."""
 
         def work(connection: Connection) -> list[State]:
-            by_name = sa.select(ACCOUNTS).order_by(ACCOUNTS.c.name)
+            by_name = select(ACCOUNTS).order_by(ACCOUNTS.c.name)
             states = []
             for row in connection.execute(by_name).all():
                 try:
@@ -215,7 +214,7 @@ class Budgets:
             raise InputError.one("expires", "must be positive", expires_in)
 
         def work(connection: Connection) -> str:
-            chosen = sa.select(RESERVATIONS).where(RESERVATIONS.c.id == name)
+            chosen = select(RESERVATIONS).where(RESERVATIONS.c.id == name)
             existing = connection.execute(chosen).first()
             if existing is not None:
                 if existing.status != "open" or existing.run != run:
@@ -229,7 +228,7 @@ class Budgets:
                 "step": -1,  # before the first one
                 "expires": self._clock() + expires_in,
             }
-            connection.execute(sa.insert(RESERVATIONS).values(**row))
+            connection.execute(insert(RESERVATIONS).values(**row))
             for account, units_below in self._costs(connection, charges):
                 units = max(units_below.values())
                 if account.capacity - account.spent - account.reserved < units:
@@ -242,7 +241,7 @@ class Budgets:
                     "spent": 0,
                     "detail": "{}",
                 }
-                connection.execute(sa.insert(CHARGES).values(**charge))
+                connection.execute(insert(CHARGES).values(**charge))
             return name
 
         return self._run(work)
@@ -275,7 +274,7 @@ class Budgets:
                 return
             self._spend(connection, reservation, charges)
             if step is not None:
-                chosen = sa.update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
+                chosen = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
                 connection.execute(chosen.values(step=step))
 
         self._run(work)
@@ -314,7 +313,7 @@ class Budgets:
         def after_expiries(connection: Connection) -> T:
             is_open = RESERVATIONS.c.status == "open"
             is_late = RESERVATIONS.c.expires <= self._clock()
-            expired = sa.select(RESERVATIONS.c.id).where(is_open, is_late)
+            expired = select(RESERVATIONS.c.id).where(is_open, is_late)
             for name in connection.execute(expired).scalars().all():
                 rows.end_reservation(connection, name, "expired")
             return work(connection)
@@ -325,7 +324,7 @@ class Budgets:
                 self._has_tables = True
             return repeated(self._engine, after_expiries)
 
-    def _account(self, connection: Connection, name: str) -> sa.Row[Any]:
+    def _account(self, connection: Connection, name: str) -> Row[Any]:
         """The row of an account that must be there."""
         row = rows.find_account(connection, name)
         if row is None:
@@ -364,7 +363,7 @@ class Budgets:
         for account, units_below in self._costs(connection, charges):
             of_reservation = CHARGES.c.reservation == reservation
             where = (of_reservation, CHARGES.c.account == account.id)
-            charge = connection.execute(sa.select(CHARGES).where(*where)).first()
+            charge = connection.execute(select(CHARGES).where(*where)).first()
             if charge is None:
                 rule = "must be one that the run reserved"
                 raise InputError.one("account", rule, account.name)
@@ -381,16 +380,16 @@ class Budgets:
             units = total - charge.spent
             rows.change(connection, account.id, reserved=-units, spent=units)
             changed = {"spent": total, "detail": json.dumps(spent_below)}
-            connection.execute(sa.update(CHARGES).where(*where).values(**changed))
+            connection.execute(update(CHARGES).where(*where).values(**changed))
 
 
-def _ceilings_of(account: sa.Row[Any]) -> list[str]:
+def _ceilings_of(account: Row[Any]) -> list[str]:
     """Names of the ceilings above an account."""
     ceilings: list[str] = json.loads(account.ceilings)
     return ceilings
 
 
-def _limit_of(account: sa.Row[Any]) -> Composition:
+def _limit_of(account: Row[Any]) -> Composition:
     """What is spent and reserved of an account, to be composed with a next run."""
     return Composition(
         where=account.name,
@@ -410,5 +409,5 @@ def _spend_all(connection: Connection, reservation: str) -> None:
         units = charge.reserved - charge.spent
         rows.change(connection, charge.account, reserved=-units, spent=units)
     of_reservation = CHARGES.c.reservation == reservation
-    spent_all = sa.update(CHARGES).where(of_reservation)
+    spent_all = update(CHARGES).where(of_reservation)
     connection.execute(spent_all.values(spent=CHARGES.c.reserved))

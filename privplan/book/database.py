@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import NullPool
 
 from privplan.book.schema import require_plain_tables
@@ -31,7 +30,7 @@ _CONFLICTS = ("40001", "40P01", "42P07", "42710", "23505")
 T = TypeVar("T")
 
 
-def address_of(address: str | None) -> sa.URL:
+def address_of(address: str | None) -> URL:
     """URL of a book: the address, else ``PRIVPLAN_BOOK``, else ``book.sqlite``.
 
     Args:
@@ -42,10 +41,10 @@ def address_of(address: str | None) -> sa.URL:
     """
     text = address or os.environ.get(VARIABLE) or DEFAULT
     if "://" not in text:
-        return sa.URL.create("sqlite", database=text)
+        return URL.create("sqlite", database=text)
     try:
-        url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
+        url = make_url(text)
+    except (exc.ArgumentError, ValueError):
         # Only the scheme is shown: what follows may be a password.
         scheme = text.partition("://")[0]
         rule = "must be a file or an SQLAlchemy address"
@@ -58,14 +57,14 @@ def address_of(address: str | None) -> sa.URL:
     return url
 
 
-def shown(url: sa.URL) -> str:
+def shown(url: URL) -> str:
     """The address as text for messages: a file name, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     return url.render_as_string(hide_password=True)
 
 
-def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
+def engine_of(url: URL, *, write: bool) -> Engine:
     """An engine whose transactions are safe with concurrent writers.
 
     SQLite: a writer takes the lock when its transaction begins and waits for other
@@ -84,7 +83,7 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
         if url.get_backend_name() == "sqlite":
             return _sqlite_engine(url, write=write)
         return _server_engine(url)
-    except sa.exc.NoSuchModuleError:
+    except exc.NoSuchModuleError:
         rule = "must be of a kind of database that SQLAlchemy knows"
         raise InputError.one("book", rule, url.drivername) from None
     except ImportError as error:
@@ -93,12 +92,12 @@ def engine_of(url: sa.URL, *, write: bool) -> sa.Engine:
             hint = "pip install 'privplan[postgres]'"
         rule = f"needs the driver of its database: {hint}"
         raise InputError.one("book", rule, url.drivername) from None
-    except (sa.exc.SQLAlchemyError, TypeError, ValueError) as error:
+    except (exc.SQLAlchemyError, TypeError, ValueError) as error:
         rule = f"must be a usable address ({error})"
         raise InputError.one("book", rule, shown(url)) from None
 
 
-def _sqlite_engine(url: sa.URL, *, write: bool) -> sa.Engine:
+def _sqlite_engine(url: URL, *, write: bool) -> Engine:
     """An engine of a file that begins transactions itself, in place of the driver.
 
     The driver would begin them at the first statement that writes, after others have
@@ -112,14 +111,14 @@ def _sqlite_engine(url: sa.URL, *, write: bool) -> sa.Engine:
         raise InputError.one("book", rule, shown(url))
 
     waiting = {"timeout": _WAIT}
-    engine = sa.create_engine(url, poolclass=NullPool, connect_args=waiting)
+    engine = create_engine(url, poolclass=NullPool, connect_args=waiting)
     begin = "BEGIN IMMEDIATE" if write else "BEGIN"
 
-    @sa.event.listens_for(engine, "connect")
+    @event.listens_for(engine, "connect")
     def _disable_driver_transactions(connection: object, _record: object) -> None:
         connection.isolation_level = None  # type: ignore[attr-defined]
 
-    @sa.event.listens_for(engine, "begin")
+    @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
         require_plain_tables(connection, shown(url))
@@ -127,16 +126,16 @@ def _sqlite_engine(url: sa.URL, *, write: bool) -> sa.Engine:
     return engine
 
 
-def _server_engine(url: sa.URL) -> sa.Engine:
+def _server_engine(url: URL) -> Engine:
     """An engine of a database server."""
     waiting = {}
     if url.get_backend_name() == "postgresql":
         waiting = {"connect_timeout": _WAIT}
-    engine = sa.create_engine(
+    engine = create_engine(
         url, poolclass=NullPool, isolation_level="SERIALIZABLE", connect_args=waiting
     )
 
-    @sa.event.listens_for(engine, "begin")
+    @event.listens_for(engine, "begin")
     def _check(connection: Connection) -> None:
         require_plain_tables(connection, shown(url))
 
@@ -144,7 +143,7 @@ def _server_engine(url: sa.URL) -> sa.Engine:
 
 
 @contextmanager
-def refusing(url: sa.URL, rule: str) -> Iterator[None]:
+def refusing(url: URL, rule: str) -> Iterator[None]:
     """Convert errors of a database to one-line errors.
 
     Args:
@@ -156,21 +155,21 @@ def refusing(url: sa.URL, rule: str) -> Iterator[None]:
     """
     try:
         yield
-    except (sa.exc.SQLAlchemyError, UnicodeError, OverflowError) as error:
-        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    except (exc.SQLAlchemyError, UnicodeError, OverflowError) as error:
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
         line = " ".join(str(cause).split())[:_LONGEST]
         raise InputError.one("book", f"{rule} ({line})", shown(url)) from None
 
 
-def repeated(engine: sa.Engine, work: Callable[[Connection], T]) -> T:
+def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
     """Do the work in a transaction, again on conflicts with other writers."""
     for attempt in range(_ATTEMPTS):
         try:
             with engine.begin() as connection:
                 return work(connection)
-        except sa.exc.DBAPIError as error:
+        except exc.DBAPIError as error:
             state = getattr(error.orig, "sqlstate", None)
-            is_integrity_error = isinstance(error, sa.exc.IntegrityError)
+            is_integrity_error = isinstance(error, exc.IntegrityError)
             is_conflict = is_integrity_error or state in _CONFLICTS
             if not is_conflict or attempt == _ATTEMPTS - 1:
                 raise

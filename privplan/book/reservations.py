@@ -21,8 +21,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Row,
+    String,
+    Table,
+    insert,
+    select,
+    update,
+)
 
 from privplan.book.database import engine_of, refusing, repeated, shown
 from privplan.book.entry import BookedRun, Booking
@@ -32,13 +42,13 @@ from privplan.errors import InputError
 
 HOLDER_BYTES = 16  # of a token that no other process has
 
-FENCES = sa.Table(
+FENCES = Table(
     "privplan_book_fences",
     METADATA,
-    sa.Column("name", sa.String(64), primary_key=True),
-    sa.Column("holder", sa.String(2 * HOLDER_BYTES), nullable=False),
-    sa.Column("counter", sa.BigInteger, nullable=False),
-    sa.Column("chain", sa.String(64), nullable=False),
+    Column("name", String(64), primary_key=True),
+    Column("holder", String(2 * HOLDER_BYTES), nullable=False),
+    Column("counter", BigInteger, nullable=False),
+    Column("chain", String(64), nullable=False),
 )
 
 
@@ -56,7 +66,7 @@ class Reservation:
         folder: the run folder, for messages.
     """
 
-    def __init__(self, url: sa.URL, name: str, folder: str) -> None:
+    def __init__(self, url: URL, name: str, folder: str) -> None:
         self._url = url
         self._name = name
         self._folder = folder
@@ -95,7 +105,7 @@ class Reservation:
                     rule = "must be the book in which the run reserved its releases"
                     raise InputError.one("book", rule, shown(self._url))
                 connection.execute(
-                    sa.insert(FENCES).values(
+                    insert(FENCES).values(
                         name=self._name, holder=self._holder, counter=0, chain=last
                     )
                 )
@@ -105,7 +115,7 @@ class Reservation:
                     rule = "must hold every release of its run; another copy of it released since"
                     raise FencedError.one("ledger", rule, self._folder)
                 counter = fence.counter + 1
-                mine = sa.update(FENCES).where(FENCES.c.name == self._name)
+                mine = update(FENCES).where(FENCES.c.name == self._name)
                 connection.execute(
                     mine.values(holder=self._holder, counter=counter, chain=last)
                 )
@@ -140,7 +150,7 @@ class Reservation:
                 & (FENCES.c.holder == self._holder)
                 & (FENCES.c.counter == self._counter)
             )
-            moved = sa.update(FENCES).where(compared)
+            moved = update(FENCES).where(compared)
             done = connection.execute(
                 moved.values(counter=self._counter + 1, chain=chain)
             )
@@ -178,9 +188,7 @@ class Reservation:
         with refusing(self._url, WRITABLE):
             repeated(self._engine, work)
 
-    def _fence(
-        self, connection: Connection
-    ) -> sa.Row[tuple[str, str, int, str]] | None:
+    def _fence(self, connection: Connection) -> Row[tuple[str, str, int, str]] | None:
         return connection.execute(
-            sa.select(FENCES).where(FENCES.c.name == self._name)
+            select(FENCES).where(FENCES.c.name == self._name)
         ).first()

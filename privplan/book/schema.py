@@ -9,31 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy import Column, Connection, text
 
 from privplan.errors import InputError
 
 PREFIX = "privplan_"
 """How the names of all tables of a book begin; other tables are not its own."""
 
-_SQLITE_OBJECTS = sa.text(
+_SQLITE_OBJECTS = text(
     "SELECT type, name, tbl_name, coalesce(sql, '') AS statement FROM sqlite_master"
 )
-_SQLITE_COLUMNS = sa.text("SELECT name, hidden FROM pragma_table_xinfo(:table)")
+_SQLITE_COLUMNS = text("SELECT name, hidden FROM pragma_table_xinfo(:table)")
 # Kinds of relations of PostgreSQL that a book may have: tables, indices, sequences.
-_POSTGRES_RELATIONS = sa.text(
+_POSTGRES_RELATIONS = text(
     "SELECT c.relname AS name FROM pg_class c "
     "WHERE pg_table_is_visible(c.oid) AND c.relkind NOT IN ('r', 'i', 'S')"
 )
-_POSTGRES_TRIGGERS = sa.text(
+_POSTGRES_TRIGGERS = text(
     "SELECT c.relname AS name, t.tgname AS trigger FROM pg_trigger t "
     "JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal"
 )
-_POSTGRES_RULES = sa.text("SELECT tablename AS name, rulename AS rule FROM pg_rules")
+_POSTGRES_RULES = text("SELECT tablename AS name, rulename AS rule FROM pg_rules")
 
 
-def column(name: str, kind: Any, **options: Any) -> sa.Column[Any]:
+def column(name: str, kind: Any, **options: Any) -> Column[Any]:
     """A column that has a value in every row.
 
     Args:
@@ -41,7 +40,7 @@ def column(name: str, kind: Any, **options: Any) -> sa.Column[Any]:
         kind: the type of its values, or a foreign key.
         **options: further arguments of ``sqlalchemy.Column``.
     """
-    return sa.Column(name, kind, nullable=False, **options)
+    return Column(name, kind, nullable=False, **options)
 
 
 def require_plain_tables(connection: Connection, shown: str) -> None:

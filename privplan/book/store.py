@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy import URL, Connection, insert, inspect, select, text, update
 
 from privplan.book.database import engine_of, refusing, repeated, shown
 from privplan.book.entry import NO_STATE, STATE, BookedRun, Booking, link_after
@@ -51,7 +50,7 @@ class Added:
     lines: int
 
 
-def add(url: sa.URL, booking: Booking) -> Added:
+def add(url: URL, booking: Booking) -> Added:
     """Add a run to the book, unless the book has it; the book is created if missing.
 
     Safe with concurrent writers: search and insertion are one transaction.
@@ -72,29 +71,29 @@ def add(url: sa.URL, booking: Booking) -> Added:
 
 def take_out(connection: Connection, name: str) -> int | None:
     """Remove a reservation, and return its place; None where there is none."""
-    chosen = sa.select(RUNS.c.id).where(RUNS.c.chain == name)
+    chosen = select(RUNS.c.id).where(RUNS.c.chain == name)
     place = connection.execute(chosen).scalar()
     if place is not None:
         remove_run(connection, place)
     return place
 
 
-def prepare(url: sa.URL, connection: Connection) -> None:
+def prepare(url: URL, connection: Connection) -> None:
     """Create the tables that are missing, and bring older ones up to date."""
     METADATA.create_all(connection)
-    if connection.execute(sa.select(VERSIONS)).first() is None:
-        connection.execute(sa.insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
+    if connection.execute(select(VERSIONS)).first() is None:
+        connection.execute(insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
         return
     check_version(url, connection)
 
     # Earlier books have room for short laws only. SQLite ignores the length of a text.
     if connection.dialect.name == "postgresql":
-        columns = sa.inspect(connection).get_columns(RELEASES.name)
+        columns = inspect(connection).get_columns(RELEASES.name)
         types = {column["name"]: column["type"] for column in columns}
         if (getattr(types["sampling"], "length", None) or 0) < LONGEST_LAW:
             wider = f"ALTER COLUMN sampling TYPE VARCHAR({LONGEST_LAW})"
-            connection.execute(sa.text(f"ALTER TABLE {RELEASES.name} {wider}"))
-    connection.execute(sa.update(VERSIONS).values(schema_version=SCHEMA_VERSION))
+            connection.execute(text(f"ALTER TABLE {RELEASES.name} {wider}"))
+    connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
 
 
 def update_run(connection: Connection, booking: Booking, place: int | None) -> Added:
@@ -114,7 +113,7 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
     lines_before = 0
     is_judged_anew = False
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
-    of_plan = sa.select(*columns).where(RUNS.c.plan == run.plan)
+    of_plan = select(*columns).where(RUNS.c.plan == run.plan)
     for row in connection.execute(of_plan).all():
         # Equal ledgers are both: each continues the other by no line.
         continues_row = booking.continues(row.chain, row.lines)
@@ -143,7 +142,7 @@ def update_run(connection: Connection, booking: Booking, place: int | None) -> A
 
 def _counts_more(connection: Connection, run_id: int, run: BookedRun) -> bool:
     """Whether a new verdict on a run counts more, or shows more, than the book's."""
-    chosen = sa.select(VERDICTS).where(VERDICTS.c.run == run_id)
+    chosen = select(VERDICTS).where(VERDICTS.c.run == run_id)
     verdict = connection.execute(chosen).first()
     if verdict is None:  # of version 0.1.0
         return run.verdict is not None
@@ -151,7 +150,7 @@ def _counts_more(connection: Connection, run_id: int, run: BookedRun) -> bool:
         return bool(verdict.cost != "infinite")
 
     # Books before levels executed nothing again.
-    of_run = sa.select(LEVELS.c.level).where(LEVELS.c.run == run_id)
+    of_run = select(LEVELS.c.level).where(LEVELS.c.run == run_id)
     level = connection.execute(of_run).scalar()
     if not level and verdict.verdict == "kept":
         level = "recorded"
@@ -171,7 +170,7 @@ def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
     links = _pieces(booking.links, LINK)
     runs_with_verdicts = RUNS.join(VERDICTS, VERDICTS.c.run == RUNS.c.id)
     columns = (RUNS.c.source, RUNS.c.links, VERDICTS.c.states)
-    chosen = sa.select(*columns).select_from(runs_with_verdicts)
+    chosen = select(*columns).select_from(runs_with_verdicts)
     for row in connection.execute(chosen):
         common = _common_lines(links, _pieces(row.links, LINK))
         booked_states = set(_pieces(row.states, STATE)[common:]) - {NO_STATE}
@@ -194,7 +193,7 @@ def _pieces(content: bytes, size: int) -> list[bytes]:
     return [content[start : start + size] for start in range(0, len(content), size)]
 
 
-def runs(url: sa.URL) -> tuple[BookedRun, ...]:
+def runs(url: URL) -> tuple[BookedRun, ...]:
     """All runs of the book, in the order in which they were added.
 
     Raises:
@@ -202,13 +201,13 @@ def runs(url: sa.URL) -> tuple[BookedRun, ...]:
     """
     engine = engine_of(url, write=False)
     with refusing(url, SOUND), engine.begin() as connection:
-        if not sa.inspect(connection).has_table(VERSIONS.name):
+        if not inspect(connection).has_table(VERSIONS.name):
             rule = f"{SOUND} (it has no table of runs)"
             raise InputError.one("book", rule, shown(url))
         return booked_runs(url, connection)
 
 
-def has_runs(url: sa.URL) -> bool:
+def has_runs(url: URL) -> bool:
     """Whether a book that exists has a table of runs; one of accounts only has none."""
     with refusing(url, SOUND):
-        return sa.inspect(engine_of(url, write=False)).has_table(VERSIONS.name)
+        return inspect(engine_of(url, write=False)).has_table(VERSIONS.name)

@@ -25,7 +25,8 @@ from privplan.plan import Plan
 from privplan.processes import limited
 from privplan.proven import lines as unproven_lines
 from privplan.proven import plain, proof_program
-from privplan.report import tables as report
+from privplan.report.numbers import six
+from privplan.report.spendings import cost_line, remaining_lines, spending_table
 
 MOST_SECONDS = 10.0  # processor time of an answer to ``left``
 RELATIONS = ("add_remove", "replace_one", "zero_out")
@@ -110,7 +111,7 @@ def add_run(
     else:
         render.text(f"{shown(url)}: {outcomes[added.outcome]}")
     if booking.run.verdict != "kept":
-        render.warn(report.cost_line(booking.run))
+        render.warn(cost_line(booking.run))
 
 
 takes_options_of_verify(add_run)
@@ -217,7 +218,7 @@ def show(
             row["proven"] = proofs[full_name(row["population"], row["group"])]
         render.data(rows)
     elif spent:
-        render.table(*report.spending_table(spent, findings))
+        render.table(*spending_table(spent, findings))
         for line in unproven_lines(findings):
             render.text(line)
     if faults:
@@ -273,7 +274,7 @@ def remaining_budget(
     if form == "json":
         render.data(result.model_dump(mode="json"))
     else:
-        for line in report.remaining_lines(result):
+        for line in remaining_lines(result):
             render.text(line)
 
 
@@ -407,10 +408,7 @@ def budgets(form: str, address: str | None) -> None:
     if form == "json":
         render.data([asdict(one) for one in states])
         return
-    columns, six = (
-        ["account", "rule", "budget", "delta", "spent", "with reservations"],
-        report.six,
-    )
+    columns = ["account", "rule", "budget", "delta", "spent", "with reservations"]
     rows = [
         [
             s.name,

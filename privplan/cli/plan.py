@@ -365,7 +365,7 @@ def verify_command(
     from privplan.proven import lines as unproven_lines
     from privplan.proven import plain, proof_program
     from privplan.record import ACCURACY
-    from privplan.report import tables
+    from privplan.report import tables, verdicts
     from privplan.verification.promise import require_certified
     from privplan.verification.verify import load_run, proven_of
 
@@ -399,16 +399,16 @@ def verify_command(
         proofs = {"proven": plain(findings)} if prove else {}
         render.data({**verdict.model_dump(mode="json"), **proofs})
     else:
-        render.text(tables.headline(verdict))
-        render.text(tables.worst_line(verdict))
+        render.text(verdicts.headline(verdict))
+        render.text(verdicts.worst_line(verdict))
         if details:
-            render.table(*tables.check_table(verdict))
-        render.table(*tables.group_table(verdict, findings=findings))
+            render.table(*verdicts.check_table(verdict))
+        render.table(*verdicts.group_table(verdict, findings=findings))
         if any(group.audit for group in verdict.groups):
-            render.table(*tables.audit_table(verdict))
+            render.table(*verdicts.audit_table(verdict))
         lines = []
         if verdict.metric == ACCURACY:
-            lines += [tables.class_line(verdict)]
+            lines += [verdicts.class_line(verdict)]
             if loaded.plan.forecast is not None:
                 from privplan.forecast.target import reached_line
 
@@ -419,7 +419,7 @@ def verify_command(
         initial = loaded.plan.spec.model.initial
         lines += [
             "" if initial is None else initial.line,
-            *tables.closing_lines(verdict),
+            *verdicts.closing_lines(verdict),
         ]
         lines += unproven_lines(findings)
         for line in filter(None, lines):
@@ -559,7 +559,7 @@ def what_if_command(
         raise InputError.one("html", "cannot go with --frontier", html)
     from privplan.files import refuse_overwriting, write_bytes
     from privplan.planning.sweep import spec_data
-    from privplan.report import plots, style, tables
+    from privplan.report import plots, style, sweeps
 
     folder = Path(output) if output else None
     if whole:
@@ -571,7 +571,7 @@ def what_if_command(
             points = frontier(problem, progress)
         plain, table = (
             [one.plain() for one in points],
-            tables.frontier_table(problem.name, points),
+            sweeps.frontier_table(problem.name, points),
         )
         panels = plots.frontier_panels(points)
         files, warnings = [FRONTIER], unscaled_lines(problem)
@@ -609,7 +609,7 @@ def what_if_command(
         if html is not None:
             write_text(html, slider_page(data, paths, plain))
         table, logarithmic = (
-            tables.sweep_table(plain, paths),
+            sweeps.sweep_table(plain, paths),
             (*varied, "")[0].endswith(":log"),
         )
         panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)

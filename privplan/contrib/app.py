@@ -24,7 +24,8 @@ from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.planning.sweep import spec_data
-from privplan.report.tables import Table, answer
+from privplan.report.table import Table
+from privplan.report.tables import answer
 from privplan.spec.changes import with_changes
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec

@@ -1,4 +1,4 @@
-"""Tables, text lines and figures of plans, verdicts, sweeps and frontiers; nothing here prints.
+"""Tables, text lines and pictures of plans, verdicts and sweeps; nothing here prints.
 
 May import all packages of ``privplan`` except the command line.
 """

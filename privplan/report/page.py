@@ -1,12 +1,13 @@
-"""The report page of a plan, a run or a comparison: one HTML file that needs no network.
+"""The report page of a plan, a run or a comparison: one HTML file without a network.
 
 What the page says is gathered here; its sentences are in ``page.html.j2``.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.metadata import version
@@ -24,8 +25,10 @@ from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.risks import GroupRisk, risks_of
 from privplan.record import PLAN, RECORD, RunRecord
-from privplan.report import plots, reproduce, scores, tables
+from privplan.report import plots, reproduce, scores, tables, verdicts
+from privplan.report.panels import MOST_GROUPS
 from privplan.report.style import DARK, LIGHT, Panel
+from privplan.report.table import Table
 from privplan.verification.promise import require_certified
 from privplan.verification.run import Run
 from privplan.verification.verdict import Verdict
@@ -49,20 +52,26 @@ OWN_MODULE = (
 
 def not_covered(record: RunRecord | None) -> list[str]:
     """What no guarantee covers, of a run or of a plan."""
-    return [
-        *NOT_COVERED,
-        *([OWN_MODULE] if record and reproduce.has_own_model(record) else []),
-    ]
+    parts = list(NOT_COVERED)
+    if record and reproduce.has_own_model(record):
+        parts.append(OWN_MODULE)
+    return parts
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A plan that the page is about, and whom its budgets protect."""
+    """A plan that the page is about, and whom its budgets protect.
+
+    Attributes:
+        chances: what the best attacker may reach; empty if unknown.
+        methods: of a comparison, those that protect this plan's units.
+        whose: a method whose plan it is, where methods plan for themselves.
+    """
 
     plan: Plan
-    chances: Sequence[GroupRisk]  # what the best attacker may reach; empty if unknown
-    methods: Sequence[str] = ()  # of a comparison, those that protect this plan's units
-    whose: str = ""  # a method whose plan it is, where methods plan for themselves
+    chances: Sequence[GroupRisk]
+    methods: Sequence[str] = ()
+    whose: str = ""
 
     @property
     def law(self) -> str:
@@ -72,19 +81,30 @@ class Promise:
 
 @dataclass
 class Content:
-    """What is on the page."""
+    """What is on the page.
 
-    promises: list[Promise]  # of a comparison one for each unit that methods protect
+    Attributes:
+        promises: of a comparison one for each unit that methods protect.
+        methods: rows of a comparison.
+        leaders: of a comparison, for each unit the method that leads.
+        budgets_kept: how many methods kept every budget, by unit.
+        compared: tables of a comparison.
+        answers: what a comparison says of scores.
+        commands: that reproduce what the page is about.
+        withheld: whether the page shows no score.
+    """
+
+    promises: list[Promise]
     panels: list[Panel] = field(default_factory=list)
     run: Run | None = None
     verdict: Verdict | None = None
-    methods: Sequence[Any] = ()  # rows of a comparison
-    leaders: Sequence[Any] = ()  # of a comparison, for each unit the method that leads
-    kept: str = ""  # how many methods kept every budget, by unit
-    compared: Sequence[tables.Table] = ()
+    methods: Sequence[Any] = ()
+    leaders: Sequence[Any] = ()
+    budgets_kept: str = ""
+    compared: Sequence[Table] = ()
     answers: Sequence[str] = ()
     commands: Sequence[str] = ()
-    withheld: bool = False  # whether the page shows no score
+    withheld: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -96,11 +116,26 @@ class Content:
         """Of the run."""
         return None if self.run is None else self.run.record
 
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Of the run, or of all runs of a comparison."""
+        if self.verdict is not None:
+            return [self.verdict]
+        all_verdicts: list[Verdict] = []
+        for row in self.methods:
+            all_verdicts += row.verdicts
+        return all_verdicts
+
 
 def page_of(source: Path | str, judged: Callable[[Run], Verdict] = judge) -> str:
-    """The page of a plan file, a run folder or a comparison's folder, as one HTML document.
+    """The page of a plan, a run or a comparison, as one HTML document.
 
-    ``judged`` judges a run, by default without executing rounds again.
+    Args:
+        source: a plan file, a run folder or a comparison's folder.
+        judged: judges a run, by default without executing rounds again.
+
+    Raises:
+        InputError: when it is none of these.
     """
     where = Path(source)
     if where.is_file():
@@ -114,12 +149,13 @@ def page_of(source: Path | str, judged: Callable[[Run], Verdict] = judge) -> str
 
 def _of_plan(plan: Plan) -> Content:
     panels = [*_spending(plan), *plots.plan_panels(plan)]
-    promise = Promise(plan, _chances(plan, None, None))
+    promise = Promise(plan, _chances(plan))
     return Content([promise], panels, commands=reproduce.of_plan())
 
 
 def _of_run(run: Run, judged: Callable[[Run], Verdict]) -> Content:
-    verdict, plan = judged(run), run.plan
+    verdict = judged(run)
+    plan = run.plan
     withheld = scores.are_withheld(run.record)
     panels = [plots.verdict_panel(verdict)]
     if not withheld:
@@ -136,11 +172,42 @@ def _of_run(run: Run, judged: Callable[[Run], Verdict]) -> Content:
     )
 
 
-def _of_comparison(folder: Path) -> Content:
-    plans = [Plan.load(path) for path in sorted(folder.glob(f"*/*/{PLAN}"))]
-    if not plans:
-        rule = "must be a plan file, a run folder or a comparison's folder"
-        raise InputError.one("report", rule, str(folder))
+@dataclass(frozen=True)
+class _Comparison:
+    """Methods side by side, and the modules of the simulator that tell of them.
+
+    Attributes:
+        methods: rows of the comparison.
+        withheld: whether the page shows no score.
+        leading: says which method leads.
+        tables: makes its tables.
+    """
+
+    methods: Sequence[Any]
+    withheld: bool
+    leading: Any
+    tables: Any
+
+    @property
+    def private_units(self) -> Mapping[str, Any]:
+        """Methods by the unit that they protect, but for those that protect nobody.
+
+        These have a plan of the others' budgets, which promises nothing.
+        """
+        units: dict[str, Any] = self.leading.by_unit(self.methods)
+        private = {unit: rows for unit, rows in units.items() if unit != "none"}
+        return private or units
+
+    @property
+    def leaders(self) -> Mapping[str, Any]:
+        """The method that leads for each unit; empty where scores are withheld."""
+        if self.withheld:
+            return {}
+        units = self.private_units.items()
+        return {unit: self.leading.leader(rows) for unit, rows in units}
+
+
+def _loaded_comparison(folder: Path) -> _Comparison:
     try:
         comparison_rows = import_module("simulate.runs.rows")
         leading = import_module("simulate.runs.leader")
@@ -149,53 +216,76 @@ def _of_comparison(folder: Path) -> Content:
         rule = "of a comparison needs the simulator: pip install 'privplan[simulate]'"
         raise InputError.one("report", rule, str(error)) from None
     methods = comparison_rows.rows_in(folder)
-    withheld = any(
-        scores.are_withheld(record) for row in methods for record in row.records
-    )
+    records = itertools.chain.from_iterable(row.records for row in methods)
+    withheld = any(map(scores.are_withheld, records))
     if withheld:  # their order would be that of their scores
         methods = sorted(methods, key=lambda row: str(row.algorithm))
-    units = leading.by_unit(methods)
-    # Methods that protect nobody have a plan of the others' budgets, which promises
-    # nothing.
-    private = {unit: rows for unit, rows in units.items() if unit != "none"} or units
-    leaders = (
-        {}
-        if withheld
-        else {unit: leading.leader(rows) for unit, rows in private.items()}
-    )
+    return _Comparison(methods, withheld, leading, method_tables)
+
+
+def _of_comparison(folder: Path) -> Content:
+    plans = [Plan.load(path) for path in sorted(folder.glob(f"*/*/{PLAN}"))]
+    if not plans:
+        rule = "must be a plan file, a run folder or a comparison's folder"
+        raise InputError.one("report", rule, str(folder))
+    comparison = _loaded_comparison(folder)
+    methods = comparison.methods
+    leaders = comparison.leaders
     by_digest = {plan.digest: plan for plan in plans}
-    promises = []
-    for unit, rows in private.items():
-        leads = leaders.get(unit)
-        kept = [row for row in rows if row.keeps]
-        chosen = leads.row if leads else [*kept, *rows][0]
-        plan = by_digest[chosen.verdicts[0].plan_digest]
-        names = [row.algorithm for row in rows]
-        promises.append(
-            Promise(plan, _chances(plan, None, None), names, chosen.algorithm)
-        )
-    compared, panels = [], []
-    for whose, rows in leading.units_apart(methods).items():
-        compared.append(
-            method_tables.printed_table(f"{whose}results", rows, scores=not withheld)
-        )
-        panels += [] if withheld else _named(plots.comparison_panels(rows), whose)
-    for promise in promises:
-        drawn = [*_spending(promise.plan), *plots.plan_panels(promise.plan)]
-        panels += _named(drawn, f"{promise.plan.unit}s: " if len(promises) > 1 else "")
+    promises = [
+        _promise_of_methods(rows, leaders.get(unit), by_digest)
+        for unit, rows in comparison.private_units.items()
+    ]
     return Content(
         promises,
-        panels,
+        _panels_of_methods(comparison, promises),
         methods=methods,
-        leaders=[leads for leads in leaders.values() if leads is not None],
-        kept=leading.kept_line(methods),
-        compared=[*compared, method_tables.setup_table(methods)],
-        answers=() if withheld else leading.answer(methods),
+        leaders=[leader for leader in leaders.values() if leader is not None],
+        budgets_kept=comparison.leading.kept_line(methods),
+        compared=_tables_of_methods(comparison),
+        answers=() if comparison.withheld else comparison.leading.answer(methods),
         commands=reproduce.of_comparison(
             methods[0].records, [row.algorithm for row in methods]
         ),
-        withheld=withheld,
+        withheld=comparison.withheld,
     )
+
+
+def _panels_of_methods(
+    comparison: _Comparison, promises: Sequence[Promise]
+) -> list[Panel]:
+    """Scores of methods, apart by the unit that they protect, and what is promised."""
+    panels: list[Panel] = []
+    if not comparison.withheld:
+        units = comparison.leading.units_apart(comparison.methods)
+        for whose, rows in units.items():
+            panels += _named(plots.comparison_panels(rows), whose)
+    for promise in promises:
+        promised = [*_spending(promise.plan), *plots.plan_panels(promise.plan)]
+        whose = f"{promise.plan.unit}s: " if len(promises) > 1 else ""
+        panels += _named(promised, whose)
+    return panels
+
+
+def _tables_of_methods(comparison: _Comparison) -> list[Table]:
+    """What methods reached, apart by the unit that they protect, and how they ran."""
+    compared = []
+    for whose, rows in comparison.leading.units_apart(comparison.methods).items():
+        title = f"{whose}results"
+        scored = not comparison.withheld
+        compared.append(comparison.tables.printed_table(title, rows, scores=scored))
+    return [*compared, comparison.tables.setup_table(comparison.methods)]
+
+
+def _promise_of_methods(
+    rows: Sequence[Any], leader: Any, plans: Mapping[str, Plan]
+) -> Promise:
+    """What is promised to a unit, by the method that leads or one that kept it."""
+    keeping = [row for row in rows if row.keeps]
+    chosen = leader.row if leader else [*keeping, *rows][0]
+    plan = plans[chosen.verdicts[0].plan_digest]
+    names = [row.algorithm for row in rows]
+    return Promise(plan, _chances(plan), names, chosen.algorithm)
 
 
 def _named(panels: Sequence[Panel], whose: str) -> list[Panel]:
@@ -215,24 +305,24 @@ def _rendered(content: Content) -> str:
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_seen,
+        finalize=_printed,
     )
     environment.filters |= {"up": _up, "sentence": _sentence}
     record = content.record
     page = environment.get_template("page.html.j2").render(
-        **{
-            name: getattr(content, name)
-            for name in ("promises", "verdict", "methods", "leaders")
-        },
-        **{
-            name: getattr(content, name)
-            for name in ("kept", "compared", "answers", "commands")
-        },
+        promises=content.promises,
+        verdict=content.verdict,
+        methods=content.methods,
+        leaders=content.leaders,
+        kept=content.budgets_kept,
+        compared=content.compared,
+        answers=content.answers,
+        commands=content.commands,
         plan=content.plan,
         record=record,
         state="open" if content.verdict is None else content.verdict.outcome,
-        rehearsed=_is_rehearsal(content),
-        simulated=_is_simulation(content),
+        rehearsed=any(verdict.outcome == "rehearsal" for verdict in content.verdicts),
+        simulated=any(verdict.simulation_only for verdict in content.verdicts),
         withheld=scores.WITHHELD if content.withheld else "",
         pictures=[(panel.title, Markup(panel.inline())) for panel in content.panels],
         forecast=forecast_lines(content.plan),
@@ -244,35 +334,22 @@ def _rendered(content: Content) -> str:
         light=LIGHT,
         dark=DARK,
         tables=tables,
+        verdicts=verdicts,
     )
     return page.lstrip()
 
 
-def _seen(value: Any) -> Any:
+def _printed(value: Any) -> Any:
     """What the template prints, with escapes for letters that cannot be seen."""
     return printable(value, KEPT_LINES) if type(value) is str else value
 
 
-def _verdicts(content: Content) -> list[Verdict]:
-    """Of the run, or of all runs of a comparison."""
-    if content.verdict is not None:
-        return [content.verdict]
-    return [verdict for row in content.methods for verdict in row.verdicts]
-
-
-def _is_rehearsal(content: Content) -> bool:
-    return any(verdict.outcome == "rehearsal" for verdict in _verdicts(content))
-
-
-def _is_simulation(content: Content) -> bool:
-    return any(verdict.simulation_only for verdict in _verdicts(content))
-
-
 def _reached(content: Content) -> list[str]:
-    """The forecast beside what a run, or the plan's own method in a comparison, reached."""
+    """The forecast beside what a run, or a comparison's planned method, reached."""
     lines = []
     if content.verdict is not None and content.record is not None:
-        accuracy, dataset = content.verdict.accuracy, content.record.dataset
+        accuracy = content.verdict.accuracy
+        dataset = content.record.dataset
         lines.append(reached_line(content.plan, accuracy, dataset))
     for row in content.methods:
         if row.algorithm == "planned":
@@ -281,16 +358,15 @@ def _reached(content: Content) -> list[str]:
 
 
 def _spec_text(plan: Plan) -> str:
-    """The spec as YAML, which solved again gives the plan; empty for one with many groups."""
-    if len(plan.groups) > plots.MOST_GROUPS:
+    """The spec as YAML, which solved again gives the plan; empty for many groups."""
+    if len(plan.groups) > MOST_GROUPS:
         return ""
     data = plan.spec.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if printable(text, KEPT_LINES) == text:
         return text
-    return yaml.safe_dump(
-        data, sort_keys=False
-    )  # YAML has escapes of its own, which are read back
+    # YAML has escapes of its own, which are read back.
+    return yaml.safe_dump(data, sort_keys=False)
 
 
 def _sentence(text: str) -> str:
@@ -302,19 +378,26 @@ def _up(value: float, digits: int = 1) -> str:
     return f"{math.ceil(value * 10**digits) / 10**digits:g}"
 
 
-def _chances(plan: Plan, run: Run | None, verdict: Verdict | None) -> list[GroupRisk]:
-    """What the best attacker may reach, by the ledger of a run or as planned; empty if unknown."""
+def _chances(
+    plan: Plan, run: Run | None = None, verdict: Verdict | None = None
+) -> list[GroupRisk]:
+    """What the best attacker may reach; empty if unknown.
+
+    Args:
+        plan: whose planned releases count without a run.
+        run: whose ledger counts.
+        verdict: on the run.
+    """
+    if plan.guarantee != PLD:
+        return []
     spent = None
     if run is not None and verdict is not None:
-        upper = {one.group: one.realised_upper for one in verdict.groups}
-        spent = {
-            name: (
-                history_of(run.ledger.records, name),
-                math.inf if one is None else one,
-            )
-            for name, one in upper.items()
-        }
+        spent = {}
+        for group in verdict.groups:
+            upper = group.realised_upper
+            history = history_of(run.ledger.records, group.group)
+            spent[group.group] = (history, math.inf if upper is None else upper)
     try:
-        return risks_of(plan, spent) if plan.guarantee == PLD else []
+        return risks_of(plan, spent)
     except UnsupportedError:
         return []

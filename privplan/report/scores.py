@@ -18,6 +18,7 @@ WITHHELD = (
 def are_withheld(record: RunRecord) -> bool:
     """Whether scores of the run may be on records of its clients.
 
-    They are not where the user said that the test records are of people who are no clients.
+    They are not where the user said that the test records are of people who are no
+    clients.
     """
     return record.scores_are_of_members

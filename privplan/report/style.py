@@ -1,8 +1,8 @@
-"""How every picture looks: palette, panels with direct labels, and the bytes of an image file.
+"""How every picture looks: palette, panels with direct labels, and image files.
 
-The colours are those of Okabe and Ito, which people without full colour vision tell apart, and
-lighter ones of the same hues on dark ground. A panel is one set of axes with a text that says what
-it shows; a picture is one panel or several.
+The colours are those of Okabe and Ito, which people without full colour vision tell
+apart, and lighter ones of the same hues on dark ground. A panel is one set of axes with
+a text that says what it shows; a picture is one panel or several.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from privplan.errors import InputError
 from privplan.visible import KEPT_LINES, in_html, printable
@@ -27,21 +27,45 @@ STYLE = Path(__file__).with_name("pictures.mplstyle")
 MOST_LETTERS = 24  # most letters of a group's name in a picture
 FORMATS = ("png", "svg", "pdf")
 DASHES = ("-", "--", ":", "-.")
-WIDTH = 4.6  # inches of a panel: at this width its text is as large as that of a page on a phone
+
+# Inches of a panel: at this width its text is as large as that of a page on a phone.
+WIDTH = 4.6
+_TITLE_HEIGHT = 0.4  # inches of the title above several panels
+_LABEL_SIZE = 8.5  # points of a label beside marks
 _GAP = 0.17  # inches between labels of lines
+_AXES_SHARE = 0.72  # part of a figure's height that its axes have, about
+_TOP = 1.02  # of the axes: the last label may be a little above them
+
+# Settings of Matplotlib that take a colour of a theme, without the word color.
+_COLOURED_SETTINGS = {
+    "ink": ("text.",),
+    "quiet": ("axes.label", "axes.edge", "xtick.", "ytick."),
+    "ground": ("axes.face", "figure.face", "savefig.face"),
+}
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours by use, for one ground."""
+    """Colours by use, for one ground.
 
-    ink: str  # text and marks that matter most
-    quiet: str  # axes and their labels
-    faint: str  # lines of the grid
+    Attributes:
+        ink: text and marks that matter most.
+        quiet: axes and their labels.
+        faint: lines of the grid.
+        ground: behind everything.
+        limit: bars of budgets, and what stands for comparison.
+        good: the first series, and what is within its budget.
+        bad: the second series, and what is not.
+        third: and so on: further series.
+    """
+
+    ink: str
+    quiet: str
+    faint: str
     ground: str
-    limit: str  # bars of budgets, and what stands for comparison
-    good: str  # the first series, and what is within its budget
-    bad: str  # the second series, and what is not
+    limit: str
+    good: str
+    bad: str
     third: str
     fourth: str
     fifth: str
@@ -59,61 +83,90 @@ class Theme:
 
     def variables(self) -> str:
         """The colours as declarations of CSS."""
-        return " ".join(
-            f"--{one.name}: {getattr(self, one.name)};" for one in fields(self)
-        )
+        names = [colour.name for colour in fields(self)]
+        return " ".join(f"--{name}: {getattr(self, name)};" for name in names)
 
 
 LIGHT = Theme(
-    "#1b1f24", "#59626d", "#e3e7eb", "#ffffff", "#c4ccd5",
-    "#0072b2", "#c24e00", "#00805e", "#a3487a", "#7d6608", "#4a4fb5",
-)  # fmt: skip
+    ink="#1b1f24",
+    quiet="#59626d",
+    faint="#e3e7eb",
+    ground="#ffffff",
+    limit="#c4ccd5",
+    good="#0072b2",
+    bad="#c24e00",
+    third="#00805e",
+    fourth="#a3487a",
+    fifth="#7d6608",
+    sixth="#4a4fb5",
+)
 DARK = Theme(
-    "#eceff3", "#a7b0ba", "#323840", "#14171b", "#515b66",
-    "#56b4e9", "#ff9a52", "#3fcf9f", "#e59ac4", "#e2c84a", "#a9adff",
-)  # fmt: skip
+    ink="#eceff3",
+    quiet="#a7b0ba",
+    faint="#323840",
+    ground="#14171b",
+    limit="#515b66",
+    good="#56b4e9",
+    bad="#ff9a52",
+    third="#3fcf9f",
+    fourth="#e59ac4",
+    fifth="#e2c84a",
+    sixth="#a9adff",
+)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes: a name for files, a title, what it shows in words, and how it is drawn."""
+    """One set of axes.
+
+    Attributes:
+        name: for files.
+        title: above the axes.
+        alt: what it shows, in words.
+        draw: draws it in the colours of a theme.
+        height: inches.
+    """
 
     name: str
     title: str
     alt: str
     draw: Callable[[Axes, Theme], None]
-    height: float = 2.6  # inches
+    height: float = 2.6
 
     def inline(self) -> str:
         """An SVG element for a page whose CSS declares the colours of a theme."""
         text = printable(picture([self], "svg", inline=True).decode(), KEPT_LINES)
         text = text[text.index("<svg") :]
+
+        # Names of groups of lines would be equal in several pictures of one page.
         text = re.sub(
             r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", "", text, flags=re.DOTALL
         )
         text = re.sub(
             r"(font(?:-family)?: [^;\"]*?)'[^;\"]*sans-serif", r"\1var(--font)", text
         )
-        for one in fields(LIGHT):
-            text = text.replace(getattr(LIGHT, one.name), f"var(--{one.name})")
-        said = in_html(self.alt)
-        sized = re.compile(r' (?:width|height)="[^"]*pt"')
-        text = sized.sub("", text, 2).replace(
-            "<svg", f'<svg role="img" aria-label="{said}"', 1
-        )
+        for colour in fields(LIGHT):
+            value = getattr(LIGHT, colour.name)
+            text = text.replace(value, f"var(--{colour.name})")
+
+        # The page decides how large the picture is, and a screen reader reads its text.
+        text = re.sub(r' (?:width|height)="[^"]*pt"', "", text, count=2)
+        label = f'<svg role="img" aria-label="{in_html(self.alt)}"'
+        text = text.replace("<svg", label, 1)
         return re.sub(r"\n\s*", "\n", text)
 
 
 @contextmanager
 def undocumented() -> Iterator[None]:
-    """Matplotlib, imported in this block, leaves the properties of artists out of docstrings.
+    """Matplotlib, imported in this block, leaves properties out of docstrings.
 
-    It inspects every class for them, a third of the time of its import; no drawing reads them.
+    It inspects every class of artists for them, a third of the time of its import; no
+    drawing reads them.
     """
     from matplotlib import artist
 
     written = artist.kwdoc
-    setattr(artist, "kwdoc", lambda one: "")  # noqa: B010
+    setattr(artist, "kwdoc", lambda class_: "")  # noqa: B010
     try:
         yield
     finally:
@@ -121,19 +174,21 @@ def undocumented() -> Iterator[None]:
 
 
 @contextmanager
-def styled(theme: Theme, **others: Any) -> Iterator[None]:
-    """Matplotlib's settings in this block; all text is literal, without TeX in dollar signs."""
+def styled(theme: Theme, **settings: Any) -> Iterator[None]:
+    """Matplotlib's settings in this block; all text is literal, dollar signs, too.
+
+    Args:
+        theme: the colours.
+        **settings: further settings of Matplotlib, by name.
+    """
     with undocumented():
         from matplotlib import rc_context
         from matplotlib.figure import Figure  # noqa: F401
-    ink, quiet, ground = ({f"{name}color": colour for name in names.split()} for colour, names in (
-        (theme.ink, "text."),
-        (theme.quiet, "axes.label axes.edge xtick. ytick."),
-        (theme.ground, "axes.face figure.face savefig.face"),
-    ))  # fmt: skip
-    settings: Any = ink | quiet | ground | {"grid.color": theme.faint}
-    settings |= others
-    with rc_context(settings, STYLE):
+    colours: Any = {"grid.color": theme.faint}
+    for name, coloured in _COLOURED_SETTINGS.items():
+        for setting in coloured:
+            colours[f"{setting}color"] = getattr(theme, name)
+    with rc_context(colours | settings, STYLE):
         yield
 
 
@@ -146,19 +201,32 @@ def picture(
     columns: int | None = None,
     inline: bool = False,
 ) -> bytes:
-    """Panels side by side, or in so many columns, as the bytes of an image file."""
+    """Panels as the bytes of an image file.
+
+    Args:
+        panels: what is drawn.
+        form: one of ``FORMATS``.
+        title: above all panels.
+        theme: the colours.
+        columns: how many panels are side by side; all by default.
+        inline: whether the picture is for a page, which has the titles in its own text.
+    """
+    # With a salt, equal panels have equal bytes.
     salt = "+".join(panel.name for panel in panels)
     fonts = {"svg.fonttype": "none" if inline else "path", "svg.hashsalt": salt}
     with styled(theme, **fonts):
-        wide = min(columns or len(panels), len(panels))
-        rows = [panels[at : at + wide] for at in range(0, len(panels), wide)]
-        heights = [max(panel.height for panel in row) for row in rows]
-        page = figure(WIDTH * wide, sum(heights) + (0.4 if title else 0.0))
-        grid = page.subplots(len(rows), wide, squeeze=False, height_ratios=heights)
+        width = min(columns or len(panels), len(panels))
+        heights = []
+        for start in range(0, len(panels), width):
+            row = panels[start : start + width]
+            heights.append(max(panel.height for panel in row))
+        title_height = _TITLE_HEIGHT if title else 0.0
+        page = figure(WIDTH * width, sum(heights) + title_height)
+        grid = page.subplots(len(heights), width, squeeze=False, height_ratios=heights)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, panels, strict=False):
-            if not inline:  # a page says it in its own text
+            if not inline:
                 axes.set_title(panel.title)
             panel.draw(axes, theme)
         if title:
@@ -168,7 +236,7 @@ def picture(
 
 
 def _make_printable(page: Figure) -> None:
-    """Escape what cannot be seen in titles and labels; names of rows are ``shortened``."""
+    """Escape what cannot be seen in titles and labels; names are ``shortened``."""
     from matplotlib.text import Text
 
     for artist in page.findobj(Text):
@@ -177,7 +245,7 @@ def _make_printable(page: Figure) -> None:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure without a display."""
+    """An empty figure without a display; sizes are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -192,6 +260,7 @@ def saved(page: Figure, form: str) -> bytes:
 
     ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06, wspace=0.04).execute(page)
     buffer = BytesIO()
+    # A date would give equal pictures different bytes.
     options: dict[str, Any] = {
         "png": {"pil_kwargs": {"compress_level": 6}},
         "svg": {"metadata": {"Date": None}},
@@ -201,18 +270,24 @@ def saved(page: Figure, form: str) -> bytes:
 
 
 def picture_name(path: str) -> str:
-    """The image format of a file name."""
+    """The image format of a file name.
+
+    Raises:
+        InputError: when its ending is none of ``FORMATS``.
+    """
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in FORMATS:
         raise InputError.one("plot", f"must end in .{', .'.join(FORMATS)}", path)
     return ending
 
 
-def shortened(name: str, most: int = MOST_LETTERS) -> str:
-    """The name, printable, with its middle left out where it is longer than so many letters."""
+def shortened(name: str, letters: int = MOST_LETTERS) -> str:
+    """The name, printable, with its middle left out where it has more letters."""
     name = printable(name)
-    end = most // 3
-    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
+    end = letters // 3
+    if len(name) <= letters:
+        return name
+    return f"{name[: letters - end - 1]}…{name[-end:]}"
 
 
 def name_rows(axes: Axes, names: Sequence[str], unit: str) -> None:
@@ -225,56 +300,98 @@ def name_rows(axes: Axes, names: Sequence[str], unit: str) -> None:
     axes.set_xlabel(unit)
 
 
-def name_lines(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Names of lines beside their ends (x, y, name, colour), moved apart where they overlap."""
-    low, high = (axes.transData.inverted().transform(axes.transAxes.transform((0, place)))[1]
-                 for place in (0, 1))  # fmt: skip
-    gap = _GAP / (0.72 * axes.get_figure(root=True).get_figheight())  # type: ignore[union-attr]
-    into = axes.transData + axes.transAxes.inverted()
-    order = sorted(
-        (one for one in ends if math.isfinite(one[1])), key=lambda one: one[1]
-    )
-    wanted = [
-        float(into.transform((x, min(max(y, low), high)))[1]) for x, y, _, _ in order
-    ]
-    places: list[float] = []
-    for place in wanted:
-        places.append(max(place, places[-1] + gap) if places else place)
-    for at in reversed(range(len(places))):
-        most = places[at + 1] - gap if at + 1 < len(places) else 1.02
-        places[at] = min(places[at], most)
-    for (x, y, name, colour), place, own in zip(order, places, wanted, strict=True):
-        moved = abs(place - own) > gap / 3
+class LineEnd(NamedTuple):
+    """Where a line ends, and its name."""
+
+    x: float
+    y: float
+    name: str
+    colour: str
+
+
+def name_lines(axes: Axes, ends: Sequence[LineEnd]) -> None:
+    """Names of lines beside their ends, moved apart where they overlap."""
+    visible = [end for end in ends if math.isfinite(end.y)]
+    visible.sort(key=lambda end: end.y)
+    page: Any = axes.get_figure(root=True)
+    gap = _GAP / (_AXES_SHARE * page.get_figheight())
+    heights = [_height_in(axes, end) for end in visible]
+    places = _separated(heights, gap)
+    for end, height, place in zip(visible, heights, places, strict=True):
+        is_moved = abs(place - height) > gap / 3
+        arrow = {"arrowstyle": "-", "color": end.colour, "lw": 0.6}
         axes.annotate(
-            name, (x, y), (1.03, place), textcoords="axes fraction", color=colour, va="center",
-            fontsize=8.5, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6} if moved else None,
-        )  # fmt: skip
+            end.name,
+            (end.x, end.y),
+            (1.03, place),
+            textcoords="axes fraction",
+            color=end.colour,
+            va="center",
+            fontsize=_LABEL_SIZE,
+            annotation_clip=False,
+            arrowprops=arrow if is_moved else None,
+        )
 
 
-def by_factors(axes: Axes, values: Sequence[float], most: int = 5) -> None:
+def _height_in(axes: Axes, end: LineEnd) -> float:
+    """The height of an end as a part of that of the axes, from 0 to 1."""
+    to_data = axes.transData.inverted()
+    low = to_data.transform(axes.transAxes.transform((0, 0)))[1]
+    high = to_data.transform(axes.transAxes.transform((0, 1)))[1]
+    to_axes = axes.transData + axes.transAxes.inverted()
+    return float(to_axes.transform((end.x, min(max(end.y, low), high)))[1])
+
+
+def _separated(heights: Sequence[float], gap: float) -> list[float]:
+    """Ascending heights, moved so that neighbours differ by a gap at least.
+
+    First upwards, each above the one before it; then down again from the top.
+    """
+    places: list[float] = []
+    for height in heights:
+        lowest = places[-1] + gap if places else height
+        places.append(max(height, lowest))
+    highest = _TOP
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], highest)
+        highest = places[index] - gap
+    return places
+
+
+def by_factors(axes: Axes, values: Sequence[float], most_ticks: int = 5) -> None:
     """A logarithmic horizontal axis with some of the values as ticks."""
     axes.set_xscale("log")
     axes.minorticks_off()
-    shown = values[:: math.ceil(len(values) / most) or 1]
-    axes.set_xticks(
-        shown, [f"{value:.4g}" if value < 1e4 else f"{value:,.0f}" for value in shown]
-    )
+    shown = values[:: math.ceil(len(values) / most_ticks) or 1]
+    labels = [f"{value:.4g}" if value < 1e4 else f"{value:,.0f}" for value in shown]
+    axes.set_xticks(shown, labels)
 
 
 def from_zero(axes: Axes, values: Sequence[float]) -> None:
-    """A vertical axis from zero to above the largest value, so that no flat curve is cut off."""
+    """A vertical axis from zero to above the largest value, so that no curve is cut."""
     axes.set_ylim(0, 1.08 * max(values, default=0.0) or 1.0)
 
 
 def with_room(axes: Axes, high: float, factor: float, low: float = 0.0) -> None:
-    """A horizontal axis with ticks up to the largest value, and room for labels after it."""
+    """A horizontal axis with ticks up to a value, and room for labels after it.
+
+    Args:
+        axes: whose axis it is.
+        high: the largest value.
+        factor: length of the axis over the distance of the values.
+        low: where the axis begins.
+    """
     axes.set_xlim(low, low + factor * (high - low))
     axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= high])
 
 
-def beside(axes: Axes, x: float, y: float, text: str) -> None:
+def label_beside(axes: Axes, x: float, y: float, text: str) -> None:
     """A label at the right of a place."""
     axes.annotate(
-        text, (x, y), (7, 0), textcoords="offset points", va="center", fontsize=8.5
+        text,
+        (x, y),
+        (7, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=_LABEL_SIZE,
     )

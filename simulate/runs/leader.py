@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from privplan.record import ACCURACY
-from privplan.report.tables import headline
+from privplan.report.verdicts import headline
 from simulate.runs.rows import ComparisonRow, is_within_the_budgets
 from simulate.runs.tables import counted, outcomes
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from privplan.accounting.release import SHORT
 from privplan.record import ACCURACY
-from privplan.report.tables import no_score, upper
+from privplan.report.numbers import upper
+from privplan.report.verdicts import no_score
 from privplan.verification.verdict import GroupVerdict, Verdict
 from privplan.visible import in_latex, printable
 from simulate.runs.rows import ComparisonRow, Setup

@@ -14,7 +14,7 @@ from privplan.evidence.noise import NOISE_EVIDENCE
 from privplan.guard import BudgetExceededError, Guard, Layout, clip
 from privplan.ledger import history_of
 from privplan.record import LEDGER, RECORD, RunRecord
-from privplan.report.tables import group_table, headline
+from privplan.report.verdicts import group_table, headline
 from privplan.verification.checks.check import Check
 from privplan.verification.verify import judge, load_run
 from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups

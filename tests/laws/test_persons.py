@@ -17,7 +17,7 @@ from privplan.accounting.pld.several import several_pairs
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.law import Kind, Pair
-from privplan.report.tables import closing_lines, worst_line
+from privplan.report.verdicts import closing_lines, worst_line
 from privplan.verification.verify import load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request

@@ -10,9 +10,18 @@ from matplotlib.text import Text
 
 import privplan
 from privplan.planning.solver import solve
-from privplan.report import show
-from privplan.report.plots import EpsilonRow, epsilon_panel, plan_panels, spending_panel
-from privplan.report.style import DARK, LIGHT, figure, name_lines, picture, styled
+from privplan.report.panels import EpsilonRow, epsilon_panel
+from privplan.report.plots import plan_panels, spending_panel
+from privplan.report.style import (
+    DARK,
+    LIGHT,
+    LineEnd,
+    figure,
+    name_lines,
+    picture,
+    styled,
+)
+from privplan.report.views import view_of
 from privplan.spec.presets import preset
 
 
@@ -57,9 +66,11 @@ def test_names_of_lines_that_end_at_one_place_are_moved_apart():
         page = figure(4.6, 3.0)
         axes = page.subplots()
         axes.set_ylim(0, 100)
-        name_lines(
-            axes, [(1.0, 50.0 + at / 10, f"line {at}", "#000000") for at in range(6)]
-        )
+        ends = [
+            LineEnd(1.0, 50.0 + number / 10, f"line {number}", "#000000")
+            for number in range(6)
+        ]
+        name_lines(axes, ends)
         page.draw_without_rendering()
         boxes = [
             Text.get_window_extent(text) for text in axes.texts
@@ -79,7 +90,7 @@ def test_spending_ends_at_the_certificate(plan):
 
 
 def test_a_broken_budget_is_never_rounded_to_a_kept_one():
-    rows: list[EpsilonRow] = [("a", 2.0, 1.99999, 2.00001), ("b", 1.0, 0.0, math.inf)]
+    rows = [EpsilonRow("a", 2.0, 1.99999, 2.00001), EpsilonRow("b", 1.0, 0.0, math.inf)]
     alt = epsilon_panel(
         "verdict", "spent", rows, "delta 1e-05, poisson, add_remove, pld"
     ).alt
@@ -115,7 +126,7 @@ def test_a_picture_of_upper_bounds_shows_no_approximation():
     )  # fmt: skip
     rows = {row.accountant: row for row in certificate}
     assert rows["gdp"].epsilon_upper < rows["pld"].epsilon_lower
-    view = show._view(certificate)
+    view = view_of(certificate)
     [panel] = view.panels()
     for name in ("pld", "rdp"):
         assert f"all {name}" in panel.alt

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.accounting.accountant import at_most, outwards
-from privplan.report.tables import lower, upper
+from privplan.report.numbers import lower, upper
 
 EPSILONS = st.floats(1e-9, 1e5)
 

@@ -13,7 +13,7 @@ import privplan
 import simulate
 from privplan.errors import InputError
 from privplan.laws.cyclic import CyclicPoisson
-from privplan.report import tables
+from privplan.report import verdicts
 from privplan.spec.spec import Spec
 from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
@@ -74,7 +74,7 @@ def test_own_people_get_secure_noise_whose_key_lies_beside_the_folder(solved, tm
     run, key = simulate.train(solved, **asked), tmp_path / "run.key"
     assert (run.record.noise, key.stat().st_mode & 0o777) == ("secure", 0o600)
     assert NoiseKey.load(key).commitment == run.record.configuration["noise_commitment"]
-    assert tables.headline(run.verdict) == "kept, executed again (all 5 rounds)"
+    assert verdicts.headline(run.verdict) == "kept, executed again (all 5 rounds)"
     own = OwnParts(data(), OwnModel(Net, {}, "Net", False))
     assert (
         Replay(run.folder, own_parts=own).run(None, 0, lambda done, of: None).outcome
@@ -130,7 +130,7 @@ def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
     )
     assert not (tmp_path / "run.key").exists()
     begin = "a rehearsal: nothing here protected anybody"
-    assert tables.headline(run.verdict).startswith(begin)
+    assert verdicts.headline(run.verdict).startswith(begin)
     assert (run.verdict.outcome, run.verdict.level) == ("rehearsal", "rehearsal")
     assert (run.verdict.exit_code, run.verdict.kept) == (5, False)
     verified = verify(run.folder)
@@ -140,7 +140,7 @@ def test_a_rehearsal_on_own_data_is_asked_for_and_says_so(solved, tmp_path):
     assert not (tmp_path / "b.sqlite").exists()
     answer("book", "add", str(run.folder), *book, "--infinite")
     assert "inf" in answer("book", "show", *book)
-    assert {row[-1] for row in tables.group_table(run.verdict)[2]} == {"rehearsal"}
+    assert {row[-1] for row in verdicts.group_table(run.verdict)[2]} == {"rehearsal"}
     assert run.verdict.model_dump(mode="json")["own_data"] is True
 
 

@@ -9,7 +9,7 @@ import pytest
 from privplan.errors import InputError
 from privplan.evidence.replay import ReplayReport
 from privplan.record import RECORD, REPLAY
-from privplan.report.tables import closing_lines, headline
+from privplan.report.verdicts import closing_lines, headline
 from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.verify import judge, load_run
 from tests.command import verify

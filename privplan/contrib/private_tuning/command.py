@@ -30,7 +30,7 @@ def command(spec: str, runs: float, law: str, shape: float | None, form: str) ->
     """
     from privplan.cli import render
     from privplan.contrib.private_tuning.cost import PrivateTuning, costs
-    from privplan.report.tables import lower, upper
+    from privplan.report.numbers import lower, upper
     from privplan.spec.spec import Spec
     from privplan.values import parse
 

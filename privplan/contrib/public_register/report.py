@@ -15,8 +15,8 @@ from typing import Any
 from privplan.accounting.release import named_law
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.report.numbers import lower, upper
 from privplan.report.page import not_covered
-from privplan.report.tables import lower, upper
 from privplan.verification.promise import require_certified
 from privplan.verification.run import Run
 from privplan.verification.verdict import Verdict

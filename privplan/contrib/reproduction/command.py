@@ -240,7 +240,7 @@ _PLACE = re.compile(
 
 def panels_of(table: Table, result: Result) -> Iterator[Panel]:
     """Lines where at least three heads of columns have a number; else rows, column by column."""
-    from privplan.report.plots import lines
+    from privplan.report.panels import Lines
 
     unit = table.measure if table.trained else "value"
 
@@ -265,7 +265,8 @@ def panels_of(table: Table, result: Result) -> Iterator[Panel]:
     for (title, across), named in found.items():
         at = {one for line in named.values() for one in line}
         wide = max(at) > 5 * min(at) > 0
-        yield lines(table.name, title, (across, unit), named, logarithmic=wide)
+        drawing = Lines(across, unit, named, logarithmic=wide)
+        yield drawing.panel(table.name, title)
     for column in (one for one in result.columns if one not in places):
         yield _rows(column, cells_of(column), unit)
 

@@ -19,7 +19,7 @@ from privplan.contrib.private_tuning.cost import PrivateTuning, costs
 from privplan.errors import InputError
 from privplan.guard.booked import past_runs
 from privplan.plan import Plan
-from privplan.report.tables import group_table, worst_line
+from privplan.report.verdicts import group_table, worst_line
 from privplan.spec.spec import Spec
 from privplan.values import digest, parse
 from privplan.verification.verify import judge, load_run

@@ -20,7 +20,7 @@ from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import PLAN, RunRecord
-from privplan.report.tables import headline
+from privplan.report.verdicts import headline
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run

@@ -1,0 +1,118 @@
+"""Tables of what-if questions and of frontiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from privplan.accounting.accountant import at_most
+from privplan.planning.sweep import CHANCES, DECIDED
+from privplan.report.table import Table, table_of
+
+if TYPE_CHECKING:
+    from privplan.planning.frontier import FrontierPoint
+
+SweepRow = Mapping[str, Any]
+"""A group at a point of a what-if; with ``error`` where the point has no plan."""
+
+
+def sweep_table(rows: Sequence[SweepRow], paths: Sequence[str]) -> Table:
+    """What each group spends and counts, and the noise, at every point of a what-if.
+
+    With what the plan of each point decided, where ``planning.free`` lets it decide
+    more.
+
+    Args:
+        rows: one per point and group.
+        paths: the fields of the spec that vary.
+    """
+    decided = [name for name in _names_in(rows, DECIDED) if name not in paths]
+    chances = _names_in(rows, CHANCES)
+    previous_point: list[str] | None = None
+    cells = []
+    for row in rows:
+        point = [f"{row[path]:g}" for path in paths]
+        for name in decided:
+            point.append("" if row.get(name) is None else f"{row[name]:.5g}")
+        if "error" in row:
+            # Its text stands in the column of groups; all later ones are empty.
+            later_columns = len(_OF_GROUP) - 1 + len(chances) + len(_OF_POINT)
+            cells.append([*point, row["error"], *[""] * later_columns])
+            continue
+
+        # What is the same for all groups of a point is said once.
+        of_point = [f"{row['noise_norm']:.4g}", f"{row['value']:.4g}"]
+        is_repeated = point == previous_point
+        previous_point = point
+        if is_repeated:
+            point = [""] * len(point)
+            of_point = [""] * len(of_point)
+        cells.append([*point, *_cells_of_group(row, chances), *of_point])
+
+    columns = [path.removeprefix("groups.").replace(".", " ") for path in paths]
+    columns += [name.replace("_", " ") for name in decided]
+    columns += _OF_GROUP
+    columns += ["advantage", "TPR at 1%"][: len(chances)]
+    columns += _OF_POINT
+    return Table("What if", columns, cells, sweep_caption(rows))
+
+
+_OF_GROUP = ("group", "epsilon", "ratio", "multiplier", "counts")
+_OF_POINT = ("noise", "objective")
+
+
+def _names_in(rows: Sequence[SweepRow], names: Iterable[str]) -> list[str]:
+    """Those of the names that a row has, in their order."""
+    names_of_rows = set().union(*rows)
+    return [name for name in names if name in names_of_rows]
+
+
+def _cells_of_group(row: SweepRow, chances: Sequence[str]) -> list[str]:
+    """What a group spends and counts, and what an attack may reach."""
+    ratio = row.get("record_sampling_ratio") or row["sampling_ratio"]
+    cells = [
+        row["group"],
+        at_most(row["epsilon_upper"]),
+        f"{ratio:.2%}",
+        f"{row['noise_multiplier']:.4g}",
+        f"{row['counts']:.0%}",
+    ]
+    for name in chances:
+        cells.append("unknown" if row[name] is None else at_most(row[name]))
+    return cells
+
+
+def sweep_caption(rows: Sequence[SweepRow]) -> str:
+    """Under which law, relation, delta and accountant the numbers of a what-if hold."""
+    solved = [row for row in rows if "error" not in row]
+    if not solved:
+        return ""
+    law = {}
+    for name in ("delta", "sampling", "relation", "unit", "accountant", "objective"):
+        values = [row[name] for row in solved]
+        texts = [
+            value if isinstance(value, str) else f"{value:.3g}" for value in values
+        ]
+        law[name] = " or ".join(dict.fromkeys(texts))
+    caption = (
+        f"epsilon: at most, at delta {law['delta']}, {law['sampling']} sampling, "
+        f"{law['relation']}, unit {law['unit']}, by {law['accountant']}; counts: weight "
+        "over the share of the clients; noise: of the mean update, in norm (solve says "
+        f"it over the clipping norm); objective: {law['objective']}, less is better"
+    )
+    if CHANCES[0] in solved[0]:
+        caption += "; advantage and TPR at 1% FPR: no attack exceeds them"
+    return caption
+
+
+def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
+    """Noise of the mean update and its change, one row per point of a frontier."""
+    cells = {
+        "question": "question",
+        "what": "what",
+        "noise": lambda point: "-" if point.noise is None else f"{point.noise:.4g}",
+        "change": lambda point: "-" if point.change is None else f"{point.change:+.2%}",
+        "note": "note",
+    }
+    title = f"Frontier of {name}: noise of the mean update, in norm"
+    return table_of(title, points, cells)
