@@ -215,7 +215,7 @@ def more_html(shown: Shown) -> str:
     ]
     caption = "each for its own group alone; of curves within 0.1% of what is certified"
     title, columns = "What one more epsilon buys", ["group", "objective", "noise"]
-    return _table("more", (title, columns, cells, caption))
+    return _table("more", Table(title, columns, cells, caption))
 
 
 def _change(fall: float) -> str:

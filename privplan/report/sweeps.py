@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.accountant import at_most
 from privplan.planning.sweep import CHANCES, DECIDED
-from privplan.report.table import Table, table_of
+from privplan.report.table import Cell, Table, table_of
 
 if TYPE_CHECKING:
     from privplan.planning.frontier import FrontierPoint
@@ -107,7 +107,7 @@ def sweep_caption(rows: Sequence[SweepRow]) -> str:
 
 def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
     """Noise of the mean update and its change, one row per point of a frontier."""
-    cells = {
+    cells: dict[str, Cell] = {
         "question": "question",
         "what": "what",
         "noise": lambda point: "-" if point.noise is None else f"{point.noise:.4g}",

@@ -257,7 +257,7 @@ def closing_lines(verdict: Verdict, *, scores: bool = True) -> list[str]:
     todo = "compare it with the one that was approved"
     if any("is the approved one" in check.reason for check in verdict.checks[:1]):
         todo = "the approved one"
-    whom = verdict.unit
+    whom: str = verdict.unit
     for group in verdict.groups:
         if _OF_PERSON in group.sampling:
             whom += f", in {group.group} each person"

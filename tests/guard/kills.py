@@ -1,8 +1,10 @@
-"""Kills a guarded run again and again: ``python -m tests.guard.kills FOLDER KILLS SEED``.
+"""Kills a guarded run again and again.
 
-Half of the kills come after a random time, half at a random write of the process, of which a
-part may be on disk. Each process writes what it released, and what it sent after the release
-was booked, to a log that only grows.
+    python -m tests.guard.kills FOLDER KILLS SEED
+
+Half of the kills come after a random time, half at a random write of the process, of
+which a part may be on disk. Each process writes what it released, and what it sent
+after the release was booked, to a log that only grows.
 """
 
 import hashlib
@@ -36,25 +38,26 @@ def logged(path, kind, round_, vector):
 
 def train(plan, folder, log, witnessing):
     """Train to the last round, from what the folder holds."""
-    with Guard(plan, folder, keep=None, witnessing=witnessing) as one:
-        model = np.zeros(SIZE) if one.model is None else one.model["model"]
-        if (found := one.interrupted) is not None:
-            logged(log, "released", found.round, found.mean)
-            model = model + found.mean
-            one.record(found.round, model)
-            logged(log, "sent", found.round, model)
-        while not one.finished:
-            round_ = one.round
-            one.draw(round_)
-            mean = one.release(round_, {"strict": np.full(SIZE, 0.1)}).mean
+    with Guard(plan, folder, keep=None, witnessing=witnessing) as running:
+        model = np.zeros(SIZE) if running.model is None else running.model["model"]
+        interrupted = running.interrupted
+        if interrupted is not None:
+            logged(log, "released", interrupted.round, interrupted.mean)
+            model = model + interrupted.mean
+            running.record(interrupted.round, model)
+            logged(log, "sent", interrupted.round, model)
+        while not running.finished:
+            round_ = running.round
+            running.draw(round_)
+            mean = running.release(round_, {"strict": np.full(SIZE, 0.1)}).mean
             logged(log, "released", round_, mean)
             model = model + mean
-            one.record(round_, model)
+            running.record(round_, model)
             logged(log, "sent", round_, model)
 
 
 def kill_at(write):
-    """Make this process kill itself at one of its durable writes, maybe after a part of it."""
+    """Make this process kill itself at a durable write, maybe after a part of it."""
     count = 0
 
     def counted(call):
@@ -72,17 +75,19 @@ def kill_at(write):
 
     append = files.append_bytes
     storage.append_bytes = counted(append)  # type: ignore[attr-defined]
-    os.replace, os.fsync = counted(os.replace), counted(os.fsync)  # type: ignore[assignment]
+    os.replace = counted(os.replace)  # type: ignore[assignment]
+    os.fsync = counted(os.fsync)  # type: ignore[assignment]
 
 
 def main(signers=(), witnessing=None):
     """Kill as often as asked, then let one process finish."""
-    folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    folder = Path(sys.argv[1])
+    kills = int(sys.argv[2])
+    seed = int(sys.argv[3])
     random.seed(seed)
     plan = plan_for(kills, signers)
-    assert (
-        guard
-    )  # imported before the fork, so that a kill hits the run and not the imports
+    # Imported before the fork, so that a kill hits the run and not the imports.
+    assert guard
     done = hits = 0
     while done <= kills:
         child = os.fork()

@@ -12,17 +12,28 @@ SIZE = 40
 def plan_of(
     groups, rounds, *, sampling="poisson", release="joint", delta=0.0001, signers=()
 ):
-    """A certified plan; groups map a name to clients, epsilon, ratio and noise multiplier."""
-    spec = Spec.parse(
-        {
-            "name": "guarded", "rounds": rounds, "sampling": sampling, "delta": delta,
-            "groups": [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in groups.items()],
-            "cohort": sum(v[0] * v[2] for v in groups.values()), "clipping_norm": 0.5,
-            "model": {"name": "cnn-digits", "parameters": SIZE},
-            **({"signers": list(signers)} if signers else {}),
-        }
-    )  # fmt: skip
-    return given_plan(spec, {name: row[2:] for name, row in groups.items()}, release)
+    """A certified plan.
+
+    ``groups`` map a name to clients, epsilon, ratio and noise multiplier.
+    """
+    fields = {
+        "name": "guarded",
+        "rounds": rounds,
+        "sampling": sampling,
+        "delta": delta,
+        "groups": [],
+        "cohort": 0,
+        "clipping_norm": 0.5,
+        "model": {"name": "cnn-digits", "parameters": SIZE},
+    }
+    for name, (clients, epsilon, ratio, _) in groups.items():
+        group = {"name": name, "clients": clients, "epsilon": epsilon}
+        fields["groups"].append(group)
+        fields["cohort"] += clients * ratio
+    if signers:
+        fields["signers"] = list(signers)
+    draws = {name: row[2:] for name, row in groups.items()}
+    return given_plan(Spec.parse(fields), draws, release)
 
 
 def two_groups(rounds=12, **changes):
@@ -37,16 +48,17 @@ def update(group, client, round_, model):
     return rng.normal(0.2, 1.0, model.size) - 0.1 * model
 
 
-def train(guard, most=None):
-    """A plain loop; goes on from what the guard has, for at most ``most`` rounds."""
+def train(guard, rounds=None):
+    """A plain loop from what the guard has on, for so many rounds or to the end."""
     model = np.zeros(SIZE)
     if guard.model is not None:
         model = guard.model["model"]
-    if (found := guard.interrupted) is not None:
-        model = model + found.mean
-        guard.record(found.round, model)
+    interrupted = guard.interrupted
+    if interrupted is not None:
+        model = model + interrupted.mean
+        guard.record(interrupted.round, model)
     for done, round_ in enumerate(guard.rounds()):
-        if done == most:
+        if done == rounds:
             break
         cohort = guard.draw(round_)
         for group, client in cohort.members:
@@ -64,6 +76,6 @@ def files(folder):
 
 def ledger_of(folder, plan):
     """All releases of a folder, whose chain holds."""
-    found = read_ledger(folder, plan.digest)
-    assert found.fault is None
-    return list(found.records)
+    ledger = read_ledger(folder, plan.digest)
+    assert ledger.fault is None
+    return list(ledger.records)

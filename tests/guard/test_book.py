@@ -30,9 +30,14 @@ def spec(epsilon, rounds=12, **changes):
     """A strict and a loose group."""
     groups = [members("strict", 300, epsilon), members("loose", 200, 3 * epsilon)]
     data = {
-        "name": "guarded", "groups": groups, "rounds": rounds, "cohort": 30, "delta": DELTA,
-        "clipping_norm": 0.5, "model": {"name": "cnn-digits", "parameters": SIZE},
-    }  # fmt: skip
+        "name": "guarded",
+        "groups": groups,
+        "rounds": rounds,
+        "cohort": 30,
+        "delta": DELTA,
+        "clipping_norm": 0.5,
+        "model": {"name": "cnn-digits", "parameters": SIZE},
+    }
     return Spec.parse({**data, **changes})
 
 
@@ -47,11 +52,11 @@ def train(plan, folder, book=None, population=""):
 
 
 def longer(plan, rounds):
-    """The plan with more rounds of the same noise, and room for them in its own epsilon."""
+    """The plan with more rounds of the same noise, and room in its own epsilon."""
 
     def with_room(groups):
         return tuple(
-            one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in groups
+            group.model_copy(update={"epsilon": 2 * group.epsilon}) for group in groups
         )
 
     changes = {"rounds": rounds, "groups": with_room(plan.spec.groups)}
@@ -64,7 +69,8 @@ def longer(plan, rounds):
 def book(tmp_path_factory):
     """Two runs of a part of the budgets of later tests."""
     folder = tmp_path_factory.mktemp("book")
-    address, plan = str(folder / "book.sqlite"), solve(spec(0.5))
+    address = str(folder / "book.sqlite")
+    plan = solve(spec(0.5))
     for name in ("first", "second"):
         assert train(plan, folder / name)[0] == 12
         add_to_book(address, "", folder / name)
@@ -82,7 +88,7 @@ def copied(book, tmp_path):
 def test_a_plan_from_the_book_runs_in_full_and_no_round_more(book, tmp_path, rule):
     address = copied(book, tmp_path)
     plan = solve_at(spec(2.0), address, rule=rule)
-    assert {one.rule for one in plan.book} == {rule or "renyi"}
+    assert {budget.rule for budget in plan.book} == {rule or "renyi"}
     done, refusal = train(longer(plan, 14), tmp_path / "longer", copied(book, tmp_path))
     assert done == 12  # the plan uses at least 99.8% of the budget over all runs
     phrase = "accountant pld" if rule else "renyi filter at order"
@@ -98,7 +104,7 @@ def test_a_plan_from_the_book_runs_in_full_and_no_round_more(book, tmp_path, rul
 
 
 def test_a_filter_refuses_what_was_booked_after_planning(book, tmp_path):
-    """The releases stay within the budget under the filter, and would not with one more."""
+    """The releases stay within the budget by the filter, and would not with another."""
     address = copied(book, tmp_path)
     plan = solve_at(spec(2.0), address)
     assert train(solve(spec(0.4)), tmp_path / "between")[0] == 12
@@ -106,16 +112,17 @@ def test_a_filter_refuses_what_was_booked_after_planning(book, tmp_path):
     done, refusal = train(plan, tmp_path / "late", address)
     assert 0 < done < 12
     account = account_of(runs(address_of(address)), "", refusal.split(".")[1])
-    (stored,) = (one for one in plan.book if one.group == account.group)
+    (stored,) = (budget for budget in plan.book if budget.group == account.group)
     whole = composition_of(account, stored.budget, DELTA, stored.rule)
     assert whole.fits(History())
-    one = History([(next(iter(plan.history(plan.group(account.group))))[0], 1)])
-    assert not whole.fits(one)
-    assert f"found {whole.epsilon(one):.6g}" in refusal
+    release, _ = next(iter(plan.history(plan.group(account.group))))
+    next_round = History.repeated(release, 1)
+    assert not whole.fits(next_round)
+    assert f"found {whole.epsilon(next_round):.6g}" in refusal
 
 
 def test_a_plan_without_a_book_is_composed_by_a_filter(book, tmp_path):
-    """Exact composition, which no adaptively chosen run may use, would accept more rounds."""
+    """Exact composition, which no adaptive run may use, would accept more rounds."""
     plan = solve(spec(1.2, planning={"ratios": "uniform"}))
     done, refusal = train(plan, tmp_path / "run", copied(book, tmp_path))
     assert "renyi filter" in refusal
@@ -123,19 +130,18 @@ def test_a_plan_without_a_book_is_composed_by_a_filter(book, tmp_path):
     history = plan.history(plan.group(name))
     ((release, _),) = history
     past = account_of(runs(address_of(book)), "", name).history
-    more = past + History([(release, done + 1)])
-    assert (
-        accountant("pld").epsilon(more, DELTA, Relation.ADD_REMOVE).upper
-        <= plan.group(name).epsilon
-    )
+    refused = past + History.repeated(release, done + 1)
+    exact = accountant("pld").epsilon(refused, DELTA, Relation.ADD_REMOVE)
+    assert exact.upper <= plan.group(name).epsilon
     assert train(plan, tmp_path / "elsewhere", copied(book, tmp_path), "other")[0] == 12
 
 
 def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
-    """Its own entry does not count twice, and keeps its place at the beginning of the book."""
-    book, plan = str(tmp_path / "book.sqlite"), solve(spec(1.0))
+    """Its own entry counts once, and keeps its place at the beginning of the book."""
+    book = str(tmp_path / "book.sqlite")
+    plan = solve(spec(1.0))
     with Guard(plan, tmp_path / "first", book) as guard:
-        loop(guard, most=3)
+        loop(guard, rounds=3)
     assert train(solve(spec(0.3, rounds=3, cohort=250)), tmp_path / "later")[0] == 3
     add_to_book(book, "", tmp_path / "later")
     with Guard(plan, tmp_path / "first", book) as guard:
@@ -153,7 +159,9 @@ def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path):
 
 def test_a_rule_that_does_not_cover_the_book_is_one_line(book, tmp_path):
     plan = solve_at(spec(2.0), copied(book, tmp_path))
-    booked = tuple(one.model_copy(update={"rule": "gaussian"}) for one in plan.book)
+    booked = tuple(
+        budget.model_copy(update={"rule": "gaussian"}) for budget in plan.book
+    )
     plan = plan.model_copy(update={"book": booked})
     with pytest.raises(
         InputError, match=r"^rule: must cover the releases, .*everybody takes part"
@@ -169,7 +177,8 @@ def test_a_book_of_accounts_only_has_no_runs(tmp_path):
 
 
 def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path):
-    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    plan = two_groups(12)
+    book = str(tmp_path / "book.sqlite")
     rounds = []
     for number in range(4):
         with Guard(plan, tmp_path / f"run{number}", book) as guard:
@@ -179,15 +188,15 @@ def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path):
     assert rounds[0] == 12
     assert 0 <= rounds[3] < 12  # 48 rounds exceed the budgets
     assert {run.seed for run in runs(address_of(book))} == {None}
-    with Guard(
-        plan, tmp_path / "run0", book
-    ) as guard:  # its own entry does not count twice
+    # Its own entry does not count twice.
+    with Guard(plan, tmp_path / "run0", book) as guard:
         spent = guard.epsilon("strict").upper
     assert spent <= plan.group("strict").epsilon
 
 
 def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path):
-    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    plan = two_groups(12)
+    book = str(tmp_path / "book.sqlite")
     for number in range(5):
         with Guard(plan, tmp_path / f"run{number}", book) as guard:
             loop(guard)
@@ -216,7 +225,8 @@ def test_noise_of_others_is_booked_when_it_suffices(tmp_path):
 
 
 def test_guards_at_once_never_overspend(tmp_path):
-    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    plan = two_groups(12)
+    book = str(tmp_path / "book.sqlite")
     guards = [Guard(plan, tmp_path / f"run{number}", book) for number in range(5)]
     for guard in reversed(guards):
         loop(guard)
@@ -235,15 +245,14 @@ def test_guards_at_once_never_overspend(tmp_path):
 
 def test_what_a_run_reserved_counts_until_it_ends(tmp_path):
     """Also after a kill: the folder is opened again, and its reservation is its own."""
-    plan, book = two_groups(30), str(tmp_path / "book.sqlite")
+    plan = two_groups(30)
+    book = str(tmp_path / "book.sqlite")
     guard = Guard(plan, tmp_path / "one", book)
-    loop(guard, most=2)
+    loop(guard, rounds=2)
     guard._stack.close()  # as a kill: nothing is added
     [entry] = runs(address_of(book))
-    assert (entry.status, {one.history.rounds for one in entry.shares}) == (
-        "reserved",
-        {30},
-    )
+    assert entry.status == "reserved"
+    assert {share.history.rounds for share in entry.shares} == {30}
     with Guard(plan, tmp_path / "two", book) as second:
         few = second._book.affordable_rounds
     with Guard(plan, tmp_path / "one", book) as guard:

@@ -81,19 +81,21 @@ def test_noise_and_weights_are_the_planned_ones(tmp_path):
     total = np.linspace(-1, 1, 20_000)
     with Guard(plan, tmp_path) as guard:
         guard.draw(1)
-        found = guard.release(1, {"strict": total, "loose": -total})
+        released = guard.release(1, {"strict": total, "loose": -total})
         guard.record(1)
     strict, _ = plan.groups
     std = strict.noise_multiplier * 0.5
-    assert kstest((found.sums[0] - total) / std, "norm").pvalue > 1e-4
-    assert found.weights == (0.5 / 6.0, 0.5 / 8.0)  # w_m / r_m
-    assert found.groups == (("strict",), ("loose",))
-    assert found.kept_fractions == (1.0, 1.0)
-    expected = found.weights[0] * found.sums[0] + found.weights[1] * found.sums[1]
-    assert np.allclose(found.mean, expected, rtol=1e-12)
+    assert kstest((released.sums[0] - total) / std, "norm").pvalue > 1e-4
+    assert released.weights == (0.5 / 6.0, 0.5 / 8.0)  # w_m / r_m
+    assert released.groups == (("strict",), ("loose",))
+    assert released.kept_fractions == (1.0, 1.0)
+    expected = (
+        released.weights[0] * released.sums[0] + released.weights[1] * released.sums[1]
+    )
+    assert np.allclose(released.mean, expected, rtol=1e-12)
     joint = two_groups(1)
     with Guard(joint, tmp_path / "joint") as guard:
-        stds = [one.noise_multiplier * one.scale * 0.5 for one in joint.groups]
+        stds = [group.noise_multiplier * group.scale * 0.5 for group in joint.groups]
         assert guard.noise_std(1) == pytest.approx(stds[0]) == pytest.approx(stds[1])
         with pytest.raises(InputError, match="must be left out"):
             guard.noise_std(1, "strict")
@@ -102,31 +104,34 @@ def test_noise_and_weights_are_the_planned_ones(tmp_path):
 def test_the_mean_keeps_the_largest_coordinates_of_each_sum(tmp_path):
     plan = two_groups(1, release="per_group")
     groups = tuple(
-        group.model_copy(update={"kept_fraction": kept})
-        for group, kept in zip(plan.groups, (0.1, 1.0), strict=True)
+        group.model_copy(update={"kept_fraction": fraction})
+        for group, fraction in zip(plan.groups, (0.1, 1.0), strict=True)
     )
     plan = plan.model_copy(update={"groups": groups})
     with Guard(plan, tmp_path) as guard:
         guard.draw(1)
-        found = guard.release(1, {"strict": np.arange(SIZE), "loose": np.zeros(SIZE)})
+        released = guard.release(
+            1, {"strict": np.arange(SIZE), "loose": np.zeros(SIZE)}
+        )
         guard.record(1)
     strict = (
-        found.mean / found.weights[0]
-        - found.sums[1] * found.weights[1] / found.weights[0]
+        released.mean / released.weights[0]
+        - released.sums[1] * released.weights[1] / released.weights[0]
     )
-    largest = np.argsort(np.abs(found.sums[0]))[-4:]
-    assert np.allclose(strict[largest], found.sums[0][largest])
+    largest = np.argsort(np.abs(released.sums[0]))[-4:]
+    assert np.allclose(strict[largest], released.sums[0][largest])
     assert np.allclose(np.delete(strict, largest), 0, atol=1e-9)
 
 
 def test_cohorts_follow_the_law_over_registered_clients(tmp_path):
     groups = {"all": (200, 50.0, 0.1, 20.0)}
     plan = plan_of(groups, 60)
-    counts, there = np.zeros(200, int), set(range(0, 200, 2))
+    counts = np.zeros(200, int)
+    present = set(range(0, 200, 2))
     with Guard(plan, tmp_path) as guard:
         for round_ in guard.rounds():
-            cohort = guard.draw(round_, {"all": there})
-            assert set(cohort.clients["all"]) == set(cohort.drawn["all"]) & there
+            cohort = guard.draw(round_, {"all": present})
+            assert set(cohort.clients["all"]) == set(cohort.drawn["all"]) & present
             counts[list(cohort.drawn["all"])] += 1
             guard.release(round_, {"all": np.zeros(SIZE)})
             guard.record(round_)
@@ -185,10 +190,10 @@ def test_a_layout_keeps_what_is_not_of_floating_point():
 def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path):
     plan = two_groups(12)
     with Guard(plan, tmp_path) as guard:
-        train(guard, most=3)
+        train(guard, rounds=3)
         guard.draw(4)
         guard.fail(4, "2 of 14 clients reported")
-        train(guard, most=2)
+        train(guard, rounds=2)
         with pytest.raises(
             InputError, match="must be 7, the first round that is not booked"
         ):
@@ -241,13 +246,12 @@ def test_a_round_is_drawn_and_released_once(tmp_path):
             guard.draw(round_)
             guard.release(round_, sums)
             guard.record(round_, np.full(SIZE, float(round_)))
-    assert files(tmp_path) == [
-        f"{kind}-{n}.bin" for kind in ("model", "release") for n in (2, 3)
-    ]
+    kept_files = ["model-2.bin", "model-3.bin", "release-2.bin", "release-3.bin"]
+    assert files(tmp_path) == kept_files
 
 
 def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path):
-    """No update yet: the plan knows the number of parameters, and the noise is released."""
+    """No update yet: the plan knows the length, and the noise is released."""
     with Guard(two_groups(6), tmp_path / "run") as guard:
         guard.draw(1)
         released = guard.release(1)
@@ -259,7 +263,7 @@ def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path):
 
 
 def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path):
-    """Adapters give an empty cohort's sum as zeros: its clipping is shown, its norm being 0."""
+    """Adapters give an empty cohort's sum as zeros, whose clipping is shown."""
     plan = two_groups()
     with Guard(plan, tmp_path / "run") as guard:
         for round_ in guard.rounds():
@@ -272,14 +276,9 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path):
                 released = guard.release(round_, {"strict": np.zeros(SIZE)})
             guard.record(round_, released.mean)
         verdict = guard.verdict()
-    empty = [
-        share
-        for record in ledger_of(tmp_path / "run", plan)[:3]
-        for share in record.shares
-    ]
-    assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {
-        (0, 0.0, 0)
-    }
+    for record in ledger_of(tmp_path / "run", plan)[:3]:
+        for share in record.shares:
+            assert (share.cohort, share.largest_norm, share.clipped) == (0, 0.0, 0)
     assert verdict.outcome == "kept"
 
 
@@ -287,20 +286,19 @@ def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_
     with Guard(two_groups(), tmp_path / "run") as guard:
         train(guard)
     assert booking_of(tmp_path / "run", "").run.cost == "recorded"
-    (
-        tmp_path / "run" / NOISE_EVIDENCE
-    ).unlink()  # as a deployment made up from its plan
+    # As of a deployment that was made up from its plan.
+    (tmp_path / "run" / NOISE_EVIDENCE).unlink()
     verdict = judge(load_run(tmp_path / "run"), 0)
     assert (verdict.level, verdict.exit_code) == ("unverified", 5)
-    assert {check.name for check in verdict.not_shown} == {
-        "noise coverage", "noise distribution", "noise independence",
-    }  # fmt: skip
+    not_shown = {check.name for check in verdict.not_shown}
+    names = ("coverage", "distribution", "independence")
+    assert not_shown == {f"noise {name}" for name in names}
     assert booking_of(tmp_path / "run", "").run.cost == "infinite"
 
 
 def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path):
     with Guard(two_groups(), tmp_path) as guard:
-        train(guard, most=2)
+        train(guard, rounds=2)
     path = tmp_path / NOISE_EVIDENCE
     last = path.read_text().splitlines(keepends=True)[-1]
     path.write_text(
@@ -331,11 +329,12 @@ def test_the_round_that_would_overspend_is_refused(tmp_path):
         guard.finish()
     records = ledger_of(tmp_path, plan)
     assert len(records) == done
-    pld, relation = accountant("pld"), Relation(plan.spec.relation)
+    pld = accountant("pld")
+    relation = Relation(plan.spec.relation)
     spent = history_of(records, "loose")
-    more = history_of([*records, records[-1]], "loose")
+    next_round = history_of([*records, records[-1]], "loose")
     assert pld.epsilon(spent, loose.delta, relation).upper <= 2.0
-    assert pld.epsilon(more, loose.delta, relation).upper > 2.0
+    assert pld.epsilon(next_round, loose.delta, relation).upper > 2.0
 
 
 def test_rounds_beyond_the_plan_are_refused(tmp_path):

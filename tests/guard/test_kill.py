@@ -1,4 +1,4 @@
-"""A guarded run is killed many times: nothing is released twice, nothing stays unwritten."""
+"""A guarded run is killed many times: nothing is released twice, nothing is lost."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path, count):
 
 @pytest.mark.parametrize("count", [12, pytest.param(150, marks=pytest.mark.slow)])
 def test_killed_copies_of_a_run_release_no_round_twice(tmp_path, count):
-    """Of all copies together each round has one release, and the book counts each once."""
+    """Of all copies each round has one release, and the book counts each once."""
     hits, refused, folders = map(
         int, output_of(tmp_path, count, "tests.guard.copies").split()
     )

@@ -1,4 +1,4 @@
-"""The report page says what is known, by itself: nothing else is read, nothing is requested."""
+"""The report page says what is known, by itself: nothing is requested."""
 
 import html
 import json
@@ -51,8 +51,8 @@ def undrawn(monkeypatch):
 
 
 @pytest.fixture
-def said(folder, undrawn):
-    """The words of a page."""
+def words_of(folder, undrawn):
+    """Reads the words of a page."""
     return lambda name: text_of(page_of(folder / name))
 
 
@@ -63,15 +63,17 @@ def test_a_page_needs_nothing_else_and_can_be_read_aloud(folder):
     assert not re.search(r'<script|(?:href|src)="(?!#|data:,)|url\((?!#)|@import', page)
     pictures = re.findall(r"<svg[^>]*>", page)
     assert len(pictures) == page.count("<figcaption>") >= 5
-    assert all(re.search('role="img" aria-label="[^"]+"', one) for one in pictures)
+    for element in pictures:
+        assert re.search('role="img" aria-label="[^"]+"', element)
     ids = re.findall(r' id="([^"]*)"', page)
     assert len(ids) == len(set(ids))
     assert re.findall(r"<h(\d)", page) == ["1", *["2"] * page.count("<h2")]
     assert page.count("<th ") == page.count("<th scope=")
 
 
-def test_the_page_of_a_plan_has_its_budgets_and_an_attackers_chances(folder, said):
-    plan, words = Plan.load(folder / "plan.json"), said("plan.json")
+def test_the_page_of_a_plan_has_its_budgets_and_an_attackers_chances(folder, words_of):
+    plan = Plan.load(folder / "plan.json")
+    words = words_of("plan.json")
     assert "A plan: nothing was released yet." in words
     for group, risk in zip(plan.groups, risks_of(plan), strict=True):
         assert (
@@ -79,10 +81,10 @@ def test_the_page_of_a_plan_has_its_budgets_and_an_attackers_chances(folder, sai
             in words
         )
         right = math.ceil(10 * (50 + 50 * risk.curve.advantage)) / 10
-        found = math.ceil(10 * 100 * risk.curve.true_positives[1]) / 10
+        caught = math.ceil(10 * 100 * risk.curve.true_positives[1]) / 10
         advantage = math.ceil(1000 * risk.curve.advantage) / 1000
-        row = f"{group.name} {group.clients} {group.epsilon:g} {right:g} {advantage:g} {found:g} "
-        assert row in words
+        chances = f"{right:g} {advantage:g} {caught:g} "
+        assert f"{group.name} {group.clients} {group.epsilon:g} {chances}" in words
 
 
 def test_the_page_alone_reproduces_the_plan(tmp_path, undrawn):
@@ -100,18 +102,19 @@ def test_the_page_alone_reproduces_the_plan(tmp_path, undrawn):
     assert solve(again, second_opinion=False).digest == plan.digest
 
 
-def test_a_verdict_is_said_in_its_own_words(said):
-    kept, broken = said("run"), said("broken")
-    assert "NOT kept" not in kept
-    assert "The promises were kept" in kept
-    assert "For this page no round was executed again" in kept
-    assert "The promises were NOT kept" in broken
-    for words in (kept, broken):
+def test_a_verdict_is_said_in_its_own_words(words_of):
+    of_kept = words_of("run")
+    of_broken = words_of("broken")
+    assert "NOT kept" not in of_kept
+    assert "The promises were kept" in of_kept
+    assert "For this page no round was executed again" in of_kept
+    assert "The promises were NOT kept" in of_broken
+    for words in (of_kept, of_broken):
         assert "Not covered: releases of other runs on the same units" in words
 
 
-def test_a_comparison_says_who_kept_the_budgets(said):
-    words = said("results")
+def test_a_comparison_says_who_kept_the_budgets(words_of):
+    words = words_of("results")
     assert "The only method that kept every budget: planned." in words
     assert "1 of 1 method that protects each client; 1 method protects nobody." in words
     assert "FedAvg is not shown to keep every budget: 1 broken of 1 runs." in words
@@ -152,5 +155,5 @@ def test_in_a_browser_nothing_is_requested_and_nothing_sticks_out(
     with Browser(tmp_path / "profile", width) as browser:
         browser.visit(page.as_uri())
         assert browser.run("document.documentElement.scrollWidth") <= width
-        assert [one for one in browser.requests if one != "data:,"] == [page.as_uri()]
+        assert set(browser.requests) - {"data:,"} == {page.as_uri()}
         assert browser.errors == []

@@ -1,4 +1,4 @@
-"""Pictures say what they show, in colours that can be read, and their labels do not overlap."""
+"""Pictures say what they show, in colours that can be read, without overlaps."""
 
 import math
 import re
@@ -37,7 +37,7 @@ def plan():
 
 
 def _luminance(colour):
-    shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    shares = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     linear = [
         s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares
     ]
@@ -46,9 +46,9 @@ def _luminance(colour):
     )
 
 
-def contrast(one, other):
+def contrast(colour, ground):
     """The ratio of WCAG 2.1."""
-    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    low, high = sorted((_luminance(colour), _luminance(ground)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -56,9 +56,8 @@ def contrast(one, other):
 def test_every_colour_of_text_has_the_contrast_of_wcag_aa(theme):
     for colour in (theme.ink, theme.quiet, *theme.series):
         assert contrast(colour, theme.ground) >= 4.5, colour
-    assert len({getattr(theme, one.name) for one in fields(theme)}) == len(
-        fields(theme)
-    )
+    colours = [getattr(theme, field.name) for field in fields(theme)]
+    assert len(set(colours)) == len(colours)
 
 
 def test_names_of_lines_that_end_at_one_place_are_moved_apart():
@@ -72,9 +71,8 @@ def test_names_of_lines_that_end_at_one_place_are_moved_apart():
         ]
         name_lines(axes, ends)
         page.draw_without_rendering()
-        boxes = [
-            Text.get_window_extent(text) for text in axes.texts
-        ]  # not those of their lines
+        # Those of the texts, without the lines to them.
+        boxes = [Text.get_window_extent(text) for text in axes.texts]
     boxes.sort(key=lambda box: float(box.y0))
     assert len(boxes) == 6
     assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
@@ -112,18 +110,21 @@ def test_an_inline_picture_has_its_text_the_colours_of_the_page_and_no_address(p
     ("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?x"), ("pdf", b"%P")]
 )
 def test_a_picture_has_its_format(plan, form, magic):
-    found = picture(plan_panels(plan)[:1], form, theme=DARK)
-    assert found.startswith(magic)
+    content = picture(plan_panels(plan)[:1], form, theme=DARK)
+    assert content.startswith(magic)
     if form == "svg":
-        assert DARK.ground in found.decode()
+        assert DARK.ground in content.decode()
 
 
 def test_a_picture_of_upper_bounds_shows_no_approximation():
     """Of this mechanism gdp says less than what pld proves to be a lower bound."""
     certificate = privplan.account(
-        noise_multiplier=1.5, sampling_ratio=0.02, rounds=50, delta=1e-4,
+        noise_multiplier=1.5,
+        sampling_ratio=0.02,
+        rounds=50,
+        delta=1e-4,
         accountants=["pld", "rdp", "gdp", "closed_form"],
-    )  # fmt: skip
+    )
     rows = {row.accountant: row for row in certificate}
     assert rows["gdp"].epsilon_upper < rows["pld"].epsilon_lower
     view = view_of(certificate)

@@ -8,6 +8,7 @@ import yaml
 
 from privplan.planning.risks import risks_of
 from privplan.planning.solver import solve
+from privplan.report.tables import upper_bounds
 from privplan.spec.spec import Spec
 from tests.command import answer, privplan
 from tests.planning.problems import spec_data
@@ -38,23 +39,27 @@ def page(tmp_path_factory):
     return (folder / "page.html").read_text()
 
 
+def spec_at(grid, positions):
+    """The spec that the page shows when its sliders are at these positions."""
+    texts = [
+        axis["texts"][position]
+        for axis, position in zip(grid["axes"], positions, strict=True)
+    ]
+    # Every second part of the text is the place of a slider's number.
+    parts = list(grid["spec"])
+    parts[1::2] = [texts[int(place)] for place in parts[1::2]]
+    return yaml.safe_load("".join(parts))
+
+
 def test_each_position_has_the_numbers_of_its_own_spec(page):
     grid = grid_of(page)
-    assert [one["values"] for one in grid["axes"]] == [[0.5, 2], [5, 1]]
+    assert [axis["values"] for axis in grid["axes"]] == [[0.5, 2], [5, 1]]
     for number, rows in enumerate(grid["points"]):
-        at = divmod(number, 2)
-        texts = [
-            axis["texts"][place] for axis, place in zip(grid["axes"], at, strict=True)
-        ]
-        text = "".join(
-            texts[int(one)] if k % 2 else one for k, one in enumerate(grid["spec"])
-        )
-        plan = solve(Spec.parse(yaml.safe_load(text)))
-        assert plan.spec.groups["strict"].epsilon == [0.5, 2][at[0]]
-        assert plan.spec.rounds == [5, 1][at[1]]
-        upper = {
-            one.group: one.epsilon_upper for one in plan.certificate if one.guarantee
-        }
+        first, second = divmod(number, 2)
+        plan = solve(Spec.parse(spec_at(grid, (first, second))))
+        assert plan.spec.groups["strict"].epsilon == [0.5, 2][first]
+        assert plan.spec.rounds == [5, 1][second]
+        upper = upper_bounds(plan)
         for row, group, risk in zip(rows, plan.groups, risks_of(plan), strict=True):
             assert row["group"] == group.name
             assert row["epsilon"] == group.epsilon
@@ -85,19 +90,19 @@ def test_what_if_and_verify_take_a_plan(tmp_path):
     plan = solve(Spec.parse({**DATA, "name": "a"}))
     (tmp_path / "run").mkdir()
     plan.save(tmp_path / "run" / "plan.json")
-    upper = max(one.epsilon_upper for one in plan.certificate if one.guarantee)
+    upper = max(upper_bounds(plan).values())
     words = [tmp_path / "run", "loose=3", "--workers", 1, "--format", "json"]
     rows = json.loads(answer("what-if", *words))
     assert [row["epsilon"] for row in rows] == [plan.groups["strict"].epsilon, 3]
-    found = answer("what-if", tmp_path / "run" / "plan.json", *words[1:])
-    assert found == answer("what-if", *words)
+    of_plan = answer("what-if", tmp_path / "run" / "plan.json", *words[1:])
+    assert of_plan == answer("what-if", *words)
     done = privplan("verify", tmp_path / "run" / "plan.json")
     assert done.exit_code == 5
     [line] = done.stdout.splitlines()
     assert line.startswith(
         "unverified: nothing ran; plan a promises epsilon strict at most"
     )
-    found = [float(one) for one in re.findall(r"at most ([\d.]+)", line)]
-    assert upper <= max(found) <= upper + 1e-4
+    promised = max(map(float, re.findall(r"at most ([\d.]+)", line)))
+    assert upper <= promised <= upper + 1e-4
     assert "poisson sampling, by pld" in line
     assert str(plan.spec.relation) in line

@@ -36,7 +36,7 @@ def test_a_signed_run_is_attested(tmp_path, evidence):
     with Guard(
         plan, run, evidence=evidence, witnessing=Signing(tmp_path / "key")
     ) as guard:
-        train(guard, most=2)
+        train(guard, rounds=2)
         guard.draw(3)
         guard.fail(3, "too few clients")
     with Guard(plan, run, evidence=evidence, witnessing=Signing(key)) as guard:
@@ -57,7 +57,7 @@ def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
     plan, key = guarded_plan(tmp_path)
     run = tmp_path / "run"
     with Guard(plan, run, witnessing=Signing(key)) as guard:
-        train(guard, most=2)
+        train(guard, rounds=2)
     path = run / ATTESTATION
     text = path.read_text()
     path.write_text("".join(text.splitlines(keepends=True)[:-1]))
