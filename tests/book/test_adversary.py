@@ -1,9 +1,10 @@
-"""An adversary that chooses its second run by the result of the first, against two filters.
+"""An adversary that chooses its second run by the first result, against two filters.
 
-One client, two worlds. The first run is a Gaussian release, whose privacy loss the adversary sees.
-It prepared two second runs, each of which the naive filter (exact composition of what was run)
-accepts at the whole budget: a Gaussian release, and a release that rarely contains the client but
-with little noise. After each outcome it takes the one with the larger remaining delta.
+One client, two worlds. The first run is a Gaussian release, whose privacy loss the
+adversary sees. It prepared two second runs, each of which the naive filter (exact
+composition of what was run) accepts at the whole budget: a Gaussian release, and a
+release that rarely contains the client but with little noise. After each outcome it
+takes the one with the larger remaining delta.
 """
 
 import math
@@ -19,8 +20,10 @@ from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book.accounts import Budgets
 from privplan.errors import InfeasibleError
 
-EPSILON, DELTA, FIRST = 1.0, 1e-3, 3.0
-RATIO = 0.004
+EPSILON = 1.0
+DELTA = 1e-3
+FIRST = 3.0  # noise multiplier of the first run
+RATIO = 0.004  # sampling ratio of the second run that rarely contains the client
 
 
 def full(noise):
@@ -51,21 +54,25 @@ def delta_of_rare(noise, epsilon):
 
 
 def realised(second):
-    """Delta at EPSILON of the adaptive sequence: the best second run after each first loss."""
+    """Delta at EPSILON of the adaptive sequence: the best run after each first loss."""
     mu = 1 / FIRST
     points = np.linspace(mu**2 / 2 - 9 * mu, mu**2 / 2 + 9 * mu, 3001)
     density = norm.pdf(points, mu**2 / 2, mu)
-    best = [
-        max(delta(noise, EPSILON - loss) for delta, noise in second) for loss in points
-    ]
+    best = []
+    for loss in points:
+        deltas = [delta(noise, EPSILON - loss) for delta, noise in second]
+        best.append(max(deltas))
     return float(np.trapezoid(density * np.array(best), points))
 
 
 def least_noise(fits, low, high):
-    """The smallest noise multiplier that a filter accepts for the second run, to 1e-4."""
+    """The smallest noise multiplier that a filter accepts for a second run, to 1e-4."""
     for _ in range(18):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
@@ -79,8 +86,8 @@ def test_the_adversary_breaks_a_naive_filter():
         (delta_of_full, least_noise(lambda s: naive(full(s)), 0.5, 50)),
         (delta_of_rare, least_noise(lambda s: naive(rare(s)), 0.05, 50)),
     )
-    for one in second:  # either of them, fixed in advance, keeps the budget
-        assert realised((one,)) <= DELTA * 1.001
+    for alone in second:  # either of them, fixed in advance, keeps the budget
+        assert realised((alone,)) <= DELTA * 1.001
     assert realised(second) > 1.1 * DELTA
 
 
@@ -104,8 +111,8 @@ def test_the_adversary_fails_against_the_book(tmp_path):
 
 
 def test_the_closed_forms_agree_with_the_accountant():
-    found = accountant("pld").epsilon(rare(0.5), 1e-3, Relation.ADD_REMOVE)
+    bounds = accountant("pld").epsilon(rare(0.5), 1e-3, Relation.ADD_REMOVE)
     expected = brentq(lambda e: delta_of_rare(0.5, e) - 1e-3, 0.0, 5.0)
-    assert found.lower - 1e-6 <= expected <= found.upper + 1e-6
+    assert bounds.lower - 1e-6 <= expected <= bounds.upper + 1e-6
     exact = math.exp(log_delta_of(math.hypot(1 / FIRST, 1 / 4.0), EPSILON))
     assert realised(((delta_of_full, 4.0),)) == pytest.approx(exact, rel=1e-3)

@@ -1,4 +1,4 @@
-"""``privplan book`` and ``solve --from-book`` as a person uses them, and as a vandal does."""
+"""``privplan book`` and ``solve --from-book``, as used by a person and by a vandal."""
 
 import json
 import math
@@ -25,7 +25,8 @@ def book(tmp_path, monkeypatch):
 
 
 def test_solve_starts_from_the_book(book, tmp_path):
-    spec_file, plan = tmp_path / "spec.yaml", tmp_path / "plan.json"
+    spec_file = tmp_path / "spec.yaml"
+    plan = tmp_path / "plan.json"
     fields = {"name", "rounds", "cohort", "delta", "clipping_norm", "model", "groups"}
     spec_file.write_text(yaml.safe_dump(spec().model_dump(mode="json", include=fields)))
     done = privplan("solve", spec_file, "--from-book", "-o", plan)
@@ -53,21 +54,19 @@ def test_a_declared_count_composes_with_the_runs(book):
     assert "4 times" in answer("book", *count, *noise_of_four)
     assert "holds it already" in answer("book", *count, *noise_of_four)
     after = Book(book).spent("strict")[0]
-    assert (after.runs, after.kept, after.releases) == (
-        3,
-        before.kept,
-        before.releases + 4,
-    )
+    assert after.runs == 3
+    assert after.kept == before.kept
+    assert after.releases == before.releases + 4
     alone = 4 * math.sqrt(2) / 28
     assert before.epsilon_upper < after.epsilon_lower < before.epsilon_upper + alone
     assert before.epsilon_rdp < after.epsilon_rdp < before.epsilon_rdp + alone
     assert "renyi filter" in answer("book", "left", "--group", "strict", "--epsilon", 9)
-    for noise, said in (
+    for noise, words in (
         (0.01, "noise: must have a bound"),
         (0, "noise"),
         ("inf", "noise_mult"),
     ):
-        assert said in refused("book", *count, "--noise-multiplier", noise)
+        assert words in refused("book", *count, "--noise-multiplier", noise)
     assert "printable letters" in refused(
         "book", "declare", "a\nb", *count[2:], *noise_of_four
     )
@@ -95,7 +94,7 @@ def _empty(folder):
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("address", "words"),
     [
         (_corrupt, "not a database"),
         (_half, "must be"),
@@ -109,21 +108,21 @@ def _empty(folder):
         (lambda folder: f"postgresql://me:secret@/db?host={folder}", "must be a sound"),
     ],
 )
-def test_a_hostile_address_is_one_line_without_its_password(tmp_path, made, said):
-    line = refused("book", "show", "--address", made(tmp_path))  # type: ignore[operator]
-    assert said in line
+def test_a_hostile_address_is_one_line_without_its_password(tmp_path, address, words):
+    line = refused("book", "show", "--address", address(tmp_path))  # type: ignore[operator]
+    assert words in line
     assert "secret" not in line
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "words"),
     [("/proc/book.sqlite", "unable to open"), ("corrupt.sqlite", "not a database")],
 )
-def test_a_book_that_cannot_be_written_is_one_line(tmp_path, where, said):
+def test_a_book_that_cannot_be_written_is_one_line(tmp_path, where, words):
     _corrupt(tmp_path)
-    assert said in refused(
-        "book", "add", run(tmp_path / "run"), "--address", tmp_path / where
-    )
+    folder = run(tmp_path / "run")
+    line = refused("book", "add", folder, "--address", tmp_path / where)
+    assert words in line
 
 
 @pytest.mark.parametrize(
@@ -137,21 +136,22 @@ def test_a_book_that_cannot_be_written_is_one_line(tmp_path, where, said):
     ],
 )
 def test_a_use_of_accounts_that_fails_makes_no_book(tmp_path, use):
-    plan, book = run(tmp_path / "run") / "plan.json", tmp_path / "mistyped.sqlite"
-    line = refused("book", *(one.format(plan=plan) for one in use), "--address", book)
+    plan = run(tmp_path / "run") / "plan.json"
+    book = tmp_path / "mistyped.sqlite"
+    words = [word.format(plan=plan) for word in use]
+    line = refused("book", *words, "--address", book)
     assert not book.exists()
     if "--epsilon=-1" not in use:
         assert "book: must be a book that exists" in line
 
 
 def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path):
-    folder, book = run(tmp_path / "run"), tmp_path / "book.sqlite"
+    folder = run(tmp_path / "run")
+    book = tmp_path / "book.sqlite"
     answer("book", "add", folder, "--address", book)
     before = book.read_bytes()
-    assert (
-        json.loads(answer("book", "budgets", "--format", "json", "--address", book))
-        == []
-    )
+    budgets = answer("book", "budgets", "--format", "json", "--address", book)
+    assert json.loads(budgets) == []
     line = refused(
         "book", "reserve", folder / "plan.json", "--run=a", "--address", book
     )
@@ -160,11 +160,10 @@ def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path):
 
 
 def test_left_refuses_what_it_cannot_answer(book, monkeypatch):
-    asked = ("book", "left", "--group", "strict", "--rule", "exact", "--address", book)
-    line = refused(*asked, "--epsilon", "1e308")
+    left = ("book", "left", "--group", "strict", "--rule", "exact", "--address", book)
+    line = refused(*left, "--epsilon", "1e308")
     assert "epsilon: must be positive and at most 50" in line
     monkeypatch.setattr("privplan.cli.book.MOST_SECONDS", 1e-3)
-    line = refused(
-        *asked, "--epsilon", "3", "--rounds", "1000", "--sampling-ratio", "0.01"
-    )
+    next_run = ("--rounds", "1000", "--sampling-ratio", "0.01")
+    line = refused(*left, "--epsilon", "3", *next_run)
     assert "answerable within 0.001 s" in line

@@ -23,8 +23,10 @@ def _lines(folder):
 
 
 def test_shares_are_the_histories_of_the_ledger(tmp_path):
-    folder, plan = run(tmp_path / "run"), two_groups()
-    booked, ledger = booking_of(folder, "staff").run, read_ledger(folder, plan.digest)
+    folder = run(tmp_path / "run")
+    plan = two_groups()
+    booked = booking_of(folder, "staff").run
+    ledger = read_ledger(folder, plan.digest)
     assert booked.chain == ledger.chain
     assert [share.group for share in booked.shares] == ["loose", "strict"]
     for share in booked.shares:
@@ -36,11 +38,14 @@ def test_shares_are_the_histories_of_the_ledger(tmp_path):
 
 def test_steps_count_and_units_stay_apart(tmp_path):
     first, second = releases(two_groups())[:2]
-    own = first.shares[0].model_copy(update={"participants": (0,), "records": 50})
-    changed = first.model_copy(update={"unit": "record", "steps": 7, "shares": (own,)})
+    share = first.shares[0].model_copy(update={"participants": (0,), "records": 50})
+    of_records = {"unit": "record", "steps": 7, "shares": (share,)}
+    changed = first.model_copy(update=of_records)
     booked = as_recorded(run(tmp_path / "run", records=[first, second, changed]))
-    found = {(share.group, share.unit): share.history.rounds for share in booked.shares}
-    assert found == {
+    rounds = {
+        (share.group, share.unit): share.history.rounds for share in booked.shares
+    }
+    assert rounds == {
         ("strict", "client"): 1,
         ("strict", "record"): 7,
         ("loose", "client"): 1,
@@ -55,17 +60,18 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
         "noise_sum_squares": 0.0,
         "residual": None,
     }
-    made = [
+    records = [
         first.model_copy(update={"family": "silent", **nothing}),
         second.model_copy(update={"family": "none", **nothing}),
     ]
-    loose, strict = as_recorded(run(tmp_path / "run", records=made)).shares
+    loose, strict = as_recorded(run(tmp_path / "run", records=records)).shares
     assert strict.releases == ()
-    assert [one.noise_multiplier for one in loose.releases] == [0.0]
+    [bare] = loose.releases
+    assert bare.noise_multiplier == 0.0
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "line"),
     [
         (lambda lines: [*lines[:-1], lines[-1][:-20]], "line 60 is torn"),
         (lambda lines: [*lines[:4], *lines[5:]], "line 5 does not follow"),
@@ -77,10 +83,10 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path):
         (lambda lines: [], "must hold a release"),
     ],
 )
-def test_a_ledger_that_is_not_sound_is_refused_in_one_line(tmp_path, harm, said):
+def test_a_ledger_that_is_not_sound_is_refused_in_one_line(tmp_path, harm, line):
     folder = run(tmp_path / "run")
     (folder / LEDGER).write_text("".join(harm(_lines(folder))))  # type: ignore[operator]
-    with pytest.raises(InputError, match=said) as refused:
+    with pytest.raises(InputError, match=line) as refused:
         booking_of(folder, "")
     assert len(str(refused.value).splitlines()) == 1
 
@@ -103,31 +109,27 @@ def test_a_record_of_another_plan_is_refused(tmp_path):
         booking_of(folder, "")
 
 
-def _halved(made):
+def _halved(records):
+    """The releases, with half of the noise that was drawn."""
     return [
-        r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4})
-        for r in made
+        record.model_copy(update={"noise_sum_squares": record.noise_sum_squares / 4})
+        for record in records
     ]
 
 
-def _without_participants(made):
-    return [
-        r.model_copy(
-            update={
-                "shares": tuple(
-                    s.model_copy(update={"participants": None}) for s in r.shares
-                )
-            }
+def _without_participants(records):
+    changed = []
+    for record in records:
+        shares = tuple(
+            share.model_copy(update={"participants": None}) for share in record.shares
         )
-        for r in made
-    ]
+        changed.append(record.model_copy(update={"shares": shares}))
+    return changed
 
 
 def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
-    folder, book = (
-        run(tmp_path / "run", records=_halved(releases(two_groups()))),
-        tmp_path / "b",
-    )
+    folder = run(tmp_path / "run", records=_halved(releases(two_groups())))
+    book = tmp_path / "b"
     line = refused("book", "add", folder, "--address", book, code=4)
     assert line.startswith("run: must not be broken, found")
     assert "noise drawn: round 1" in line
@@ -137,10 +139,8 @@ def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path):
 
 
 def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path):
-    folder, book = (
-        run(tmp_path / "run", records=_halved(releases(two_groups()))),
-        tmp_path / "b",
-    )
+    folder = run(tmp_path / "run", records=_halved(releases(two_groups())))
+    book = tmp_path / "b"
     done = privplan("book", "add", folder, "--infinite", "--address", book)
     assert done.exit_code == 0
     assert "is broken: its releases are booked at infinite epsilon" in done.stderr
@@ -154,14 +154,13 @@ def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path):
     booked = booking_of(folder, "").run
     assert (booked.verdict, booked.cost) == ("unverified", "infinite")
     assert {share.group for share in booked.shares} == set(GROUPS)
-    assert all(
-        one.noise_multiplier == 0 for share in booked.shares for one in share.releases
-    )
+    for share in booked.shares:
+        assert {release.noise_multiplier for release in share.releases} == {0}
 
 
 def test_without_participants_nothing_is_amplified_by_sampling(tmp_path):
-    made = _without_participants(releases(two_groups()))
-    booked = booking_of(run(tmp_path / "run", records=made), "").run
+    records = _without_participants(releases(two_groups()))
+    booked = booking_of(run(tmp_path / "run", records=records), "").run
     assert (booked.verdict, booked.cost) == ("unverified", "full participation")
     for share in booked.shares:
         assert list(share.history) == [
@@ -176,16 +175,17 @@ def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path):
 
 
 def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path):
-    """One seed on other data: the same states of the generator, other cohorts and sums."""
-    book, first = tmp_path / "b", releases(two_groups(), 1)
+    """One seed on other data: the same states of the generator, but other sums."""
+    book = tmp_path / "b"
+    first = releases(two_groups(), 1)
     states = [release.noise_state for release in first]
-    other = [
+    second = [
         release.model_copy(update={"noise_state": state})
         for release, state in zip(releases(two_groups(), 2), states, strict=True)
     ]
     answer("book", "add", run(tmp_path / "one", records=first), "--address", book)
     line = refused(
-        "book", "add", run(tmp_path / "two", 2, records=other), "--address", book
+        "book", "add", run(tmp_path / "two", 2, records=second), "--address", book
     )
     assert "run: must have noise of its own" in line
     assert "60 equal noise states" in line
@@ -193,7 +193,8 @@ def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path):
 
 
 def test_one_state_in_common_is_enough(tmp_path):
-    url, second = address_of(str(tmp_path / "b")), releases(two_groups(), 2)
+    url = address_of(str(tmp_path / "b"))
+    second = releases(two_groups(), 2)
     state = {"noise_state": releases(two_groups(), 1)[5].noise_state}
     mixed = [*second[:40], second[40].model_copy(update=state), *second[41:]]
     add(url, booking_of(run(tmp_path / "one", 1), ""))
@@ -203,7 +204,8 @@ def test_one_state_in_common_is_enough(tmp_path):
 
 def test_a_book_of_version_1_is_read_and_upgraded(tmp_path):
     """Version 1 had no table of verdicts, and digests without verdict and cost."""
-    file, booking = tmp_path / "b.sqlite", booking_of(run(tmp_path / "run"), "")
+    file = tmp_path / "b.sqlite"
+    booking = booking_of(run(tmp_path / "run"), "")
     add(address_of(str(file)), booking)
     old = booking.run.model_copy(update={"verdict": None})
     with sqlite3.connect(file) as book:

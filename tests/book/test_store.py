@@ -14,7 +14,7 @@ from privplan.book.entry import booking_of
 from privplan.book.run_rows import FAMILIES, RELEASES, RUNS, SHARES
 from privplan.book.store import add, runs
 from privplan.errors import InputError
-from tests.book.runs import PER_ROUND, run
+from tests.book.runs import PER_ROUND, run, two_groups
 from tests.verification.honest_run import releases
 
 
@@ -22,12 +22,12 @@ def _rows(url):
     engine = create_engine(url)
     with engine.connect() as connection:
         tables = (RUNS, SHARES, RELEASES)
-        found = [
-            connection.execute(select(func.count()).select_from(t)).scalar()
-            for t in tables
+        counts = [
+            connection.execute(select(func.count()).select_from(table)).scalar()
+            for table in tables
         ]
     engine.dispose()
-    return found
+    return counts
 
 
 def _change(url, statement):
@@ -38,26 +38,22 @@ def _change(url, statement):
 
 
 def test_a_run_comes_back_as_it_was_added(address, tmp_path):
-    url, made = (
-        address_of(address),
-        [booking_of(run(tmp_path / f"{s}", s), "") for s in (1, 2)],
-    )
-    assert [add(url, booking).outcome for booking in made] == ["added", "added"]
-    assert runs(url) == tuple(booking.run for booking in made)
+    url = address_of(address)
+    bookings = [booking_of(run(tmp_path / f"{seed}", seed), "") for seed in (1, 2)]
+    assert [add(url, booking).outcome for booking in bookings] == ["added", "added"]
+    assert runs(url) == tuple(booking.run for booking in bookings)
 
 
 def _discrete(booking):
-    """The booking of a run whose first group has discrete noise in half of its releases."""
-    first, *others = booking.run.shares
-    [one] = first.releases
-    parts = [
-        ("discrete_gaussian", one.count // 2),
-        ("gaussian", one.count - one.count // 2),
-    ]
-    made = [
-        one.model_copy(update={"family": family, "count": n}) for family, n in parts
-    ]
-    shares = (first.model_copy(update={"releases": tuple(made)}), *others)
+    """The booking with discrete noise in half of the releases of its first group."""
+    first, *further = booking.run.shares
+    [equal] = first.releases
+    half = equal.count // 2
+    releases = (
+        equal.model_copy(update={"family": "discrete_gaussian", "count": half}),
+        equal.model_copy(update={"family": "gaussian", "count": equal.count - half}),
+    )
+    shares = (first.model_copy(update={"releases": releases}), *further)
     return replace(booking, run=booking.run.model_copy(update={"shares": shares}))
 
 
@@ -67,34 +63,37 @@ def test_a_run_with_discrete_noise_comes_back_beside_others(address, tmp_path):
         _discrete(booking_of(run(tmp_path / f"{n}", 1, rounds=n), "")) for n in (10, 20)
     ]
     plain = booking_of(run(tmp_path / "other", 2), "")
-    assert [add(url, one).outcome for one in (selves[0], plain)] == ["added", "added"]
+    assert add(url, selves[0]).outcome == "added"
+    assert add(url, plain).outcome == "added"
     assert runs(url) == (selves[0].run, plain.run)
     assert add(url, selves[1]).outcome == "replaced"
     assert runs(url) == (selves[1].run, plain.run)
 
 
 def test_laws_of_long_names_fit_into_old_books(address, tmp_path):
-    url, old = address_of(address), booking_of(run(tmp_path / "old", 2), "")
+    url = address_of(address)
+    old = booking_of(run(tmp_path / "old", 2), "")
     add(url, old)
     if url.get_backend_name() == "postgresql":  # as it was created until 0.2
         _change(
             url,
             "ALTER TABLE privplan_book_releases ALTER COLUMN sampling TYPE VARCHAR(16)",
         )
-    made = booking_of(run(tmp_path / "new", 1), "")
+    new = booking_of(run(tmp_path / "new", 1), "")
     law = SamplingLaw("random_allocation:500")
-    shares = [
-        share.model_copy(update={"releases": tuple(
-            one.model_copy(update={"sampling": law}) for one in share.releases)})
-        for share in made.run.shares
-    ]  # fmt: skip
-    made = replace(made, run=made.run.model_copy(update={"shares": tuple(shares)}))
-    assert add(url, made).outcome == "added"
-    assert runs(url) == (old.run, made.run)
+    shares = []
+    for share in new.run.shares:
+        [equal] = share.releases
+        releases = (equal.model_copy(update={"sampling": law}),)
+        shares.append(share.model_copy(update={"releases": releases}))
+    new = replace(new, run=new.run.model_copy(update={"shares": tuple(shares)}))
+    assert add(url, new).outcome == "added"
+    assert runs(url) == (old.run, new.run)
 
 
 def test_a_book_without_a_table_of_families_is_read(address, tmp_path):
-    url, booking = address_of(address), booking_of(run(tmp_path / "run"), "")
+    url = address_of(address)
+    booking = booking_of(run(tmp_path / "run"), "")
     add(url, booking)
     _change(url, f"DROP TABLE {FAMILIES.name}")
     assert runs(url) == (booking.run,)
@@ -104,7 +103,8 @@ def test_a_book_without_a_table_of_families_is_read(address, tmp_path):
 
 
 def test_the_same_run_is_added_once(address, tmp_path):
-    url, folder = address_of(address), run(tmp_path / "run")
+    url = address_of(address)
+    folder = run(tmp_path / "run")
     add(url, booking_of(folder, ""))
     before = _rows(url)
     again = add(url, booking_of(run(tmp_path / "copy"), ""))
@@ -116,14 +116,15 @@ def test_a_run_that_grew_replaces_its_shorter_self_and_not_the_other_way(
     address, tmp_path
 ):
     url = address_of(address)
-    short, long = run(tmp_path / "short", rounds=10), run(tmp_path / "long", rounds=25)
+    short = run(tmp_path / "short", rounds=10)
+    long = run(tmp_path / "long", rounds=25)
     assert add(url, booking_of(short, "")).outcome == "added"
     grown = add(url, booking_of(long, ""))
     assert (grown.outcome, grown.lines) == ("replaced", 10 * PER_ROUND)
     late = add(url, booking_of(short, ""))
     assert (late.outcome, late.lines) == ("longer", 25 * PER_ROUND)
-    (kept,) = runs(url)
-    assert [share.history.rounds for share in kept.shares] == [25, 25]
+    (booked,) = runs(url)
+    assert [share.history.rounds for share in booked.shares] == [25, 25]
     assert _rows(url) == [1, 2, 2]
 
 
@@ -138,10 +139,8 @@ def test_whatever_the_order_the_longest_self_of_a_run_stays(tmp_path):
 
 def test_a_book_that_another_program_holds_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "_WAIT", 0.05)
-    url, booking = (
-        address_of(str(tmp_path / "b.sqlite")),
-        booking_of(run(tmp_path / "run"), ""),
-    )
+    url = address_of(str(tmp_path / "b.sqlite"))
+    booking = booking_of(run(tmp_path / "run"), "")
     add(url, booking)
     holder = sqlite3.connect(tmp_path / "b.sqlite", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -152,7 +151,8 @@ def test_a_book_that_another_program_holds_is_one_line(tmp_path, monkeypatch):
 
 
 def test_a_book_that_may_only_be_read_is_read_and_not_written(tmp_path):
-    file, booking = tmp_path / "b.sqlite", booking_of(run(tmp_path / "run"), "")
+    file = tmp_path / "b.sqlite"
+    booking = booking_of(run(tmp_path / "run"), "")
     add(address_of(str(file)), booking)
     read_only = address_of(f"sqlite:///file:{file}?mode=ro&uri=true")
     assert runs(read_only) == (booking.run,)
@@ -162,27 +162,28 @@ def test_a_book_that_may_only_be_read_is_read_and_not_written(tmp_path):
 
 def test_copies_that_went_apart_both_count(address, tmp_path):
     """Their beginning counts twice, which is more than was spent and never less."""
-    url, apart = address_of(address), 10 * PER_ROUND
-    from tests.book.runs import two_groups
-
+    url = address_of(address)
+    common_lines = 10 * PER_ROUND
     first, second = (releases(two_groups(), seed) for seed in (1, 2))
-    one = run(tmp_path / "one", records=first)
-    other = run(tmp_path / "other", records=[*first[:apart], *second[apart:]])
-    outcomes = [add(url, booking_of(folder, "")).outcome for folder in (one, other)]
-    assert outcomes == ["added", "added"]
-    assert (
-        sum(share.history.rounds for kept in runs(url) for share in kept.shares) == 120
-    )
+    mixed = [*first[:common_lines], *second[common_lines:]]
+    for name, records in (("first", first), ("mixed", mixed)):
+        folder = run(tmp_path / name, records=records)
+        assert add(url, booking_of(folder, "")).outcome == "added"
+    rounds = 0
+    for booked in runs(url):
+        rounds += sum(share.history.rounds for share in booked.shares)
+    assert rounds == 120
 
 
 def test_a_run_belongs_to_one_population(address, tmp_path):
-    url, folder = address_of(address), run(tmp_path / "run", rounds=10)
+    url = address_of(address)
+    folder = run(tmp_path / "run", rounds=10)
     add(url, booking_of(folder, "north"))
     for rounds in (10, 20):
         again = booking_of(run(tmp_path / f"{rounds}", rounds=rounds), "south")
         with pytest.raises(InputError, match="population: must be 'north'"):
             add(url, again)
-    assert [kept.population for kept in runs(url)] == ["north"]
+    assert [booked.population for booked in runs(url)] == ["north"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,8 @@ def test_an_edited_row_is_refused(address, tmp_path, edit):
 
 
 def test_a_book_of_another_version_is_refused(address, tmp_path):
-    url, booking = address_of(address), booking_of(run(tmp_path / "run", rounds=5), "")
+    url = address_of(address)
+    booking = booking_of(run(tmp_path / "run", rounds=5), "")
     add(url, booking)
     _change(url, "UPDATE privplan_book SET schema_version = 7")
     for use in (lambda: runs(url), lambda: add(url, booking)):
