@@ -22,7 +22,7 @@ from privplan.errors import InfeasibleError
 from tests.book.runs import run
 
 WRITERS = 4
-OWN = 3
+RUNS_OF_WRITER = 3  # that no other writer has
 
 
 def _write(barrier, results, address, bookings):
@@ -32,10 +32,11 @@ def _write(barrier, results, address, bookings):
 
 
 def write_at_once(address, work):
-    """Let one process a list of bookings add them, all at once; counts of the outcomes."""
+    """Let a process for each list of bookings add them; counts of the outcomes."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    barrier, results = context.Barrier(len(work)), context.Queue()
+    barrier = context.Barrier(len(work))
+    results = context.Queue()
     processes = [
         context.Process(target=_write, args=(barrier, results, address, bookings))
         for bookings in work
@@ -60,17 +61,22 @@ def test_every_run_is_in_the_book_once(address, tmp_path):
         booking_of(run(tmp_path / f"g{n}", 901, rounds=n), "")
         for n in range(5, 5 + WRITERS)
     ]
-    work, expected = [], {first.run.chain, shared.run.chain, grown[-1].run.chain}
+    expected = {first.run.chain, shared.run.chain, grown[-1].run.chain}
+    work = []
     for writer in range(WRITERS):
-        seeds = range(1 + writer * OWN, 1 + (writer + 1) * OWN)
-        own = [booking_of(run(tmp_path / f"{s}", s, rounds=2), "") for s in seeds]
-        expected |= {booking.run.chain for booking in own}
-        work.append([grown[writer], shared, *own, shared])
+        first_seed = 1 + writer * RUNS_OF_WRITER
+        seeds = range(first_seed, first_seed + RUNS_OF_WRITER)
+        bookings = [
+            booking_of(run(tmp_path / f"{seed}", seed, rounds=2), "") for seed in seeds
+        ]
+        expected |= {booking.run.chain for booking in bookings}
+        work.append([grown[writer], shared, *bookings, shared])
     outcomes = write_at_once(address, work)
-    assert Counter(one.chain for one in runs(address_of(address))) == Counter(expected)
+    chains = Counter(booked.chain for booked in runs(address_of(address)))
+    assert chains == Counter(expected)
     assert outcomes["known"] == 2 * WRITERS - 1
     assert outcomes["replaced"] + outcomes["longer"] == WRITERS - 1
-    assert outcomes["added"] == WRITERS * OWN + 2
+    assert outcomes["added"] == WRITERS * RUNS_OF_WRITER + 2
 
 
 PROCESSES = 8
@@ -90,7 +96,8 @@ def _history(count):
 
 def _operate(address, log, seed, runs):
     """Random runs; the log has a line before every operation and one after it."""
-    budgets, draw = Budgets(address), random.Random(seed)
+    budgets = Budgets(address)
+    draw = random.Random(seed)
     with log.open("a") as lines:
 
         def note(*words):
@@ -103,8 +110,10 @@ def _operate(address, log, seed, runs):
             note(name, kind, count, True)
 
         for number in range(runs):
-            name, account = f"{seed}-{number}", draw.choice("ab")
-            planned, one = draw.randint(1, 6), {account: _history(1)}
+            name = f"{seed}-{number}"
+            account = draw.choice("ab")
+            planned = draw.randint(1, 6)
+            release = {account: _history(1)}
             reserve = partial(
                 budgets.reserve, name, {account: _history(planned)}, reservation=name
             )
@@ -115,7 +124,7 @@ def _operate(address, log, seed, runs):
                 continue
             for step in range(draw.randint(0, planned)):
                 logged(
-                    partial(budgets.spend, name, one, step=step),
+                    partial(budgets.spend, name, release, step=step),
                     "spend",
                     name,
                     step + 1,
@@ -134,76 +143,134 @@ def test_nothing_is_overspent_and_nothing_lost(request, tmp_path, kind, runs):
     budgets.open("site", 2.0, 1e-5, rule="gaussian")
     for name in "ab":
         budgets.open(name, 1.0, 1e-5, rule="gaussian", ceilings=["site"])
-    context, draw = multiprocessing.get_context("fork"), random.Random(runs)
-    kills, seed, living = 0, 0, {}
-    finished = 0
-    while (
-        finished < PROCESSES or living or kills < 2
-    ):  # writers may finish before they are killed
-        while len(living) < PROCESSES and (seed < PROCESSES + kills or kills < 2):
-            log = tmp_path / f"{seed}.log"
-            one = context.Process(
-                target=_operate, args=(address, log, seed, runs // PROCESSES)
-            )
-            one.start()
-            living[seed], seed = one, seed + 1
-        time.sleep(draw.uniform(0.0, 0.05))
-        if kills < max(6, runs // 20) and living:
-            for one in budgets.states():
-                assert one.spent_units + one.reserved_units <= one.capacity
-            victim = living.pop(draw.choice(list(living)))
-            victim.kill()  # does nothing to one that has just ended
-            victim.join()
-            finished += victim.exitcode == 0
-            kills += victim.exitcode != 0
-        for key, one in list(living.items()):
-            if one.exitcode is not None:
-                finished += one.exitcode == 0
-                assert one.exitcode == 0
-                one.join()
-                del living[key]
+    writers = Writers(address, tmp_path, runs)
+    while writers.are_needed:
+        writers.start()
+        time.sleep(writers.draw.uniform(0.0, 0.05))
+        if writers.kills < max(MIN_KILLS, runs // 20) and writers.living:
+            for state in budgets.states():
+                assert state.spent_units + state.reserved_units <= state.capacity
+            writers.kill_one()
+        writers.join_finished()
     _check(Budgets(address), tmp_path)
 
 
-def _check(budgets, folder):
-    """Acknowledged operations are there, others are whole or absent, and the sums are theirs."""
-    unit = filters.cost("gaussian", _history(1), Relation.ADD_REMOVE, 0)
-    logged: dict[str, dict[str, tuple[int, bool]]] = defaultdict(dict)
+MIN_KILLS = 6
+
+
+class Writers:
+    """Processes that write to a book, some of which are killed."""
+
+    def __init__(self, address, folder, runs):
+        self.draw = random.Random(runs)
+        self.kills = 0
+        self.living = {}
+        self._context = multiprocessing.get_context("fork")
+        self._address = address
+        self._folder = folder
+        self._runs = runs
+        self._seed = 0
+        self._finished = 0
+
+    @property
+    def are_needed(self):
+        """Writers may finish before they are killed, so two kills are waited for."""
+        return self._finished < PROCESSES or self.living or self.kills < 2
+
+    def start(self):
+        """Replace those that are gone, until as many as planned have finished."""
+        while len(self.living) < PROCESSES and (
+            self._seed < PROCESSES + self.kills or self.kills < 2
+        ):
+            log = self._folder / f"{self._seed}.log"
+            arguments = (self._address, log, self._seed, self._runs // PROCESSES)
+            process = self._context.Process(target=_operate, args=arguments)
+            process.start()
+            self.living[self._seed] = process
+            self._seed += 1
+
+    def kill_one(self):
+        """Kill one of them, which may have just ended."""
+        victim = self.living.pop(self.draw.choice(list(self.living)))
+        victim.kill()
+        victim.join()
+        self._finished += victim.exitcode == 0
+        self.kills += victim.exitcode != 0
+
+    def join_finished(self):
+        """Count those that ended by themselves, which none may do by an error."""
+        for seed, process in list(self.living.items()):
+            if process.exitcode is not None:
+                assert process.exitcode == 0
+                self._finished += 1
+                process.join()
+                del self.living[seed]
+
+
+def _logged(folder):
+    """By run and kind of operation: its count, and whether it was acknowledged."""
+    logged = defaultdict(dict)
     for log in folder.glob("*.log"):
         for line in log.read_text().splitlines():
             name, kind, count, acknowledged = json.loads(line)
             logged[name][kind] = (count, acknowledged)
+    return logged
+
+
+def _stored(budgets):
+    """The rows of reservations, and what each reserved and spent of each account."""
+    charges = defaultdict(dict)
     with budgets._engine.begin() as connection:
         names = {row.id: row.name for row in connection.execute(select(TABLE))}
-        found = {row.id: row for row in connection.execute(select(RESERVATIONS))}
-        charges: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        reservations = {row.id: row for row in connection.execute(select(RESERVATIONS))}
         for row in connection.execute(select(CHARGES)):
             charges[row.reservation][names[row.account]] = (row.reserved, row.spent)
-    assert set(found) == set(charges) <= set(logged)
-    sums = {name: [0, 0] for name in ACCOUNTS}
+    return reservations, charges
+
+
+def _check_reservation(row, kinds, charges):
+    """What a reservation holds is what was logged; its units that are spent and left.
+
+    An operation that was acknowledged is there, another one is whole or absent.
+    """
+    unit = filters.cost("gaussian", _history(1), Relation.ADD_REMOVE, 0)
+    account = "a" if "a" in kinds else "b"
+    planned, _ = kinds[account]
+    assert "refused" not in kinds
+    spent, acknowledged = kinds.get("spend", (0, True))
+    at_least = spent if acknowledged else spent - 1
+    _, done = charges[account]
+    assert charges == dict.fromkeys((account, "site"), (planned * unit, done))
+    assert done in (at_least * unit, spent * unit)
+    assert row.step == done // unit - 1
+    statuses = {
+        None: ("open",),
+        (0, True): ("closed",),
+        (0, False): ("open", "closed"),
+    }
+    assert row.status in statuses[kinds.get("close")]
+    return done, planned * unit - done if row.status == "open" else 0
+
+
+def _check(budgets, folder):
+    """The accounts hold the sums of what the writers did."""
+    logged = _logged(folder)
+    reservations, charges = _stored(budgets)
+    assert set(reservations) == set(charges) <= set(logged)
+    spent_units = Counter()
+    reserved_units = Counter()
     for name, kinds in logged.items():
-        account = next(one for one in "ab" if one in kinds)
-        planned, reserved = kinds[account]
-        if name not in found:
-            assert not reserved
+        if name not in reservations:
+            account = "a" if "a" in kinds else "b"
+            _, acknowledged = kinds[account]
+            assert not acknowledged
             continue
-        assert "refused" not in kinds
-        spent, acknowledged = kinds.get("spend", (0, True))
-        at_least = spent if acknowledged else spent - 1
-        _, done = charges[name][account]
-        assert charges[name] == dict.fromkeys((account, "site"), (planned * unit, done))
-        assert done in (at_least * unit, spent * unit)
-        assert found[name].step == done // unit - 1
-        assert found[name].status in {
-            None: ("open",), (0, True): ("closed",), (0, False): ("open", "closed")
-        }[kinds.get("close")]  # fmt: skip
-        for one in (account, "site"):
-            sums[one][0] += done
-            sums[one][1] += planned * unit - done if found[name].status == "open" else 0
-    for name, (spent_units, reserved_units) in sums.items():
+        done, left = _check_reservation(reservations[name], kinds, charges[name])
+        for account in charges[name]:
+            spent_units[account] += done
+            reserved_units[account] += left
+    for name in ACCOUNTS:
         state = budgets.state(name)
-        assert (state.spent_units, state.reserved_units) == (
-            spent_units,
-            reserved_units,
-        )
-        assert spent_units + reserved_units <= state.capacity
+        assert state.spent_units == spent_units[name]
+        assert state.reserved_units == reserved_units[name]
+        assert state.spent_units + state.reserved_units <= state.capacity
