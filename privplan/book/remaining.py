@@ -116,7 +116,7 @@ def remaining(
     composition = composition_of(account, epsilon, delta, rule)
     bounds = account.composed(_NOTHING, delta)
     if not composition.fits(_NOTHING):
-        raise InfeasibleError(_refusal(account, composition, bounds))
+        raise InfeasibleError(_refusal(composition, bounds))
 
     noise_multiplier = _least_noise(composition, next_run)
     total = None
@@ -189,17 +189,17 @@ def _check(epsilon: float, next_run: _NextRun) -> None:
         raise InputError(faults)
 
 
-def _refusal(account: Account, composition: Composition, bounds: Interval) -> str:
+def _refusal(composition: Composition, bounds: Interval) -> str:
     """What was spent of a budget of which nothing is left."""
     counted = ""
     if composition.rule != "exact":
         spent = at_most(composition.epsilon(_NOTHING), _DIGITS)
         counted = f"; {composition.phrase} counts {spent}"
     return (
-        f"{account.where}: nothing is left of epsilon {composition.budget:g}; spent "
+        f"{composition.where}: nothing is left of epsilon {composition.budget:g}; spent "
         f"between {outwards(bounds.lower, False, _DIGITS):.6g} and "
         f"{at_most(bounds.upper, _DIGITS)} "
-        f"({account.cell(_NOTHING, composition.delta)}){counted}"
+        f"({composition.exact().cell(_NOTHING)}){counted}"
     )
 
 

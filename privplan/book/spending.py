@@ -72,14 +72,6 @@ class Account:
         """Bounds on epsilon at ``delta`` of the book's releases and new ones."""
         return accountant(GUARANTEE).epsilon(self.history + new, delta, self.relation)
 
-    def cell(self, new: History, delta: float) -> str:
-        """Delta, sampling law, relation and accountant of ``composed``, as text."""
-        law = named_law(laws(self.history + new), self.unit)
-        return (
-            f"delta {delta:.4g}, {law} sampling, {self.relation}, "
-            f"accountant {GUARANTEE}"
-        )
-
 
 def full_name(population: str, group: str) -> str:
     """Population and name of a group, as text."""
