@@ -113,8 +113,9 @@ def compare(
         InputError: before any training, for whatever fault a run has.
     """
     if not algorithms or not seeds:
-        rule = "must name at least one, with one seed or more"
-        raise InputError.one("algorithms", rule, "none")
+        raise InputError.one(
+            "algorithms", "must name at least one, with one seed or more", "none"
+        )
     require_comparison_folder(base.folder)
     bases = {name: replace(base, algorithm=name) for name in algorithms}
     if requests is not None:
