@@ -13,7 +13,7 @@ STABLE = {
     "Spec": "privplan.spec.spec", "Plan": "privplan.plan", "Release": "privplan.accounting.release",
     "History": "privplan.accounting.release", "SamplingLaw": "privplan.accounting.release",
     "Relation": "privplan.accounting.release", "Certificate": "privplan.accounting.certificate",
-    "Verdict": "privplan.verification.verify", "Book": "privplan.book.book",
+    "Verdict": "privplan.verification.verdict", "Book": "privplan.book.book",
     "preset": "privplan.api", "solve": "privplan.planning.solver", "account": "privplan.api",
     "calibrate": "privplan.api", "tradeoff": "privplan.api", "compose": "privplan.accounting.curve",
     "what_if": "privplan.api", "frontier": "privplan.api", "forecast": "privplan.api",

@@ -25,7 +25,7 @@ from privplan.plan import Plan as Plan
 from privplan.planning.solver import solve as solve
 from privplan.record import RunRecord as RunRecord
 from privplan.spec.spec import Spec as Spec
-from privplan.verification.verify import Verdict as Verdict
+from privplan.verification.verdict import Verdict as Verdict
 from privplan.verification.verify import judge as judge
 from privplan.verification.verify import load_run as load_run
 
