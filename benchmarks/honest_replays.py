@@ -91,7 +91,9 @@ def main(seeds: int, first: int) -> int:
     """Run and judge; print the outcomes and the largest deviation."""
     runs.run_picture = lambda *values: b""  # drawing takes most of a small run's time
     listed = cases()
-    print(f"{len(listed)} cases: laws, releases, methods and kinds of noise", flush=True)
+    print(
+        f"{len(listed)} cases: laws, releases, methods and kinds of noise", flush=True
+    )
     outcomes = Counter[str]()
     largest = 0.0
     for seed in range(first, first + seeds):
@@ -112,9 +114,15 @@ def main(seeds: int, first: int) -> int:
             report = Replay(folder).run(None, None, lambda done, rounds: None)
         outcomes[f"{verdict.outcome}, replay {report.outcome}"] += 1
         largest = max(largest, report.deviation)
-        reasons = [check.reason for check in verdict.checks if check.outcome == "failed"]
+        reasons = [
+            check.reason for check in verdict.checks if check.outcome == "failed"
+        ]
         if reasons or report.outcome == "failed":
-            print(f"seed {seed}, {case.method}, {case.law}, {case.noise}:", *reasons, report.reason)
+            print(
+                f"seed {seed}, {case.method}, {case.law}, {case.noise}:",
+                *reasons,
+                report.reason,
+            )
     print(f"{dict(outcomes)}; off by at most {largest:.2g} deviations of the noise")
     return int(any(name.startswith("NOT") or "failed" in name for name in outcomes))
 
