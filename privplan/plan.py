@@ -30,6 +30,7 @@ from privplan.files import (
     refuse_yaml_of_other_kind,
     write_text,
 )
+from privplan.laws.rank_one import RankOneFactors
 from privplan.spec.groups import Group
 from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
@@ -94,6 +95,46 @@ def book_lines(budgets: Iterable[BookBudget] | None) -> list[str]:
         )
         lines += [one.adaptivity] if one.adaptivity else []
     return lines
+
+
+# --- Factors of noise that a running sum correlates over all rounds. ------------------
+
+
+class NoiseFactors(Value):
+    """The factors by which each round takes back noise of all earlier ones.
+
+    Attributes:
+        diagonal: of each round's own sum.
+        rows: of each round on the running sum of those before it.
+        columns: of each round's sum in the running sum.
+    """
+
+    diagonal: tuple[Positive, ...]
+    rows: tuple[Positive, ...]
+    columns: tuple[Positive, ...]
+
+    @classmethod
+    def of_law(cls, sampling: SamplingLaw) -> NoiseFactors | None:
+        """Those of a law; None for laws without a running sum."""
+        factors = sampling.law.rank_one_factors()
+        if factors is None:
+            return None
+        diagonal, rows, columns = factors.arrays
+        return cls(diagonal=diagonal, rows=rows, columns=columns)
+
+    def faults(self, sampling: SamplingLaw) -> Iterator[Fault]:
+        """Norms above 1, computed again, and factors of another law."""
+        try:
+            factors = RankOneFactors(self.diagonal, self.rows, self.columns)
+        except InputError as error:
+            for fault in error.faults:
+                yield Fault("noise_factors", fault.rule, fault.found)
+            return
+        norm = factors.largest_norm()
+        if norm > 1:
+            yield Fault("noise_factors", "must have columns of norm 1 at most", norm)
+        if factors != sampling.law.rank_one_factors():
+            yield Fault("noise_factors", "must be those of the law", str(sampling))
 
 
 # --- What was proven of a certificate. ------------------------------------------------
@@ -277,6 +318,7 @@ class Plan(Shown, Checked):
         forecast: absent without proxy runs.
         book: absent in a plan that does not start from a book.
         proven: what was proven of the certificate; absent where nobody asked for it.
+        noise_factors: absent where no running sum correlates the noise.
     """
 
     schema_version: Literal[1, 2] = 2
@@ -293,6 +335,7 @@ class Plan(Shown, Checked):
     forecast: Forecast | None = Field(None, exclude_if=is_none)
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
     proven: tuple[Proven, ...] | None = Field(None, exclude_if=is_none)
+    noise_factors: NoiseFactors | None = Field(None, exclude_if=is_none)
     _removed: dict[Location, Any] = PrivateAttr(default_factory=dict)
 
     @property
@@ -399,6 +442,15 @@ class Plan(Shown, Checked):
             if guaranteed.count(name) != 1:
                 rule_ = "must have one row that guarantees"
                 yield Fault(f"certificate.{name}", rule_, guaranteed.count(name))
+
+    @rule
+    def _noise_factors_are_those_of_the_law(self) -> Iterator[Fault]:
+        """The certificate is of the law's factors, and the run releases by them."""
+        law = self.spec.sampling
+        if self.noise_factors is not None:
+            yield from self.noise_factors.faults(law)
+        elif law.law.rank_one_factors() is not None:
+            yield Fault("noise_factors", f"must be there under {law} sampling", None)
 
     @rule
     def _fields_fit_the_unit(self) -> Iterator[Fault]:

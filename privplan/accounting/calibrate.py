@@ -232,6 +232,34 @@ class _Guess(NamedTuple):
     slope: float
 
 
+def quick_epsilon(history: History, delta: float, near: float) -> float | None:
+    """About the epsilon of a single release, where its law has a quick estimate.
+
+    Not for guarantees.
+
+    Args:
+        history: what was released.
+        delta: in (0, 1).
+        near: an epsilon that is looked for.
+    """
+    releases = list(history)
+    if len(releases) != 1 or releases[0][1] != 1:
+        return None
+    release = releases[0][0]
+    law = release.sampling.law
+    return law.estimated_epsilon(release.noise_multiplier, delta, near)
+
+
+def _coarse_epsilon(
+    coarse: Accountant, target: CalibrationTarget, history: History
+) -> float:
+    """The mean of close bounds, else the upper one."""
+    bounds = coarse.epsilon(history, target.delta, target.relation)
+    if _ALIKE * bounds.upper < bounds.lower:
+        return math.sqrt(bounds.lower * bounds.upper)
+    return bounds.upper
+
+
 def _estimated_start(
     target: CalibrationTarget,
     history: Callable[[float], History],
@@ -248,13 +276,12 @@ def _estimated_start(
     before: tuple[float, float] | None = None
     end_of_range = high
     for _ in range(_MOST_GUESSES):
+        releases = history(argument)
+        quick = quick_epsilon(releases, target.delta, target.epsilon)
         try:
-            bounds = coarse.epsilon(history(argument), target.delta, target.relation)
+            spent = quick or _coarse_epsilon(coarse, target, releases)
         except TooLittleNoiseError:
             break
-        spent = bounds.upper
-        if _ALIKE * bounds.upper < bounds.lower:
-            spent = math.sqrt(bounds.lower * bounds.upper)
         if not 0 < spent < math.inf:
             break
         log_excess = math.log(spent / target.epsilon)

@@ -29,6 +29,7 @@ from privplan.laws.pairs import (
     renyi_of_pair,
 )
 from privplan.laws.participation import participation_law
+from privplan.laws.rank_one import RankOneFactors
 from privplan.registry import Registry
 
 __all__ = [
@@ -105,6 +106,15 @@ class LawPrivacy(ABC):
             bounds.append(bound)
         return tuple(dict.fromkeys(bounds))
 
+    def estimated_epsilon(
+        self, noise_multiplier: float, delta: float, near: float
+    ) -> float | None:
+        """About the epsilon of one release, near one, faster than by its pairs.
+
+        None where the pairs are as fast. Not for guarantees.
+        """
+        return None
+
     def most_contributions(self, relation: Relation) -> int:
         """The largest ``contributions`` with a privacy; 1: persons are not covered."""
         return 1
@@ -142,6 +152,17 @@ class LawPrivacy(ABC):
     def noise_left(self, momentum: float, rounds: int) -> float:
         """Noise of the last model over that of independent noise in each round."""
         return 1.0
+
+    def mean_noise_left(self, momentum: float, rounds: int) -> float | None:
+        """Root mean square over the models after each round, else as ``noise_left``.
+
+        None where the mixtures of all rounds are alike, so that they tell it.
+        """
+        return None
+
+    def rank_one_factors(self) -> RankOneFactors | None:
+        """The factors of noise that one running sum correlates, which plans store."""
+        return None
 
     def complete_at(self, round_: int) -> int:
         """The round by which all is released that a participation in a round moves."""

@@ -67,7 +67,8 @@ class SamplingLaw(str, metaclass=_Names):
     of N cohorts exceeds at most. ``random_allocation:B``: each client in one of every B
     rounds, chosen by itself. ``min_separation:B``: each client when it can, its rounds
     B apart or more. ``banded_separation:B`` and, in B turns, ``cyclic_allocation:B:K``:
-    so with correlated noise.
+    so with correlated noise. ``balls_in_bins:T``: each client in one of all T rounds,
+    chosen by itself, with noise that is correlated over all of them.
     """
 
     __slots__ = ()

@@ -16,7 +16,13 @@ from privplan.accounting import closed_form
 from privplan.accounting.accountant import at_most
 from privplan.accounting.certificate import CertificateRow, certify, disagreements
 from privplan.errors import InfeasibleError
-from privplan.plan import Clipping, GroupPlan, ObjectiveValue, Plan
+from privplan.plan import (
+    Clipping,
+    GroupPlan,
+    NoiseFactors,
+    ObjectiveValue,
+    Plan,
+)
 from privplan.planning.adaptive_clipping import quantile_clipping
 from privplan.planning.budget import history_of
 from privplan.planning.error import ReleaseKind, mean_noise_multiplier
@@ -60,6 +66,7 @@ def make_plan(
         mean_noise_std=mean_noise_std,
         status=status,
         certificate=certificate or (),
+        noise_factors=NoiseFactors.of_law(spec.sampling),
     )
     rows = certificate_of(plan) if certificate is None else certificate
     lines = (*spec.warnings(), *warnings, *disagreements(rows))

@@ -28,6 +28,7 @@ import numpy as np
 
 from privplan.errors import InputError, PrivplanError
 from privplan.laws.correlated import mean_square
+from privplan.laws.sampling_law import SamplingLaw
 from privplan.plan import ObjectiveValue
 from privplan.planning import problem as problems
 from privplan.planning.assemble import Decisions, failed_conditions
@@ -200,8 +201,11 @@ def noise_of_laws(spec: Spec) -> dict[str, float]:
         except PrivplanError:
             noise_by_law[law] = math.inf
             continue
-        factors = tuple(np.array(changed.mixture) / math.hypot(*changed.mixture))
-        models = math.sqrt(mean_square(factors, spec.server_momentum, spec.rounds))
+        momentum = spec.server_momentum
+        models = SamplingLaw(law).law.mean_noise_left(momentum, spec.rounds)
+        if models is None:
+            factors = tuple(np.array(changed.mixture) / math.hypot(*changed.mixture))
+            models = math.sqrt(mean_square(factors, momentum, spec.rounds))
         noise = problems.provisioned_noise_multiplier(changed, allocation)
         noise_by_law[law] = noise * models
         last = [*noise_by_law.values()][-_WORSE_LAWS:]

@@ -26,6 +26,7 @@ from privplan.accounting.calibrate import (
     least_certified,
     noise_multiplier,
     noise_multiplier_by_bisection,
+    quick_epsilon,
 )
 from privplan.accounting.pld.accountant import PldAccountant, compose
 from privplan.accounting.pld.direction import EvaluationPlan
@@ -197,8 +198,12 @@ def _log_excess(
     history = budget.history(ratio, math.exp(log_noise))
     try:
         if accountant in FROM_LOSSES:
-            composed = compose(history, budget.relation)
-            spent, plan = composed.estimate(budget.delta, plan)
+            quick = quick_epsilon(history, budget.delta, budget.epsilon)
+            if quick is not None:
+                spent = quick
+            else:
+                composed = compose(history, budget.relation)
+                spent, plan = composed.estimate(budget.delta, plan)
         else:
             chosen = by_name(accountant)
             spent = chosen.epsilon(history, budget.delta, budget.relation).upper

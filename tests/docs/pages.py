@@ -107,7 +107,8 @@ def _view(folder):
 
 PLAIN = (
     "concepts/certificate", "concepts/ledger", "concepts/relation", "concepts/release",
-    "concepts/sampling-law", "algorithms", "api", "citing", "correlated-noise", "data",
+    "concepts/sampling-law", "algorithms", "api", "balls-in-bins", "citing", "correlated-noise",
+    "data",
     "index", "own-data", "reference/data-options", "tutorials/flower", "tutorials/meeting",
 )  # fmt: skip
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"

@@ -125,7 +125,7 @@ def test_replace_one_is_bounded_from_both_sides_and_rdp_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "times"),
     [("random_allocation:4", 3), ("min_separation:5", 3), ("banded_separation:3", 4),
-     ("cyclic_allocation:3:2", 2)],
+     ("cyclic_allocation:3:2", 2), ("balls_in_bins:12", 1)],
 )  # fmt: skip
 def test_a_run_is_planned_trained_verified_and_replayed(
     name: str, times: int, tmp_path: Path

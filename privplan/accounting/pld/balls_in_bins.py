@@ -1,0 +1,316 @@
+"""Pairs of balls in bins: a client in one of T rounds, under noise correlated over all.
+
+Both profiles are prices of options on the likelihood ratio S: E[(S - e^epsilon)+] where
+a client is removed, E[(1 - e^epsilon S)+] where one is added. ``option_chain`` bounds
+calls above strike 1 and puts below it. The pair whose profile is the convex curve
+through these dots dominates, and composes. From below: the release seen along the mean
+column only, a mixture of normal laws against one of them, which is what an observer of
+less sees.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from privplan.accounting.families import stated
+from privplan.accounting.pld.option_chain import Strikes, option_prices
+from privplan.accounting.pld.pairs import UNIT, Array
+from privplan.laws.law import DiscretePair, DominatingPairs
+from privplan.laws.rank_one import RankOneFactors
+
+# Spacing of the grid of W in its deviations, at 50 rounds: sigma is then some 0.3%
+# above the exact one. What a round adds falls with the square, so more rounds take
+# less.
+_SPACING = 0.1
+_SPACING_ROUNDS = 50
+_SPACING_POWER = 0.4
+_WIDEST_SPACING = 0.13
+# Step of the strikes in deviations of S over the root of the rounds: each round spreads
+# the strike by a step over root 6 at most, in all by 0.5% of the variance.
+_STEP = 0.17
+# A wide law of S has its curvature within this distance of its mean.
+_WIDEST_DEVIATION = 0.35
+# Strikes of the first table, and the factor from the first strike to the last of those
+# that follow. Their step is a part of the first strike: where it is large, few of the
+# rounds make up S, and they spread it less.
+_STRIKES = 400
+_FACTOR = 3.0
+_LARGEST_PART = 1 / 60
+_PART_OF_SMALL_STRIKES = 1 / 1500
+# The last call may cost so much: what is left is an infinite loss.
+_NEGLIGIBLE = 1e-12
+# Deviations of a mean of terms that tables reach: on the side where the price is linear
+# and on the side where it vanishes.
+_LINEAR_REACH = 6.5
+_VANISHING_REACH = 8.5
+# Relative margin of masses and losses from below, above the rounding of ``ndtr``.
+_MARGIN = 1e-12
+# Epsilons of the table of an estimate, over the one that is looked for.
+_NEAR = (0.8, 1.2)
+# Cells of outcomes from below, and how far they reach in deviations.
+_CELL = 0.02
+_OUTCOMES = 9.0
+
+
+class _Dots(NamedTuple):
+    """Upper bounds on prices at ascending strikes."""
+
+    strikes: Array
+    prices: Array
+
+
+class _Spread(NamedTuple):
+    """Deviations of the logs of means of terms, for choosing tables.
+
+    Attributes:
+        ratio: deviation of S.
+        first: of the mean of the terms of rounds 0 to t, shape (T,).
+        later: of the mean of the terms after t; 0 for the last.
+    """
+
+    ratio: float
+    first: Array
+    later: Array
+
+
+def _spread(factors: RankOneFactors, sigma: float) -> _Spread:
+    d, a, b = map(np.array, factors.arrays)
+    matrix = np.tril(np.outer(a, b), -1) + np.diag(d)
+    products = matrix.T @ matrix / sigma**2
+    count = np.arange(1.0, len(d) + 1)
+    first = np.cumsum(np.cumsum(products, 0), 1).diagonal()
+    turned = products[::-1, ::-1]
+    last = np.cumsum(np.cumsum(turned, 0), 1).diagonal()
+    later = np.append((np.sqrt(last) / count)[::-1][1:], 0.0)
+    # exp of more would overflow, and is beyond what tables distinguish.
+    ratio = math.sqrt(float(np.expm1(np.minimum(products, 50.0)).mean()))
+    return _Spread(ratio, np.sqrt(first) / count, later)
+
+
+def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
+    """Strikes between two ends, and those that earlier rounds need for them.
+
+    What lies beyond a table is bounded by a line, so that its reach matters for
+    closeness only.
+
+    Args:
+        spread: of the mean of some terms.
+        step: of the strikes.
+        ends: the first and the last strike of all rounds; calls end above 1.
+    """
+    first, last = ends
+    rounds = len(spread.first)
+    mean = np.arange(1.0, rounds + 1) / rounds
+    half = spread.first**2 / 2
+    left = (1 - mean) * np.exp(-_LINEAR_REACH * spread.later - spread.later**2 / 2)
+    if last > 1:
+        low = np.minimum(mean * np.exp(-_LINEAR_REACH * spread.first - half), first)
+        reach = _VANISHING_REACH * spread.first
+    else:
+        low = mean * np.exp(-_VANISHING_REACH * spread.first - half)
+        reach = _LINEAR_REACH * spread.first
+    upwards = mean * np.exp(np.minimum(reach + half, 600.0))
+    # Interpolation spreads strikes by some steps, which the reach has to hold, too.
+    spread_steps = _LINEAR_REACH * math.sqrt(rounds)
+    high = np.minimum(upwards + spread_steps * step, last - left)
+    low = np.maximum(low - spread_steps * step, 0.0)
+    low[-1] = first
+    high[-1] = last
+    lowest = np.floor(low / step).astype(np.int64)
+    highest = np.maximum(np.ceil(high / step).astype(np.int64), lowest + 1)
+    return Strikes(step, lowest, highest)
+
+
+def _spacing(rounds: int) -> float:
+    """Of the grid of W in its deviations."""
+    spacing = _SPACING * (_SPACING_ROUNDS / rounds) ** _SPACING_POWER
+    return min(spacing, _WIDEST_SPACING)
+
+
+def _first_step(spread: _Spread) -> float:
+    """Of the strikes around 1, which is one of them."""
+    rounds = len(spread.first)
+    deviation = min(spread.ratio, _WIDEST_DEVIATION)
+    return 1 / math.ceil(math.sqrt(rounds) / (_STEP * deviation))
+
+
+def _step_from(strike: float, step: float) -> float:
+    """Of the strikes from one on, at least the step of those around 1."""
+    part = min(_LARGEST_PART, strike * _PART_OF_SMALL_STRIKES)
+    return max(step, strike * part)
+
+
+def _dots(factors: RankOneFactors, sigma: float) -> tuple[_Dots, _Dots]:
+    """Puts up to strike 1, and calls from there on."""
+    rounds = factors.rounds
+    spread = _spread(factors, sigma)
+    spacing = _spacing(rounds)
+    step = _first_step(spread)
+    largest = float(spread.first[-1])
+    lowest = math.exp(-_VANISHING_REACH * largest - largest**2 / 2)
+    strikes = _tables(spread, step, (max(lowest, step), 1.0))
+    prices = option_prices(factors, sigma, strikes, call=False, spacing=spacing)
+    puts = _Dots(strikes.values(rounds - 1), prices)
+
+    return puts, _calls(factors, sigma, spread, step, spacing)
+
+
+def _calls(
+    factors: RankOneFactors, sigma: float, spread: _Spread, step: float, spacing: float
+) -> _Dots:
+    """Calls from strike 1 to where they cost next to nothing, table by table."""
+    # Beyond, even a client whose round is known costs less than is negligible.
+    limit = math.exp(min(0.5 / sigma**2 + 9 / sigma, 600.0))
+    first = 1.0
+    last = 1 + _STRIKES * step
+    tables: list[_Dots] = []
+    while not tables or (tables[-1].prices[-1] > _NEGLIGIBLE and first < limit):
+        strikes = _tables(spread, step, (first, last))
+        prices = option_prices(factors, sigma, strikes, call=True, spacing=spacing)
+        tables.append(_Dots(strikes.values(factors.rounds - 1), prices))
+        first = last
+        last *= _FACTOR
+        step = _step_from(first, step)
+    all_strikes = np.concatenate([table.strikes for table in tables])
+    all_prices = np.concatenate([table.prices for table in tables])
+    distinct, places = np.unique(all_strikes, return_index=True)
+    return _Dots(distinct, all_prices[places])
+
+
+def _hull(dots: _Dots) -> _Dots:
+    """Corners of the largest convex curve below the dots.
+
+    It is above any convex curve that is below all of them.
+    """
+    corners: list[tuple[float, float]] = []
+    for x, y in zip(dots.strikes.tolist(), dots.prices.tolist(), strict=True):
+        while len(corners) > 1:
+            (x_before, y_before), (x_last, y_last) = corners[-2:]
+            rise = (y_last - y_before) * (x - x_last)
+            if rise < (y - y_last) * (x_last - x_before):
+                break
+            corners.pop()
+        corners.append((x, y))
+    strikes, prices = np.array(corners).T
+    return _Dots(strikes, prices)
+
+
+def _ratios(puts: _Dots, calls: _Dots) -> tuple[Array, Array]:
+    """Ratios of the densities and their masses under Q, of the curve through the dots.
+
+    The slope of puts at strike 0 is the mass at a ratio of 0, the last call the mass of
+    P at infinity.
+    """
+    # Put and call cost the same at strike 1, since E[S] = 1.
+    at_1 = min(float(puts.prices[-1]), float(calls.prices[0]))
+    puts = _Dots(np.append(0.0, puts.strikes), np.append(0.0, puts.prices))
+    puts.prices[-1] = at_1
+    calls.prices[0] = at_1
+    puts = _hull(puts)
+    calls = _hull(_Dots(calls.strikes, np.minimum.accumulate(calls.prices)))
+    while True:
+        rises = np.diff(puts.prices) / np.diff(puts.strikes)
+        falls = -np.diff(calls.prices) / np.diff(calls.strikes)
+        middle = 1 - rises[-1] - falls[0]
+        if middle >= 0:
+            break
+        # Without the dots next to strike 1 the curve is larger, and its slopes smaller.
+        puts = _Dots(np.delete(puts.strikes, -2), np.delete(puts.prices, -2))
+        calls = _Dots(np.delete(calls.strikes, 1), np.delete(calls.prices, 1))
+    masses = np.concatenate([np.diff(rises), [middle], -np.diff(falls), falls[-1:]])
+    ratios = np.concatenate([puts.strikes[1:-1], calls.strikes])
+    return ratios, np.maximum(masses, 0.0)
+
+
+def _upper(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
+    """The dominating pairs of a client that is removed, and of one that is added."""
+    ratios, masses = _ratios(*_dots(factors, sigma))
+    positive = masses > 0
+    losses = np.log(ratios[positive])
+    # Losses up by their rounding; mass that is taken from them has an infinite loss.
+    left = 1 - 4 * UNIT * len(masses)
+    doubt = 4 * UNIT * (1 + np.abs(losses))
+    removed = masses[positive] * ratios[positive] * left
+    added = masses[positive] * left
+    remove = DiscretePair(tuple((losses + doubt).tolist()), tuple(removed.tolist()))
+    turned = (doubt - losses)[::-1]
+    return [remove, DiscretePair(tuple(turned.tolist()), tuple(added[::-1].tolist()))]
+
+
+def _lower(factors: RankOneFactors, sigma: float) -> list[DiscretePair]:
+    """The pairs of an observer who sees <v, y> only, v along the mean column.
+
+    P is the mixture of N(<c_t, v> / sigma, 1) over the rounds and Q = N(0, 1); a cell
+    of outcomes counts as one.
+    """
+    d, a, b = map(np.array, factors.arrays)
+    matrix = np.tril(np.outer(a, b), -1) + np.diag(d)
+    direction = matrix.sum(axis=1)
+    shifts = direction @ matrix / np.linalg.norm(direction) / sigma
+    largest = float(shifts.max())
+    cells = math.ceil((2 * _OUTCOMES + largest) / _CELL)
+    ends = np.linspace(-_OUTCOMES, _OUTCOMES + largest, cells + 1)
+    ends = np.concatenate([[-math.inf], ends, [math.inf]])
+    absent = _normal_cells(ends)
+    present = np.mean([_normal_cells(ends - shift) for shift in shifts], axis=0)
+    positive = (absent > 0) & (present > 0)
+    losses = np.log(present[positive] / absent[positive])
+    return [
+        stated(losses, present[positive], -1, _MARGIN),
+        stated(-losses, absent[positive], -1, _MARGIN),
+    ]
+
+
+def _normal_cells(ends: Array) -> Array:
+    """Mass of N(0, 1) between ends, of the tail that is small."""
+    below = ndtr(ends[1:]) - ndtr(ends[:-1])
+    above = ndtr(-ends[:-1]) - ndtr(-ends[1:])
+    return np.asarray(np.where(ends[:-1] > 0, above, below))
+
+
+def estimated_epsilon(
+    factors: RankOneFactors, sigma: float, delta: float, near: float
+) -> float:
+    """About the epsilon of a client that is removed, by one table. Not for guarantees.
+
+    Args:
+        factors: of C.
+        sigma: the noise multiplier.
+        delta: in (0, 1).
+        near: an epsilon around which the table is; further away the log of the price
+            is continued as a straight line in epsilon.
+    """
+    spread = _spread(factors, sigma)
+    first = max(1.0, math.exp(_NEAR[0] * near))
+    step = _step_from(first, _first_step(spread))
+    last = math.exp(_NEAR[1] * near) + 8 * step
+    strikes = _tables(spread, step, (first, last))
+    spacing = _spacing(factors.rounds)
+    prices = option_prices(factors, sigma, strikes, call=True, spacing=spacing)
+    logs = np.log(np.maximum(prices, 1e-300))
+    epsilons = np.log(strikes.values(factors.rounds - 1))
+    # The two strikes between which the price is delta, or the outermost ones.
+    place = int(np.searchsorted(-logs, -math.log(delta)))
+    place = min(max(place, 1), len(logs) - 1)
+    fall = float(logs[place - 1] - logs[place])
+    part = (float(logs[place - 1]) - math.log(delta)) / max(fall, 1e-12)
+    width = float(epsilons[place] - epsilons[place - 1])
+    return max(0.0, float(epsilons[place - 1]) + part * width)
+
+
+@lru_cache(maxsize=256)
+def balls_in_bins_pairs(factors: RankOneFactors, sigma: float) -> DominatingPairs:
+    """The pairs of a client that is removed, and of one that is added.
+
+    Args:
+        factors: of C; columns must have norm 1 at most, which the law checks.
+        sigma: the noise multiplier.
+    """
+    removed, added = _upper(factors, sigma)
+    removed_below, added_below = _lower(factors, sigma)
+    return DominatingPairs((removed, added), (removed_below, added_below))
