@@ -114,9 +114,9 @@ class BallsInBins(Correlated, RandomAllocation):
     ) -> DominatingPairs:
         """The pairs of the whole run.
 
-        Where a client is replaced, and with very little noise or much, from above as if its round
-        were known: the column of a client is as long as its update at most. From below
-        a client that sends something in the last round only.
+        Where a client is replaced, and with very little noise or much, from above as
+        if its round were known: the column of a client is as long as its update at
+        most. From below a client that sends something in the last round only.
         """
         is_replacement = relation == Relation.REPLACE_ONE
         is_covered = _LOWEST_NOISE <= 1 / shift <= _HIGHEST_NOISE

@@ -37,7 +37,7 @@ _ABOVE_ROUNDING = 1 + 2.0**-49
 _DIGITS = 10
 _BELOW_DIGITS = 1 - 1e-9
 # Where the search begins, in the order of the module's k, and its steps.
-_START = (7.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
+_START: tuple[float, ...] = (7.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
 _STEPS = (2.0, 1.0, 0.5, 0.25, 0.125)
 # Less of a loss is no gain: rounding does not decide where the search goes.
 _LEAST_GAIN = 1e-9
@@ -97,7 +97,8 @@ class RankOneFactors:
 
     def noise_left(self, momentum: float) -> NoiseLeft:
         """Noise of models over that of plain steps with independent noise like z."""
-        return _noise_left(*map(np.array, self.arrays), momentum)
+        diagonal, rows, columns = (np.array(values) for values in self.arrays)
+        return _noise_left(diagonal, rows, columns, momentum)
 
     @property
     def arrays(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
@@ -134,6 +135,17 @@ def _noise_left(d: Floats, a: Floats, b: Floats, momentum: float) -> NoiseLeft:
     scale = math.sqrt(rounds) / float(reached.sum())
     last_model = math.sqrt(float(squares[-1])) * scale
     return NoiseLeft(last_model, math.sqrt(float(squares.mean())) * scale)
+
+
+def noise_of_models(matrix: Floats, momentum: float) -> NoiseLeft:
+    """The same for any lower triangular C, by solving N C = A."""
+    rounds = len(matrix)
+    reached = 1 - momentum ** np.arange(1.0, rounds + 1)
+    lags = np.subtract.outer(np.arange(rounds), np.arange(rounds))
+    shares = np.tril(reached[np.abs(lags)])
+    noise = np.linalg.norm(np.linalg.solve(matrix.T, shares.T), axis=0)
+    noise *= math.sqrt(rounds) / reached.sum()
+    return NoiseLeft(float(noise[-1]), math.sqrt(float((noise**2).mean())))
 
 
 def _shaped(k: tuple[float, ...], rounds: int) -> tuple[Floats, Floats, Floats]:

@@ -29,7 +29,7 @@ from privplan.laws.rank_one import RankOneFactors
 _SPACING = 0.1
 _SPACING_ROUNDS = 50
 _SPACING_POWER = 0.4
-_WIDEST_SPACING = 0.13
+_WIDEST_SPACING = 0.2
 # Step of the strikes in deviations of S over the root of the rounds: each round spreads
 # the strike by a step over root 6 at most, in all by 0.5% of the variance.
 _STEP = 0.17
@@ -129,7 +129,7 @@ def _tables(spread: _Spread, step: float, ends: tuple[float, float]) -> Strikes:
 def _spacing(rounds: int) -> float:
     """Of the grid of W in its deviations."""
     spacing = _SPACING * (_SPACING_ROUNDS / rounds) ** _SPACING_POWER
-    return min(spacing, _WIDEST_SPACING)
+    return float(min(spacing, _WIDEST_SPACING))
 
 
 def _first_step(spread: _Spread) -> float:
@@ -142,7 +142,7 @@ def _first_step(spread: _Spread) -> float:
 def _step_from(strike: float, step: float) -> float:
     """Of the strikes from one on, at least the step of those around 1."""
     part = min(_LARGEST_PART, strike * _PART_OF_SMALL_STRIKES)
-    return max(step, strike * part)
+    return float(max(step, strike * part))
 
 
 def _dots(factors: RankOneFactors, sigma: float) -> tuple[_Dots, _Dots]:

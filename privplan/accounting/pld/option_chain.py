@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from privplan.accounting.pld.pairs import UNIT, Array
@@ -103,8 +104,8 @@ class Strikes(NamedTuple):
     """
 
     step: float
-    low: Array
-    high: Array
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
 
     def width(self, t: int) -> int:
         """Number of strikes of the rounds 0 to t."""
