@@ -164,7 +164,7 @@ def test_without_common_noise_it_is_random_allocation() -> None:
     for epsilon in (0.1, 0.6, 1.5):
         for bound, pair in zip(deltas(pairs, epsilon), exact.lower, strict=True):
             allocated = delta_of(pair, epsilon)[0]
-            assert allocated <= bound <= 1.08 * allocated
+            assert allocated <= bound <= 1.1 * allocated
 
 
 def test_with_equal_columns_it_is_one_gaussian_release() -> None:
@@ -230,7 +230,9 @@ def test_less_noise_hides_less_and_other_runs_compose() -> None:
     assert pld.epsilon(once, 1e-5, Relation.ZERO_OUT) == alone
     known_round = pld.epsilon(once, 1e-5, Relation.REPLACE_ONE)
     full = pld.epsilon(
-        History.repeated(Release(1.5, 1.0, SamplingLaw.FULL), 1), 1e-5, "replace_one"
+        History.repeated(Release(1.5, 1.0, SamplingLaw.FULL), 1),
+        1e-5,
+        Relation.REPLACE_ONE,
     )
     assert 0 < known_round.lower < known_round.upper
     assert known_round.upper == pytest.approx(full.upper, rel=1e-3)
