@@ -19,7 +19,7 @@ from privplan.accounting.pld.balls_in_bins import (
     balls_in_bins_pairs,
     estimated_epsilon,
 )
-from privplan.accounting.pld.pairs import delta_of
+from privplan.accounting.pld.profile import delta_of
 from privplan.accounting.release import SamplingLaw
 from privplan.laws.correlated import column_norms, factors
 from privplan.laws.rank_one import RankOneFactors, best_factors, noise_of_models

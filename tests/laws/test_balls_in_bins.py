@@ -18,7 +18,7 @@ from privplan.accounting.pld.balls_in_bins import (
     balls_in_bins_pairs,
     estimated_epsilon,
 )
-from privplan.accounting.pld.pairs import delta_of, gaussian_delta
+from privplan.accounting.pld.profile import delta_of, gaussian_delta
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.laws.law import DominatingPairs, Relation
